@@ -1,0 +1,1 @@
+"""The ledger: rules, engine and books. `core` decides, `engine` commits, `store` speaks SQL."""

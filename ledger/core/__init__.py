@@ -1,0 +1,1 @@
+"""The rules of card money, pure: standard library only, no clock, no I/O."""

@@ -1,0 +1,28 @@
+"""The checks of an authorization, in their documented order; the first that fails decides."""
+
+from ledger.core.card import CardState
+from ledger.core.commands import Authorize
+from ledger.core.events import DeclineReason
+
+
+def decline_reason(command: Authorize, needed: int) -> DeclineReason | None:
+    """Return why `command` is refused, or None when it is approved.
+
+    Units: `needed` is what would have to be pulled, in minor units.
+    """
+    if command.forced_decline:
+        return command.forced_decline
+    if command.card_state is CardState.FROZEN:
+        return DeclineReason.CARD_PAUSED
+    if command.card_state is not CardState.ACTIVE:
+        return DeclineReason.CARD_NOT_ACTIVE
+    if not command.account_usable:
+        return DeclineReason.NO_ELIGIBLE_FUNDING_SOURCE
+    if command.max_spend is not None and command.amount > command.max_spend:
+        return DeclineReason.SPEND_LIMIT_EXCEEDED
+    # What is owed for earlier exceptions is not there to be spent a second time.
+    if needed > command.balance - command.owed:
+        return DeclineReason.INSUFFICIENT_FUNDS
+    if command.decide_by is not None and command.decided_at > command.decide_by:
+        return DeclineReason.DECISION_TIMEOUT
+    return None

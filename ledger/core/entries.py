@@ -1,0 +1,70 @@
+"""Double entries: every fact that moves money, as balanced movements between accounts.
+
+"Debit" gives and "credit" gets. One entry names both sides, so it balances by construction.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+from ledger.core import events
+
+
+class Account(StrEnum):
+    """The chart of accounts.
+
+    `CUSTOMER` is the cardholder's funding account; the others are the platform's, one of each
+    per currency.
+    """
+
+    CUSTOMER = "CUSTOMER"
+    CARD_HOLDS = "CARD_HOLDS"
+    NETWORK_SETTLEMENT = "NETWORK_SETTLEMENT"
+    RECEIVABLE = "RECEIVABLE"
+    SANDBOX_FUNDING = "SANDBOX_FUNDING"
+    OPERATOR_LOSS = "OPERATOR_LOSS"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """`amount` > 0 minor units move from `debit` to `credit`."""
+
+    debit: Account
+    credit: Account
+    amount: int
+
+
+def entries(event: events.Event) -> list[Entry]:
+    """Return the movements of `event`; none for a fact that moves no money."""
+    match event:
+        case events.Pulled(amount=amount):
+            return _moves((Account.CUSTOMER, Account.CARD_HOLDS, amount))
+        case events.PullRecovered(amount=amount, unfunded=unfunded):
+            return _moves(
+                (Account.CUSTOMER, Account.RECEIVABLE, unfunded),
+                (Account.CUSTOMER, Account.CARD_HOLDS, amount - unfunded),
+            )
+        case events.Released(amount=amount):
+            return _moves((Account.CARD_HOLDS, Account.CUSTOMER, amount))
+        case events.Cleared(amount=amount, unfunded=unfunded):
+            return _moves(
+                (Account.CARD_HOLDS, Account.NETWORK_SETTLEMENT, amount - unfunded),
+                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
+            )
+        case events.Authorized() | events.Declined() | events.PullOpened() | events.PullResized():
+            return []
+        case _:
+            assert_never(event)
+
+
+def deposit_entry(amount: int) -> Entry:
+    """Return the movement of money that arrives on a customer's account in the sandbox."""
+    return Entry(debit=Account.SANDBOX_FUNDING, credit=Account.CUSTOMER, amount=amount)
+
+
+def _moves(*movements: tuple[Account, Account, int]) -> list[Entry]:
+    return [
+        Entry(debit=debit, credit=credit, amount=amount)
+        for debit, credit, amount in movements
+        if amount
+    ]

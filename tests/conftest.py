@@ -1,0 +1,118 @@
+"""What every test may ask for: a PostgreSQL server, a Redis, a database of its own.
+
+Servers are started by the first test that asks, one PostgreSQL and one Redis per xdist worker:
+measured on two cores, two workers are at their first query after 1.1-1.4 s with a server each and
+after 1.0-1.5 s with a shared one. So sharing saves nothing, while a server per worker is started
+only where it is needed. They are children under `cardledger/guard.py`, so nothing is left behind
+after Ctrl-C, a crash or a kill -9 of the worker.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import structlog
+from hypothesis import HealthCheck, settings
+from psycopg import sql
+from redis import Redis
+
+from cardledger.servers import DatabaseUrl, find_postgres, find_redis
+from schema import migrate
+from tests.databases import fresh_database
+
+# Failures are provoked here by the hundred; structlog would print each with all its locals.
+structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+
+APP_PASSWORD = "app"  # Of the application role in tests; a given server may ask for one.
+
+# How hard Hypothesis tries: HYPOTHESIS_PROFILE=nightly takes its time.
+_PATIENT = (HealthCheck.too_slow, HealthCheck.data_too_large)
+settings.register_profile(
+    "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=_PATIENT
+)
+settings.register_profile("nightly", parent=settings.get_profile("ci"), max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session")
+def servers_dir() -> Iterator[Path]:
+    """The data directory of this worker's servers; short, because sockets live there."""
+    directory = Path(tempfile.mkdtemp(prefix="cardledger-tests-"))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(servers_dir: Path) -> Iterator[DatabaseUrl]:
+    """The superuser's URL of a PostgreSQL server: DATABASE_URL, else an embedded one."""
+    server = find_postgres(os.environ.get("DATABASE_URL"), servers_dir)
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_url(servers_dir: Path, worker_number: int) -> Iterator[str]:
+    """An empty Redis database of this worker alone: REDIS_URL, else a server of its own.
+
+    With REDIS_URL the databases counted down from its own number are EMPTIED before and after.
+    """
+    server = find_redis(_numbered(os.environ.get("REDIS_URL"), worker_number), servers_dir)
+    server.start()
+    with Redis.from_url(server.url) as client:
+        client.flushdb()
+        yield server.url
+        client.flushdb()
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def worker_number() -> int:
+    """This xdist worker's number, 0 without xdist."""
+    return int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+
+
+def _numbered(url: str | None, worker: int) -> str | None:
+    if not url:
+        return None
+    parts = urlsplit(url)
+    number = int(parts.path.removeprefix("/") or 0) - worker
+    if number < 0:
+        message = f"{worker + 1} test workers need REDIS_URL to name a database from {worker} up"
+        raise pytest.UsageError(message)
+    return parts._replace(path=f"/{number}").geturl()
+
+
+# --- migrated databases ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def template_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    """A migrated, empty database that others are copied from; nobody may stay connected to it."""
+    with fresh_database(postgres_url) as url:
+        migrate.upgrade(url)
+        role = sql.Identifier(migrate.app_role(url))
+        # Roles belong to the server: copies of this database are entered with this one's role.
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, APP_PASSWORD))
+        yield url
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(role))
+
+
+@pytest.fixture(scope="module")
+def database_url(postgres_url: DatabaseUrl, template_database: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    """The owner's URL of a migrated, empty database of this test module alone."""
+    with fresh_database(postgres_url, template=template_database.database) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def app_database_url(database_url: DatabaseUrl, template_database: DatabaseUrl) -> DatabaseUrl:
+    """The same database for the application role, which is what every process of ours uses."""
+    return database_url.with_user(migrate.app_role(template_database), APP_PASSWORD)
