@@ -1,0 +1,1 @@
+"""The shapes: tables of the record (`tables`) and messages of the wire (`wire`)."""

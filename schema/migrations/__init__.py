@@ -1,0 +1,1 @@
+"""Alembic migrations; run them with `cardledger migrate` or `schema.migrate`."""

@@ -1,0 +1,16 @@
+"""Alembic's entry: runs the migrations on the connection that `schema.migrate` hands over."""
+
+from alembic import context
+
+from schema.tables import metadata
+
+if context.is_offline_mode():
+    context.configure(
+        dialect_name="postgresql", target_metadata=metadata, literal_binds=True, as_sql=True
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+    with context.begin_transaction():
+        context.run_migrations()

@@ -1,0 +1,123 @@
+"""The record: tables, the application role and its rights, append-only guards, inbox shards."""
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0001"
+down_revision = None
+
+SHARDS = 16
+LANES = 2
+
+APPEND_ONLY = (
+    "card_transaction_events",
+    "entries",
+    "deposits",
+    "outcomes",
+    "rejections",
+    "webhook_attempts",
+)
+# What the application may do beside SELECT and INSERT. FOR UPDATE counts as UPDATE.
+UPDATABLE = (
+    "platforms",
+    "customers",
+    "cards",
+    "internal_accounts",
+    "card_transactions",
+    "inbox_shards",
+    "outbox",
+    "webhook_deliveries",
+)
+DELETABLE = ("api_tokens", "inbox", "outbox")
+
+_JOURNAL = """
+CREATE VIEW journal AS
+SELECT e.recorded_at, e.customer_id, e.subject_id, e.sequence, e.line,
+       coalesce(f.kind, 'DEPOSITED') AS event,
+       coalesce(debit.kind, 'CUSTOMER') AS debit, coalesce(credit.kind, 'CUSTOMER') AS credit,
+       e.amount, coalesce(debit.currency, credit.currency) AS currency,
+       e.account_id, e.account_version, e.balance_after
+FROM entries e
+LEFT JOIN card_transaction_events f
+    ON f.card_transaction_id = e.subject_id AND f.sequence = e.sequence
+LEFT JOIN system_accounts debit ON debit.id = e.debit_account_id
+LEFT JOIN system_accounts credit ON credit.id = e.credit_account_id;
+COMMENT ON VIEW journal IS
+    'Entries in words: what happened, which account gave, which one got, how much.'
+"""
+
+
+def upgrade() -> None:
+    """Create everything."""
+    op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+    op.execute(
+        "INSERT INTO inbox_shards (lane, shard)"
+        f" SELECT lane, shard FROM generate_series(0, {LANES - 1}) lane,"
+        f" generate_series(0, {SHARDS - 1}) shard"
+    )
+    op.execute(_JOURNAL)
+    _guard_append_only()
+    _grant_to_the_application()
+
+
+def downgrade() -> None:
+    """Remove everything, the application role included."""
+    op.execute(_for_the_role("EXECUTE format('DROP OWNED BY %I', role);"))
+    op.execute(_for_the_role("EXECUTE format('DROP ROLE %I', role);"))
+    op.execute("DROP VIEW journal")
+    op.execute(
+        "DROP TABLE webhook_attempts, webhook_deliveries, outbox, rejections, outcomes, inbox,"
+        " inbox_shards, deposits, entries, card_transaction_events, card_transactions,"
+        " internal_accounts, system_accounts, cards, customers, api_tokens, platforms"
+    )
+    op.execute("DROP FUNCTION refuse_change()")
+
+
+def _guard_append_only() -> None:
+    """Refuse changes even to those who have the right to make them.
+
+    ALWAYS: also when `session_replication_role` is `replica`, which skips ordinary triggers.
+    """
+    op.execute(
+        """
+        CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RAISE EXCEPTION '% is append-only: % is refused', TG_TABLE_NAME, TG_OP
+                USING ERRCODE = 'insufficient_privilege',
+                      HINT = 'Record a new fact that corrects the old one.';
+        END $$
+        """
+    )
+    for table in APPEND_ONLY:
+        op.execute(
+            f"CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {table}"
+            " FOR EACH STATEMENT EXECUTE FUNCTION refuse_change()"
+        )
+        op.execute(f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only")
+
+
+def _grant_to_the_application() -> None:
+    """Create the role `<database>_app`, which can log in and can neither own nor erase facts."""
+    op.execute(
+        _for_the_role(
+            """
+            IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+                EXECUTE format('CREATE ROLE %I LOGIN', role);
+            END IF;
+            EXECUTE format('GRANT USAGE ON SCHEMA public TO %I', role);
+            EXECUTE format('GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO %I', role);
+            EXECUTE format('REVOKE INSERT ON alembic_version FROM %I', role);
+            """
+            + "".join(
+                f"EXECUTE format('GRANT UPDATE ON {table} TO %I', role);\n" for table in UPDATABLE
+            )
+            + "".join(
+                f"EXECUTE format('GRANT DELETE ON {table} TO %I', role);\n" for table in DELETABLE
+            )
+        )
+    )
+
+
+def _for_the_role(statements: str) -> str:
+    return f"DO $$ DECLARE role text := current_database() || '_app'; BEGIN {statements} END $$"

@@ -1,0 +1,541 @@
+"""The tables of the record, every column with a sentence.
+
+Two kinds. *Hot* tables are written by every batch of the engine: they have no foreign keys (one
+look-up a row would cost more than the row) and as few indexes as their readers allow; `verify`
+and the tests hold what a foreign key would. *Cold* tables describe who and what, with foreign
+keys.
+
+Every hot row carries `customer_id`, the cardholder and home of all that moves; primary keys put
+it last, so that a database distributed by it could hold them. Amounts are `bigint` minor units.
+Guarantees that SQLAlchemy has no words for (roles, triggers) are in the migrations.
+"""
+
+from typing import Final
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSON, JSONB, TIMESTAMP
+
+metadata: Final = MetaData(
+    naming_convention={
+        "pk": "%(table_name)s_pkey",
+        "uq": "%(table_name)s_%(column_0_N_name)s_key",
+        "ck": "%(table_name)s_%(constraint_name)s_check",
+        "fk": "%(table_name)s_%(column_0_name)s_fkey",
+        "ix": "%(table_name)s_%(column_0_N_name)s_idx",
+    }
+)
+
+
+def _id(name: str, comment: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, Uuid, nullable=nullable, comment=comment)
+
+
+def _amount(name: str, comment: str) -> Column[int]:
+    return Column(name, BigInteger, nullable=False, server_default=text("0"), comment=comment)
+
+
+def _count(name: str, comment: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default=text("0"), comment=comment)
+
+
+def _text(name: str, comment: str, *, nullable: bool = False) -> Column[str]:
+    return Column(name, Text, nullable=nullable, comment=comment)
+
+
+def _time(name: str, comment: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, TIMESTAMP(timezone=True), nullable=nullable, comment=comment)
+
+
+# --- cold: who and what ----------------------------------------------------------------------
+
+platforms = Table(
+    "platforms",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The tenant: a partner that issues cards."),
+    _text("name", "What people call it."),
+    Column(
+        "supported_currencies",
+        ARRAY(Text),
+        nullable=False,
+        comment="Currencies in which its customers get an internal account.",
+    ),
+    _text("webhook_endpoint", "Where its webhooks go; null: kept, not sent.", nullable=True),
+    Column(
+        "signing_key",
+        LargeBinary,
+        nullable=False,
+        comment="P-256 private key of X-Grid-Signature, encrypted with the server key.",
+    ),
+    _text("public_key", "The PEM public key that belongs to `signing_key`."),
+    Column(
+        "webhook_secret",
+        LargeBinary,
+        nullable=False,
+        comment="HMAC secret of the Standard Webhooks headers, encrypted with the server key.",
+    ),
+    _time("created_at", "When the platform was set up."),
+    _time("updated_at", "When its configuration last changed."),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The token."),
+    Column(
+        "platform_id",
+        ForeignKey(platforms.c.id),
+        nullable=False,
+        index=True,
+        comment="Whose token it is.",
+    ),
+    _text("name", "What people call it."),
+    Column("client_id", Text, nullable=False, unique=True, comment="User name of Basic auth."),
+    Column(
+        "secret_hash",
+        LargeBinary,
+        nullable=False,
+        comment="HMAC-SHA-256 of the client secret under the server key; the secret is not kept.",
+    ),
+    Column("permissions", ARRAY(Text), nullable=False, comment="VIEW, TRANSACT, MANAGE."),
+    _time("created_at", "When it was made."),
+)
+
+customers = Table(
+    "customers",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The customer; as cardholder, a home of money."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    _text("platform_customer_id", "The platform's own identifier."),
+    _text("customer_type", "INDIVIDUAL or BUSINESS."),
+    _text("kyc_status", "UNVERIFIED, PENDING, APPROVED, REJECTED or HOLD."),
+    _text("uma_address", "Its UMA address."),
+    _text("region", "Country, ISO 3166-1 alpha-2.", nullable=True),
+    Column("currencies", ARRAY(Text), nullable=False, comment="Currencies of its accounts."),
+    _text("email", "E-mail address.", nullable=True),
+    _text("phone_number", "Phone number, E.164.", nullable=True),
+    _text("full_name", "Name of an individual.", nullable=True),
+    Column("birth_date", Date, comment="Date of birth of an individual."),
+    _text("nationality", "Nationality of an individual, alpha-2.", nullable=True),
+    Column("address", JSONB, comment="Postal address, as it was sent."),
+    Column(
+        "is_deleted",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="Deleted for the platform; its books stay.",
+    ),
+    _time("created_at", "When it was created."),
+    _time("updated_at", "When it last changed."),
+)
+Index(
+    "customers_platform_customer_id_key",
+    customers.c.platform_id,
+    customers.c.platform_customer_id,
+    unique=True,
+    postgresql_where=~customers.c.is_deleted,
+)
+Index(
+    "customers_uma_address_key",
+    customers.c.uma_address,
+    unique=True,
+    postgresql_where=~customers.c.is_deleted,
+)
+
+cards = Table(
+    "cards",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The card."),
+    Column("customer_id", ForeignKey(customers.c.id), nullable=False, comment="Its cardholder."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    _text("platform_card_id", "The platform's own identifier."),
+    _text("state", "PENDING_KYC, PROCESSING, ACTIVE, FROZEN or CLOSED."),
+    _text("state_reason", "Why it is closed; null otherwise.", nullable=True),
+    _text("form", "VIRTUAL."),
+    _text("brand", "VISA or MASTERCARD, once provisioned.", nullable=True),
+    _text("last4", "Last four digits, once provisioned.", nullable=True),
+    Column("exp_month", SmallInteger, comment="Month of expiry, once provisioned."),
+    Column("exp_year", SmallInteger, comment="Year of expiry, once provisioned."),
+    _text("currency", "Currency of its funding sources."),
+    Column(
+        "funding_sources",
+        ARRAY(Uuid),
+        nullable=False,
+        comment="Internal accounts by priority; decisions read the first.",
+    ),
+    Column(
+        "max_spend_per_transaction",
+        BigInteger,
+        CheckConstraint("max_spend_per_transaction >= 1", name="max_spend_positive"),
+        comment="Largest amount of one authorization; null: no limit.",
+    ),
+    _text("processor_ref", "The processor's reference."),
+    _text("issuer_ref", "The issuer's reference."),
+    _time("activate_at", "When the issuer finishes; null: never, or done.", nullable=True),
+    _time("created_at", "When it was asked for."),
+    _time("updated_at", "When it last changed."),
+)
+Index("cards_customer_id_idx", cards.c.customer_id)
+Index(
+    "cards_platform_card_id_key",
+    cards.c.platform_id,
+    cards.c.platform_card_id,
+    unique=True,
+    postgresql_where=cards.c.state != "CLOSED",
+)
+Index(
+    "cards_activate_at_idx", cards.c.activate_at, postgresql_where=cards.c.activate_at.isnot(None)
+)
+
+system_accounts = Table(
+    "system_accounts",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The account, as entries name it."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    _text("currency", "Its currency."),
+    _text("kind", "Its place in the chart of accounts."),
+    UniqueConstraint("platform_id", "currency", "kind"),
+    CheckConstraint(
+        "kind IN ('CARD_HOLDS', 'NETWORK_SETTLEMENT', 'RECEIVABLE', 'SANDBOX_FUNDING',"
+        " 'OPERATOR_LOSS')",
+        name="kind",
+    ),
+    comment="The platform's side of every movement. No running balance: it would serialise all.",
+)
+
+# --- hot: what moves ---------------------------------------------------------------------------
+
+internal_accounts = Table(
+    "internal_accounts",
+    metadata,
+    _id("id", "The account."),
+    _id("customer_id", "Its owner."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    _text("currency", "Its currency."),
+    _text("type", "INTERNAL_FIAT, INTERNAL_CRYPTO or EMBEDDED_WALLET."),
+    _text("status", "PENDING, ACTIVE, CLOSED, FROZEN or FAILED; only ACTIVE pays."),
+    _amount("balance", "Available: what may be spent. Never negative."),
+    _amount("held", "Set aside for clearings to come: sum of its card transactions' holds."),
+    _amount("owed", "Taken by the network and not paid yet: sum over its card transactions."),
+    Column(
+        "version",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="Number of entries on this account.",
+    ),
+    _time("created_at", "When it was opened."),
+    _time("updated_at", "When its amounts last changed."),
+    PrimaryKeyConstraint("id", "customer_id"),
+    CheckConstraint("balance >= 0", name="balance_not_negative"),
+    CheckConstraint("held >= 0 AND owed >= 0", name="held_and_owed_not_negative"),
+    postgresql_with={"fillfactor": "50"},
+    comment="Money of a customer. Locked by a batch in the order of id; written once a batch.",
+)
+Index("internal_accounts_customer_id_idx", internal_accounts.c.customer_id)
+Index("internal_accounts_platform_id_idx", internal_accounts.c.platform_id)
+
+card_transactions = Table(
+    "card_transactions",
+    metadata,
+    _id("id", "The card transaction."),
+    _id("customer_id", "The cardholder."),
+    _id("platform_id", "The cardholder's platform."),
+    _id("card_id", "The card."),
+    _id("account_id", "The funding account chosen at the first event."),
+    _text("issuer_transaction_token", "What ties the network's events together."),
+    _text("currency", "Currency of every amount here."),
+    _text("descriptor", "Merchant, as the network names it.", nullable=True),
+    _text("mcc", "Merchant category code, ISO 18245.", nullable=True),
+    _text("country", "Merchant country, alpha-2.", nullable=True),
+    _text("status", "Derived from the totals below; kept for readers."),
+    _count("sequence", "Number of events folded into this row."),
+    _amount("authorized", "Approved and not taken back."),
+    _amount("settled", "Sum of clearings."),
+    _count("settlement_count", "Number of clearings."),
+    _amount("pulled", "Gross sum of pulls paid by the funding account."),
+    _count("pull_count", "Pulls opened."),
+    _amount("open_pull", "What the funding account still has to pay."),
+    _id("open_pull_id", "Message that opened the open pull: the queue's order.", nullable=True),
+    _amount("released", "Gross sum of releases to the funding account."),
+    _count("release_count", "Number of releases."),
+    Column(
+        "closed",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="Whether no further clearing is expected.",
+    ),
+    _amount("declined", "What was asked for and refused, while nothing has been approved."),
+    _text("decline_reason", "Why it was refused.", nullable=True),
+    _time("created_at", "When its first event was recorded."),
+    _time("last_event_at", "Last event after the authorization.", nullable=True),
+    _time("updated_at", "When its last event was recorded."),
+    PrimaryKeyConstraint("id", "customer_id"),
+    UniqueConstraint(
+        "customer_id", "card_id", "issuer_transaction_token", name="card_transactions_token_key"
+    ),
+    CheckConstraint("pulled >= released", name="released_was_pulled"),
+    CheckConstraint(
+        "least(authorized, settled, pulled, released, open_pull, declined) >= 0",
+        name="totals_not_negative",
+    ),
+    postgresql_with={"fillfactor": "80"},
+    comment="The roll-up: one row a purchase, the fold of its events.",
+)
+Index("card_transactions_platform_id_idx", card_transactions.c.platform_id, card_transactions.c.id)
+Index(
+    "card_transactions_open_pull_idx",
+    card_transactions.c.account_id,
+    card_transactions.c.open_pull_id,
+    postgresql_where=card_transactions.c.open_pull_id.isnot(None),
+)
+
+card_transaction_events = Table(
+    "card_transaction_events",
+    metadata,
+    _id("card_transaction_id", "The card transaction it belongs to."),
+    Column("sequence", Integer, nullable=False, comment="Its place there: 1, 2, 3, ..."),
+    _id("customer_id", "The cardholder."),
+    _text("kind", "AUTHORIZED, DECLINED, PULLED, PULL_OPENED, ... (ledger.core.events)."),
+    Column("amount", BigInteger, nullable=False, comment="Amount of the fact."),
+    Column("unfunded", BigInteger, comment="Part of `amount` on the receivable account."),
+    Column("final", Boolean, comment="Whether a clearing closed the card transaction."),
+    _text("reason", "Why an authorization was refused.", nullable=True),
+    _id("message_id", "The message that caused it (outcomes, deposits)."),
+    _time("occurred_at", "When it happened, as the network says."),
+    _time("recorded_at", "When we recorded it."),
+    PrimaryKeyConstraint("card_transaction_id", "sequence", "customer_id"),
+    CheckConstraint("sequence > 0 AND amount >= 0", name="amounts"),
+    comment="The facts, append-only. Its key makes a second event of the same place impossible.",
+)
+
+entries = Table(
+    "entries",
+    metadata,
+    _id("subject_id", "The card transaction or deposit it belongs to."),
+    Column("sequence", Integer, nullable=False, comment="The event there; 0 for a deposit."),
+    Column("line", SmallInteger, nullable=False, comment="Its place within the event."),
+    _id("customer_id", "The cardholder."),
+    _id("debit_account_id", "The account that gives."),
+    _id("credit_account_id", "The account that gets."),
+    Column(
+        "amount",
+        BigInteger,
+        CheckConstraint("amount > 0", name="amount_positive"),
+        nullable=False,
+        comment="What moves.",
+    ),
+    _id("account_id", "The customer's account among the two, if one is.", nullable=True),
+    Column("account_version", BigInteger, comment="Number of this entry on `account_id`."),
+    Column("balance_after", BigInteger, comment="Balance of `account_id` after it."),
+    _time("recorded_at", "When we recorded it."),
+    PrimaryKeyConstraint("subject_id", "sequence", "line", "customer_id"),
+    CheckConstraint("debit_account_id <> credit_account_id", name="two_accounts"),
+    CheckConstraint(
+        "num_nulls(account_id, account_version, balance_after) IN (0, 3)",
+        name="customer_side",
+    ),
+    CheckConstraint("balance_after >= 0", name="balance_not_negative"),
+    comment="Double entries, append-only: one row moves one amount between two accounts.",
+)
+Index(
+    "entries_account_version_key",
+    entries.c.account_id,
+    entries.c.account_version,
+    entries.c.customer_id,
+    unique=True,
+    postgresql_where=entries.c.account_id.isnot(None),
+)
+
+deposits = Table(
+    "deposits",
+    metadata,
+    _id("id", "The deposit."),
+    _id("customer_id", "Owner of the account."),
+    _id("account_id", "The account that got the money."),
+    Column(
+        "amount",
+        BigInteger,
+        CheckConstraint("amount > 0", name="amount_positive"),
+        nullable=False,
+        comment="What arrived.",
+    ),
+    _id("message_id", "The message that brought it (outcomes)."),
+    _time("recorded_at", "When we recorded it."),
+    PrimaryKeyConstraint("id", "customer_id"),
+    comment="Money that arrived on an internal account, append-only.",
+)
+
+# --- hot: the way in ---------------------------------------------------------------------------
+
+inbox_shards = Table(
+    "inbox_shards",
+    metadata,
+    Column("lane", SmallInteger, nullable=False, comment="0 live, 1 bulk."),
+    Column("shard", SmallInteger, nullable=False, comment="0 .. 15."),
+    PrimaryKeyConstraint("lane", "shard"),
+    comment="One row per queue of the inbox; whoever drains it holds its row lock.",
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("lane", SmallInteger, nullable=False, comment="0 live, 1 bulk."),
+    Column("shard", SmallInteger, nullable=False, comment="Hash of the cardholder."),
+    _id("id", "The message; its order of arrival."),
+    _id("customer_id", "The cardholder; the nil UUID when nobody owns the card."),
+    _id("platform_id", "The platform that sent it."),
+    _text("source", "Who sent it."),
+    _text("reference", "Its identifier there."),
+    Column("body", JSON, nullable=False, comment="The message, as schema.wire parsed it."),
+    Column("body_hash", LargeBinary, nullable=False, comment="Hash of what it says."),
+    _text("reply_to", "Redis list on which somebody waits for the outcome.", nullable=True),
+    _time("received_at", "When it was accepted."),
+    PrimaryKeyConstraint("lane", "shard", "id", "customer_id"),
+    postgresql_with={
+        "fillfactor": "70",
+        "autovacuum_vacuum_scale_factor": "0.01",
+        "autovacuum_vacuum_cost_delay": "0",
+    },
+    comment="Messages accepted and not decided yet; a decided one is deleted in the same commit.",
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    _id("customer_id", "The cardholder."),
+    _id("platform_id", "The platform that sent the message."),
+    _text("source", "Who sent the message."),
+    _text("reference", "Its identifier there: with the source, the idempotency key, for ever."),
+    Column("body_hash", LargeBinary, nullable=False, comment="Tells a repetition from a reuse."),
+    _id("message_id", "The first message with this key."),
+    _text("outcome", "APPLIED, DECLINED, IGNORED or PARKED."),
+    _text("reason", "Why, where there is a reason.", nullable=True),
+    _id("subject_id", "The card transaction or deposit it concerned.", nullable=True),
+    Column("sequence", Integer, comment="Last event of that card transaction after it."),
+    _time("recorded_at", "When it was decided."),
+    PrimaryKeyConstraint("reference", "source", "platform_id", "customer_id"),
+    comment="What became of every message that was understood, for ever: none is applied twice.",
+)
+
+rejections = Table(
+    "rejections",
+    metadata,
+    _id("id", "The message."),
+    _id("customer_id", "The cardholder; the nil UUID when nobody owns the card."),
+    _id("platform_id", "The platform that sent it."),
+    _text("source", "Who sent it, as far as it can be read.", nullable=True),
+    _text("reference", "Its identifier there, as far as it can be read.", nullable=True),
+    _text("body", "The message as it came."),
+    _text("reason", "Why it was not applied: a code."),
+    _text("detail", "What to change, in words.", nullable=True),
+    _time("recorded_at", "When it was rejected."),
+    PrimaryKeyConstraint("id", "customer_id"),
+    comment="Messages that could not be understood or applied, kept with their reason.",
+)
+
+# --- hot: the way out --------------------------------------------------------------------------
+
+outbox = Table(
+    "outbox",
+    metadata,
+    _id("id", "The webhook, as receivers see it."),
+    _id("customer_id", "The cardholder."),
+    _id("platform_id", "The platform to tell."),
+    _text("type", "Webhook event type."),
+    _id("subject_id", "The resource concerned."),
+    Column(
+        "sequence",
+        BigInteger,
+        comment="Event of the card transaction, or entry of the account, that it tells of.",
+    ),
+    Column("data", JSON, comment="The resource as it was; null: folded from its events."),
+    _time("recorded_at", "When it happened."),
+    PrimaryKeyConstraint("id", "customer_id"),
+    postgresql_with={
+        "fillfactor": "70",
+        "autovacuum_vacuum_scale_factor": "0.01",
+        "autovacuum_vacuum_cost_delay": "0",
+    },
+    comment="What has to be told, written with the fact; dispatching moves it to deliveries.",
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    _id("id", "The webhook, as receivers see it: constant over attempts."),
+    _id("customer_id", "The cardholder."),
+    _id("platform_id", "The platform to tell."),
+    _text("type", "Webhook event type."),
+    _id("subject_id", "The resource concerned."),
+    Column("sequence", BigInteger, comment="As in the outbox."),
+    _text("url", "Where it goes; null: no endpoint was set.", nullable=True),
+    _text("body", "The exact bytes that are sent, UTF-8."),
+    _text("state", "PENDING, DELIVERED, FAILED or NO_ENDPOINT."),
+    _count("attempts", "Attempts made."),
+    _time("next_attempt_at", "When the next attempt is due; null: none.", nullable=True),
+    Column("last_status", SmallInteger, comment="HTTP status of the last attempt."),
+    _time("created_at", "When it was dispatched."),
+    _time("delivered_at", "When a receiver took it.", nullable=True),
+    PrimaryKeyConstraint("id", "customer_id"),
+    CheckConstraint("state IN ('PENDING', 'DELIVERED', 'FAILED', 'NO_ENDPOINT')", name="state"),
+    CheckConstraint("(state = 'PENDING') = (next_attempt_at IS NOT NULL)", name="pending_is_due"),
+    comment="One webhook and its way to a receiver.",
+)
+# The platform first: one with a long backlog must not hide the others from a claim.
+Index(
+    "webhook_deliveries_due_idx",
+    webhook_deliveries.c.platform_id,
+    webhook_deliveries.c.next_attempt_at,
+    webhook_deliveries.c.id,
+    postgresql_where=webhook_deliveries.c.next_attempt_at.isnot(None),
+)
+Index(
+    "webhook_deliveries_platform_id_idx",
+    webhook_deliveries.c.platform_id,
+    webhook_deliveries.c.id,
+)
+
+webhook_attempts = Table(
+    "webhook_attempts",
+    metadata,
+    _id("delivery_id", "The delivery."),
+    Column("number", Integer, nullable=False, comment="1, 2, 3, ..."),
+    _id("customer_id", "The cardholder."),
+    _time("attempted_at", "When the request was sent."),
+    Column("duration_ms", Integer, nullable=False, comment="How long it took."),
+    Column("status", SmallInteger, comment="HTTP status; null when none came."),
+    _text("error", "What went wrong, when no status came.", nullable=True),
+    _text("response_head", "First bytes of the answer.", nullable=True),
+    PrimaryKeyConstraint("delivery_id", "number", "customer_id"),
+    comment="Every attempt to deliver a webhook, append-only.",
+)
+
+APPEND_ONLY: Final = (
+    card_transaction_events,
+    entries,
+    deposits,
+    outcomes,
+    rejections,
+    webhook_attempts,
+)
+"""Tables whose rows nobody may change: no right to, and a trigger for those who have it."""

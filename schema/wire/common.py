@@ -1,0 +1,213 @@
+"""Parts that every message shares: identifiers, amounts, currencies, times, pages."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
+from urllib.parse import unquote
+from uuid import UUID
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+)
+from pydantic.alias_generators import to_camel
+
+MAX_AMOUNT: Final = 2**63 - 1
+
+
+class Request(BaseModel):
+    """What comes in: camelCase, no unknown field, no number that is not one."""
+
+    model_config = ConfigDict(  # type: ignore[pydantic-alias] # Requests are parsed, not built.
+        alias_generator=to_camel,
+        extra="forbid",
+        frozen=True,
+        validate_by_name=False,
+        validate_by_alias=True,
+    )
+
+
+class Response(BaseModel):
+    """What goes out: camelCase; a field that has nothing to say is left out."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, frozen=True, validate_by_name=True, validate_by_alias=True
+    )
+
+    def wire(self) -> dict[str, Any]:
+        """Return the JSON object that is sent."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def public_id(resource: str, key: UUID) -> str:
+    """Return `key` as the outside sees it: `Card:0193...`."""
+    return f"{resource}:{key}"
+
+
+def parse_id(resource: str, value: str) -> UUID:
+    """Return the UUID inside `value`, raw or percent-encoded.
+
+    Raises: ValueError when it is not of the form `<resource>:<uuid>`.
+    """
+    kind, separator, key = unquote(value).partition(":")
+    if kind != resource or not separator or len(key) != 36:  # noqa: PLR2004 - a UUID with dashes
+        message = f"must be of the form {resource}:<uuid>"
+        raise ValueError(message)
+    try:
+        return UUID(key)
+    except ValueError:
+        message = f"must be of the form {resource}:<uuid>"
+        raise ValueError(message) from None
+
+
+def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
+    def parse(value: object) -> UUID:
+        if isinstance(value, UUID):
+            return value
+        if not isinstance(value, str):
+            message = f"must be a string of the form {resource}:<uuid>"
+            raise ValueError(message)  # noqa: TRY004 - Pydantic wants a ValueError
+        return parse_id(resource, value)
+
+    return Annotated[
+        UUID,
+        BeforeValidator(parse, json_schema_input_type=str),
+        PlainSerializer(lambda key: public_id(resource, key), return_type=str),
+        Field(examples=[f"{resource}:019542f5-b3e7-7d02-0000-00000000a1b4"]),
+    ]
+
+
+CustomerId = _id_type("Customer")
+InternalAccountId = _id_type("InternalAccount")
+CardId = _id_type("Card")
+CardTransactionId = _id_type("CardTransaction")
+PlatformConfigId = _id_type("PlatformConfig")
+WebhookId = _id_type("Webhook")
+
+Amount = Annotated[int, Field(strict=True, gt=0, le=MAX_AMOUNT)]
+"""Minor units, above zero."""
+
+NonNegativeAmount = Annotated[int, Field(strict=True, ge=0, le=MAX_AMOUNT)]
+"""Minor units, zero allowed."""
+
+
+def _no_nul(value: str) -> str:
+    # PostgreSQL cannot keep it, and no name has it.
+    if "\x00" in value:
+        message = "must not contain the character U+0000"
+        raise ValueError(message)
+    return value
+
+
+def _storable(value: str) -> str:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        message = "must be valid Unicode: it has a lone surrogate"
+        raise ValueError(message) from None
+    return _no_nul(value)
+
+
+STORABLE: Final = AfterValidator(_storable)
+"""Metadata of a string that a `text` column can keep."""
+
+Name = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=255), STORABLE]
+ShortName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=100), STORABLE]
+LongName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=2048), STORABLE]
+Currency = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z]{3,8}$")]
+Country = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z]{2}$")]
+Mcc = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{4}$")]
+
+
+def _utc(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+Time = Annotated[AwareDatetime, PlainSerializer(_utc, return_type=str, when_used="json")]
+"""RFC 3339; sent in UTC with `Z`."""
+
+
+class Merchant(Request):
+    """Where a card was used."""
+
+    descriptor: Name
+    mcc: Mcc | None = None
+    country: Country | None = None
+
+
+class CurrencyInfo(Response):
+    """A currency, in full as responses show it."""
+
+    code: str
+    name: str
+    symbol: str
+    decimals: int
+
+
+CURRENCIES: Final[Mapping[str, CurrencyInfo]] = {
+    info.code: info
+    for info in (
+        CurrencyInfo(code="USD", name="United States Dollar", symbol="$", decimals=2),
+        CurrencyInfo(code="EUR", name="Euro", symbol="€", decimals=2),
+        CurrencyInfo(code="GBP", name="Pound Sterling", symbol="£", decimals=2),
+        CurrencyInfo(code="INR", name="Indian Rupee", symbol="₹", decimals=2),
+        CurrencyInfo(code="MXN", name="Mexican Peso", symbol="$", decimals=2),
+        CurrencyInfo(code="JPY", name="Japanese Yen", symbol="¥", decimals=0),
+        CurrencyInfo(code="USDC", name="USD Coin", symbol="", decimals=6),
+        CurrencyInfo(code="USDB", name="USDB", symbol="", decimals=6),
+        CurrencyInfo(code="BTC", name="Bitcoin", symbol="₿", decimals=8),
+    )
+}
+"""Currencies the ledger knows; the exponent is data, never guessed."""
+
+CRYPTO: Final = frozenset({"USDC", "USDB", "BTC"})
+
+
+class CurrencyAmount(Response):
+    """An amount with its currency: `{amount, currency{code, name, symbol, decimals}}`."""
+
+    amount: int
+    currency: CurrencyInfo
+
+
+def money(amount: int, currency: str) -> CurrencyAmount:
+    """Return `amount` minor units of `currency` as responses show it."""
+    return CurrencyAmount(amount=amount, currency=CURRENCIES[currency])
+
+
+Item = TypeVar("Item", bound=Response)
+
+
+class Page(Response, Generic[Item]):
+    """One page of a list; `nextCursor` is there only when `hasMore` is true."""
+
+    data: list[Item]
+    has_more: bool
+    next_cursor: str | None = None
+    total_count: int
+
+
+def _digits(value: object) -> object:
+    # A query holds text, and Pydantic would also read "1.0", "+1" and "1_0" as numbers.
+    if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,9}", value, re.ASCII):
+        message = "must be an integer from 1 to 100"
+        raise ValueError(message)
+    return value
+
+
+class PageQuery(Request):
+    """Which page of a list: `cursor` is the `nextCursor` of the page before."""
+
+    limit: Annotated[int, BeforeValidator(_digits), Field(ge=1, le=100)] = 20
+    cursor: LongName | None = None
+
+
+SortOrder = Literal["asc", "desc"]
+"""By creation; `desc` begins with the newest."""

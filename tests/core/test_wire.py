@@ -1,0 +1,241 @@
+"""Network events on the wire: what is understood, what is refused, and what it is told."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ledger.core import events
+from ledger.core.money import MAX_AMOUNT
+from ledger.event_rows import KINDS, EventRow, from_row, to_row
+from ledger.ids import new_id
+from ledger.inbox import fingerprint, shard_of
+from schema.wire.common import parse_id, public_id
+from schema.wire.network_events import NETWORK_EVENT, Authorization, Clearing, body_of, parse_time
+from tests.books import Books, Step, stories, tell, tight_stories
+
+CARD = "Card:019542f5-b3e7-7d02-8000-00000000a1b4"
+AUTHORIZATION: dict[str, Any] = {
+    "type": "AUTHORIZATION",
+    "source": "visa",
+    "reference": "a-1",
+    "issuerTransactionToken": "t-1",
+    "cardId": CARD,
+    "amount": 1250,
+    "currency": "USD",
+    "merchant": {"descriptor": "BLUE BOTTLE", "mcc": "5814", "country": "US"},
+    "occurredAt": "2026-01-01T12:00:00.000000Z",
+    "decideBy": "2026-01-01T12:00:02.000000Z",
+}
+CLEARING: dict[str, Any] = {
+    "type": "CLEARING",
+    "source": "visa",
+    "reference": "c-1",
+    "issuerTransactionToken": "t-1",
+    "cardId": CARD,
+    "amount": 1500,
+    "currency": "USD",
+    "final": True,
+}
+
+
+def without(event: dict[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in event.items() if name != field}
+
+
+def test_an_authorization_is_read() -> None:
+    event = NETWORK_EVENT.validate_python(AUTHORIZATION)
+
+    assert isinstance(event, Authorization)
+    assert event.card_id == UUID(CARD.removeprefix("Card:"))
+    assert event.decide_by == datetime(2026, 1, 1, 12, 0, 2, tzinfo=UTC)
+
+
+def test_a_clearing_is_read_and_silence_about_finality_is_kept() -> None:
+    event = NETWORK_EVENT.validate_python(without(CLEARING, "final"))
+
+    assert isinstance(event, Clearing)
+    assert event.final is None
+    assert "final" not in body_of(event)
+
+
+@pytest.mark.parametrize("event", [AUTHORIZATION, CLEARING])
+def test_the_inbox_keeps_what_was_said_and_nothing_else(event: dict[str, Any]) -> None:
+    assert body_of(NETWORK_EVENT.validate_python(event)) == event
+    assert body_of(NETWORK_EVENT.validate_json(json.dumps(event))) == event
+
+
+@pytest.mark.parametrize(
+    "amount",
+    [0, -1, 2**63, -(2**63), 12.5, 12.0, "1250", "", None, True, [1], {"value": 1}, 1e30],
+)
+@pytest.mark.parametrize("event", [AUTHORIZATION, CLEARING])
+def test_an_amount_is_an_integer_that_fits(event: dict[str, Any], amount: object) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        NETWORK_EVENT.validate_python(event | {"amount": amount})
+
+    assert refusal.value.errors()[0]["loc"][-1] == "amount"
+
+
+@pytest.mark.parametrize("amount", ["12.0", "12.5", "1e3", '"12"', "9223372036854775808", "NaN"])
+def test_an_amount_is_an_integer_in_json_too(amount: str) -> None:
+    text = json.dumps(CLEARING).replace("1500", amount)
+
+    with pytest.raises(ValidationError):
+        NETWORK_EVENT.validate_json(text)
+
+
+@pytest.mark.parametrize("amount", [1, MAX_AMOUNT])
+def test_the_smallest_and_the_largest_amount_are_read(amount: int) -> None:
+    assert NETWORK_EVENT.validate_python(CLEARING | {"amount": amount}).amount == amount
+
+
+@pytest.mark.parametrize("field", sorted(set(CLEARING) - {"final"}))
+def test_what_a_clearing_must_say(field: str) -> None:
+    with pytest.raises(ValidationError):
+        NETWORK_EVENT.validate_python(without(CLEARING, field))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"type": "REFUND"},
+        {"type": "authorization"},
+        {"type": None},
+        {"type": 7},
+        {"source": ""},
+        {"source": "s" * 101},
+        {"reference": ""},
+        {"reference": "r" * 256},
+        {"reference": 7},
+        {"reference": "a\x00b"},
+        {"reference": "a\ud800b"},
+        {"issuerTransactionToken": "\x00"},
+        {"cardId": "019542f5-b3e7-7d02-8000-00000000a1b4"},
+        {"cardId": "Customer:019542f5-b3e7-7d02-8000-00000000a1b4"},
+        {"cardId": "Card:"},
+        {"cardId": 7},
+        {"currency": "usd"},
+        {"currency": "US"},
+        {"currency": {"code": "USD"}},
+        {"merchant": "BLUE BOTTLE"},
+        {"merchant": {}},
+        {"merchant": {"descriptor": "X", "mcc": "581"}},
+        {"merchant": {"descriptor": "X", "country": "USA"}},
+        {"merchant": {"descriptor": "X", "city": "Roma"}},
+        {"occurredAt": "yesterday"},
+        {"occurredAt": "2026-01-01T12:00:00"},
+        {"decideBy": "2026-01-01"},
+        {"card_id": CARD},
+        {"colour": "blue"},
+    ],
+)
+def test_what_cannot_be_understood_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        NETWORK_EVENT.validate_python(AUTHORIZATION | change)
+
+
+@pytest.mark.parametrize("final", ["true", 1, 0, "no", []])
+def test_finality_is_a_boolean(final: object) -> None:
+    with pytest.raises(ValidationError):
+        NETWORK_EVENT.validate_python(CLEARING | {"final": final})
+
+
+def test_the_deadline_is_for_authorizations_only() -> None:
+    with pytest.raises(ValidationError):
+        NETWORK_EVENT.validate_python(CLEARING | {"decideBy": "2026-01-01T12:00:02Z"})
+
+
+def test_times_are_kept_in_utc() -> None:
+    event = AUTHORIZATION | {"occurredAt": "2026-01-01T14:00:00.25+02:00"}
+
+    kept = body_of(NETWORK_EVENT.validate_python(event))["occurredAt"]
+
+    assert kept == "2026-01-01T12:00:00.250000Z"
+    assert parse_time(kept) == datetime(
+        2026, 1, 1, 14, microsecond=250_000, tzinfo=timezone(timedelta(hours=2))
+    )
+
+
+def test_two_spellings_of_one_event_are_the_same_event() -> None:
+    spelled = dict(reversed(AUTHORIZATION.items())) | {
+        "occurredAt": "2026-01-01T13:00:00+01:00",
+        "cardId": CARD.replace(":", "%3A"),
+    }
+
+    one, other = (body_of(NETWORK_EVENT.validate_python(e)) for e in (AUTHORIZATION, spelled))
+
+    assert fingerprint(one) == fingerprint(other)
+
+
+@pytest.mark.parametrize(
+    "change", [{"amount": 1501}, {"final": False}, {"currency": "EUR"}, {"reference": "c-2"}]
+)
+def test_another_body_has_another_fingerprint(change: dict[str, Any]) -> None:
+    assert fingerprint(CLEARING) != fingerprint(CLEARING | change)
+    assert fingerprint(CLEARING) != fingerprint(without(CLEARING, next(iter(change))))
+
+
+@given(st.uuids())
+def test_a_public_id_leads_back_to_its_key(key: UUID) -> None:
+    assert parse_id("Card", public_id("Card", key)) == key
+
+
+@given(st.uuids())
+def test_a_cardholder_has_one_shard(customer_id: UUID) -> None:
+    assert 0 <= shard_of(customer_id) < 16
+    assert shard_of(customer_id) == shard_of(customer_id)
+
+
+def test_new_ids_rise_in_order_of_creation_and_have_no_magic_end() -> None:
+    keys = [new_id() for _ in range(20_000)]
+
+    assert keys == sorted(set(keys))
+    assert not any(str(key).endswith(("001", "002", "003", "004", "005", "006")) for key in keys)
+
+
+@given(stories | tight_stories)
+def test_an_event_is_what_its_row_says(story: list[Step]) -> None:
+    books = Books()
+    for step in story:
+        tell(step, books)
+
+    for history in books.histories.values():
+        for event in history:
+            assert from_row(to_row(event)) == event
+
+
+def test_every_kind_of_event_has_a_row() -> None:
+    assert len(set(KINDS.values())) == len(KINDS)
+    assert {row.kind for row in map(to_row, _one_of_each())} == set(KINDS.values())
+
+
+def test_a_row_that_no_event_leaves_is_an_error() -> None:
+    for row in (
+        EventRow("STOLEN", 1, None, None, None),
+        EventRow("CLEARED", 1, None, True, None),
+        EventRow("CLEARED", 1, 0, None, None),
+        EventRow("DECLINED", 1, None, None, None),
+        EventRow("DECLINED", 1, None, None, "BAD_MOOD"),
+        EventRow("PULL_RECOVERED", 1, None, None, None),
+    ):
+        with pytest.raises(ValueError, match=r"row|BAD_MOOD"):
+            from_row(row)
+
+
+def _one_of_each() -> list[Any]:
+    return [
+        events.Authorized(amount=1),
+        events.Declined(amount=1, reason=events.DeclineReason.CARD_PAUSED),
+        events.Pulled(amount=1),
+        events.PullOpened(amount=1),
+        events.PullResized(amount=1),
+        events.PullRecovered(amount=1, unfunded=1),
+        events.Released(amount=1),
+        events.Cleared(amount=1, unfunded=0, final=True),
+    ]

@@ -1,0 +1,319 @@
+"""What the database itself refuses, whoever asks: every guarantee is attacked in SQL."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from psycopg import errors, sql
+
+from cardledger.servers import DatabaseUrl
+from ledger.ids import new_id
+from ledger.inbox import Lane
+from schema.tables import APPEND_ONLY, metadata
+from tests.world import Holder, World, world_of
+
+FACTS = [table.name for table in APPEND_ONLY]
+CHANGES = ["UPDATE {0} SET customer_id = customer_id", "DELETE FROM {0}", "TRUNCATE {0}"]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_of(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def holder(world: World) -> Holder:
+    """A cardholder with a row in every table of facts."""
+    holder = world.holder(world.platform(), 50_000)
+    engine = world.engine()
+    tip = [
+        (holder, world.authorization(holder, "T1", 1250)),
+        (holder, world.clearing(holder, "T1", 1500)),
+        (holder, world.clearing(holder, "T1", 1500, currency="EUR")),
+    ]
+    world.play(engine, tip)
+    world.owner.execute(
+        "INSERT INTO webhook_attempts VALUES (%s, 1, %s, now(), 5, 200, NULL, NULL)",
+        [new_id(), holder.home.customer_id],
+    )
+    return holder
+
+
+@pytest.fixture
+def app(world: World, holder: Holder) -> Iterator[psycopg.Connection]:  # noqa: ARG001 - the scene
+    with psycopg.connect(world.app_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def owner(world: World, holder: Holder) -> Iterator[psycopg.Connection]:  # noqa: ARG001 - the scene
+    with psycopg.connect(world.url, autocommit=True) as connection:
+        yield connection
+
+
+def ask(connection: psycopg.Connection, statement: str, *parameters: object) -> psycopg.Cursor:
+    return connection.execute(statement.encode(), parameters or None)
+
+
+# --- facts cannot be changed -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("table", FACTS)
+def test_the_application_has_no_right_to_change_facts(
+    app: psycopg.Connection, table: str, change: str
+) -> None:
+    with pytest.raises(errors.InsufficientPrivilege, match="permission denied"):
+        ask(app, change.format(table))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("table", FACTS)
+def test_the_owner_is_refused_by_a_trigger(
+    owner: psycopg.Connection, world: World, table: str, change: str
+) -> None:
+    before = world.count(table)
+
+    with pytest.raises(errors.InsufficientPrivilege, match=f"{table} is append-only"):
+        ask(owner, change.format(table))
+
+    assert world.count(table) == before > 0
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("table", FACTS)
+def test_the_owner_is_refused_in_the_role_of_a_replica_too(
+    owner: psycopg.Connection, table: str, change: str
+) -> None:
+    ask(owner, "SET session_replication_role = replica")
+
+    with pytest.raises(errors.InsufficientPrivilege, match=f"{table} is append-only"):
+        ask(owner, change.format(table))
+
+
+def test_truncating_everything_at_once_is_refused(owner: psycopg.Connection) -> None:
+    with pytest.raises(errors.InsufficientPrivilege, match="append-only"):
+        ask(owner, f"TRUNCATE {', '.join(table.name for table in metadata.sorted_tables)} CASCADE")
+
+
+def test_facts_cannot_be_overwritten_by_an_upsert(app: psycopg.Connection, world: World) -> None:
+    [row] = world.rows("SELECT * FROM outcomes LIMIT 1")
+    places = ", ".join(["%s"] * len(row))
+
+    with pytest.raises(errors.InsufficientPrivilege):
+        ask(
+            app,
+            f"INSERT INTO outcomes VALUES ({places}) ON CONFLICT"
+            " (reference, source, platform_id, customer_id) DO UPDATE SET outcome = 'DECLINED'",
+            *row,
+        )
+
+
+# --- the application's role ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "DROP TABLE entries",
+        "ALTER TABLE entries DISABLE TRIGGER ALL",
+        "ALTER TABLE entries DISABLE TRIGGER append_only",
+        "ALTER TABLE internal_accounts DROP CONSTRAINT internal_accounts_balance_not_negative_check",
+        "DROP TRIGGER append_only ON entries",
+        "DROP FUNCTION refuse_change() CASCADE",
+        "CREATE OR REPLACE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql"
+        " AS $$ BEGIN RETURN NULL; END $$",
+        "CREATE TABLE shadow (id int)",
+        "CREATE TRIGGER later AFTER INSERT ON entries EXECUTE FUNCTION refuse_change()",
+        "SET session_replication_role = replica",
+        "DELETE FROM card_transactions",
+        "TRUNCATE card_transactions",
+        "DELETE FROM internal_accounts",
+        "TRUNCATE internal_accounts",
+        "DELETE FROM customers",
+        "DELETE FROM cards",
+        "DELETE FROM platforms",
+        "DELETE FROM system_accounts",
+        "UPDATE system_accounts SET kind = kind",
+        "DELETE FROM inbox_shards",
+        "TRUNCATE inbox",
+        "TRUNCATE outbox",
+        "DELETE FROM webhook_deliveries",
+        "UPDATE inbox SET body = '{}'",
+        "UPDATE alembic_version SET version_num = '0'",
+        "INSERT INTO alembic_version VALUES ('0')",
+        "DELETE FROM alembic_version",
+        "CREATE ROLE friend SUPERUSER",
+        "CREATE DATABASE elsewhere",
+        "COPY entries TO PROGRAM 'cat'",
+    ],
+)
+def test_the_application_may_not(app: psycopg.Connection, deed: str) -> None:
+    with pytest.raises(errors.InsufficientPrivilege):
+        ask(app, deed)
+
+
+def test_the_application_owns_nothing_and_has_no_special_right(app: psycopg.Connection) -> None:
+    [owned] = ask(
+        app,
+        "SELECT count(*) FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner"
+        " WHERE r.rolname = current_user",
+    ).fetchall()
+    [rights] = ask(
+        app,
+        "SELECT rolsuper, rolcreaterole, rolcreatedb, rolreplication, rolbypassrls FROM pg_roles"
+        " WHERE rolname = current_user",
+    ).fetchall()
+
+    assert owned == (0,)
+    assert rights == (False,) * 5
+
+
+# --- what no row may say ---------------------------------------------------------------------------
+
+
+def test_no_balance_is_negative(owner: psycopg.Connection, holder: Holder) -> None:
+    with pytest.raises(errors.CheckViolation, match="balance_not_negative"):
+        ask(owner, "UPDATE internal_accounts SET balance = -1 WHERE id = %s", holder.account_id)
+
+
+@pytest.mark.parametrize("column", ["held", "owed"])
+def test_nothing_held_or_owed_is_negative(
+    owner: psycopg.Connection, holder: Holder, column: str
+) -> None:
+    with pytest.raises(errors.CheckViolation, match="held_and_owed_not_negative"):
+        ask(owner, f"UPDATE internal_accounts SET {column} = -1 WHERE id = %s", holder.account_id)
+
+
+def test_no_balance_goes_beyond_a_bigint(owner: psycopg.Connection, holder: Holder) -> None:
+    with pytest.raises(errors.NumericValueOutOfRange):
+        ask(
+            owner,
+            "UPDATE internal_accounts SET balance = balance + 9223372036854775807 WHERE id = %s",
+            holder.account_id,
+        )
+
+
+def test_nothing_is_released_that_was_not_pulled(owner: psycopg.Connection) -> None:
+    with pytest.raises(errors.CheckViolation, match="released_was_pulled"):
+        ask(owner, "UPDATE card_transactions SET released = pulled + 1")
+
+
+@pytest.mark.parametrize(
+    "column", ["authorized", "settled", "open_pull", "declined", "released"]
+)
+def test_no_total_of_a_card_transaction_is_negative(
+    owner: psycopg.Connection, column: str
+) -> None:
+    with pytest.raises(errors.CheckViolation, match="totals_not_negative"):
+        ask(owner, f"UPDATE card_transactions SET {column} = -1")
+
+
+def copied(
+    connection: psycopg.Connection, table: str, where: str = "true", **changes: object
+) -> None:
+    """Insert a copy of a row of `table` with `changes`; it must differ or be refused."""
+    columns = [column.name for column in metadata.tables[table].columns]
+    values = sql.SQL(", ").join(
+        sql.Literal(changes[column]) if column in changes else sql.Identifier(column)
+        for column in columns
+    )
+    names = sql.SQL(", ").join(map(sql.Identifier, columns))
+    connection.execute(
+        sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} WHERE {} LIMIT 1").format(
+            sql.Identifier(table), names, values, sql.Identifier(table), sql.SQL(where.encode().decode())
+        )
+    )
+
+
+def test_a_card_transaction_has_one_event_a_place(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.UniqueViolation, match="card_transaction_events_pkey"):
+        copied(app, "card_transaction_events", kind="RELEASED", amount=1)
+
+
+@pytest.mark.parametrize("change", [{"sequence": 0}, {"sequence": -1}, {"sequence": 99, "amount": -1}])
+def test_an_event_has_a_place_and_no_negative_amount(
+    app: psycopg.Connection, change: dict[str, int]
+) -> None:
+    with pytest.raises(errors.CheckViolation, match="card_transaction_events_amounts"):
+        copied(app, "card_transaction_events", **change)
+
+
+@pytest.mark.parametrize("amount", [0, -1])
+def test_an_entry_moves_something(app: psycopg.Connection, amount: int) -> None:
+    with pytest.raises(errors.CheckViolation, match="amount_positive"):
+        copied(app, "entries", line=9, amount=amount, account_id=None, account_version=None,
+               balance_after=None)  # fmt: skip
+
+
+def test_an_entry_moves_between_two_accounts(app: psycopg.Connection, holder: Holder) -> None:
+    account = str(holder.account_id)
+    with pytest.raises(errors.CheckViolation, match="two_accounts"):
+        copied(app, "entries", line=9, debit_account_id=account, credit_account_id=account,
+               account_version=99)  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", ["account_id", "account_version", "balance_after"])
+def test_the_customers_side_of_an_entry_is_whole_or_absent(
+    app: psycopg.Connection, missing: str
+) -> None:
+    change = {"line": 9, "account_version": 99} | {missing: None}
+    with pytest.raises(errors.CheckViolation, match="customer_side"):
+        copied(app, "entries", "account_id IS NOT NULL", **change)
+
+
+def test_no_entry_leaves_a_negative_balance(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.CheckViolation, match="balance_not_negative"):
+        copied(app, "entries", "account_id IS NOT NULL", line=9, account_version=99,
+               balance_after=-1)  # fmt: skip
+
+
+def test_an_account_has_one_entry_a_version(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.UniqueViolation, match="entries_account_version_key"):
+        copied(app, "entries", "account_id IS NOT NULL", line=9)
+
+
+def test_an_entry_has_one_place(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.UniqueViolation, match="entries_pkey"):
+        copied(app, "entries", "account_id IS NULL")
+
+
+def test_an_idempotency_key_is_used_once(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.UniqueViolation, match="outcomes_pkey"):
+        copied(app, "outcomes", message_id=str(new_id()), body_hash=b"another")
+
+
+def test_a_token_means_one_card_transaction_of_a_card(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.UniqueViolation, match="card_transactions_token_key"):
+        copied(app, "card_transactions", id=str(new_id()))
+
+
+@pytest.mark.parametrize("amount", [0, -1])
+def test_a_deposit_brings_something(app: psycopg.Connection, amount: int) -> None:
+    with pytest.raises(errors.CheckViolation, match="amount_positive"):
+        copied(app, "deposits", id=str(new_id()), amount=amount)
+
+
+def test_a_platform_has_one_account_a_place_in_the_chart(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.UniqueViolation, match="system_accounts"):
+        copied(app, "system_accounts", id=str(new_id()))
+
+
+def test_the_chart_of_accounts_is_closed(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.CheckViolation, match="system_accounts_kind"):
+        copied(app, "system_accounts", id=str(new_id()), kind="POCKET_MONEY")
+
+
+def test_an_account_belongs_to_a_platform_that_exists(app: psycopg.Connection) -> None:
+    with pytest.raises(errors.ForeignKeyViolation):
+        copied(app, "internal_accounts", id=str(new_id()), platform_id=str(new_id()))
+
+
+def test_what_the_engine_needs_it_may(world: World, holder: Holder) -> None:
+    # The other side of all the refusals above: the same role does a day's work.
+    engine = world.engine()
+
+    world.play(engine, [(holder, world.authorization(holder, "T2", 10))], Lane.BULK)
+
+    world.check_books(holder)

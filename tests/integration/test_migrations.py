@@ -1,0 +1,160 @@
+"""Migrations: up, down to nothing, up again, and the same schema as the tables say."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from psycopg import sql
+from sqlalchemy import CheckConstraint, NullPool, create_engine
+from sqlalchemy.dialects import postgresql
+
+from cardledger.servers import DatabaseUrl
+from ledger.inbox import SHARDS, Lane
+from schema import migrate
+from schema.tables import APPEND_ONLY, metadata
+from tests.databases import fresh_database
+
+
+@pytest.fixture
+def empty_url(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    with fresh_database(postgres_url) as url:
+        yield url
+        migrate.downgrade(url, "base")  # The role belongs to the server and would stay.
+
+
+def names(url: str, query: str) -> set[str]:
+    with psycopg.connect(url) as connection:
+        return {row[0] for row in connection.execute(query.encode())}
+
+
+def relations(url: str) -> set[str]:
+    return names(
+        url,
+        "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = 'public'",
+    )
+
+
+def functions(url: str) -> set[str]:
+    return names(
+        url,
+        "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
+        " WHERE n.nspname = 'public'",
+    )
+
+
+def roles(url: str) -> set[str]:
+    return names(url, "SELECT rolname FROM pg_roles")
+
+
+def test_the_schema_goes_up_down_to_nothing_and_up_again(empty_url: DatabaseUrl) -> None:
+    assert migrate.current(empty_url) is None
+
+    migrate.upgrade(empty_url)
+
+    assert migrate.current(empty_url) == migrate.head()
+    assert migrate.app_role(empty_url) in roles(empty_url)
+    first = relations(empty_url)
+    assert {table.name for table in metadata.sorted_tables} <= first
+
+    migrate.downgrade(empty_url, "base")
+
+    assert migrate.current(empty_url) is None
+    assert relations(empty_url) <= {"alembic_version", "alembic_version_pkc"}
+    assert functions(empty_url) == set()
+    assert migrate.app_role(empty_url) not in roles(empty_url)
+
+    migrate.upgrade(empty_url)
+
+    assert relations(empty_url) == first
+
+
+def test_an_upgrade_of_what_is_up_to_date_changes_nothing(empty_url: DatabaseUrl) -> None:
+    migrate.upgrade(empty_url)
+    migrate.upgrade(empty_url)
+
+    assert migrate.current(empty_url) == migrate.head()
+
+
+def test_a_schema_is_migrated_beside_a_role_that_was_left_behind(empty_url: DatabaseUrl) -> None:
+    role = sql.Identifier(migrate.app_role(empty_url))
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+
+    migrate.upgrade(empty_url)
+
+    assert migrate.current(empty_url) == migrate.head()
+
+
+def test_the_migrated_schema_is_the_one_of_the_tables(database_url: DatabaseUrl) -> None:
+    engine = create_engine(database_url.sqlalchemy, poolclass=NullPool)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+
+        differences = compare_metadata(context, metadata)
+
+    assert differences == []
+
+
+def test_every_check_of_the_tables_is_in_the_migrated_schema(database_url: DatabaseUrl) -> None:
+    # Alembic does not compare them.
+    there = names(
+        database_url,
+        "SELECT conname FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace"
+        " WHERE c.contype = 'c' AND n.nspname = 'public'",
+    )
+
+    written = postgresql.dialect().identifier_preparer.format_constraint
+    meant = {
+        written(constraint)
+        for table in metadata.sorted_tables
+        for owner in (table, *table.columns)
+        for constraint in owner.constraints
+        if isinstance(constraint, CheckConstraint)
+    }
+    assert meant
+    assert meant == there
+
+
+def test_every_column_has_its_sentence(database_url: DatabaseUrl) -> None:
+    silent = names(
+        database_url,
+        "SELECT c.relname || '.' || a.attname FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
+        " WHERE n.nspname = 'public' AND c.relkind = 'r' AND c.relname <> 'alembic_version'"
+        " AND col_description(c.oid, a.attnum) IS NULL",
+    )
+
+    assert silent == set()
+
+
+def test_there_is_a_row_to_lock_for_every_queue(database_url: DatabaseUrl) -> None:
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("SELECT lane, shard FROM inbox_shards").fetchall()
+
+    assert sorted(rows) == [(lane, shard) for lane in Lane for shard in range(SHARDS)]
+
+
+def test_every_append_only_table_is_guarded_always(database_url: DatabaseUrl) -> None:
+    guarded = names(
+        database_url,
+        "SELECT tgrelid::regclass::text FROM pg_trigger"
+        " WHERE tgname = 'append_only' AND tgenabled = 'A'",
+    )
+
+    assert guarded == {table.name for table in APPEND_ONLY}
+
+
+def test_the_migrations_can_be_read_as_sql(capsys: pytest.CaptureFixture[str]) -> None:
+    migrate.sql()
+
+    text = capsys.readouterr().out
+    for table in metadata.sorted_tables:
+        assert f"CREATE TABLE {table.name} (" in text
+    assert "ENABLE ALWAYS TRIGGER append_only" in text
+    assert "UPDATE alembic_version" in text or "INSERT INTO alembic_version" in text
