@@ -1,0 +1,153 @@
+"""Internal accounts: reading them, and opening them with their customer."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol, cast
+from uuid import UUID
+
+from sqlalchemy import Row, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ledger import paging
+from ledger.ids import new_id
+from schema import tables
+from schema.wire.accounts import InternalAccountResource
+from schema.wire.common import CRYPTO, money
+
+ACTIVE: Final = "ACTIVE"
+"""The only status in which an account pays, or may fund a card."""
+
+_ACCOUNT: Final = select(
+    tables.internal_accounts.c.id,
+    tables.internal_accounts.c.customer_id,
+    tables.internal_accounts.c.type,
+    tables.internal_accounts.c.status,
+    tables.internal_accounts.c.currency,
+    tables.internal_accounts.c.balance,
+    tables.internal_accounts.c.held,
+    tables.internal_accounts.c.owed,
+    tables.internal_accounts.c.created_at,
+    tables.internal_accounts.c.updated_at,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What accounts have to match; None matches all."""
+
+    currency: str | None = None
+    customer_id: UUID | None = None
+    type: str | None = None
+
+
+class Account(Protocol):
+    """The columns that readers see of an account: a row of the table, or a record of a batch."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def customer_id(self) -> UUID: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def currency(self) -> str: ...
+    @property
+    def balance(self) -> int: ...
+    @property
+    def held(self) -> int: ...
+    @property
+    def owed(self) -> int: ...
+    @property
+    def created_at(self) -> datetime: ...
+    @property
+    def updated_at(self) -> datetime: ...
+
+
+def render(account: Account) -> InternalAccountResource:
+    """Return `account` as every reader sees it."""
+    currency = account.currency
+    return InternalAccountResource(
+        id=account.id,
+        customer_id=account.customer_id,
+        type=account.type,
+        status=account.status,
+        balance=money(account.balance, currency),
+        # Every pull is confirmed in the commit that makes it, so nothing is pending beside it.
+        total_balance=money(account.balance, currency),
+        held_amount=money(account.held, currency),
+        owed_amount=money(account.owed, currency),
+        funding_payment_instructions=[],
+        created_at=account.created_at,
+        updated_at=account.updated_at,
+    )
+
+
+async def open_all(
+    connection: AsyncConnection,
+    *,
+    customer_id: UUID,
+    platform_id: UUID,
+    currencies: Iterable[str],
+    at: datetime,
+) -> None:
+    """Open one active internal account per currency for a new customer."""
+    await connection.execute(
+        tables.internal_accounts.insert(),
+        [
+            {
+                "id": new_id(),
+                "customer_id": customer_id,
+                "platform_id": platform_id,
+                "currency": currency,
+                "type": "INTERNAL_CRYPTO" if currency in CRYPTO else "INTERNAL_FIAT",
+                "status": ACTIVE,
+                "created_at": at,
+                "updated_at": at,
+            }
+            for currency in currencies
+        ],
+    )
+
+
+async def get(
+    connection: AsyncConnection, *, platform_id: UUID, account_id: UUID
+) -> InternalAccountResource | None:
+    """Return the platform's account `account_id`, or None when it has no such account."""
+    rows = await connection.execute(
+        _ACCOUNT.where(
+            tables.internal_accounts.c.id == account_id,
+            tables.internal_accounts.c.platform_id == platform_id,
+        )
+    )
+    row = rows.one_or_none()
+    return None if row is None else _render(row)
+
+
+async def page(
+    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+) -> paging.Page[InternalAccountResource]:
+    """Return one page of the platform's internal accounts."""
+    columns = tables.internal_accounts.c
+    asked = {
+        columns.currency: filters.currency,
+        columns.customer_id: filters.customer_id,
+        columns.type: filters.type,
+    }
+    return await paging.read(
+        connection,
+        _ACCOUNT,
+        table=tables.internal_accounts,
+        matching=[
+            columns.platform_id == platform_id,
+            *(column == value for column, value in asked.items() if value is not None),
+        ],
+        wanted=wanted,
+        item=_render,
+    )
+
+
+def _render(row: Row[*tuple[Any, ...]]) -> InternalAccountResource:
+    return render(cast("Account", row))

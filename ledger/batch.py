@@ -1,0 +1,460 @@
+"""One batch in memory: decide messages in order, each seeing what its predecessors left.
+
+Nothing here talks to the database. `engine` loads a `Batch`, lets it decide and writes what it
+collected; the rules are those of `ledger.core`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from json import dumps
+from typing import Any, Final
+from uuid import UUID
+
+from ledger import accounts, inbox
+from ledger.core import commands, sandbox
+from ledger.core.card_transaction import decide
+from ledger.core.entries import Account as Role
+from ledger.core.entries import Entry, deposit_entry, entries
+from ledger.core.events import Declined, Event
+from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError, checked
+from ledger.event_rows import to_row
+from ledger.ids import new_id
+from ledger.inbox import Message
+from ledger.roll_up import Identity, RollUp, advance, opened
+from ledger.store import (
+    Account,
+    Card,
+    DepositRecord,
+    EntryRecord,
+    EventRecord,
+    Key,
+    OutboxRecord,
+    OutcomeRow,
+    Purchase,
+    RejectionRecord,
+)
+from schema.wire.network_events import EventType, parse_time
+from schema.wire.outcomes import OutcomeType, RejectionReason
+
+_SystemAccounts = Mapping[tuple[UUID, str, str], UUID]
+
+
+class RejectedError(Exception):
+    """A message that cannot be understood or applied; it is kept with its reason."""
+
+    def __init__(self, reason: RejectionReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What became of one message; `roll_up` is its card transaction after it."""
+
+    message: Message
+    outcome: OutcomeType
+    reason: str | None = None
+    detail: str | None = None
+    first_outcome: OutcomeType | None = None
+    roll_up: RollUp | None = None
+
+
+@dataclass(slots=True)
+class Writes:
+    """Everything that one commit appends or changes."""
+
+    events: list[EventRecord] = field(default_factory=list)
+    entries: list[EntryRecord] = field(default_factory=list)
+    deposits: list[DepositRecord] = field(default_factory=list)
+    outcomes: dict[Key, OutcomeRow] = field(default_factory=dict)
+    rejections: list[RejectionRecord] = field(default_factory=list)
+    outbox: list[OutboxRecord] = field(default_factory=list)
+    roll_ups: dict[Purchase, RollUp] = field(default_factory=dict)
+    accounts: dict[UUID, Account] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How much has been collected: it tells whether a message left any trace."""
+        return len(self.events) + len(self.entries) + len(self.deposits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What the database holds about the messages of a batch, their accounts locked."""
+
+    outcomes: Mapping[Key, OutcomeRow]
+    cards: Mapping[UUID, Card]
+    accounts: Mapping[UUID, Account]
+    roll_ups: Iterable[RollUp]
+    system_accounts: _SystemAccounts
+
+
+class Batch:
+    """Decides messages one after the other and collects what has to be written.
+
+    A message either leaves all its traces or, when it is rejected, only its rejection.
+    """
+
+    def __init__(self, loaded: Loaded, *, now: datetime, is_sandbox: bool) -> None:
+        """Start from `loaded`; `now` is the moment of every decision."""
+        self.writes: Final = Writes()
+        self.known: Final = {purchase_of(roll_up): roll_up for roll_up in loaded.roll_ups}
+        self.existing: Final = frozenset(self.known)
+        self.first_deadline: datetime | None = None  # Of the approvals given.
+        self._loaded: Final = loaded
+        self._now: Final = now
+        self._is_sandbox: Final = is_sandbox
+        self._handlers: Final[dict[str, Callable[[Message], Decided]]] = {
+            EventType.AUTHORIZATION: self._authorize,
+            EventType.CLEARING: self._clear,
+            inbox.DEPOSIT: self._deposit,
+        }
+
+    def decide(self, messages: Iterable[Message]) -> list[Decided]:
+        """Return what became of `messages`, in their order."""
+        decided = [self._decide(message) for message in messages]
+        self._tell_balances()
+        return decided
+
+    def _decide(self, message: Message) -> Decided:
+        key = Key(message.reference, message.source, message.platform_id, message.customer_id)
+        size = self.writes.size
+        try:
+            first = self._loaded.outcomes.get(key) or self.writes.outcomes.get(key)
+            if first:
+                return self._repeat(message, first)
+            handle = self._handlers.get(message.body["type"])
+            if handle is None:
+                raise RejectedError(RejectionReason.MALFORMED, "type is not known")
+            decided = handle(message)
+        except (RejectedError, KeyError, TypeError, ValueError, AttributeError) as error:
+            if self.writes.size != size:
+                raise  # Half done is our fault: the whole batch must go.
+            return self._reject(message, _refusal(error))
+        self.writes.outcomes[key] = OutcomeRow(
+            key=key,
+            body_hash=message.body_hash,
+            message_id=message.id,
+            outcome=decided.outcome,
+            reason=decided.reason,
+            subject_id=decided.roll_up.identity.id if decided.roll_up else None,
+            sequence=decided.roll_up.state.sequence if decided.roll_up else None,
+        )
+        return decided
+
+    def _repeat(self, message: Message, first: OutcomeRow) -> Decided:
+        if first.body_hash != message.body_hash:
+            raise RejectedError(
+                RejectionReason.KEY_REUSED,
+                "another event came with this source and reference; use a new reference",
+            )
+        return Decided(
+            message,
+            OutcomeType.DUPLICATE,
+            reason=first.reason,
+            first_outcome=OutcomeType(first.outcome),
+            roll_up=self.known.get(_purchase(message)) if "cardId" in message.body else None,
+        )
+
+    def _reject(self, message: Message, refusal: RejectedError) -> Decided:
+        self.writes.rejections.append(
+            rejection_of(message, refusal.reason, refusal.detail, self._now)
+        )
+        return Decided(message, OutcomeType.REJECTED, reason=refusal.reason, detail=refusal.detail)
+
+    # --- network events --------------------------------------------------------------------
+
+    def _authorize(self, message: Message) -> Decided:
+        card, roll_up, account = self._concerned(message)
+        body = message.body
+        decide_by = parse_time(body.get("decideBy"))
+        merchant = body.get("merchant") or {}
+        descriptor = roll_up.identity.descriptor or merchant.get("descriptor") or ""
+        command = commands.Authorize(
+            amount=_amount(body),
+            balance=account.balance,
+            owed=account.owed,
+            card_state=card.state,
+            account_usable=account.status == accounts.ACTIVE,
+            max_spend=card.max_spend,
+            forced_decline=sandbox.forced_decline(descriptor) if self._is_sandbox else None,
+            decided_at=self._now,
+            decide_by=decide_by,
+        )
+        facts = decide(roll_up.state, command)
+        after = self._apply(message, roll_up, account, facts)
+        first = facts[0]
+        if isinstance(first, Declined):
+            return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
+        if decide_by and (self.first_deadline is None or decide_by < self.first_deadline):
+            self.first_deadline = decide_by
+        return Decided(message, OutcomeType.APPLIED, roll_up=after)
+
+    def _clear(self, message: Message) -> Decided:
+        _, roll_up, account = self._concerned(message)
+        command = commands.Clear(
+            amount=_amount(message.body),
+            final=message.body.get("final"),
+            balance=self._pullable(account, roll_up.identity),
+        )
+        facts = decide(roll_up.state, command)
+        after = self._apply(message, roll_up, account, facts)
+        return Decided(message, OutcomeType.APPLIED, roll_up=after)
+
+    def _concerned(self, message: Message) -> tuple[Card, RollUp, Account]:
+        """Return the card, the card transaction and the funding account of a network event."""
+        body = message.body
+        card = self._loaded.cards.get(UUID(body["cardId"].removeprefix("Card:")))
+        if card is None or card.customer_id != message.customer_id:
+            raise RejectedError(RejectionReason.UNKNOWN_CARD, "cardId names no card of yours")
+        if body["currency"] != card.currency:
+            raise RejectedError(
+                RejectionReason.INVALID_CURRENCY, f"the currency of this card is {card.currency}"
+            )
+        roll_up = self.known.get(_purchase(message)) or self._open(message, card)
+        return card, roll_up, self._loaded.accounts[roll_up.identity.account_id]
+
+    def _open(self, message: Message, card: Card) -> RollUp:
+        merchant = message.body.get("merchant") or {}
+        return opened(
+            Identity(
+                id=new_id(),
+                customer_id=card.customer_id,
+                platform_id=card.platform_id,
+                platform_customer_id=card.platform_customer_id,
+                card_id=card.id,
+                account_id=card.account_id,
+                issuer_transaction_token=message.body["issuerTransactionToken"],
+                currency=card.currency,
+                descriptor=merchant.get("descriptor"),
+                mcc=merchant.get("mcc"),
+                country=merchant.get("country"),
+                created_at=self._now,
+            )
+        )
+
+    def _pullable(self, account: Account, who: Identity) -> int:
+        """Return what a pull after a clearing may take from `account`."""
+        refused = self._is_sandbox and sandbox.refuses_pull(who.descriptor or "")
+        return 0 if refused or account.status != accounts.ACTIVE else account.balance
+
+    # --- money that arrives ----------------------------------------------------------------
+
+    def _deposit(self, message: Message) -> Decided:
+        account = self._loaded.accounts.get(UUID(message.body["accountId"]))
+        if account is None or account.customer_id != message.customer_id:
+            raise RejectedError(
+                RejectionReason.UNKNOWN_ACCOUNT, "accountId names no account of yours"
+            )
+        entry = deposit_entry(_amount(message.body))
+        checked(account.balance + entry.amount)
+        deposit = DepositRecord(
+            id=new_id(),
+            customer_id=account.customer_id,
+            account_id=account.id,
+            amount=entry.amount,
+            message_id=message.id,
+            recorded_at=self._now,
+        )
+        self.writes.deposits.append(deposit)
+        self._book(account, [entry], subject_id=deposit.id, sequence=0)
+        self._recover(message, account)
+        return Decided(message, OutcomeType.APPLIED)
+
+    def _recover(self, message: Message, account: Account) -> None:
+        """Try the open pulls of `account` again, oldest first; the first that fails ends it."""
+        queue = sorted(
+            (roll_up.open_pull_id, purchase)
+            for purchase, roll_up in self.known.items()
+            if roll_up.open_pull_id and roll_up.identity.account_id == account.id
+        )
+        for _, purchase in queue:
+            roll_up = self.known[purchase]
+            facts = decide(roll_up.state, commands.Recover(balance=account.balance))
+            if not facts:
+                return
+            try:
+                self._apply(message, roll_up, account, facts)
+            except AmountOutOfRangeError:
+                return  # A total is at the end of its range: the pull stays open.
+
+    # --- books -----------------------------------------------------------------------------
+
+    def _apply(
+        self, message: Message, before: RollUp, account: Account, facts: Sequence[Event]
+    ) -> RollUp:
+        """Record `facts` about one card transaction, with all that follows from them."""
+        after = advance(before, facts, message_id=message.id, recorded_at=self._now)
+        # Before anything is changed: a message that does not fit must leave no trace.
+        occurred_at = parse_time(message.body.get("occurredAt")) or message.received_at
+        held = checked(account.held + after.state.held - before.state.held)
+        owed = checked(account.owed + after.state.owed - before.state.owed)
+        balance = account.balance
+        checked(balance + before.state.funded - after.state.funded)
+        account.held, account.owed = held, owed
+        for sequence, fact in enumerate(facts, start=before.state.sequence + 1):
+            self.writes.events.append(
+                EventRecord(
+                    card_transaction_id=before.identity.id,
+                    sequence=sequence,
+                    customer_id=before.identity.customer_id,
+                    fact=to_row(fact),
+                    message_id=message.id,
+                    occurred_at=occurred_at,
+                    recorded_at=self._now,
+                )
+            )
+            self._book(account, entries(fact), subject_id=before.identity.id, sequence=sequence)
+        self._keep(after)
+        if account.balance > balance:
+            self._recover(message, account)
+        return after
+
+    def _book(
+        self, account: Account, movements: Iterable[Entry], *, subject_id: UUID, sequence: int
+    ) -> None:
+        """Append `movements`; the customer's side moves the balance of `account`."""
+        for line, entry in enumerate(movements):
+            change = _change(entry)
+            if change:
+                account.balance += change
+                account.version += 1
+            self.writes.entries.append(
+                EntryRecord(
+                    subject_id=subject_id,
+                    sequence=sequence,
+                    line=line,
+                    customer_id=account.customer_id,
+                    debit_account_id=self._account_id(entry.debit, account),
+                    credit_account_id=self._account_id(entry.credit, account),
+                    amount=entry.amount,
+                    account_id=account.id if change else None,
+                    account_version=account.version if change else None,
+                    balance_after=account.balance if change else None,
+                    recorded_at=self._now,
+                )
+            )
+        account.updated_at = self._now
+        self.writes.accounts[account.id] = account
+
+    def _account_id(self, role: Role, account: Account) -> UUID:
+        if role is Role.CUSTOMER:
+            return account.id
+        return self._loaded.system_accounts[account.platform_id, account.currency, role]
+
+    def _keep(self, after: RollUp) -> None:
+        purchase = purchase_of(after)
+        self.known[purchase] = self.writes.roll_ups[purchase] = after
+        self._tell(
+            f"CARD_TRANSACTION.{after.state.status}",
+            after.identity.id,
+            after.identity.customer_id,
+            after.identity.platform_id,
+            after.state.sequence,
+        )
+
+    # --- what has to be told ---------------------------------------------------------------
+
+    def _tell_balances(self) -> None:
+        """Tell of every account whose balance moved: once a commit, as it is after it."""
+        moved = {record.account_id for record in self.writes.entries}
+        for account in self.writes.accounts.values():
+            if account.id in moved:
+                self._tell(
+                    "INTERNAL_ACCOUNT.BALANCE_UPDATED",
+                    account.id,
+                    account.customer_id,
+                    account.platform_id,
+                    account.version,
+                    accounts.render(account).wire(),
+                )
+
+    def _tell(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
+        self,
+        kind: str,
+        subject_id: UUID,
+        customer_id: UUID,
+        platform_id: UUID,
+        sequence: int,
+        data: dict[str, Any] | None = None,
+    ) -> None:
+        self.writes.outbox.append(
+            OutboxRecord(
+                id=new_id(),
+                customer_id=customer_id,
+                platform_id=platform_id,
+                type=kind,
+                subject_id=subject_id,
+                sequence=sequence,
+                data=data,
+                recorded_at=self._now,
+            )
+        )
+
+
+def rejection_of(
+    message: Message, reason: RejectionReason, detail: str, at: datetime
+) -> RejectionRecord:
+    """Return the row that keeps `message`, whatever is in its body."""
+    body = dumps(message.body, ensure_ascii=False)
+    return RejectionRecord(
+        id=message.id,
+        customer_id=message.customer_id,
+        platform_id=message.platform_id,
+        source=message.source,
+        reference=message.reference,
+        # JSON may hold half of a surrogate pair, which UTF-8 cannot; this escapes it again.
+        body=body.encode(errors="backslashreplace").decode(),
+        reason=reason,
+        detail=detail,
+        recorded_at=at,
+    )
+
+
+def purchase_of(roll_up: RollUp) -> Purchase:
+    """Return what ties the events of `roll_up` together."""
+    who = roll_up.identity
+    return Purchase(who.customer_id, who.card_id, who.issuer_transaction_token)
+
+
+def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
+    """Return the card transactions that `messages` concern, as far as they can be read."""
+    found = set()
+    for message in messages:
+        try:
+            found.add(_purchase(message))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue  # It will be rejected when its turn comes.
+    return found
+
+
+def _purchase(message: Message) -> Purchase:
+    body = message.body
+    card_id = UUID(body["cardId"].removeprefix("Card:"))
+    return Purchase(message.customer_id, card_id, body["issuerTransactionToken"])
+
+
+def _refusal(error: Exception) -> RejectedError:
+    """Return why a message that led to `error` is rejected."""
+    if isinstance(error, RejectedError):
+        return error
+    if isinstance(error, AmountOutOfRangeError):
+        return RejectedError(RejectionReason.AMOUNT_OUT_OF_RANGE, str(error))
+    # Validated at the door, so this row came another way; its neighbours go on.
+    return RejectedError(RejectionReason.MALFORMED, f"cannot be read: {error!r}")
+
+
+def _amount(body: Mapping[str, Any]) -> int:
+    amount = body["amount"]
+    if type(amount) is not int or not 0 < amount <= MAX_AMOUNT:
+        raise ValueError(f"amount must be an integer from 1 to {MAX_AMOUNT}")
+    return amount
+
+
+def _change(entry: Entry) -> int:
+    """Return what `entry` does to the balance of the customer's account."""
+    if entry.credit is Role.CUSTOMER:
+        return entry.amount
+    return -entry.amount if entry.debit is Role.CUSTOMER else 0

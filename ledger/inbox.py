@@ -1,0 +1,144 @@
+"""The way in: network events are durable here before anybody is told that they are accepted.
+
+A message waits in `inbox` until a batch decides it; the same commit deletes it and leaves its
+outcome in `outcomes`, keyed for ever by who sent it and its reference there.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from hashlib import blake2b
+from json import dumps
+from typing import Any, Final
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from ledger.ids import NIL, new_id
+
+SHARDS: Final = 16
+"""Queues per lane. A cardholder has one, so nothing that shares an account is decided in two."""
+
+DEPOSIT: Final = "DEPOSIT"
+"""Type of the message that brings money to an internal account; no network sends it."""
+
+
+class Lane(IntEnum):
+    """Two queues a shard, so that a file of clearings never delays an authorization."""
+
+    LIVE = 0
+    BULK = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A row of `inbox`."""
+
+    lane: Lane
+    shard: int
+    id: UUID
+    customer_id: UUID
+    platform_id: UUID
+    source: str
+    reference: str
+    body: Mapping[str, Any]
+    body_hash: bytes
+    reply_to: str | None
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a message belongs: the cardholder whose money it moves, and their platform."""
+
+    customer_id: UUID
+    platform_id: UUID
+
+
+NOBODY: Final = Home(customer_id=NIL, platform_id=NIL)
+
+
+def shard_of(customer_id: UUID) -> int:
+    """Return the shard of `customer_id`: the low bits of a UUIDv7 are random."""
+    return customer_id.int % SHARDS
+
+
+def address(
+    body: Mapping[str, Any],
+    home: Home,
+    *,
+    lane: Lane,
+    reply_to: str | None,
+    at: datetime,
+) -> Message:
+    """Return `body`, a parsed message, as a row for the queue of `home`."""
+    return Message(
+        lane=lane,
+        shard=shard_of(home.customer_id),
+        id=new_id(),
+        customer_id=home.customer_id,
+        platform_id=home.platform_id,
+        source=body["source"],
+        reference=body["reference"],
+        body=body,
+        body_hash=fingerprint(body),
+        reply_to=reply_to,
+        received_at=at,
+    )
+
+
+def fingerprint(body: Mapping[str, Any]) -> bytes:
+    """Return 16 bytes that tell a repetition of `body` from another body."""
+    canonical = dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return blake2b(canonical.encode(), digest_size=16).digest()
+
+
+async def homes_of_cards(
+    connection: AsyncConnection[Any], card_ids: Iterable[UUID]
+) -> dict[UUID, Home]:
+    """Return the home of every card that exists."""
+    cursor = await connection.execute(
+        "SELECT id, customer_id, platform_id FROM cards WHERE id = ANY(%s)", [list(set(card_ids))]
+    )
+    return {card: Home(customer, platform) async for card, customer, platform in cursor}
+
+
+async def home_of_account(connection: AsyncConnection[Any], account_id: UUID) -> Home | None:
+    """Return the home of the internal account `account_id`, or None when there is no such."""
+    cursor = await connection.execute(
+        "SELECT customer_id, platform_id FROM internal_accounts WHERE id = %s", [account_id]
+    )
+    row = await cursor.fetchone()
+    return None if row is None else Home(*row)
+
+
+_COPY: Final = (
+    "COPY inbox (lane, shard, id, customer_id, platform_id, source, reference, body, body_hash,"
+    " reply_to, received_at) FROM STDIN (FORMAT BINARY)"
+)
+_TYPES: Final = (
+    "int2", "int2", "uuid", "uuid", "uuid", "text", "text", "json", "bytea", "text", "timestamptz",
+)  # fmt: skip
+
+
+async def accept(connection: AsyncConnection[Any], messages: Sequence[Message]) -> None:
+    """Write `messages` to the inbox; they are accepted once the caller has committed."""
+    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        copy.set_types(_TYPES)
+        for message in messages:
+            await copy.write_row(
+                (
+                    int(message.lane),
+                    message.shard,
+                    message.id,
+                    message.customer_id,
+                    message.platform_id,
+                    message.source,
+                    message.reference,
+                    message.body,
+                    message.body_hash,
+                    message.reply_to,
+                    message.received_at,
+                )
+            )

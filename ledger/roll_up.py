@@ -1,0 +1,108 @@
+"""The roll-up of one purchase: who and what it concerns, and the fold of its events."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from ledger.core import events
+from ledger.core.card_transaction import UNKNOWN, CardTransaction, fold
+from schema.wire.card_transactions import (
+    CardTransactionResource,
+    MerchantResource,
+    PullSummary,
+    Summary,
+)
+from schema.wire.common import money
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What never changes about a card transaction, from its first event on."""
+
+    id: UUID
+    customer_id: UUID
+    platform_id: UUID
+    platform_customer_id: str
+    card_id: UUID
+    account_id: UUID
+    issuer_transaction_token: str
+    currency: str
+    descriptor: str | None
+    mcc: str | None
+    country: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollUp:
+    """One row of `card_transactions`; `open_pull_id` is its place in the recovery queue."""
+
+    identity: Identity
+    state: CardTransaction
+    open_pull_id: UUID | None
+    last_event_at: datetime | None
+    updated_at: datetime
+
+
+def opened(identity: Identity) -> RollUp:
+    """Return the roll-up before its first event."""
+    return RollUp(
+        identity=identity,
+        state=UNKNOWN,
+        open_pull_id=None,
+        last_event_at=None,
+        updated_at=identity.created_at,
+    )
+
+
+def advance(
+    roll_up: RollUp, facts: Sequence[events.Event], *, message_id: UUID, recorded_at: datetime
+) -> RollUp:
+    """Return `roll_up` after `facts`, all caused by one message and recorded at one time."""
+    state = fold(facts, roll_up.state)
+    return replace(
+        roll_up,
+        state=state,
+        open_pull_id=(roll_up.open_pull_id or message_id) if state.open_pull else None,
+        last_event_at=recorded_at if any(map(_is_later, facts)) else roll_up.last_event_at,
+        updated_at=recorded_at if facts else roll_up.updated_at,
+    )
+
+
+def render(roll_up: RollUp) -> CardTransactionResource:
+    """Return `roll_up` as every reader sees it."""
+    who, state = roll_up.identity, roll_up.state
+    return CardTransactionResource(
+        id=who.id,
+        card_id=who.card_id,
+        customer_id=who.customer_id,
+        platform_customer_id=who.platform_customer_id,
+        account_id=who.account_id,
+        issuer_transaction_token=who.issuer_transaction_token,
+        status=state.status,
+        decline_reason=state.decline_reason,
+        merchant=MerchantResource(
+            descriptor=who.descriptor or "UNKNOWN", mcc=who.mcc, country=who.country
+        ),
+        authorized_amount=money(state.authorized_amount, who.currency),
+        settled_amount=(money(state.settled, who.currency) if state.settlement_count else None),
+        held_amount=money(state.held, who.currency),
+        owed_amount=money(state.owed, who.currency),
+        pull_summary=PullSummary(
+            count=state.pull_count, total_amount=state.pulled, pending_count=0
+        ),
+        settlement_summary=Summary(count=state.settlement_count, total_amount=state.settled),
+        refund_summary=Summary(count=0, total_amount=0),
+        release_summary=Summary(count=state.release_count, total_amount=state.released),
+        sequence=state.sequence,
+        authorized_at=who.created_at,
+        last_event_at=roll_up.last_event_at,
+        created_at=who.created_at,
+        updated_at=roll_up.updated_at,
+    )
+
+
+def _is_later(event: events.Event) -> bool:
+    """Return whether `event` is news after the authorization and the pull that belongs to it."""
+    return not isinstance(event, events.Authorized | events.Declined | events.Pulled)

@@ -1,0 +1,113 @@
+"""Roll-ups as rows of `card_transactions`, and back."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ledger.core.card_transaction import CardTransaction
+from ledger.core.events import DeclineReason
+from ledger.roll_up import Identity, RollUp
+from schema import tables
+
+COLUMNS: Final = tuple(column.name for column in tables.card_transactions.columns)
+"""What `to_row` returns, in this order; `from_row` wants `platform_customer_id` after them."""
+
+
+def to_row(roll_up: RollUp) -> tuple[Any, ...]:
+    """Return what `card_transactions` keeps of `roll_up`, in the order of `COLUMNS`."""
+    who, state = roll_up.identity, roll_up.state
+    return (
+        who.id,
+        who.customer_id,
+        who.platform_id,
+        who.card_id,
+        who.account_id,
+        who.issuer_transaction_token,
+        who.currency,
+        who.descriptor,
+        who.mcc,
+        who.country,
+        state.status.value,
+        state.sequence,
+        state.authorized,
+        state.settled,
+        state.settlement_count,
+        state.pulled,
+        state.pull_count,
+        state.open_pull,
+        roll_up.open_pull_id,
+        state.released,
+        state.release_count,
+        state.closed,
+        state.declined,
+        None if state.decline_reason is None else state.decline_reason.value,
+        who.created_at,
+        roll_up.last_event_at,
+        roll_up.updated_at,
+    )
+
+
+def from_row(row: Sequence[Any]) -> RollUp:
+    """Return the roll-up behind a row: `COLUMNS`, then the customer's `platform_customer_id`."""
+    (
+        key,
+        customer_id,
+        platform_id,
+        card_id,
+        account_id,
+        issuer_transaction_token,
+        currency,
+        descriptor,
+        mcc,
+        country,
+        _status,  # Derived from the totals; the column is there for those who filter by it.
+        sequence,
+        authorized,
+        settled,
+        settlement_count,
+        pulled,
+        pull_count,
+        open_pull,
+        open_pull_id,
+        released,
+        release_count,
+        closed,
+        declined,
+        decline_reason,
+        created_at,
+        last_event_at,
+        updated_at,
+        platform_customer_id,
+    ) = row
+    return RollUp(
+        identity=Identity(
+            id=key,
+            customer_id=customer_id,
+            platform_id=platform_id,
+            platform_customer_id=platform_customer_id,
+            card_id=card_id,
+            account_id=account_id,
+            issuer_transaction_token=issuer_transaction_token,
+            currency=currency,
+            descriptor=descriptor,
+            mcc=mcc,
+            country=country,
+            created_at=created_at,
+        ),
+        state=CardTransaction(
+            sequence=sequence,
+            authorized=authorized,
+            settled=settled,
+            settlement_count=settlement_count,
+            pulled=pulled,
+            pull_count=pull_count,
+            open_pull=open_pull,
+            released=released,
+            release_count=release_count,
+            closed=closed,
+            declined=declined,
+            decline_reason=None if decline_reason is None else DeclineReason(decline_reason),
+        ),
+        open_pull_id=open_pull_id,
+        last_event_at=last_event_at,
+        updated_at=updated_at,
+    )

@@ -1,0 +1,559 @@
+"""SQL of the hot path: keyed reads out, binary COPY in. No rules.
+
+Every function is one statement, whether a batch has one message or five hundred. Connections are
+psycopg's, inside a database transaction of the caller (`engine`), and come from
+`database.sync_engine(keyed=True)`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from json import loads
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from psycopg import Connection
+
+from ledger import roll_up_rows
+from ledger.core.card import CardState
+from ledger.event_rows import EventRow
+from ledger.inbox import Lane, Message
+from ledger.roll_up import RollUp
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a decision reads of a card."""
+
+    id: UUID
+    customer_id: UUID
+    platform_id: UUID
+    platform_customer_id: str
+    account_id: UUID
+    currency: str
+    state: CardState
+    max_spend: int | None
+
+
+@dataclass(slots=True)
+class Account:
+    """An internal account while a batch holds its lock."""
+
+    id: UUID
+    customer_id: UUID
+    platform_id: UUID
+    currency: str
+    type: str
+    status: str
+    balance: int
+    held: int
+    owed: int
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+class Key(NamedTuple):
+    """What makes two messages the same message."""
+
+    reference: str
+    source: str
+    platform_id: UUID
+    customer_id: UUID
+
+
+class Purchase(NamedTuple):
+    """What ties the events of one card transaction together."""
+
+    customer_id: UUID
+    card_id: UUID
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
+    """A row of `outcomes`."""
+
+    key: Key
+    body_hash: bytes
+    message_id: UUID
+    outcome: str
+    reason: str | None
+    subject_id: UUID | None
+    sequence: int | None
+
+
+class EventRecord(NamedTuple):
+    """A row of `card_transaction_events`."""
+
+    card_transaction_id: UUID
+    sequence: int
+    customer_id: UUID
+    fact: EventRow
+    message_id: UUID
+    occurred_at: datetime
+    recorded_at: datetime
+
+
+class EntryRecord(NamedTuple):
+    """A row of `entries`; the last three but one are None when no customer's account moves."""
+
+    subject_id: UUID
+    sequence: int
+    line: int
+    customer_id: UUID
+    debit_account_id: UUID
+    credit_account_id: UUID
+    amount: int
+    account_id: UUID | None
+    account_version: int | None
+    balance_after: int | None
+    recorded_at: datetime
+
+
+class DepositRecord(NamedTuple):
+    """A row of `deposits`."""
+
+    id: UUID
+    customer_id: UUID
+    account_id: UUID
+    amount: int
+    message_id: UUID
+    recorded_at: datetime
+
+
+class RejectionRecord(NamedTuple):
+    """A row of `rejections`."""
+
+    id: UUID
+    customer_id: UUID
+    platform_id: UUID
+    source: str | None
+    reference: str | None
+    body: str
+    reason: str
+    detail: str | None
+    recorded_at: datetime
+
+
+class OutboxRecord(NamedTuple):
+    """A row of `outbox`."""
+
+    id: UUID
+    customer_id: UUID
+    platform_id: UUID
+    type: str
+    subject_id: UUID
+    sequence: int | None
+    data: dict[str, Any] | None
+    recorded_at: datetime
+
+
+# --- the queue ---------------------------------------------------------------------------------
+
+
+def lock_shard(connection: Connection[Any], lane: Lane, shard: int) -> None:
+    """Wait until nobody else drains this queue: its messages are decided in order."""
+    connection.execute(
+        "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = %s FOR UPDATE", [lane, shard]
+    )
+
+
+def claim(connection: Connection[Any], lane: Lane, shard: int, limit: int) -> list[Message]:
+    """Return the oldest messages of a queue whose lock is held, at most `limit`."""
+    cursor = connection.cursor(binary=True).execute(
+        "SELECT id, customer_id, platform_id, source, reference, body::text, body_hash, reply_to,"
+        " received_at FROM inbox WHERE lane = %s AND shard = %s ORDER BY id LIMIT %s",
+        [lane, shard, limit],
+    )
+    rows = ((*row[:5], _parsed(row[5]), *row[6:]) for row in cursor)
+    return [Message(lane, shard, *row) for row in rows]
+
+
+def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
+    try:
+        return loads(body)
+    except (ValueError, RecursionError):
+        # PostgreSQL takes numbers and depths that Python does not. A text is no event: it is
+        # rejected when its turn comes, where an error here would stop its whole queue.
+        return body
+
+
+def remove(connection: Connection[Any], lane: Lane, shard: int, ids: Sequence[UUID]) -> None:
+    """Take decided messages off the queue."""
+    connection.execute(
+        "DELETE FROM inbox WHERE lane = %s AND shard = %s AND id = ANY(%s)",
+        [lane, shard, list(ids)],
+    )
+
+
+def waiting(connection: Connection[Any]) -> list[tuple[Lane, int]]:
+    """Return the queues that have messages, without reading more than one of each."""
+    cursor = connection.execute(
+        "SELECT s.lane, s.shard FROM inbox_shards s WHERE EXISTS ("
+        "SELECT FROM inbox i WHERE i.lane = s.lane AND i.shard = s.shard) ORDER BY 1, 2"
+    )
+    return [(Lane(lane), shard) for lane, shard in cursor]
+
+
+# --- keyed reads -------------------------------------------------------------------------------
+
+
+def outcomes(connection: Connection[Any], keys: Iterable[Key]) -> dict[Key, OutcomeRow]:
+    """Return what became of earlier messages with `keys`."""
+    references, sources, platforms, customers = _columns(keys, 4)
+    cursor = connection.cursor(binary=True).execute(
+        "SELECT o.reference, o.source, o.platform_id, o.customer_id, o.body_hash, o.message_id,"
+        " o.outcome, o.reason, o.subject_id, o.sequence"
+        " FROM unnest(%s::text[], %s::text[], %s::uuid[], %s::uuid[])"
+        " AS k (reference, source, platform_id, customer_id)"
+        " JOIN outcomes o USING (reference, source, platform_id, customer_id)",
+        [references, sources, platforms, customers],
+    )
+    rows = ((Key(*row[:4]), row[4:]) for row in cursor)
+    return {key: OutcomeRow(key, *rest) for key, rest in rows}
+
+
+def cards(connection: Connection[Any], ids: Iterable[UUID]) -> dict[UUID, Card]:
+    """Return the cards with `ids` that exist."""
+    cursor = connection.cursor(binary=True).execute(
+        "SELECT c.id, c.customer_id, c.platform_id, u.platform_customer_id, c.funding_sources[1],"
+        " c.currency, c.state, c.max_spend_per_transaction"
+        " FROM cards c JOIN customers u ON u.id = c.customer_id WHERE c.id = ANY(%s)",
+        [list(ids)],
+    )
+    return {
+        key: Card(key, customer_id, platform_id, name, account_id, currency, CardState(state), top)
+        for key, customer_id, platform_id, name, account_id, currency, state, top in cursor
+    }
+
+
+def lock_accounts(connection: Connection[Any], customer_ids: Iterable[UUID]) -> dict[UUID, Account]:
+    """Lock every account of `customer_ids`, in the order of their ids, until the commit.
+
+    All of a cardholder's accounts, not only the one a card names today: a card transaction may
+    have been opened on another.
+    """
+    cursor = connection.cursor(binary=True).execute(
+        "SELECT id, customer_id, platform_id, currency, type, status, balance, held, owed,"
+        " version, created_at, updated_at FROM internal_accounts WHERE customer_id = ANY(%s)"
+        " ORDER BY id FOR UPDATE",
+        [list(customer_ids)],
+    )
+    return {row[0]: Account(*row) for row in cursor}
+
+
+_ROLL_UP: Final = ", ".join(f"t.{column}" for column in roll_up_rows.COLUMNS)
+
+
+def roll_ups(connection: Connection[Any], purchases: Iterable[Purchase]) -> list[RollUp]:
+    """Return the card transactions of `purchases` that exist."""
+    customers, card_ids, tokens = _columns(purchases, 3)
+    cursor = connection.cursor(binary=True).execute(
+        f"SELECT {_ROLL_UP}, u.platform_customer_id"
+        " FROM unnest(%s::uuid[], %s::uuid[], %s::text[]) AS k (customer_id, card_id, token)"
+        " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
+        " AND t.issuer_transaction_token = k.token"
+        " JOIN customers u ON u.id = t.customer_id",
+        [customers, card_ids, tokens],
+    )
+    return [roll_up_rows.from_row(row) for row in cursor]
+
+
+def open_pulls(connection: Connection[Any], account_ids: Iterable[UUID]) -> list[RollUp]:
+    """Return the card transactions whose open pull waits for money on `account_ids`."""
+    cursor = connection.cursor(binary=True).execute(
+        f"SELECT {_ROLL_UP}, u.platform_customer_id"
+        " FROM card_transactions t JOIN customers u ON u.id = t.customer_id"
+        " WHERE t.account_id = ANY(%s) AND t.open_pull_id IS NOT NULL",
+        [list(account_ids)],
+    )
+    return [roll_up_rows.from_row(row) for row in cursor]
+
+
+def system_accounts(
+    connection: Connection[Any], platform_ids: Iterable[UUID]
+) -> dict[tuple[UUID, str, str], UUID]:
+    """Return the system accounts of `platform_ids` by platform, currency and kind."""
+    cursor = connection.execute(
+        "SELECT platform_id, currency, kind, id FROM system_accounts WHERE platform_id = ANY(%s)",
+        [list(platform_ids)],
+    )
+    return {(platform, currency, kind): key for platform, currency, kind, key in cursor}
+
+
+# --- writes ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A table, and the columns of a COPY into it with their types."""
+
+    table: str
+    columns: tuple[tuple[str, str], ...]
+
+    @property
+    def statement(self) -> str:
+        names = ", ".join(name for name, _ in self.columns)
+        return f"COPY {self.table} ({names}) FROM STDIN (FORMAT BINARY)"
+
+    @property
+    def types(self) -> list[str]:
+        return [kind for _, kind in self.columns]
+
+    def write(self, connection: Connection[Any], rows: Sequence[Sequence[Any]]) -> None:
+        if not rows:
+            return
+        with connection.cursor() as cursor, cursor.copy(self.statement) as copy:
+            copy.set_types(self.types)
+            write_row = copy.write_row
+            for row in rows:
+                write_row(row)
+
+
+_EVENTS: Final = _Copy(
+    "card_transaction_events",
+    (
+        ("card_transaction_id", "uuid"),
+        ("sequence", "int4"),
+        ("customer_id", "uuid"),
+        ("kind", "text"),
+        ("amount", "int8"),
+        ("unfunded", "int8"),
+        ("final", "bool"),
+        ("reason", "text"),
+        ("message_id", "uuid"),
+        ("occurred_at", "timestamptz"),
+        ("recorded_at", "timestamptz"),
+    ),
+)
+
+_ENTRIES: Final = _Copy(
+    "entries",
+    (
+        ("subject_id", "uuid"),
+        ("sequence", "int4"),
+        ("line", "int2"),
+        ("customer_id", "uuid"),
+        ("debit_account_id", "uuid"),
+        ("credit_account_id", "uuid"),
+        ("amount", "int8"),
+        ("account_id", "uuid"),
+        ("account_version", "int8"),
+        ("balance_after", "int8"),
+        ("recorded_at", "timestamptz"),
+    ),
+)
+
+_DEPOSITS: Final = _Copy(
+    "deposits",
+    (
+        ("id", "uuid"),
+        ("customer_id", "uuid"),
+        ("account_id", "uuid"),
+        ("amount", "int8"),
+        ("message_id", "uuid"),
+        ("recorded_at", "timestamptz"),
+    ),
+)
+
+_OUTCOMES: Final = _Copy(
+    "outcomes",
+    (
+        ("reference", "text"),
+        ("source", "text"),
+        ("platform_id", "uuid"),
+        ("customer_id", "uuid"),
+        ("body_hash", "bytea"),
+        ("message_id", "uuid"),
+        ("outcome", "text"),
+        ("reason", "text"),
+        ("subject_id", "uuid"),
+        ("sequence", "int4"),
+        ("recorded_at", "timestamptz"),
+    ),
+)
+
+_REJECTIONS: Final = _Copy(
+    "rejections",
+    (
+        ("id", "uuid"),
+        ("customer_id", "uuid"),
+        ("platform_id", "uuid"),
+        ("source", "text"),
+        ("reference", "text"),
+        ("body", "text"),
+        ("reason", "text"),
+        ("detail", "text"),
+        ("recorded_at", "timestamptz"),
+    ),
+)
+
+_OUTBOX: Final = _Copy(
+    "outbox",
+    (
+        ("id", "uuid"),
+        ("customer_id", "uuid"),
+        ("platform_id", "uuid"),
+        ("type", "text"),
+        ("subject_id", "uuid"),
+        ("sequence", "int8"),
+        ("data", "json"),
+        ("recorded_at", "timestamptz"),
+    ),
+)
+
+_ROLL_UP_TYPES: Final = {
+    "id": "uuid",
+    "customer_id": "uuid",
+    "platform_id": "uuid",
+    "card_id": "uuid",
+    "account_id": "uuid",
+    "issuer_transaction_token": "text",
+    "currency": "text",
+    "descriptor": "text",
+    "mcc": "text",
+    "country": "text",
+    "status": "text",
+    "sequence": "int4",
+    "authorized": "int8",
+    "settled": "int8",
+    "settlement_count": "int4",
+    "pulled": "int8",
+    "pull_count": "int4",
+    "open_pull": "int8",
+    "open_pull_id": "uuid",
+    "released": "int8",
+    "release_count": "int4",
+    "closed": "bool",
+    "declined": "int8",
+    "decline_reason": "text",
+    "created_at": "timestamptz",
+    "last_event_at": "timestamptz",
+    "updated_at": "timestamptz",
+}
+_ROLL_UPS: Final = _Copy(
+    "card_transactions",
+    tuple((column, _ROLL_UP_TYPES[column]) for column in roll_up_rows.COLUMNS),
+)
+
+
+def append_events(connection: Connection[Any], records: Sequence[EventRecord]) -> None:
+    """Append to `card_transaction_events`."""
+    _EVENTS.write(
+        connection,
+        [
+            (
+                r.card_transaction_id,
+                r.sequence,
+                r.customer_id,
+                *r.fact,
+                r.message_id,
+                r.occurred_at,
+                r.recorded_at,
+            )
+            for r in records
+        ],
+    )
+
+
+def append_entries(connection: Connection[Any], records: Sequence[EntryRecord]) -> None:
+    """Append to `entries`."""
+    _ENTRIES.write(connection, records)
+
+
+def append_deposits(connection: Connection[Any], records: Sequence[DepositRecord]) -> None:
+    """Append to `deposits`."""
+    _DEPOSITS.write(connection, records)
+
+
+def append_outcomes(
+    connection: Connection[Any], rows: Iterable[OutcomeRow], recorded_at: datetime
+) -> None:
+    """Append to `outcomes`."""
+    _OUTCOMES.write(
+        connection,
+        [
+            (
+                *o.key,
+                o.body_hash,
+                o.message_id,
+                o.outcome,
+                o.reason,
+                o.subject_id,
+                o.sequence,
+                recorded_at,
+            )
+            for o in rows
+        ],
+    )
+
+
+def append_rejections(connection: Connection[Any], records: Sequence[RejectionRecord]) -> None:
+    """Append to `rejections`."""
+    _REJECTIONS.write(connection, records)
+
+
+def append_outbox(connection: Connection[Any], records: Sequence[OutboxRecord]) -> None:
+    """Append to `outbox`."""
+    _OUTBOX.write(connection, records)
+
+
+def insert_roll_ups(connection: Connection[Any], new: Sequence[RollUp]) -> None:
+    """Write the roll-ups of card transactions that did not exist."""
+    _ROLL_UPS.write(connection, [roll_up_rows.to_row(roll_up) for roll_up in new])
+
+
+# Who and what a card transaction concerns is decided by its first event and never rewritten.
+_MOVING: Final = ("status", "sequence", "authorized", "settled", "settlement_count", "pulled",
+    "pull_count", "open_pull", "open_pull_id", "released", "release_count", "closed", "declined",
+    "decline_reason", "last_event_at", "updated_at")  # fmt: skip
+_UPDATED: Final = ("id", "customer_id", *_MOVING)
+_UPDATED_AT: Final = [roll_up_rows.COLUMNS.index(column) for column in _UPDATED]
+_UPDATE_ROLL_UPS: Final = (
+    "UPDATE card_transactions t SET "
+    + ", ".join(f"{column} = u.{column}" for column in _MOVING)
+    + " FROM unnest("
+    + ", ".join(f"%s::{_ROLL_UP_TYPES[column]}[]" for column in _UPDATED)
+    + f") AS u ({', '.join(_UPDATED)}) WHERE t.id = u.id AND t.customer_id = u.customer_id"
+)
+
+
+def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> None:
+    """Write the roll-ups of card transactions that existed before."""
+    if not changed:
+        return
+    rows = [roll_up_rows.to_row(roll_up) for roll_up in changed]
+    columns = [[row[index] for row in rows] for index in _UPDATED_AT]
+    updated = connection.execute(_UPDATE_ROLL_UPS, columns).rowcount
+    assert updated == len(rows), f"{updated} of {len(rows)} roll-ups were there to update"
+
+
+def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> None:
+    """Write the amounts of accounts, once each however many entries they got."""
+    if not changed:
+        return
+    updated = connection.execute(
+        "UPDATE internal_accounts a SET balance = u.balance, held = u.held, owed = u.owed,"
+        " version = u.version, updated_at = u.updated_at"
+        " FROM unnest(%s::uuid[], %s::uuid[], %s::int8[], %s::int8[], %s::int8[], %s::int8[],"
+        " %s::timestamptz[])"
+        " AS u (id, customer_id, balance, held, owed, version, updated_at)"
+        " WHERE a.id = u.id AND a.customer_id = u.customer_id",
+        [
+            [a.id for a in changed],
+            [a.customer_id for a in changed],
+            [a.balance for a in changed],
+            [a.held for a in changed],
+            [a.owed for a in changed],
+            [a.version for a in changed],
+            [a.updated_at for a in changed],
+        ],
+    ).rowcount
+    assert updated == len(changed), f"{updated} of {len(changed)} accounts were there to update"
+
+
+def _columns(rows: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
+    """Return `rows` as `width` columns, also when there are none."""
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return columns or [[] for _ in range(width)]

@@ -1,0 +1,939 @@
+"""The engine on a real database: one batch, one commit, and nothing that shakes it."""
+
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from tempfile import TemporaryFile
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import sql
+from sqlalchemy import Connection
+
+from cardledger.servers import DatabaseUrl
+from ledger.batch import Decided
+from ledger.core.card_transaction import Status
+from ledger.core.money import MAX_AMOUNT
+from ledger.engine import Engine, UnavailableError
+from ledger.inbox import Lane
+from ledger.roll_up import RollUp
+from schema.wire.outcomes import OutcomeType, RejectionReason
+from tests.books import DESCRIPTORS, Step, stories, tight_stories
+from tests.core.test_lifecycles import playable
+from tests.model import Model
+from tests.world import Holder, World, words, world_of
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_of(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> UUID:
+    return world.platform()
+
+
+@pytest.fixture
+def engine(world: World) -> Engine:
+    return world.engine()
+
+
+def rolled_up(decided: Decided) -> RollUp:
+    assert decided.roll_up is not None
+    return decided.roll_up
+
+
+def mine(holder: Holder, events: list[Event]) -> list[tuple[Holder | None, Event]]:
+    return [(holder, event) for event in events]
+
+
+def tell_all(model: Model, events: list[Event]) -> list[str]:
+    return [model.tell(event) for event in events]
+
+
+# --- what it is for ------------------------------------------------------------------------------
+
+
+def test_the_restaurant_tip(world: World, platform: UUID, engine: Engine) -> None:
+    holder = world.holder(platform, 50_000)
+
+    [asked] = world.play(engine, [(holder, world.authorization(holder, "T1", 1250))])
+    [taken] = world.play(engine, [(holder, world.clearing(holder, "T1", 1500))])
+
+    assert (asked.outcome, taken.outcome) == (OutcomeType.APPLIED, OutcomeType.APPLIED)
+    assert rolled_up(asked).state.status is Status.AUTHORIZED
+    state = rolled_up(taken).state
+    assert (state.status, state.pull_count, state.settled) == (Status.SETTLED, 2, 1500)
+    assert world.account(holder)["balance"] == 48_500
+    world.check_books(holder)
+
+
+def test_the_tip_in_one_batch_is_the_tip_in_two(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 50_000)
+    tip = [world.authorization(holder, "T1", 1250), world.clearing(holder, "T1", 1500)]
+
+    decided = world.play(engine, mine(holder, tip))
+
+    assert [rolled_up(one).state.status for one in decided] == [Status.AUTHORIZED, Status.SETTLED]
+    assert world.account(holder)["balance"] == 48_500
+    world.check_books(holder)
+
+
+def test_every_change_is_told_once_with_its_place(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 50_000)
+    tip = [world.authorization(holder, "T1", 1250), world.clearing(holder, "T1", 1500)]
+
+    [first, _] = world.play(engine, mine(holder, tip))
+
+    told = world.rows(
+        "SELECT type, sequence, data IS NULL FROM outbox WHERE subject_id = %s ORDER BY id",
+        rolled_up(first).identity.id,
+    )
+    assert told == [("CARD_TRANSACTION.AUTHORIZED", 2, True), ("CARD_TRANSACTION.SETTLED", 4, True)]
+    balances = world.rows(
+        "SELECT sequence, data->'balance'->>'amount' FROM outbox WHERE subject_id = %s ORDER BY id",
+        holder.account_id,
+    )
+    assert balances == [(1, "50000"), (3, "48500")]
+
+
+@pytest.mark.parametrize("lifecycle", list(playable()))
+def test_a_life_cycle_has_exactly_its_numbers_in_the_tables(
+    world: World, platform: UUID, engine: Engine, lifecycle: dict[str, Any]
+) -> None:
+    holder = world.holder(platform, lifecycle["startBalance"])
+    sent: list[Event] = []
+    for step in lifecycle["steps"]:
+        match step:
+            case {"repeatOf": number}:
+                event = sent[number - 1]
+            case {"type": "FUND", "amount": amount}:
+                event = world.deposit(holder, amount)
+            case {"type": "AUTHORIZATION", "transaction": token, "amount": amount}:
+                event = world.authorization(holder, token, amount)
+            case {"type": "CLEARING", "transaction": token, "amount": amount}:
+                said = {"final": step["final"]} if "final" in step else {}
+                event = world.clearing(holder, token, amount, **said)
+            case _:
+                raise AssertionError(step)
+        sent.append(event)
+
+        [decided] = world.play(engine, [(holder, event)])
+
+        assert world.account(holder) == step["expect"]
+        assert (decided.outcome is OutcomeType.DUPLICATE) == ("repeatOf" in step)
+        assert decided.reason == step.get("declineReason")
+    world.check_books(holder)
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_500_is_one_commit(world: World, platform: UUID) -> None:
+    holder = world.holder(platform, 1_000_000)
+    events = [world.authorization(holder, f"T{n}", 10 + n) for n in range(1201)]
+    world.accept(mine(holder, events))
+    commits: list[int] = []
+
+    total = world.engine(batch_size=500).drain(
+        Lane.LIVE, holder.shard, lambda decided: commits.append(len(decided))
+    )
+
+    assert (total, commits) == (1201, [500, 500, 201])
+    stamps = world.rows(
+        "SELECT count(DISTINCT e.xmin::text) FROM card_transaction_events e"
+        " JOIN card_transactions t ON t.id = e.card_transaction_id WHERE t.account_id = %s",
+        holder.account_id,
+    )
+    assert stamps == [(3,)]
+    world.check_books(holder)
+
+
+def test_the_number_of_statements_does_not_grow_with_the_batch(
+    world: World, platform: UUID
+) -> None:
+    assert statements(world, platform, 250) == statements(world, platform, 1) <= 20
+
+
+def statements(world: World, platform: UUID, size: int) -> int:
+    """Return how many statements clear `size` purchases and authorize as many others."""
+    holder = world.holder(platform, 1_000_000)
+    old = [world.authorization(holder, f"old-{n}", 10) for n in range(size)]
+    world.play(world.engine(), mine(holder, old))
+    both = [world.clearing(holder, f"old-{n}", 10) for n in range(size)]
+    both += [world.authorization(holder, f"new-{n}", 10) for n in range(size)]
+    world.accept(mine(holder, both))
+    with world.database.connect() as connection, TemporaryFile("w+b") as trace:
+        raw: Any = connection.connection.driver_connection
+        raw.pgconn.trace(trace.fileno())  # libpq's own record of what it sends.
+        engine = Engine(
+            OneConnection(connection),  # type: ignore[arg-type] # All that it uses of a database.
+            clock=lambda: datetime.now(UTC),
+            is_sandbox=True,
+            batch_size=2 * size + 1,
+        )
+        engine.drain(Lane.LIVE, holder.shard, lambda _: None)
+        raw.pgconn.untrace()
+        trace.seek(0)
+        sent = [line.split(b"\t") for line in trace]
+    return sum(line[1] == b"F" and line[3] in {b"Execute", b"Query"} for line in sent)
+
+
+class OneConnection:
+    """A database that has one connection, which is there already."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        with self._connection.begin():
+            yield self._connection
+
+
+def told(world: World, holder: Holder, story: list[Step]) -> list[Event]:
+    """Return `story` as events; some come twice, and some keys are used for another body."""
+    events: list[Event] = []
+    for step in story:
+        if step.what == "DEPOSIT":
+            events.append(world.deposit(holder, step.amount))
+            continue
+        said: Event = {"merchant": {"descriptor": DESCRIPTORS[step.name] or "SHOP"}}
+        if step.what == "AUTHORIZATION":
+            events.append(world.authorization(holder, step.name, step.amount, **said))
+        else:
+            said |= {} if step.final is None else {"final": step.final}
+            events.append(world.clearing(holder, step.name, step.amount, **said))
+        if step.amount % 5 == 0:
+            events.append(events[step.amount % len(events)])
+        if step.amount % 7 == 0:
+            events.append(events[0] | {"amount": events[0]["amount"] + 1})
+    return events
+
+
+def rows_of(world: World, holder: Holder) -> list[list[tuple[Any, ...]]]:
+    """Return everything recorded about `holder` but ids and times."""
+    customer = holder.home.customer_id
+    return [
+        world.rows(query, customer)
+        for query in (
+            "SELECT issuer_transaction_token, status, sequence, authorized, settled,"
+            " settlement_count, pulled, pull_count, open_pull, released, release_count, closed,"
+            " declined, decline_reason, descriptor FROM card_transactions"
+            " WHERE customer_id = %s ORDER BY 1",
+            "SELECT t.issuer_transaction_token, e.sequence, e.kind, e.amount, e.unfunded, e.final,"
+            " e.reason FROM card_transaction_events e"
+            " JOIN card_transactions t ON t.id = e.card_transaction_id"
+            " WHERE e.customer_id = %s ORDER BY 1, 2",
+            "SELECT t.issuer_transaction_token, e.sequence, e.line, d.kind, c.kind, e.amount,"
+            " e.account_version, e.balance_after FROM entries e"
+            " LEFT JOIN card_transactions t ON t.id = e.subject_id"
+            " LEFT JOIN system_accounts d ON d.id = e.debit_account_id"
+            " LEFT JOIN system_accounts c ON c.id = e.credit_account_id"
+            " WHERE e.customer_id = %s ORDER BY 1, e.account_version, 2, 3",
+            "SELECT balance, held, owed, version FROM internal_accounts WHERE customer_id = %s",
+            "SELECT outcome, reason, sequence, count(*) FROM outcomes WHERE customer_id = %s"
+            " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+            "SELECT reason, count(*) FROM rejections WHERE customer_id = %s GROUP BY 1 ORDER BY 1",
+            "SELECT type, sequence, count(*) FROM outbox WHERE customer_id = %s"
+            " AND type LIKE 'CARD_TRANSACTION.%%' GROUP BY 1, 2 ORDER BY 1, 2",
+        )
+    ]
+
+
+@settings(max_examples=25)
+@given(stories | tight_stories, st.integers(1, 300), st.randoms(use_true_random=False))
+def test_any_split_into_batches_leaves_the_same_rows(
+    world: World, platform: UUID, story: list[Step], start: int, chance: random.Random
+) -> None:
+    one_by_one, split, at_once = (world.holder(platform, start) for _ in range(3))
+    model = Model()
+    model.deposit(start)
+    events = {holder: told(world, holder, story) for holder in (one_by_one, split, at_once)}
+    expected = tell_all(model, events[one_by_one])
+
+    decided = world.play(world.engine(batch_size=1), mine(one_by_one, events[one_by_one]))
+    rest = mine(split, events[split])
+    while rest:
+        size = chance.randint(1, len(rest))
+        world.play(world.engine(), rest[:size], chance.choice(list(Lane)))
+        rest = rest[size:]
+    at_once_decided = world.play(world.engine(), mine(at_once, events[at_once]))
+
+    assert words(decided) == words(at_once_decided) == expected
+    assert rows_of(world, one_by_one) == rows_of(world, split) == rows_of(world, at_once)
+    for holder in events:
+        world.check_books(holder, model)
+
+
+def test_a_crowd_of_cardholders_in_shared_batches_equals_their_models(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    chance = random.Random(7)
+    models = {world.holder(platform, 400): Model() for _ in range(20)}
+    for model in models.values():
+        model.deposit(400)
+    crowd: list[tuple[Holder | None, Event]] = []
+    expected = []
+    for _ in range(3000):
+        holder = chance.choice(list(models))
+        token, amount = f"T{chance.randint(1, 12)}", chance.randint(1, 120)
+        event = chance.choices(
+            [
+                world.authorization(holder, token, amount),
+                world.clearing(holder, token, amount, final=chance.random() < 0.5),
+                world.deposit(holder, amount),
+            ],
+            [4, 3, 2],
+        )[0]
+        crowd.append((holder, event))
+        expected.append(models[holder].tell(event))
+
+    decided = world.play(engine, crowd)
+
+    assert words(decided) == expected
+    assert set(expected) == {"APPLIED", "DECLINED"}
+    assert {"EXCEPTION", "SETTLED", "PARTIALLY_SETTLED"} <= {
+        model.status(name) for model in models.values() for name in model.purchases
+    }
+    for holder, model in models.items():
+        world.check_books(holder, model)
+
+
+# --- the same event again ---------------------------------------------------------------------------
+
+
+def test_a_duplicate_in_the_same_batch_changes_nothing_and_repeats_the_first_answer(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1000)
+    event = world.authorization(holder, "T1", 600)
+
+    first, second = world.play(engine, mine(holder, [event, event]))
+
+    assert (first.outcome, second.outcome) == (OutcomeType.APPLIED, OutcomeType.DUPLICATE)
+    assert second.first_outcome is OutcomeType.APPLIED
+    assert rolled_up(second) == rolled_up(first)
+    assert world.account(holder)["balance"] == 400
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_a_duplicate_in_a_later_batch_of_any_lane_changes_nothing(
+    world: World, platform: UUID, engine: Engine, lane: Lane
+) -> None:
+    holder = world.holder(platform, 1000)
+    event = world.authorization(holder, "T1", 1600)
+    world.play(engine, mine(holder, [event]))
+    before = rows_of(world, holder)
+
+    [again] = world.play(engine, mine(holder, [event]), lane)
+
+    assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.DECLINED)
+    assert again.reason == "INSUFFICIENT_FUNDS"
+    assert rows_of(world, holder) == before
+
+
+def test_a_duplicate_shows_where_its_card_transaction_stands_now(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 2000)
+    event = world.authorization(holder, "T1", 1250)
+    world.play(engine, mine(holder, [event, world.clearing(holder, "T1", 1500)]))
+
+    [again] = world.play(engine, mine(holder, [event]))
+
+    assert rolled_up(again).state.status is Status.SETTLED
+
+
+def test_a_deposit_that_comes_twice_brings_its_money_once(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform)
+    event = world.deposit(holder, 700)
+
+    decided = world.play(engine, mine(holder, [event, event, event | {"amount": 701}]))
+
+    assert words(decided) == ["APPLIED", "DUPLICATE", "REJECTED"]
+    assert world.account(holder)["balance"] == 700
+
+
+def test_the_same_reference_of_another_sender_is_another_event(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1000)
+    event = world.authorization(holder, "T1", 100)
+
+    decided = world.play(engine, mine(holder, [event, event | {"source": "mastercard"}]))
+
+    assert words(decided) == ["APPLIED", "APPLIED"]
+
+
+# --- poison ------------------------------------------------------------------------------------------
+
+
+BODIES: dict[str, Callable[[Event], object]] = {
+    "null": lambda _: None,
+    "number": lambda _: 7,
+    "string": lambda _: "AUTHORIZATION",
+    "list": lambda body: [body],
+    "empty": lambda _: {},
+    "no-type": lambda body: {k: v for k, v in body.items() if k != "type"},
+    "unknown-type": lambda body: body | {"type": "DANCE"},
+    "type-list": lambda body: body | {"type": ["AUTHORIZATION"]},
+    "type-object": lambda body: body | {"type": {}},
+    "no-amount": lambda body: {k: v for k, v in body.items() if k != "amount"},
+    "float": lambda body: body | {"amount": 12.5},
+    "round-float": lambda body: body | {"amount": 12.0},
+    "text": lambda body: body | {"amount": "12"},
+    "zero": lambda body: body | {"amount": 0},
+    "negative": lambda body: body | {"amount": -12},
+    "beyond": lambda body: body | {"amount": 2**63},
+    "far-beyond": lambda body: body | {"amount": 10**40},
+    "boolean": lambda body: body | {"amount": True},
+    "nothing": lambda body: body | {"amount": None},
+    "list-amount": lambda body: body | {"amount": [12]},
+    "no-card": lambda body: {k: v for k, v in body.items() if k != "cardId"},
+    "card-number": lambda body: body | {"cardId": 7},
+    "card-words": lambda body: body | {"cardId": "Card:mine"},
+    "unknown-card": lambda body: body | {"cardId": f"Card:{uuid4()}"},
+    "no-token": lambda body: {k: v for k, v in body.items() if k != "issuerTransactionToken"},
+    "token-list": lambda body: body | {"issuerTransactionToken": ["T9"]},
+    "token-object": lambda body: body | {"issuerTransactionToken": {}},
+    "no-currency": lambda body: {k: v for k, v in body.items() if k != "currency"},
+    "euro": lambda body: body | {"currency": "EUR"},
+    "currency-object": lambda body: body | {"currency": {"code": "USD"}},
+    "merchant-text": lambda body: body | {"merchant": "SHOP"},
+    "merchant-list": lambda body: body | {"merchant": ["SHOP"]},
+    "descriptor-number": lambda body: body | {"merchant": {"descriptor": 7}},
+    "occurred-words": lambda body: body | {"occurredAt": "yesterday"},
+    "occurred-number": lambda body: body | {"occurredAt": 7},
+    "decide-words": lambda body: body | {"decideBy": "soon"},
+    "decide-naive": lambda body: body | {"decideBy": "2099-01-01T00:00:00"},
+    "deposit-nowhere": lambda body: {**body, "type": "DEPOSIT", "accountId": str(uuid4())},
+    "deposit-words": lambda body: {**body, "type": "DEPOSIT", "accountId": "mine"},
+    "surrogate": lambda body: body | {"type": "\ud800"},
+    "nul": lambda body: body | {"type": "a\x00b"},
+    "endless": lambda _: None,
+    "deep": lambda _: None,
+}
+"""Bodies that no door lets in, made of a good one."""
+
+TEXTS = {"endless": f'{{"amount": {"9" * 5000}}}', "deep": "[" * 3000 + "]" * 3000}
+"""Bodies that Python cannot even read, and PostgreSQL can."""
+
+DEADLY: dict[str, Callable[[Event], object]] = {
+    "token-number": lambda body: body | {"issuerTransactionToken": 7},
+    "token-nul": lambda body: body | {"issuerTransactionToken": "a\x00b"},
+    "token-surrogate": lambda body: body | {"issuerTransactionToken": "\ud800"},
+    "mcc-number": lambda body: body | {"merchant": {"descriptor": "SHOP", "mcc": 5812}},
+    "country-list": lambda body: body | {"merchant": {"descriptor": "SHOP", "country": ["US"]}},
+    "occurred-naive": lambda body: body | {"occurredAt": "2026-01-01T00:00:00"},
+}
+"""Bodies that the rules can live with and the database cannot: the whole batch fails on them."""
+
+
+def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1_000_000)
+    model = Model()
+    model.deposit(1_000_000)
+    # A key that is taken: only its second use is poison.
+    taken = world.authorization(holder, "T0", 5)
+    model.tell(taken)
+    world.play(engine, mine(holder, [taken]))
+    good: list[Event] = []
+    poison: dict[UUID, str] = {}
+    kinds = list(BODIES.items())
+    for n in range(500 - len(kinds) - 1):
+        event = world.authorization(holder, f"T{n % 40}", 10 + n)
+        good.append(event)
+        world.accept(mine(holder, [event])) if n % 20 == 0 else smuggle(world, holder, event)
+        if n % 10 == 5 and kinds:
+            name, spoil = kinds.pop()
+            body = TEXTS.get(name) or json.dumps(spoil(world.authorization(holder, f"P{n}", 12)))
+            poison[world.smuggle(holder, body, reference=f"poison-{name}-{n}")] = name
+    smuggle(world, holder, taken | {"amount": 6})
+    assert not kinds
+    commits: list[list[Decided]] = []
+
+    engine.drain(Lane.LIVE, holder.shard, commits.append)
+
+    [decided] = commits  # One commit: nothing had to be tried alone.
+    assert len(decided) == 500
+    refused = [one for one in decided if one.outcome is OutcomeType.REJECTED]
+    assert {one.message.id for one in refused} >= set(poison)
+    assert len(refused) == len(poison) + 1
+    assert words(one for one in decided if one not in refused) == tell_all(model, good)
+    kept = world.rows("SELECT id, reason, body FROM rejections WHERE customer_id = %s",
+                      holder.home.customer_id)  # fmt: skip
+    assert {key for key, _, _ in kept} >= set(poison)
+    reasons = {poison.get(key, "taken"): reason for key, reason, _ in kept}
+    special = {
+        "taken": RejectionReason.KEY_REUSED,
+        "unknown-card": RejectionReason.UNKNOWN_CARD,
+        "euro": RejectionReason.INVALID_CURRENCY,
+        "currency-object": RejectionReason.INVALID_CURRENCY,
+        "deposit-nowhere": RejectionReason.UNKNOWN_ACCOUNT,
+    }
+    for name, reason in reasons.items():
+        assert reason == special.get(name, RejectionReason.MALFORMED), name
+    for _, _, body in kept:
+        json.loads(body)  # It can be read, and sent again once it is mended.
+    world.check_books(holder, model)
+
+
+def smuggle(world: World, holder: Holder, event: Event) -> UUID:
+    return world.smuggle(holder, json.dumps(event), reference=event["reference"])
+
+
+@pytest.mark.parametrize("name", list(DEADLY))
+def test_a_row_that_the_database_refuses_is_set_aside_and_its_neighbours_go_on(
+    world: World, platform: UUID, engine: Engine, name: str
+) -> None:
+    holder = world.holder(platform, 1000)
+    model = Model()
+    model.deposit(1000)
+    good = [world.authorization(holder, f"T{n}", 10) for n in range(6)]
+    for event in good[:3]:
+        smuggle(world, holder, event)
+    body = json.dumps(DEADLY[name](world.authorization(holder, "P", 12)))
+    key = world.smuggle(holder, body, reference=f"deadly-{name}")
+    for event in good[3:]:
+        smuggle(world, holder, event)
+
+    decided = world.drain(engine)
+
+    assert words(decided) == ["APPLIED"] * 3 + ["REJECTED"] + ["APPLIED"] * 3
+    [(reason,)] = world.rows("SELECT reason FROM rejections WHERE id = %s", key)
+    assert reason in {RejectionReason.INTERNAL_ERROR, RejectionReason.MALFORMED}
+    tell_all(model, good)
+    world.check_books(holder, model)
+    assert world.drain(engine) == []
+
+
+def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1000)
+    events = [world.authorization(holder, f"T{n}", 10) for n in range(5)]
+    cursed = events[2]["reference"]
+    world.owner.execute(
+        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
+            cursed
+        )
+    )
+    try:
+        decided = world.play(engine, mine(holder, events))
+    finally:
+        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+
+    assert words(decided) == ["APPLIED", "APPLIED", "REJECTED", "APPLIED", "APPLIED"]
+    assert decided[2].reason == RejectionReason.INTERNAL_ERROR
+    assert world.account(holder)["balance"] == 960
+    [kept] = world.rows("SELECT reference, body FROM rejections WHERE id = %s",
+                        decided[2].message.id)  # fmt: skip
+    assert (kept[0], json.loads(kept[1])) == (cursed, events[2])
+
+    [again] = world.play(engine, mine(holder, [events[2]]))
+
+    assert again.outcome is OutcomeType.APPLIED
+    world.check_books(holder)
+
+
+def test_a_reference_too_long_for_its_index_does_not_stop_the_queue(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1000)
+    body = world.authorization(holder, "P", 12)
+    endless = "".join(random.Random(3).choices("0123456789abcdef", k=40_000))
+    world.smuggle(holder, json.dumps(body), reference=endless)
+    good = world.authorization(holder, "T", 10)
+    smuggle(world, holder, good)
+
+    decided = world.drain(engine)
+
+    assert words(decided) == ["REJECTED", "APPLIED"]
+
+
+def test_a_rejected_event_leaves_its_card_transaction_and_its_key_free(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1000)
+    event = world.authorization(holder, "T1", 10)
+
+    [refused] = world.play(engine, mine(holder, [event | {"currency": "EUR"}]))
+    [applied] = world.play(engine, mine(holder, [event]))
+
+    assert refused.reason == RejectionReason.INVALID_CURRENCY
+    assert applied.outcome is OutcomeType.APPLIED
+
+
+def test_a_card_of_somebody_else_is_unknown(world: World, platform: UUID, engine: Engine) -> None:
+    holder, other = world.holder(platform, 1000), world.holder(platform, 1000)
+
+    [refused] = world.play(engine, [(other, world.authorization(holder, "T1", 10))])
+    [nobody] = world.play(engine, [(None, world.authorization(holder, "T1", 10))])
+
+    assert refused.reason == nobody.reason == RejectionReason.UNKNOWN_CARD
+    assert world.account(holder)["balance"] == world.account(other)["balance"] == 1000
+
+
+# --- the range of the books -----------------------------------------------------------------------
+
+
+def test_a_total_beyond_63_bits_is_rejected_and_leaves_no_trace(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, MAX_AMOUNT)
+    events = [
+        world.deposit(holder, 1),
+        world.clearing(holder, "T1", MAX_AMOUNT, final=False),
+        world.clearing(holder, "T1", 1),
+        world.clearing(holder, "T2", MAX_AMOUNT),
+        world.clearing(holder, "T3", 1),
+        world.deposit(holder, 1),
+    ]
+
+    decided = world.play(engine, mine(holder, events))
+
+    assert words(decided) == ["REJECTED", "APPLIED", "REJECTED", "APPLIED", "REJECTED", "APPLIED"]
+    assert {one.reason for one in decided if one.reason} == {RejectionReason.AMOUNT_OUT_OF_RANGE}
+    account = world.account(holder)
+    assert (account["balance"], account["owed"]) == (1, MAX_AMOUNT)
+    world.check_books(holder)
+
+
+def test_a_deposit_never_stumbles_over_the_pull_that_it_pays(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, MAX_AMOUNT)
+    events = [
+        # Pulls are counted gross, so that what was released is still counted.
+        world.authorization(holder, "T1", MAX_AMOUNT),
+        world.clearing(holder, "T1", 1, final=True),
+        world.clearing(holder, "T2", MAX_AMOUNT - 1),
+        world.clearing(holder, "T1", 5),
+        world.deposit(holder, 10),
+    ]
+
+    decided = world.play(engine, mine(holder, events))
+
+    assert words(decided) == ["APPLIED", "APPLIED", "APPLIED", "REJECTED", "APPLIED"]
+    assert decided[3].reason == RejectionReason.AMOUNT_OUT_OF_RANGE
+    assert world.account(holder)["balance"] == 10
+    world.check_books(holder)
+
+
+# --- the order of recovery --------------------------------------------------------------------------
+
+
+def test_open_pulls_are_paid_oldest_first_and_none_is_skipped(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 10)
+    short = [world.clearing(holder, f"T{n}", amount) for n, amount in enumerate((50, 20, 30))]
+    world.play(engine, mine(holder, short))
+
+    world.play(engine, mine(holder, [world.deposit(holder, 30)]))
+    assert world.account(holder)["balance"] == 40  # Enough for the second, but the first waits.
+
+    world.play(engine, mine(holder, [world.deposit(holder, 31)]))
+    account = world.account(holder)
+    statuses = [account["transactions"][f"T{n}"]["status"] for n in range(3)]
+    assert statuses == ["SETTLED", "SETTLED", "EXCEPTION"]
+    assert (account["balance"], account["owed"]) == (1, 30)
+    world.check_books(holder)
+
+
+def test_a_release_pays_open_pulls_too(world: World, platform: UUID, engine: Engine) -> None:
+    holder = world.holder(platform, 100)
+    world.play(engine, mine(holder, [world.authorization(holder, "T1", 100)]))
+    world.play(engine, mine(holder, [world.clearing(holder, "T2", 40)]))
+
+    world.play(engine, mine(holder, [world.clearing(holder, "T1", 60, final=True)]))
+
+    account = world.account(holder)
+    assert (account["balance"], account["owed"]) == (0, 0)
+    assert account["transactions"]["T2"]["status"] == "SETTLED"
+    world.check_books(holder)
+
+
+def test_what_is_owed_cannot_be_authorized_away(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 100)
+    world.play(engine, mine(holder, [world.clearing(holder, "T1", 150)]))
+
+    decided = world.play(engine, mine(holder, [world.authorization(holder, "T2", 1)]))
+
+    assert decided[0].reason == "INSUFFICIENT_FUNDS"
+    assert world.account(holder)["balance"] == 100
+
+
+# --- the deadline -------------------------------------------------------------------------------------
+
+
+def test_an_authorization_after_its_deadline_is_declined(world: World, platform: UUID) -> None:
+    holder = world.holder(platform, 1000)
+    late = (NOON - timedelta(seconds=1)).isoformat()
+
+    [decided] = world.play(
+        world.engine(clock=lambda: NOON),
+        mine(holder, [world.authorization(holder, "T1", 10, decideBy=late)]),
+    )
+
+    assert (decided.outcome, decided.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert world.account(holder)["balance"] == 1000
+
+
+def test_an_approval_is_never_given_after_its_deadline_however_late_the_clock_jumps(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 1000)
+    soon = (NOON + timedelta(seconds=2)).isoformat()
+    later = (NOON + timedelta(hours=2)).isoformat()
+    clock = jumping(NOON, NOON + timedelta(seconds=3))
+
+    decided = world.play(
+        world.engine(clock=clock),
+        mine(
+            holder,
+            [
+                world.authorization(holder, "T1", 10, decideBy=soon),
+                world.authorization(holder, "T2", 20, decideBy=later),
+                world.authorization(holder, "T3", 40),
+            ],
+        ),
+    )
+
+    assert [one.reason for one in decided] == ["DECISION_TIMEOUT", None, None]
+    account = world.account(holder)
+    assert account["balance"] == 940
+    assert account["transactions"]["T1"]["status"] == "DECLINED"
+    world.check_books(holder)
+
+
+def test_a_deadline_that_passes_again_and_again_ends_in_a_decline(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 1000)
+    events = [
+        world.authorization(
+            holder, f"T{n}", 10, decideBy=(NOON + timedelta(seconds=2 * n + 0.5)).isoformat()
+        )
+        for n in range(5)
+    ]
+    clock = jumping(*(NOON + timedelta(seconds=n) for n in range(60)))
+
+    decided = world.play(world.engine(clock=clock), mine(holder, events))
+
+    assert {one.reason for one in decided} == {"DECISION_TIMEOUT"}
+    world.check_books(holder)
+
+
+def test_an_answer_given_in_time_stands_when_it_is_asked_for_again_later(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 1000)
+    event = world.authorization(
+        holder, "T1", 10, decideBy=(NOON + timedelta(seconds=2)).isoformat()
+    )
+    world.play(world.engine(clock=lambda: NOON), mine(holder, [event]))
+
+    [again] = world.play(
+        world.engine(clock=lambda: NOON + timedelta(days=1)), mine(holder, [event])
+    )
+
+    assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.APPLIED)
+
+
+def jumping(*times: datetime) -> Callable[[], datetime]:
+    """Return a clock that shows `times` one after the other, and then the last for ever."""
+    rest = list(times)
+    return lambda: rest.pop(0) if len(rest) > 1 else rest[0]
+
+
+# --- many at once -----------------------------------------------------------------------------------
+
+
+def test_racing_lanes_never_overdraw_an_account_and_the_books_add_up(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 2_000)
+    chance = random.Random(11)
+    crowd = {
+        lane: [
+            world.authorization(holder, f"T{chance.randint(1, 60)}", chance.randint(1, 60))
+            if chance.random() < 0.6
+            else world.clearing(holder, f"T{chance.randint(1, 60)}", chance.randint(1, 60))
+            for _ in range(300)
+        ]
+        for lane in Lane
+    }
+    for lane, events in crowd.items():
+        world.accept(mine(holder, events), lane)
+        world.accept(mine(holder, crowd[Lane.LIVE][:50]), lane)  # Everybody sends these again.
+    start = threading.Barrier(4)
+
+    def race(lane: Lane) -> list[Decided]:
+        decided: list[Decided] = []
+        start.wait()
+        world.engine(batch_size=9).drain(lane, holder.shard, decided.extend)
+        return decided
+
+    with ThreadPoolExecutor(4) as threads:
+        lanes = [*Lane, *Lane]
+        decided = [one for part in threads.map(race, lanes) for one in part]
+
+    assert len(decided) == 700
+    assert sum(one.outcome is OutcomeType.DUPLICATE for one in decided) == 100
+    account = world.account(holder)
+    assert account["balance"] >= 0
+    world.check_books(holder)
+    decisions = world.rows(
+        "SELECT count(*), count(DISTINCT (reference, source)) FROM outcomes WHERE customer_id = %s",
+        holder.home.customer_id,
+    )
+    assert decisions == [(601, 601)]  # And the first deposit.
+
+
+def test_two_lanes_that_open_one_card_transaction_at_once_open_it_once(
+    world: World, platform: UUID
+) -> None:
+    engine = world.engine()
+    for _ in range(10):
+        holder = world.holder(platform, 1000)
+        world.accept(mine(holder, [world.authorization(holder, "T1", 100)]), Lane.LIVE)
+        world.accept(mine(holder, [world.clearing(holder, "T1", 120)]), Lane.BULK)
+        start = threading.Barrier(2)
+
+        def race(lane: Lane, holder: Holder = holder, start: threading.Barrier = start) -> None:
+            start.wait()
+            engine.drain(lane, holder.shard, lambda _: None)
+
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(race, Lane))
+
+        account = world.account(holder)
+        assert account["balance"] == 880
+        assert account["transactions"]["T1"]["settled"] == 120
+        world.check_books(holder)
+
+
+def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 100_000)
+    events = [world.authorization(holder, "T1", n) for n in range(1, 201)]
+    messages = world.accept(mine(holder, events))
+    start = threading.Barrier(3)
+    order: list[UUID] = []
+
+    def race(_: int) -> None:
+        start.wait()
+        engine = world.engine(batch_size=3)
+        engine.drain(Lane.LIVE, holder.shard, lambda _: None)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(race, range(3)))
+
+    order = [
+        key
+        for (key,) in world.rows(
+            "SELECT e.message_id FROM card_transaction_events e JOIN card_transactions t"
+            " ON t.id = e.card_transaction_id WHERE t.account_id = %s AND e.kind = 'AUTHORIZED'"
+            " ORDER BY e.sequence",
+            holder.account_id,
+        )
+    ]
+    assert order == [message.id for message in messages]
+    world.check_books(holder)
+
+
+# --- PostgreSQL goes away ------------------------------------------------------------------------------
+
+
+def test_a_lost_connection_is_unavailable_and_the_next_drain_succeeds(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 1000)
+    world.accept(mine(holder, [world.authorization(holder, "T1", 10)]))
+    fatal = killing_clock(world)
+
+    with pytest.raises(UnavailableError):
+        world.engine(clock=fatal).drain(Lane.LIVE, holder.shard, lambda _: None)
+
+    assert world.account(holder)["balance"] == 1000
+    [decided] = drained_at_last(world, holder)
+    assert decided.outcome is OutcomeType.APPLIED
+    assert world.account(holder)["balance"] == 990
+    world.check_books(holder)
+
+
+def killing_clock(world: World) -> Callable[[], datetime]:
+    """Return a clock whose reading costs every connection of the application its life."""
+
+    def read() -> datetime:
+        world.owner.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        return datetime.now(UTC)
+
+    return read
+
+
+def drained_at_last(world: World, holder: Holder) -> list[Decided]:
+    """Drain as the sweeper does: again after every failure; connections of the pool have died."""
+    engine = world.engine()
+    for _ in range(10):
+        decided: list[Decided] = []
+        try:
+            engine.drain(Lane.LIVE, holder.shard, decided.extend)
+        except UnavailableError:
+            continue
+        return decided
+    pytest.fail("the engine does not recover")
+
+
+def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: UUID) -> None:
+    holder = world.holder(platform, 1000)
+    before = rows_of(world, holder)
+    events = [world.authorization(holder, f"T{n}", 10) for n in range(20)]
+    world.accept(mine(holder, events))
+
+    with pytest.raises(UnavailableError):
+        world.engine(clock=killing_clock(world)).drain(Lane.LIVE, holder.shard, lambda _: None)
+
+    assert rows_of(world, holder) == before
+    assert len(drained_at_last(world, holder)) == 20
+
+
+def test_a_queue_is_waiting_until_it_is_drained(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1000)
+    world.accept(mine(holder, [world.authorization(holder, "T1", 10)]), Lane.BULK)
+
+    assert (Lane.BULK, holder.shard) in engine.waiting()
+
+    world.drain(engine, Lane.BULK)
+
+    assert engine.waiting() == []
