@@ -1,0 +1,889 @@
+"""Webhooks from the outbox to a receiver: real PostgreSQL, real sockets, an injected clock."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+import structlog
+from sqlalchemy import Engine, Row, Table, delete, func, insert, null, select, update
+from standardwebhooks import Webhook
+
+from cardledger.receiver import Receiver, Reply
+from cardledger.servers import DatabaseUrl
+from ledger import roll_up, roll_up_rows, signing, webhooks
+from ledger.core import events
+from ledger.database import sync_engine
+from ledger.event_rows import to_row
+from ledger.ids import new_id
+from ledger.secrets import KeyRing, SecretsError
+from ledger.webhooks import Attempt, Delivery, Room
+from schema import tables
+from workers.egress import MAX_HEAD
+from workers.sender import Sender
+
+KEYS = KeyRing("a key of a server that nobody has")
+TIMEOUT_S = 1.0
+LEASE = timedelta(seconds=20)
+ROOM = Room(total=100, share=100, shares={}, busy=())
+
+deliveries = tables.webhook_deliveries
+attempts = tables.webhook_attempts
+
+
+class Clock:
+    """Stands still until it is told; starts now, because receivers look at their own."""
+
+    def __init__(self) -> None:
+        self.now = datetime.now(UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+@dataclass
+class Platform:
+    id: UUID
+    public_key: str
+    secret: str
+
+
+@dataclass
+class World:
+    """A database and a clock; everything is done as the application's own role."""
+
+    engine: Engine
+    clock: Clock
+    senders: ExitStack = field(default_factory=ExitStack)
+
+    def platform(self, endpoint: str | None = None, keys: KeyRing = KEYS) -> Platform:
+        private_key, public_key = signing.new_signing_key()
+        platform = Platform(new_id(), public_key, signing.new_webhook_secret())
+        self.insert(
+            tables.platforms,
+            id=platform.id,
+            name="Acme",
+            supported_currencies=["USD"],
+            webhook_endpoint=endpoint,
+            signing_key=keys.encrypt(private_key),
+            public_key=public_key,
+            webhook_secret=keys.encrypt(platform.secret.encode()),
+            created_at=self.clock(),
+            updated_at=self.clock(),
+        )
+        return platform
+
+    def insert(self, table: Table, **values: object) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(insert(table).values(**values))
+
+    def tell(
+        self,
+        platform: Platform,
+        *,
+        subject_id: UUID | None = None,
+        data: object = None,
+        **other: object,
+    ) -> UUID:
+        key = new_id()
+        row = {
+            "id": key,
+            "customer_id": new_id(),
+            "platform_id": platform.id,
+            "type": "CARD.STATE_CHANGE",
+            "subject_id": subject_id or new_id(),
+            "data": {"state": "ACTIVE"} if data is None else data,
+            "recorded_at": self.clock(),
+        }
+        self.insert(tables.outbox, **row | other)
+        return key
+
+    def sender(
+        self,
+        *,
+        keys: KeyRing = KEYS,
+        timeout_s: float = TIMEOUT_S,
+        retry_scale: float = 1.0,
+        concurrency: int = 8,
+    ) -> Sender:
+        sender = Sender(
+            self.engine,
+            keys,
+            clock=self.clock,
+            timeout_s=timeout_s,
+            retry_scale=retry_scale,
+            concurrency=concurrency,
+        )
+        self.senders.enter_context(closing(sender))
+        return sender
+
+    def dispatch(self, limit: int = 500) -> int:
+        with self.engine.begin() as connection:
+            return webhooks.dispatch(connection, limit=limit, at=self.clock())
+
+    def claim(self, room: Room = ROOM, lease: timedelta = LEASE) -> list[Delivery]:
+        with self.engine.begin() as connection:
+            return webhooks.claim_due(connection, room=room, at=self.clock(), lease=lease)
+
+    def record(self, delivery: Delivery, attempt: Attempt, retry_at: datetime | None) -> None:
+        with self.engine.begin() as connection:
+            webhooks.record_attempt(connection, delivery, attempt, retry_at=retry_at)
+
+    def delivery(self, key: UUID) -> Row[*tuple[Any, ...]]:
+        with self.engine.connect() as connection:
+            return connection.execute(select(deliveries).where(deliveries.c.id == key)).one()
+
+    def attempts(self, key: UUID) -> list[Row[*tuple[Any, ...]]]:
+        wanted = select(attempts).where(attempts.c.delivery_id == key).order_by(attempts.c.number)
+        with self.engine.connect() as connection:
+            return list(connection.execute(wanted).all())
+
+    def waiting(self) -> int:
+        with self.engine.connect() as connection:
+            return connection.execute(select(func.count()).select_from(tables.outbox)).scalar_one()
+
+    def attempted(self, key: UUID, times: int = 1) -> Row[*tuple[Any, ...]]:
+        """Wait until a delivery has that many attempts, and return it."""
+        until(lambda: len(self.attempts(key)) >= times)
+        return self.delivery(key)
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        pause.wait(0.01)
+
+
+@pytest.fixture
+def world(app_database_url: DatabaseUrl) -> Iterator[World]:
+    engine = sync_engine(app_database_url, pool_size=4, max_overflow=20)
+    world = World(engine, Clock())
+    with world.senders:
+        yield world
+    # What one test leaves undelivered, the next would deliver.
+    with engine.begin() as connection:
+        connection.execute(delete(tables.outbox))
+        connection.execute(
+            update(deliveries)
+            .where(deliveries.c.state == "PENDING")
+            .values(state="FAILED", next_attempt_at=None)
+        )
+    engine.dispose()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def logs() -> Iterator[Sequence[MutableMapping[str, Any]]]:
+    """Every line that is logged, whatever the tests want to see of it."""
+    configured = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+    with structlog.testing.capture_logs() as lines:
+        yield lines
+    structlog.configure(**configured)
+
+
+def at_least(count: int) -> Callable[[Any], bool]:
+    return lambda arrivals: len(arrivals) >= count
+
+
+def connected(world: World, receiver: Receiver) -> Platform:
+    platform = world.platform(receiver.url)
+    receiver.trust(platform.public_key, platform.secret)
+    return platform
+
+
+@contextmanager
+def scripted(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """Listen, read each request to its end, and let `answer` do to the connection what it likes."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    open_connections: list[socket.socket] = []
+
+    def serve(connection: socket.socket) -> None:
+        request = b""
+        try:
+            while b"\r\n\r\n" not in request:
+                request += connection.recv(65536)
+            answer(connection)
+        except OSError:
+            pass
+        finally:
+            connection.close()
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            open_connections.append(connection)
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for connection in open_connections:
+            connection.close()
+
+
+# --- what arrives ------------------------------------------------------------------------------
+
+
+def test_a_webhook_arrives_once_in_the_envelope_of_the_interface(
+    world: World, receiver: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    data = {"id": "Card:1", "symbol": "€", "amount": 2**63 - 1}
+    key = world.tell(platform, data=data, recorded_at=datetime(2026, 3, 1, 12, tzinfo=UTC))
+
+    world.sender().run_once()
+
+    [arrival] = receiver.wait_for(at_least(1))
+    assert arrival.body.decode() == (
+        f'{{"id":"Webhook:{key}","type":"CARD.STATE_CHANGE",'
+        '"timestamp":"2026-03-01T12:00:00.000000Z",'
+        '"data":{"id":"Card:1","symbol":"€","amount":9223372036854775807}}'
+    )
+    assert arrival.headers["content-type"] == "application/json"
+    assert arrival.headers["user-agent"].startswith("cardledger/")
+    assert arrival.webhook_id == f"Webhook:{key}"
+    delivery = world.attempted(key)
+    assert (delivery.state, delivery.attempts, delivery.last_status) == ("DELIVERED", 1, 200)
+    assert delivery.next_attempt_at is None
+    assert delivery.delivered_at == world.clock()
+    assert delivery.body.encode() == arrival.body
+    assert world.waiting() == 0
+
+
+def test_both_signatures_hold_for_a_receiver_that_shares_no_code_with_us(
+    world: World, receiver: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    world.tell(platform)
+
+    world.sender().run_once()
+
+    [arrival] = receiver.wait_for(at_least(1))
+    assert arrival.problem is None
+    assert Webhook(platform.secret).verify(arrival.body, arrival.headers) == arrival.content
+
+
+def test_a_receiver_with_other_keys_refuses_and_says_so(world: World, receiver: Receiver) -> None:
+    platform = world.platform(receiver.url)
+    receiver.trust(signing.new_signing_key()[1], platform.secret)
+    key = world.tell(platform)
+
+    world.sender().run_once()
+
+    [arrival] = receiver.wait_for(at_least(1))
+    assert arrival.problem is not None
+    assert world.attempted(key).last_status == 401
+
+
+def test_a_card_transaction_is_told_as_it_was_at_its_event(
+    world: World, receiver: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    subject_id = tipped_card_transaction(world, platform)
+    for kind, sequence in (("AUTHORIZED", 2), ("SETTLED", 4)):
+        world.tell(
+            platform,
+            type=f"CARD_TRANSACTION.{kind}",
+            subject_id=subject_id,
+            sequence=sequence,
+            data=null(),
+        )
+
+    world.sender().run_once()
+
+    authorized, settled = (a.content["data"] for a in receiver.wait_for(at_least(2)))
+    assert authorized["status"] == "AUTHORIZED"
+    assert authorized["sequence"] == 2
+    assert authorized["pullSummary"] == {"count": 1, "totalAmount": 1250, "pendingCount": 0}
+    assert "settledAmount" not in authorized
+    assert settled["status"] == "SETTLED"
+    assert settled["sequence"] == 4
+    assert settled["pullSummary"] == {"count": 2, "totalAmount": 1500, "pendingCount": 0}
+    assert settled["settlementSummary"] == {"count": 1, "totalAmount": 1500}
+
+
+def tipped_card_transaction(world: World, platform: Platform) -> UUID:
+    """Write an authorization of 1250 and a clearing of 1500, as the engine does."""
+    now = world.clock()
+    customer_id, message_id = new_id(), new_id()
+    world.insert(
+        tables.customers,
+        id=customer_id,
+        platform_id=platform.id,
+        platform_customer_id="customer-1",
+        customer_type="INDIVIDUAL",
+        kyc_status="APPROVED",
+        uma_address="$1@example.com",
+        currencies=["USD"],
+        created_at=now,
+        updated_at=now,
+    )
+    identity = roll_up.Identity(
+        id=new_id(),
+        customer_id=customer_id,
+        platform_id=platform.id,
+        platform_customer_id="customer-1",
+        card_id=new_id(),
+        account_id=new_id(),
+        issuer_transaction_token="token-1",
+        currency="USD",
+        descriptor="RESTAURANT",
+        mcc="5812",
+        country="US",
+        created_at=now,
+    )
+    facts: list[events.Event] = [
+        events.Authorized(amount=1250),
+        events.Pulled(amount=1250),
+        events.Pulled(amount=250),
+        events.Cleared(amount=1500, unfunded=0, final=True),
+    ]
+    done = roll_up.advance(roll_up.opened(identity), facts, message_id=message_id, recorded_at=now)
+    columns = dict(zip(roll_up_rows.COLUMNS, roll_up_rows.to_row(done), strict=True))
+    world.insert(tables.card_transactions, **columns)
+    for sequence, fact in enumerate(facts, start=1):
+        world.insert(
+            tables.card_transaction_events,
+            card_transaction_id=identity.id,
+            sequence=sequence,
+            customer_id=customer_id,
+            message_id=message_id,
+            occurred_at=now,
+            recorded_at=now,
+            **to_row(fact)._asdict(),
+        )
+    return identity.id
+
+
+def test_webhooks_of_one_resource_arrive_in_order(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    subjects = [new_id() for _ in range(3)]
+    for number in range(30):
+        world.tell(platform, subject_id=subjects[number % 3], data={"number": number})
+    sender = world.sender()
+
+    while sender.run_once():
+        pass
+
+    arrivals = receiver.wait_for(at_least(30))
+    numbers = [arrival.content["data"]["number"] for arrival in arrivals]
+    for subject in range(3):
+        mine = [number for number in numbers if number % 3 == subject]
+        assert mine == sorted(mine)
+
+
+# --- where it goes -----------------------------------------------------------------------------
+
+
+def test_without_an_endpoint_a_webhook_is_kept_and_not_sent(world: World) -> None:
+    key = world.tell(world.platform(endpoint=None))
+
+    world.sender().run_once()
+
+    delivery = world.delivery(key)
+    assert (delivery.state, delivery.url, delivery.next_attempt_at) == ("NO_ENDPOINT", None, None)
+    assert f'"Webhook:{key}"' in delivery.body
+    assert world.attempts(key) == []
+
+
+def test_the_endpoint_is_the_one_at_the_time_of_dispatch(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    key = world.tell(platform)
+    world.dispatch()
+    with world.engine.begin() as connection:
+        connection.execute(
+            update(tables.platforms)
+            .where(tables.platforms.c.id == platform.id)
+            .values(webhook_endpoint="http://127.0.0.1:9/")
+        )
+
+    world.sender().run_once()
+
+    [arrival] = receiver.wait_for(at_least(1))
+    assert arrival.webhook_id == f"Webhook:{key}"
+
+
+def test_a_redirect_is_a_failure_and_is_not_followed(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    with Receiver() as elsewhere:
+        receiver.reply(Reply(status=307, headers=(("Location", elsewhere.url),)))
+        key = world.tell(platform)
+
+        world.sender().run_once()
+
+        delivery = world.attempted(key)
+        assert (delivery.state, delivery.last_status) == ("PENDING", 307)
+        assert elsewhere.received == []
+
+
+# --- again -------------------------------------------------------------------------------------
+
+
+def test_a_retry_sends_the_same_bytes_under_the_same_id(world: World) -> None:
+    with Receiver(fail_first=2) as receiver:
+        platform = connected(world, receiver)
+        key = world.tell(platform)
+        sender = world.sender()
+
+        sender.run_once()
+        world.attempted(key, 1)
+        world.clock.advance(seconds=6)  # 5 s and a fifth of it.
+        sender.run_once()
+        world.attempted(key, 2)
+        world.clock.advance(minutes=4)  # The receiver's own clock allows five.
+        sender.run_once()
+        assert len(receiver.received) == 2, "the second pause is five minutes, less a fifth"
+        world.clock.advance(minutes=2)
+        sender.run_once()
+        world.attempted(key, 3)
+
+        first, second, third = receiver.received
+        assert first.body == second.body == third.body
+        assert first.webhook_id == second.webhook_id == third.webhook_id
+        assert first.headers["webhook-timestamp"] != second.headers["webhook-timestamp"]
+        assert [attempt.status for attempt in world.attempts(key)][:2] == [503, 503]
+        assert [attempt.number for attempt in world.attempts(key)] == [1, 2, 3]
+
+
+def test_after_ten_attempts_a_webhook_is_given_up(world: World, receiver: Receiver) -> None:
+    receiver.reply_always(Reply(status=500, body=b"out of order"))
+    key = world.tell(connected(world, receiver))
+    sender = world.sender(retry_scale=1e-6)
+
+    for number in range(1, 11):
+        sender.run_once()
+        world.attempted(key, number)
+        world.clock.advance(seconds=1)
+    sender.run_once()
+
+    delivery = world.delivery(key)
+    assert (delivery.state, delivery.attempts, delivery.last_status) == ("FAILED", 10, 500)
+    assert delivery.next_attempt_at is None
+    assert len(receiver.received) == 10
+    assert {attempt.response_head for attempt in world.attempts(key)} == {"out of order"}
+
+
+def test_the_schedule_is_the_one_of_standard_webhooks() -> None:
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    pauses = []
+    for failed in range(1, 10):
+        due = webhooks.next_attempt_at(failed, at=at, scale=1, jitter=1)
+        assert due is not None
+        pauses.append((due - at).total_seconds())
+
+    assert pauses == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+    assert webhooks.next_attempt_at(10, at=at, scale=1, jitter=1) is None
+    assert webhooks.next_attempt_at(1, at=at, scale=0.1, jitter=1.2) == at + timedelta(seconds=0.6)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299, 409])
+def test_what_counts_as_delivered(world: World, receiver: Receiver, status: int) -> None:
+    receiver.reply(Reply(status=status))
+    key = world.tell(connected(world, receiver))
+
+    world.sender().run_once()
+
+    delivery = world.attempted(key)
+    assert (delivery.state, delivery.last_status) == ("DELIVERED", status)
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 410, 429, 500, 503])
+def test_what_is_tried_again(world: World, receiver: Receiver, status: int) -> None:
+    receiver.reply(Reply(status=status))
+    key = world.tell(connected(world, receiver))
+
+    world.sender().run_once()
+
+    delivery = world.attempted(key)
+    assert (delivery.state, delivery.last_status) == ("PENDING", status)
+    pause = delivery.next_attempt_at - world.clock()
+    assert timedelta(seconds=4) <= pause <= timedelta(seconds=6)
+
+
+# --- who sends ---------------------------------------------------------------------------------
+
+
+def test_what_a_dead_sender_had_claimed_is_sent_when_its_lease_ends(
+    world: World, receiver: Receiver
+) -> None:
+    key = world.tell(connected(world, receiver))
+    world.dispatch()
+    [claimed] = world.claim(lease=LEASE)  # And then it dies.
+    sender = world.sender()
+
+    sender.run_once()
+    world.clock.advance(seconds=19)
+    sender.run_once()
+    assert world.delivery(key).next_attempt_at == claimed.leased_until
+    assert receiver.received == []
+    world.clock.advance(seconds=2)
+    sender.run_once()
+
+    [arrival] = receiver.wait_for(at_least(1))
+    assert arrival.webhook_id == claimed.webhook_id
+    assert world.attempted(key).state == "DELIVERED"
+
+
+def test_nobody_gets_what_somebody_has(world: World) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    for _ in range(50):
+        world.tell(platform)
+    world.dispatch()
+    start = threading.Barrier(8)
+    claimed: list[Delivery] = []
+
+    def claim() -> None:
+        start.wait()
+        for _ in range(10):
+            claimed.extend(world.claim(Room(total=3, share=3, shares={}, busy=())))
+
+    at_once(claim, threads=8)
+
+    assert len(claimed) == 50
+    assert len({delivery.id for delivery in claimed}) == 50
+
+
+def test_many_senders_at_once_send_everything_once(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    told = {f"Webhook:{world.tell(platform)}" for _ in range(200)}
+    senders = [world.sender(concurrency=4) for _ in range(4)]
+    start = threading.Barrier(8)
+
+    def run(sender: Sender) -> None:
+        start.wait()
+        while sender.run_once():
+            pass
+
+    at_once(*(lambda sender=sender: run(sender) for sender in senders), threads=2)
+
+    arrivals = receiver.wait_for(at_least(200))
+    until(lambda: world.waiting() == 0)
+    assert {arrival.webhook_id for arrival in arrivals} == told
+    assert len(receiver.received) == 200
+    assert all(arrival.problem is None for arrival in arrivals)
+
+
+def at_once(*works: Callable[[], None], threads: int) -> None:
+    running = [threading.Thread(target=work) for work in works for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+
+
+def test_an_attempt_that_fails_after_its_lease_changes_nothing(world: World) -> None:
+    key = world.tell(world.platform("http://127.0.0.1:9/"))
+    world.dispatch()
+    [late] = world.claim()
+    world.clock.advance(seconds=30)
+    [now] = world.claim()
+
+    world.record(late, failure(world), retry_at=world.clock() + timedelta(days=1))
+
+    delivery = world.delivery(key)
+    assert (delivery.state, delivery.next_attempt_at) == ("PENDING", now.leased_until)
+    assert (delivery.attempts, delivery.last_status) == (1, None)
+    assert len(world.attempts(key)) == 1
+
+
+def test_an_attempt_that_delivers_after_its_lease_counts(world: World) -> None:
+    key = world.tell(world.platform("http://127.0.0.1:9/"))
+    world.dispatch()
+    [late] = world.claim()
+    world.clock.advance(seconds=30)
+    [now] = world.claim()
+
+    world.record(late, success(world), retry_at=None)
+    world.record(now, failure(world), retry_at=None)
+
+    delivery = world.delivery(key)
+    assert (delivery.state, delivery.attempts, delivery.last_status) == ("DELIVERED", 2, 200)
+    assert [attempt.number for attempt in world.attempts(key)] == [1, 2]
+
+
+def failure(world: World) -> Attempt:
+    return attempt(world, status=500)
+
+
+def success(world: World) -> Attempt:
+    return attempt(world, status=200)
+
+
+def attempt(world: World, status: int) -> Attempt:
+    now = world.clock()
+    return Attempt(at=now, ended_at=now, duration_ms=1, status=status, error=None, response_head="")
+
+
+def test_a_silent_platform_holds_up_nobody_else(world: World, receiver: Receiver) -> None:
+    with Receiver() as silent:
+        silent.reply_always(Reply(delay_s=60))
+        dead, alive = connected(world, silent), connected(world, receiver)
+        for _ in range(40):
+            world.tell(dead)
+        for _ in range(10):
+            world.tell(alive)
+        sender = world.sender(timeout_s=30)
+
+        began = time.monotonic()
+        sender.run_once()
+        receiver.wait_for(at_least(10))
+        took_s = time.monotonic() - began
+
+        assert took_s < 10
+        assert len(silent.received) == 6, "three quarters of eight threads"
+
+
+def test_a_platform_that_did_not_answer_gets_one_thread_until_it_does(world: World) -> None:
+    with Receiver() as silent:
+        silent.reply_always(Reply(delay_s=60))
+        platform = connected(world, silent)
+        for _ in range(20):
+            world.tell(platform)
+        sender = world.sender(timeout_s=0.5)
+
+        sender.run_once()
+        silent.wait_for(at_least(7))
+        began = time.monotonic()
+        silent.wait_for(at_least(8))
+
+        assert time.monotonic() - began > 0.3, "six at first, then one at a time"
+        silent.reply_always(None)
+        until(lambda: len(silent.received) >= 20)
+
+
+# --- receivers that misbehave ------------------------------------------------------------------
+
+
+def test_an_answer_that_drips_is_cut_off_in_time(world: World) -> None:
+    def drip(connection: socket.socket) -> None:
+        pause = threading.Event()
+        for byte in b"HTTP/1.1 200 OK\r\nX-Long: " + b"a" * 1000:
+            connection.sendall(bytes([byte]))
+            pause.wait(0.1)
+
+    with scripted(drip) as url:
+        key = world.tell(world.platform(url))
+        began = time.monotonic()
+        world.sender().run_once()
+        delivery = world.attempted(key)
+        took_s = time.monotonic() - began
+
+    [attempt] = world.attempts(key)
+    assert took_s < TIMEOUT_S + 4
+    assert (delivery.state, attempt.status) == ("PENDING", None)
+    assert attempt.error == "no answer within 1 s"
+    assert 900 <= attempt.duration_ms < 4000
+
+
+def test_a_body_that_drips_does_not_undo_the_status_nor_hold_the_thread(world: World) -> None:
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        pause = threading.Event()
+        for _ in range(1000):
+            connection.sendall(b"a")
+            pause.wait(0.1)
+
+    with scripted(drip) as url:
+        key = world.tell(world.platform(url))
+        world.sender().run_once()
+        delivery = world.attempted(key)
+
+    [attempt] = world.attempts(key)
+    assert delivery.state == "DELIVERED"
+    assert attempt.response_head.startswith("aaa")
+    assert attempt.duration_ms < 4000
+
+
+def test_of_a_big_answer_only_the_head_is_read(world: World) -> None:
+    sent = threading.Event()
+
+    def flood(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n")
+        try:
+            while True:
+                connection.sendall(b"x" * 65536)
+        finally:
+            sent.set()
+
+    with scripted(flood) as url:
+        key = world.tell(world.platform(url))
+        world.sender().run_once()
+        delivery = world.attempted(key)
+
+        assert sent.wait(10), "the connection is closed, not read to its end"
+
+    [attempt] = world.attempts(key)
+    assert delivery.state == "DELIVERED"
+    assert attempt.response_head == "x" * MAX_HEAD
+
+
+def test_an_answer_may_hold_any_bytes(world: World, receiver: Receiver) -> None:
+    receiver.reply(Reply(status=500, body=b"\x00\xff\xfeabc"))
+    key = world.tell(connected(world, receiver))
+
+    world.sender().run_once()
+
+    world.attempted(key)
+    [attempt] = world.attempts(key)
+    assert attempt.response_head == "\ufffd\ufffd\ufffdabc"
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (b"", "ProtocolError"),
+        (b"HTTP/1.1 20", "ProtocolError"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "ProtocolError"),
+        (b"HTTP/1.1 999999 ?\r\n\r\n", "ProtocolError"),
+    ],
+)
+def test_what_is_no_answer_is_recorded_in_words(world: World, sent: bytes, error: str) -> None:
+    with scripted(lambda connection: connection.sendall(sent)) as url:
+        key = world.tell(world.platform(url))
+        world.sender().run_once()
+        delivery = world.attempted(key)
+
+    [attempt] = world.attempts(key)
+    assert (delivery.state, attempt.status) == ("PENDING", None)
+    assert attempt.error.startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("http://127.0.0.1:1/", "cannot connect"),
+        ("http://receiver.invalid/", "the host name cannot be resolved"),
+        ("http://a..b/", "LocationParseError"),
+        ("http://" + "a" * 70 + ".example/", ""),
+        ("ftp://127.0.0.1/", "URLSchemeUnknown"),
+        ("http://[::1", "LocationParseError"),
+        ("not a url", ""),
+        ("https://127.0.0.1:1/", "cannot connect"),
+    ],
+)
+def test_where_nobody_can_be_reached_the_attempt_counts(world: World, url: str, error: str) -> None:
+    key = world.tell(world.platform(url))
+
+    world.sender().run_once()
+
+    delivery = world.attempted(key)
+    [attempt] = world.attempts(key)
+    assert (delivery.state, delivery.attempts) == ("PENDING", 1)
+    assert attempt.error.startswith(error)
+    assert attempt.error
+
+
+def test_a_receiver_that_speaks_no_tls_fails_the_attempt(world: World, receiver: Receiver) -> None:
+    key = world.tell(world.platform(receiver.url.replace("http://", "https://")))
+
+    world.sender().run_once()
+
+    world.attempted(key)
+    [attempt] = world.attempts(key)
+    assert attempt.status is None
+    assert attempt.error.startswith("TLS:")
+
+
+# --- what is wrong with us ---------------------------------------------------------------------
+
+
+def test_what_cannot_be_rendered_stays_and_stops_only_itself(
+    world: World, receiver: Receiver, logs: Sequence[MutableMapping[str, Any]]
+) -> None:
+    platform = connected(world, receiver)
+    world.tell(platform, data={"number": 1})
+    poisoned = world.tell(platform, data={"name": "\ud800"})
+    world.tell(platform, data={"number": 3})
+
+    moved = world.dispatch()
+
+    assert moved == 2
+    assert world.waiting() == 1
+    assert [log["webhook"] for log in logs] == [str(poisoned)]
+
+
+def test_with_another_server_key_nothing_is_sent_and_no_attempt_counts(
+    world: World, receiver: Receiver, logs: Sequence[MutableMapping[str, Any]]
+) -> None:
+    key = world.tell(connected(world, receiver))
+    sender = world.sender(keys=KeyRing("another key that is long enough too"))
+
+    sender.run_once()
+    until(lambda: bool(logs))
+
+    assert [log["event"] for log in logs] == ["webhook attempt broke"]
+    assert world.delivery(key).state == "PENDING"
+    assert world.attempts(key) == []
+    assert receiver.received == []
+
+
+def test_the_keys_of_a_platform_need_the_server_key(world: World) -> None:
+    platform = world.platform()
+
+    with world.engine.begin() as connection:
+        signer = webhooks.signer(connection, platform.id, KEYS)
+        with pytest.raises(SecretsError):
+            webhooks.signer(connection, platform.id, KeyRing("another key, long enough, too " * 2))
+
+    assert signer.secret == platform.secret
+    assert platform.secret not in repr(signer)
+
+
+def test_logs_tell_of_failures_and_of_no_secret(
+    world: World, receiver: Receiver, logs: Sequence[MutableMapping[str, Any]]
+) -> None:
+    receiver.reply(Reply(status=500), Reply(status=200))
+    platform = world.platform(f"{receiver.url}?token=hush")
+    receiver.trust(platform.public_key, platform.secret)
+    key = world.tell(platform, data={"name": "Ada Lovelace"})
+    sender = world.sender()
+
+    sender.run_once()
+    world.attempted(key, 1)
+    world.clock.advance(seconds=6)
+    sender.run_once()
+    world.attempted(key, 2)
+    sender.close()
+
+    assert [(log["event"], log["log_level"]) for log in logs] == [
+        ("webhook not delivered", "warning"),
+        ("webhook delivered", "debug"),
+    ]
+    written = repr(logs)
+    for secret in (platform.secret, "hush", "Ada", "signature"):
+        assert secret not in written
+
+
+def test_closing_waits_for_what_is_on_its_way(world: World, receiver: Receiver) -> None:
+    receiver.reply(Reply(delay_s=0.3))
+    key = world.tell(connected(world, receiver))
+    sender = world.sender()
+
+    sender.run_once()
+    receiver.wait_for(at_least(1))
+    sender.close()
+
+    assert world.delivery(key).state == "DELIVERED"

@@ -1,0 +1,1 @@
+"""Workers and their client: the only code that knows Dramatiq and Redis."""

@@ -1,0 +1,50 @@
+"""Work that is done again and again: woken at once when there is some, and now and then anyway."""
+
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Final
+
+import structlog
+
+_log = structlog.get_logger()
+
+
+class Chore:
+    """A thread that runs `work` when it is woken, and every `every_s` seconds.
+
+    `work` returns how much it did; it runs again at once until that is nothing.
+    """
+
+    def __init__(self, name: str, work: Callable[[], int], *, every_s: float) -> None:
+        """Make the thread; `start` starts it."""
+        self._name: Final = name
+        self._work: Final = work
+        self._every_s: Final = every_s
+        self._woken: Final = Event()
+        self._stopping: Final = Event()
+        self._thread: Final = Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Run `work` now, or once more when it is running."""
+        self._woken.set()
+
+    def stop(self, timeout_s: float) -> None:
+        """Let `work` finish what it is at, then end."""
+        self._stopping.set()
+        self._woken.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._woken.wait(self._every_s)
+            self._woken.clear()
+            try:
+                while not self._stopping.is_set() and self._work():
+                    pass
+            except Exception:  # noqa: BLE001 - a chore never ends
+                # It is tried again in a moment; what it works on is in PostgreSQL.
+                _log.exception("chore failed", chore=self._name)

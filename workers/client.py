@@ -1,0 +1,503 @@
+"""Submit and wait: how the API tier hands over network events and gets their outcomes.
+
+Every submission that comes in while one is being written goes into the next one, so that load
+makes the writes larger, not more. An outcome comes back over Redis; when none does, it is looked
+up in the record.
+"""
+
+import asyncio
+from asyncio import Future, Task
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from json import dumps, loads
+from time import monotonic
+from typing import Any, Final, Self
+from uuid import UUID
+
+import redis.asyncio as redis
+import structlog
+from psycopg import AsyncConnection, OperationalError
+from pydantic import BaseModel, ValidationError
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ledger import answers, inbox, rejections, store
+from ledger.database import async_engine
+from ledger.ids import NIL, new_id
+from ledger.inbox import DEPOSIT, NOBODY, Home, Lane, Message, address
+from schema.wire.network_events import NETWORK_EVENT, Authorization, Clearing, body_of
+from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+from workers.doorbell import Doorbell, drain, press
+
+_AWAY: Final = (OperationalError, DBAPIError, PoolTimeoutError, OSError)
+_LOOK_UP_EVERY_S: Final = 0.1
+_PATIENCE_S: Final = 1.0  # How long a reply may take before the record is asked.
+_LONG_PATIENCE_S: Final = 5.0  # The same while replies to others come in.
+_MANY_LATE: Final = 1000  # Messages asked about at once.
+_MANY_CARDS: Final = 200_000  # Homes remembered, at about 200 bytes each.
+_REDIS_PAUSE_S: Final = 0.5  # How long Redis is left alone after it failed.
+
+_log = structlog.get_logger()
+
+
+class UnavailableError(Exception):
+    """PostgreSQL is away; whether the events were accepted is not known. Send them again."""
+
+
+class ReplyTimeoutError(Exception):
+    """No outcome came in time. The events are accepted and will be decided; ask again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Something that came in the place of an event and is not even a JSON object: what came, and
+    what is wrong with it.
+    """
+
+    text: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """An event on its way in: what it says, who sends it, who waits for it."""
+
+    body: Mapping[str, Any]
+    platform_id: UUID | None  # None: the operator, who may use every card.
+    lane: Lane
+    outcome: "Future[Outcome]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Malformed:
+    """Something on its way in that is no event: it is kept with its reason."""
+
+    body: str
+    reference: str | None
+    source: str | None
+    detail: str
+    platform_id: UUID | None
+    outcome: "Future[Outcome]"
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A message that is accepted, and the future of its outcome."""
+
+    message: Message
+    outcome: "Future[Outcome]"
+    asked_at: float = field(default_factory=monotonic)  # When it was sent, then last looked up.
+
+
+class Client:
+    """Hands events to the workers; one per event loop. Use it as an async context manager."""
+
+    def __init__(
+        self, engine: AsyncEngine, redis_url: str, *, reply_timeout_s: float = 10.0
+    ) -> None:
+        """Write to the inbox through `engine`, ring and hear replies over `redis_url`."""
+        self._engine: Final = engine
+        self._reply_timeout_s: Final = reply_timeout_s
+        self._reply_list: Final = f"cardledger:replies:{new_id()}"
+        self._redis: Final = redis.Redis.from_url(
+            redis_url,
+            socket_timeout=5.0,
+            socket_connect_timeout=0.5,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._redis_away_until = 0.0
+        self._heard_at = 0.0
+        self._outgoing: list[_Sent | _Malformed] = []
+        self._unaccepted: list[Future[None]] = []  # Who waits for the next write to be durable.
+        self._has_outgoing: Final = asyncio.Event()
+        self._waiting: Final[dict[UUID, _Waiting]] = {}
+        self._homes: Final[dict[UUID, Home]] = {}  # A card never changes hands.
+        self._tasks: list[Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Start sending and listening."""
+        loops = (self._send, self._listen, self._look_up)
+        self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]
+
+    async def stop(self) -> None:
+        """Stop; events that were accepted stay accepted."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._redis.aclose()
+
+    async def submit(
+        self,
+        events: Iterable[Authorization | Clearing | Mapping[str, Any]],
+        *,
+        platform_id: UUID | None = None,
+        lane: Lane = Lane.LIVE,
+    ) -> list[Outcome]:
+        """Enqueue `events` durably and wait for their outcomes.
+
+        Shape: one outcome an event, in their order. Events of one lane are decided in the order
+        in which they were submitted.
+        `platform_id` limits them to the cards of one platform; None is for the operator.
+        Raises: UnavailableError, ReplyTimeoutError.
+        """
+        futures = [self._put(event, platform_id, lane) for event in events]
+        return await self._outcomes(futures)
+
+    async def enqueue(
+        self,
+        events: Iterable[Authorization | Clearing | Mapping[str, Any] | Unreadable],
+        *,
+        platform_id: UUID | None = None,
+        lane: Lane = Lane.BULK,
+    ) -> "list[Future[Outcome]]":
+        """Enqueue `events` durably and return at once; the futures bring their outcomes.
+
+        Shape: one future an event, in their order; they have no time limit. Whoever enqueues again
+        only after this has returned has the events of both decided in that order.
+        `Unreadable` stands for a line that holds no event: it is kept as a rejection.
+        Raises: UnavailableError; then whether they were accepted is not known.
+        """
+        futures = [self._put(event, platform_id, lane) for event in events]
+        if not futures:
+            return []
+        accepted: Future[None] = asyncio.get_running_loop().create_future()
+        self._unaccepted.append(accepted)  # With the events above: nothing ran in between.
+        try:
+            await accepted
+        except BaseException:
+            for future in futures:
+                if future.done() and not future.cancelled():
+                    future.exception()  # It is told once, here.
+                future.cancel()
+            raise
+        return futures
+
+    async def deposit(
+        self, *, platform_id: UUID, account_id: UUID, amount: int, source: str, reference: str
+    ) -> Outcome:
+        """Bring `amount` minor units to an internal account; as `submit` in all else."""
+        body = {
+            "type": DEPOSIT,
+            "source": source,
+            "reference": reference,
+            "accountId": str(account_id),
+            "amount": amount,
+        }
+        sent = _Sent(body, platform_id, Lane.LIVE, asyncio.get_running_loop().create_future())
+        self._enqueue(sent)
+        [outcome] = await self._outcomes([sent.outcome])
+        return outcome
+
+    async def ring(self, *doorbells: Doorbell) -> None:
+        """Ring `doorbells`; when Redis is away, sweepers find the work a little later."""
+        if not doorbells or monotonic() < self._redis_away_until:
+            return
+        pipeline = self._redis.pipeline(transaction=False)
+        press(pipeline, doorbells)
+        try:
+            await pipeline.execute()
+        except (RedisError, OSError) as error:
+            self._leave_redis_alone(error)
+
+    async def hears(self) -> bool:
+        """Return whether Redis answers; without it outcomes come too, a little later."""
+        try:
+            async with asyncio.timeout(1.0):
+                await self._redis.ping()
+        except (RedisError, OSError, TimeoutError):
+            return False
+        return True
+
+    # --- in --------------------------------------------------------------------------------
+
+    def _put(
+        self,
+        event: Authorization | Clearing | Mapping[str, Any] | Unreadable,
+        platform_id: UUID | None,
+        lane: Lane,
+    ) -> "Future[Outcome]":
+        outcome: Future[Outcome] = asyncio.get_running_loop().create_future()
+        if isinstance(event, Unreadable):
+            self._enqueue(_unreadable(event, platform_id, outcome))
+            return outcome
+        try:
+            parsed = event if isinstance(event, BaseModel) else NETWORK_EVENT.validate_python(event)
+        except ValidationError as error:
+            self._enqueue(_malformed(event, error, platform_id, outcome))
+        else:
+            self._enqueue(_Sent(body_of(parsed), platform_id, lane, outcome))
+        return outcome
+
+    def _enqueue(self, item: "_Sent | _Malformed") -> None:
+        self._outgoing.append(item)
+        self._has_outgoing.set()
+
+    async def _outcomes(self, futures: Sequence["Future[Outcome]"]) -> list[Outcome]:
+        try:
+            async with asyncio.timeout(self._reply_timeout_s):
+                return await asyncio.gather(*futures)
+        except TimeoutError:
+            message = f"no outcome within {self._reply_timeout_s} s"
+            raise ReplyTimeoutError(message) from None
+        finally:
+            for future in futures:
+                future.cancel()
+
+    async def _send(self) -> None:
+        """Write what has gathered; meanwhile the next write gathers."""
+        await self._has_outgoing.wait()
+        self._has_outgoing.clear()
+        batch, self._outgoing = self._outgoing, []
+        unaccepted, self._unaccepted = self._unaccepted, []
+        try:
+            messages = await self._accept(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
+            _log.warning("events not accepted", count=len(batch), error=str(error))
+            for item in batch:
+                if not item.outcome.done():
+                    item.outcome.set_exception(_unavailable(error))
+            for waiting in unaccepted:
+                if not waiting.done():
+                    waiting.set_exception(_unavailable(error))
+            return
+        for waiting in unaccepted:
+            if not waiting.done():
+                waiting.set_result(None)
+        await self.ring(*(drain(*queue) for queue in {(m.lane, m.shard) for m in messages}))
+
+    async def _accept(self, batch: Sequence["_Sent | _Malformed"]) -> list[Message]:
+        """Commit `batch` to the inbox; from then on its outcomes are waited for."""
+        now = datetime.now(UTC)
+        malformed = [item for item in batch if isinstance(item, _Malformed)]
+        sent = [item for item in batch if isinstance(item, _Sent)]
+        async with self._engine.begin() as outer:
+            raw = await outer.get_raw_connection()
+            connection: AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
+            await self._learn_homes(connection, sent)
+            messages = [
+                address(
+                    item.body,
+                    await self._home(connection, item),
+                    lane=item.lane,
+                    reply_to=self._reply_list,
+                    at=now,
+                )
+                for item in sent
+            ]
+            await inbox.accept(connection, messages)
+            await rejections.keep(connection, [_rejection(item, now) for item in malformed])
+            # Before the commit: a worker may be quicker with its reply than we with this line.
+            for message, item in zip(messages, sent, strict=True):
+                self._waiting[message.id] = _Waiting(message, item.outcome)
+        for refused in malformed:
+            _resolve(refused.outcome, _refusal(refused))
+        return messages
+
+    async def _learn_homes(self, connection: AsyncConnection[Any], sent: Iterable[_Sent]) -> None:
+        if len(self._homes) > _MANY_CARDS:
+            self._homes.clear()
+        unknown = {card for item in sent if (card := _card_id(item)) and card not in self._homes}
+        if unknown:
+            self._homes.update(await inbox.homes_of_cards(connection, unknown))
+
+    async def _home(self, connection: AsyncConnection[Any], item: _Sent) -> Home:
+        card = _card_id(item)
+        home = (
+            self._homes.get(card)
+            if card
+            else await inbox.home_of_account(connection, UUID(item.body["accountId"]))
+        )
+        if home and item.platform_id in {None, home.platform_id}:
+            return home
+        return Home(NOBODY.customer_id, item.platform_id or NIL)
+
+    # --- out -------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Hear replies."""
+        try:
+            reply = await self._redis.blpop([self._reply_list], timeout=1)
+        except (RedisError, OSError) as error:
+            self._leave_redis_alone(error)
+            await asyncio.sleep(_REDIS_PAUSE_S)
+            return
+        if reply:
+            self._heard_at = monotonic()
+            for key, wire in loads(reply[1]):
+                waiting = self._waiting.pop(UUID(key), None)
+                if waiting and not waiting.outcome.done():
+                    waiting.outcome.set_result(Outcome.model_validate(wire))
+
+    async def _look_up(self) -> None:
+        """Ask the record for outcomes whose reply is late, or cannot come."""
+        await asyncio.sleep(_LOOK_UP_EVERY_S)
+        self._forget_who_left()
+        late = self._late()
+        if not late:
+            return
+        try:
+            async with self._engine.connect() as outer:
+                raw = await outer.get_raw_connection()
+                connection: AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
+                found = await answers.find(connection, late)
+        except _AWAY as error:
+            _log.warning("outcomes not looked up: PostgreSQL is away", error=str(error))
+            return
+        for key, outcome in found.items():
+            waiting = self._waiting.pop(key, None)
+            if waiting:
+                _resolve(waiting.outcome, outcome)
+
+    def _late(self) -> list[Message]:
+        """Return messages to ask the record about now, the longest waiting first.
+
+        While replies come in, a long queue is only that: it is asked about seldom, and in parts.
+        """
+        now = monotonic()
+        if now < self._redis_away_until:
+            patience = 0.0
+        elif now - self._heard_at < _PATIENCE_S:
+            patience = _LONG_PATIENCE_S
+        else:
+            patience = _PATIENCE_S
+        late = [w for w in self._waiting.values() if now - w.asked_at >= patience][:_MANY_LATE]
+        for waiting in late:
+            waiting.asked_at = now
+        return [waiting.message for waiting in late]
+
+    def _forget_who_left(self) -> None:
+        for key in [key for key, waiting in self._waiting.items() if waiting.outcome.done()]:
+            del self._waiting[key]
+
+    def _leave_redis_alone(self, error: Exception) -> None:
+        now = monotonic()
+        if now >= self._redis_away_until:
+            _log.warning("Redis is away: outcomes come from the record", error=str(error))
+        self._redis_away_until = now + 2 * _REDIS_PAUSE_S
+
+
+def submit(  # noqa: PLR0913 - where to, and the parameters of Client.submit
+    events: Iterable[Authorization | Clearing | Mapping[str, Any]],
+    *,
+    database_url: str,
+    redis_url: str,
+    platform_id: UUID | None = None,
+    lane: Lane = Lane.BULK,
+    reply_timeout_s: float = 60.0,
+) -> list[Outcome]:
+    """Do as `Client.submit` does, for a program without an event loop."""
+
+    async def run() -> list[Outcome]:
+        engine = async_engine(database_url, keyed=True)
+        try:
+            async with Client(engine, redis_url, reply_timeout_s=reply_timeout_s) as client:
+                return await client.submit(events, platform_id=platform_id, lane=lane)
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(run())
+
+
+async def _for_ever(step: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await step()
+        except Exception:  # noqa: BLE001 - the loop never ends
+            _log.exception("a step of the client failed; it goes on")
+            await asyncio.sleep(_LOOK_UP_EVERY_S)
+
+
+def _unavailable(error: Exception) -> Exception:
+    return UnavailableError(str(error)) if isinstance(error, _AWAY) else error
+
+
+def _resolve(future: "Future[Outcome]", outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _card_id(item: _Sent) -> UUID | None:
+    public: str | None = item.body.get("cardId")
+    return None if public is None else UUID(public.removeprefix("Card:"))
+
+
+def _malformed(
+    event: object, error: ValidationError, platform_id: UUID | None, outcome: "Future[Outcome]"
+) -> _Malformed:
+    said = event if isinstance(event, Mapping) else {}
+    return _Malformed(
+        body=dumps(event, default=repr),
+        reference=_text(said.get("reference")),
+        source=_text(said.get("source")),
+        detail=explain(error),
+        platform_id=platform_id,
+        outcome=outcome,
+    )
+
+
+def _unreadable(
+    event: Unreadable, platform_id: UUID | None, outcome: "Future[Outcome]"
+) -> _Malformed:
+    return _Malformed(
+        # What PostgreSQL cannot keep is shown as what it is: unreadable.
+        body=event.text.replace("\x00", "\ufffd").encode(errors="replace").decode(),
+        reference=None,
+        source=None,
+        detail=event.detail,
+        platform_id=platform_id,
+        outcome=outcome,
+    )
+
+
+def explain(error: ValidationError) -> str:
+    """Return what is wrong with an event, field by field, in one line."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in complaint['loc']) or 'event'}: {complaint['msg']}"
+        for complaint in error.errors(include_url=False, include_input=False)
+    )
+
+
+def _text(value: object) -> str | None:
+    """Return `value` if a text column can keep it."""
+    if not isinstance(value, str) or "\x00" in value:
+        return None
+    with suppress(UnicodeEncodeError):
+        value.encode()
+        return value[:255]
+    return None
+
+
+def _rejection(item: _Malformed, at: datetime) -> store.RejectionRecord:
+    return store.RejectionRecord(
+        id=new_id(),
+        customer_id=NIL,
+        platform_id=item.platform_id or NIL,
+        source=item.source,
+        reference=item.reference,
+        body=item.body,
+        reason=RejectionReason.MALFORMED,
+        detail=item.detail,
+        recorded_at=at,
+    )
+
+
+def _refusal(item: _Malformed) -> Outcome:
+    return Outcome(
+        reference=item.reference,
+        outcome=OutcomeType.REJECTED,
+        reason=RejectionReason.MALFORMED,
+        detail=item.detail,
+    )

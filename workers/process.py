@@ -1,0 +1,158 @@
+"""A worker process: actors, sweeper, webhook sender and card activation in one, until SIGTERM."""
+
+import signal
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Event
+from typing import Final
+
+import structlog
+from dramatiq import Worker
+from dramatiq.middleware import AgeLimit, ShutdownNotifications
+
+from ledger import cards
+from ledger.batch import Decided
+from ledger.database import sync_engine
+from ledger.engine import Engine, UnavailableError
+from ledger.inbox import Lane
+from ledger.secrets import KeyRing
+from workers import replies
+from workers.actors import Handlers, declare
+from workers.broker import WakingBroker, connect
+from workers.chores import Chore
+from workers.drains import Drains
+from workers.sender import Sender
+
+_DOORBELL_AGE_MS: Final = 60_000  # An older doorbell is moot: the sweeper has been there.
+_SWEEPERS: Final = 4
+_STOP_S: Final = 20.0
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerConfig:
+    """What a worker process needs to know."""
+
+    database_url: str
+    redis_url: str
+    secret_key: str
+    threads: int = 8
+    batch_size: int = 500
+    sweep_interval_s: float = 0.5
+    webhook_timeout_s: float = 15.0
+    webhook_retry_scale: float = 1.0
+    sandbox: bool = True
+
+
+class WorkerProcess:
+    """Everything that runs in a worker process."""
+
+    def __init__(
+        self, config: WorkerConfig, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """Build the parts; `start` starts them."""
+        self._clock: Final = clock
+        drain_threads = config.threads + _SWEEPERS
+        self._hot: Final = sync_engine(
+            config.database_url, keyed=True, pool_size=drain_threads + 1, max_overflow=0
+        )
+        self._cold: Final = sync_engine(config.database_url, pool_size=4, max_overflow=20)
+        self._engine: Final = Engine(
+            self._hot, clock=clock, is_sandbox=config.sandbox, batch_size=config.batch_size
+        )
+        self._redis: Final = connect(config.redis_url)
+        self._drains: Final = Drains(self._drain, bulk_threads=max(1, config.threads // 2))
+        self._sweepers: Final = ThreadPoolExecutor(_SWEEPERS, thread_name_prefix="sweeper")
+        self._sender: Final = Sender(
+            self._cold,
+            KeyRing(config.secret_key),
+            clock=clock,
+            timeout_s=config.webhook_timeout_s,
+            retry_scale=config.webhook_retry_scale,
+        )
+        every_s = config.sweep_interval_s
+        self._webhooks: Final = Chore("webhooks", self._sender.run_once, every_s=every_s)
+        self._cards: Final = Chore("cards", self._activate_cards, every_s=every_s)
+        self._sweep: Final = Chore("sweep", self._sweep_inbox, every_s=every_s)
+        broker = WakingBroker(
+            config.redis_url,
+            middleware=[AgeLimit(max_age=_DOORBELL_AGE_MS), ShutdownNotifications()],
+        )
+        declare(
+            broker,
+            Handlers(
+                drain=self._drains.run,
+                activate_cards=self._cards.wake,
+                send_webhooks=self._webhooks.wake,
+            ),
+        )
+        self._worker: Final = Worker(broker, worker_threads=config.threads)
+
+    def start(self) -> None:
+        """Start consuming, sweeping and sending."""
+        self._worker.start()
+        for chore in (self._webhooks, self._cards, self._sweep):
+            chore.start()
+            chore.wake()
+
+    def stop(self) -> None:
+        """Finish the batches in flight and end; what waits stays in PostgreSQL."""
+        self._sweep.stop(_STOP_S)
+        self._worker.stop(timeout=int(_STOP_S * 1000))
+        self._sweepers.shutdown(cancel_futures=True)
+        self._cards.stop(_STOP_S)
+        self._webhooks.stop(_STOP_S)
+        self._sender.close()
+        self._hot.dispose()
+        self._cold.dispose()
+
+    def _drain(self, lane: Lane, shard: int) -> None:
+        try:
+            self._engine.drain(lane, shard, self._committed)
+        except UnavailableError as error:
+            _log.warning("PostgreSQL is away; the sweeper comes back", error=str(error.__cause__))
+
+    def _committed(self, decided: list[Decided]) -> None:
+        self._webhooks.wake()
+        replies.send(self._redis, decided)
+
+    def _sweep_inbox(self) -> int:
+        """Drain what no doorbell was heard for; in threads, for a file can take its time."""
+        try:
+            for lane, shard in self._engine.waiting():
+                self._sweepers.submit(self._drains.run, lane, shard)
+        except UnavailableError as error:
+            _log.warning("PostgreSQL is away; the sweeper comes back", error=str(error.__cause__))
+        return 0
+
+    def _activate_cards(self) -> int:
+        with self._cold.begin() as connection:
+            activated = cards.activate_due(connection, now=self._clock())
+        if activated:
+            self._webhooks.wake()
+        return activated
+
+
+def run(config: WorkerConfig, *, ready: Callable[[], None] = lambda: None) -> None:
+    """Work until SIGTERM or SIGINT; a second one ends the process at once.
+
+    Calls `ready` once everything runs.
+    """
+    stopping = Event()
+
+    def stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stopping.set()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    process = WorkerProcess(config)
+    process.start()
+    _log.info("worker ready", threads=config.threads, batch_size=config.batch_size)
+    ready()
+    stopping.wait()
+    process.stop()
+    _log.info("worker stopped")
