@@ -1,0 +1,66 @@
+"""The edge: a request id on every answer, one line in the log, and the last envelope."""
+
+import re
+import time
+from typing import Final
+from uuid import uuid4
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import errors
+
+REQUEST_ID: Final = "X-Request-Id"
+
+_SANE: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
+_GONE: Final = 499  # What logs say when the caller left before the answer.
+
+_log = structlog.get_logger()
+
+
+class Edge:
+    """Wraps the application; nothing that goes wrong inside gets past it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap `app`."""
+        self._app: Final = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        asked = Headers(scope=scope).get(REQUEST_ID, "")
+        request_id = asked if _SANE.fullmatch(asked) else str(uuid4())
+        with structlog.contextvars.bound_contextvars(request_id=request_id):
+            await self._answer(scope, receive, send, request_id)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        status = 0
+        began = time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            status = status or _GONE
+        except Exception:  # noqa: BLE001 - the edge: it is logged, and answered
+            _log.exception("a request failed", path=scope["path"])
+            if not status:
+                await errors.answer_to(errors.INTERNAL)(scope, receive, send_with_id)
+        finally:
+            _log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                duration_ms=round((time.perf_counter() - began) * 1000, 1),
+            )

@@ -1,0 +1,108 @@
+"""Routes that know who calls before they look at what was sent.
+
+In this order: credentials (401), permission (403), the body as such (400, 413), then what FastAPI
+makes of path, query and body, then the route. So nobody without a token learns anything.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from email.message import Message
+from typing import Any, Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
+from typing_extensions import override
+
+from api import json_body
+from api.authentication import require
+from api.context import services_of
+from api.errors import TOO_LARGE, ApiError, invalid_field
+from ledger.tokens import Permission
+from schema.wire.errors import Code
+
+MAX_BODY: Final = 1024 * 1024
+
+
+def routes(permission: Permission, *, tag: str) -> APIRouter:
+    """Return a router whose routes need `permission`."""
+
+    class GuardedRoute(APIRoute):
+        @override
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+            takes_body = self.body_field is not None
+
+            async def guarded(request: Request) -> Response:
+                authenticator = services_of(request).authenticator
+                token = await authenticator.token(request.headers.getlist("authorization"))
+                require(token, permission)
+                request.state.token = token
+                _refuse_repeated_parameters(request)
+                return await handle(await _parsed(request) if takes_body else request)
+
+            return guarded
+
+    return APIRouter(route_class=GuardedRoute, tags=[tag])
+
+
+class _ParsedRequest(Request):
+    """A request whose body has been read and understood; FastAPI asks it for both."""
+
+    def __init__(self, request: Request, raw: bytes, value: object) -> None:
+        super().__init__(request.scope, request.receive)
+        self._raw: Final = raw
+        self._value: Final = value
+
+    @override
+    async def body(self) -> bytes:
+        return self._raw
+
+    @override
+    async def json(self) -> Any:
+        return self._value
+
+
+async def _parsed(request: Request) -> Request:
+    raw = await _read(request)
+    if not raw.strip():
+        return _ParsedRequest(request, b"", None)  # FastAPI says what is missing, if anything is.
+    _check_content_type(request)
+    try:
+        return _ParsedRequest(request, raw, json_body.parse(raw))
+    except json_body.JsonError as error:
+        raise invalid_field(error.field, str(error)) from None
+
+
+async def _read(request: Request) -> bytes:
+    """Return the body, without ever holding more than we would take."""
+    declared = request.headers.get("content-length", "0")
+    if declared.isdecimal() and len(declared) <= len(str(MAX_BODY)) and int(declared) <= MAX_BODY:
+        raw = bytearray()
+        async for chunk in request.stream():
+            raw += chunk
+            if len(raw) > MAX_BODY:
+                break
+        else:
+            return bytes(raw)
+    message = f"the body is too large; send at most {MAX_BODY} bytes"
+    # What is left of the body is not read, so the connection cannot be used again.
+    raise ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
+
+
+def _check_content_type(request: Request) -> None:
+    sent = request.headers.getlist("content-type")
+    if len(sent) == 1:
+        parsed = Message()
+        parsed["content-type"] = sent[0]
+        charset = parsed.get_param("charset", "utf-8")
+        if parsed.get_content_type() == "application/json" and str(charset).lower() == "utf-8":
+            return
+    message = "send the header Content-Type: application/json, once"
+    raise ApiError(Code.INVALID_INPUT, message, details={"header": "Content-Type"})
+
+
+def _refuse_repeated_parameters(request: Request) -> None:
+    counted = Counter(name for name, _ in request.query_params.multi_items())
+    for name, times in counted.items():
+        if times > 1:
+            raise invalid_field(name, "comes twice in the query; send it once")

@@ -1,0 +1,231 @@
+"""What tests of the HTTP interface share: a server, a worker, a platform with its tokens."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+import httpx2
+import uvicorn
+
+from api import BASE_PATH
+from api.app import ApiConfig, create_app
+from ledger import platforms, tokens
+from ledger.database import async_engine
+from ledger.secrets import KeyRing
+
+SECRET_KEY = "a secret key that only tests use, long enough"
+ALL = ("VIEW", "TRANSACT", "MANAGE")
+TIMEOUT_S = 30.0
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A platform and the credentials of one of its tokens."""
+
+    platform_id: UUID
+    client_id: str
+    client_secret: str
+
+
+def eventually(look: Callable[[], Found | None], timeout_s: float = TIMEOUT_S) -> Found:
+    """Return what `look` finds, as soon as it finds something."""
+    until = time.monotonic() + timeout_s
+    while not (found := look()):
+        assert time.monotonic() < until, "it never happened"
+        time.sleep(0.01)
+    return found
+
+
+def new_tenant(
+    database_url: str,
+    *,
+    permissions: tuple[str, ...] = ALL,
+    currencies: tuple[str, ...] = ("USD", "EUR", "USDC"),
+    of: Tenant | None = None,
+) -> Tenant:
+    """Set up a platform with one token, or another token `of` a platform."""
+
+    async def make() -> Tenant:
+        keys = KeyRing(SECRET_KEY)
+        engine = async_engine(database_url)
+        async with engine.begin() as connection:
+            platform_id = (
+                of.platform_id
+                if of
+                else (
+                    await platforms.create(
+                        connection, name="Acme", keys=keys, currencies=currencies
+                    )
+                ).id
+            )
+            client_id, client_secret = await tokens.create(
+                connection,
+                platform_id=platform_id,
+                name="test",
+                permissions=permissions,
+                keys=keys,
+            )
+        await engine.dispose()
+        return Tenant(platform_id, client_id, client_secret)
+
+    return asyncio.run(make())
+
+
+@contextmanager
+def worker(database_url: str, redis_url: str) -> Iterator[None]:
+    """Run a worker process."""
+    program = (
+        "import sys; from workers.process import WorkerConfig, run;"
+        " run(WorkerConfig(database_url=sys.argv[1], redis_url=sys.argv[2],"
+        " secret_key=sys.argv[3], threads=4, webhook_retry_scale=0.001))"
+    )
+    arguments = [sys.executable, "-c", program, database_url, redis_url, SECRET_KEY]
+    with subprocess.Popen(arguments) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(TIMEOUT_S)
+
+
+@contextmanager
+def server(config: ApiConfig) -> Iterator[str]:
+    """Serve the application on a free port; yields the URL of its root."""
+    served = uvicorn.Server(
+        uvicorn.Config(create_app(config), host="127.0.0.1", port=0, ws="none", log_level="warning")
+    )
+    thread = threading.Thread(target=served.run)
+    thread.start()
+    eventually(lambda: served.started or not thread.is_alive())
+    assert thread.is_alive(), "the server did not start"
+    [listening] = served.servers[0].sockets
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        served.should_exit = True
+        thread.join(TIMEOUT_S)
+
+
+def closed_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Api:
+    """The interface as a client of one token sees it."""
+
+    def __init__(self, root: str, tenant: Tenant) -> None:
+        self.root = root
+        self.tenant = tenant
+        self.http = httpx2.Client(
+            base_url=root + BASE_PATH,
+            auth=(tenant.client_id, tenant.client_secret),
+            timeout=TIMEOUT_S,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+    def get(self, path: str, **query: object) -> httpx2.Response:
+        return self.http.get(path, params={name: str(value) for name, value in query.items()})
+
+    def post(self, path: str, body: object) -> httpx2.Response:
+        return self.http.post(path, json=body)
+
+    def raw(self, method: str, path: str, content: bytes | str, **headers: str) -> httpx2.Response:
+        sent = {"content-type": "application/json"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        return self.http.request(method, path, content=content, headers=sent)
+
+    # --- steps -----------------------------------------------------------------------------
+
+    def customer(self, **fields: object) -> dict[str, Any]:
+        return made(
+            self.post("/customers", {"customerType": "INDIVIDUAL", "fullName": "Ada", **fields})
+        )
+
+    def account(self, customer_id: str, currency: str = "USD") -> dict[str, Any]:
+        listed = self.get("/customers/internal-accounts", customerId=customer_id, currency=currency)
+        [account] = ok(listed)["data"]
+        assert isinstance(account, dict)
+        return account
+
+    def fund(self, account_id: str, amount: int) -> dict[str, Any]:
+        return ok(self.post(f"/sandbox/internal-accounts/{account_id}/fund", {"amount": amount}))
+
+    def card(self, customer_id: str, account_ids: list[str], **fields: object) -> dict[str, Any]:
+        asked = {"cardholderId": customer_id, "form": "VIRTUAL", "fundingSources": account_ids}
+        return made(self.post("/cards", asked | fields))
+
+    def active_card(self, balance: int = 50_000, **fields: object) -> dict[str, Any]:
+        """Return a card of a new customer with `balance` on its account, ready to be used."""
+        customer = self.customer()
+        account = self.account(customer["id"])
+        if balance:
+            self.fund(account["id"], balance)
+        card = self.card(customer["id"], [account["id"]], **fields)
+        return self.becomes(card["id"], "ACTIVE")
+
+    def becomes(self, card_id: str, state: str) -> dict[str, Any]:
+        def look() -> dict[str, Any] | None:
+            card = ok(self.get(f"/cards/{card_id}"))
+            return card if card["state"] == state else None
+
+        return eventually(look)
+
+    def authorize(self, card_id: str, amount: int, **merchant: object) -> dict[str, Any]:
+        said = authorization(amount) | {"merchant": {"descriptor": "RESTAURANT 9", **merchant}}
+        return ok(self.post(f"/sandbox/cards/{card_id}/simulate/authorization", said))
+
+    def clear(self, card_id: str, card_transaction_id: str, amount: int) -> dict[str, Any]:
+        said = {"cardTransactionId": card_transaction_id, "amount": amount}
+        return ok(self.post(f"/sandbox/cards/{card_id}/simulate/clearing", said))
+
+
+def authorization(amount: object = 1250) -> dict[str, Any]:
+    return {
+        "amount": amount,
+        "currency": {"code": "USD"},
+        "merchant": {"descriptor": "RESTAURANT 9", "mcc": "5812", "country": "US"},
+    }
+
+
+def ok(response: httpx2.Response, status: int = 200) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert isinstance(body, dict)
+    return body
+
+
+def made(response: httpx2.Response) -> dict[str, Any]:
+    return ok(response, 201)
+
+
+def refused(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    """Return the envelope of a refusal, which is as the interface wants every one of them."""
+    body = ok(response, status)
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["x-request-id"]
+    assert set(body) <= {"status", "code", "message", "details"}
+    assert (body["status"], body["code"]) == (status, code)
+    assert len(body["message"]) > len("a code")
+    if status == 409:
+        assert response.headers["x-should-retry"] == "false"
+    return body

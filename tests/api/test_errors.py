@@ -1,0 +1,143 @@
+"""What becomes of a validator's complaints; pure."""
+
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from schema.wire.cards import CardCreate
+from schema.wire.config import ConfigUpdate
+from schema.wire.customers import CustomerCreate
+from schema.wire.errors import STATUS, Code, FieldError, explain, field_errors
+from schema.wire.network_events import NetworkEvent
+from schema.wire.sandbox import SimulateAuthorization
+from tests.api.support import authorization
+
+
+def test_every_code_has_a_status() -> None:
+    assert set(STATUS) == set(Code)
+    assert all(400 <= status < 600 for status in STATUS.values())
+
+
+def complaints(model: Any, value: object) -> dict[str, FieldError]:  # noqa: ANN401 - a union, too
+    with pytest.raises(ValidationError) as refused:
+        TypeAdapter(model).validate_python(value)
+    return {error.field: error for error in field_errors(refused.value.errors())}
+
+
+@pytest.mark.parametrize(
+    "amount", [0, -1, 1.0, 1e3, 1.5, "1250", True, None, 2**63, 10**40, [], {}, float("inf")]
+)
+def test_an_amount_is_a_positive_integer_of_63_bits(amount: object) -> None:
+    [(field, error)] = complaints(SimulateAuthorization, authorization(amount)).items()
+
+    assert field == "amount"
+    assert error.message.startswith("must be")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"merchant": None}, "merchant"),
+        ({"merchant": "SHOP"}, "merchant"),
+        ({"merchant": {}}, "merchant.descriptor"),
+        ({"merchant": {"descriptor": ""}}, "merchant.descriptor"),
+        ({"merchant": {"descriptor": "x" * 256}}, "merchant.descriptor"),
+        ({"merchant": {"descriptor": "x", "mcc": "12"}}, "merchant.mcc"),
+        ({"merchant": {"descriptor": "x", "mcc": 5812}}, "merchant.mcc"),
+        ({"merchant": {"descriptor": "x", "country": "usa"}}, "merchant.country"),
+        ({"merchant": {"descriptor": "x", "Country": "US"}}, "merchant.Country"),
+        ({"currency": "USD"}, "currency"),
+        ({"currency": {}}, "currency.code"),
+        ({"currency": {"code": "usd"}}, "currency.code"),
+        ({"surprise": 1}, "surprise"),
+        ({"SURPRISE": 1}, "SURPRISE"),
+    ],
+)
+def test_the_field_at_fault_is_named(change: dict[str, object], field: str) -> None:
+    [(named, error)] = complaints(SimulateAuthorization, authorization() | change).items()
+
+    assert named == field
+    assert error.message
+
+
+def test_every_bad_field_is_named_at_once() -> None:
+    found = complaints(SimulateAuthorization, {"amount": "1", "surprise": 1})
+
+    assert set(found) == {"amount", "currency", "merchant", "surprise"}
+    assert found["merchant"].message == "is required"
+
+
+def test_the_kind_of_object_is_no_part_of_a_path() -> None:
+    customer = complaints(CustomerCreate, {"customerType": "INDIVIDUAL", "email": "x"})
+    event = complaints(NetworkEvent, {"type": "CLEARING", "amount": 0})
+
+    assert set(customer) == {"email"}
+    assert {"amount", "cardId", "source"} < set(event)
+
+
+def test_a_constraint_says_what_would_pass() -> None:
+    found = complaints(CardCreate, {"cardholderId": "Card:1", "form": "PAPER"})
+
+    assert found["form"].constraint == {"enum": ["VIRTUAL"]}
+    assert found["form"].message == "must be one of VIRTUAL"
+    assert found["cardholderId"].message == "must be of the form Customer:<uuid>"
+    amount = complaints(SimulateAuthorization, authorization(0))["amount"]
+    assert amount.constraint == {"exclusiveMinimum": 0}
+
+
+def test_an_error_is_explained_in_one_line() -> None:
+    with pytest.raises(ValidationError) as refused:
+        SimulateAuthorization.model_validate({"amount": -5, "currency": {"code": "USD"}})
+
+    assert explain(refused.value) == "amount must be greater than 0; merchant is required"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://example.com",
+        "https://example.com:8443/hooks?x=1",
+        "https://xn--bcher-kva.example/",
+        "http://localhost:8000/hook",
+        "http://127.0.0.1/",
+        "http://127.9.9.9:1/",
+        "http://[::1]:8080/hook",
+    ],
+)
+def test_a_webhook_may_go_there(url: str) -> None:
+    assert ConfigUpdate.model_validate({"webhookEndpoint": url}).webhook_endpoint == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "example.com",
+        "//example.com",
+        "/hook",
+        "ftp://example.com",
+        "file:///etc/passwd",
+        "http://example.com",
+        "http://10.0.0.1/",
+        "http://localhost.example.com/",
+        "http://127.0.0.1.example.com/",
+        "https://",
+        "https:///path",
+        "https://user:secret@example.com",
+        "https://@example.com",
+        "https://example.com/#fragment",
+        "https://example.com/a b",
+        "https://example.com/\nHost: x",
+        "https://example.com\\@evil.example",
+        "https://example.com:0",
+        "https://example.com:99999",
+        "https://example.com:port",
+        "https://[::1",
+        "https://example.com/" + "x" * 2048,
+        5,
+        ["https://example.com"],
+    ],
+)
+def test_a_webhook_may_not_go_there(url: object) -> None:
+    assert set(complaints(ConfigUpdate, {"webhookEndpoint": url})) == {"webhookEndpoint"}

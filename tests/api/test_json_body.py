@@ -1,0 +1,75 @@
+"""JSON as we take it; pure."""
+
+import json
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.json_body import JsonError, parse
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("ab\u20ac"), inner),
+)
+
+
+@given(values, st.booleans())
+def test_what_is_json_is_understood(value: object, ensure_ascii: bool) -> None:  # noqa: FBT001 - Hypothesis passes it
+    assert parse(json.dumps(value, ensure_ascii=ensure_ascii).encode()) == value
+
+
+@given(st.binary())
+def test_anything_else_is_refused_in_words(raw: bytes) -> None:
+    try:
+        parse(raw)
+    except JsonError as error:
+        words = str(error)
+    else:
+        words = "must not be refused, this once"
+
+    assert words.startswith(("must", "comes", "is", "has"))
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "words"),
+    [
+        (b"", "", "must be JSON"),
+        (b"{", "", "must be JSON; line 1, column 2"),
+        (b"{'amount': 1}", "", "must be JSON"),
+        (b'{"amount": 01}', "", "must be JSON"),
+        (b'{"amount": NaN}', "", "no NaN"),
+        (b'{"amount": -Infinity}', "", "no -Infinity"),
+        (b'{"amount": 1, "amount": 2}', "amount", "comes twice"),
+        (b'{"a": {"b": 1, "c": 2, "b": 1}}', "b", "comes twice"),
+        (b'\xef\xbb\xbf{"amount": 1}', "", "must be JSON"),
+        (b'{"name": "\xff"}', "", "must be UTF-8"),
+        ('{"amount": 1}'.encode("utf-16"), "", "must be UTF-8"),
+        (b'{"merchant": {"descriptor": "a\\u0000"}}', "merchant.descriptor", "U+0000"),
+        (b'{"list": ["ok", "\\ud800"]}', "list.1", "lone surrogate"),
+        (b'{"\\udfff": 1}', "\\udfff", "lone surrogate"),
+        (b'{"name": "\x00"}', "", "must be JSON"),
+        (b"[" * 500_000, "", "nested too deeply"),
+        (b'{"a":' * 200_000, "", "nested too deeply"),
+    ],
+)
+def test_a_refusal_says_where_and_what(raw: bytes, field: str, words: str) -> None:
+    with pytest.raises(JsonError) as refusal:
+        parse(raw)
+
+    assert refusal.value.field == field
+    assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize("raw", [b"9" * 100_000, b'{"amount": -' + b"1" * 100_000 + b"}"])
+def test_a_number_without_end_costs_no_time(raw: bytes) -> None:
+    began = time.perf_counter()
+
+    with pytest.raises(JsonError, match="digits"):
+        parse(raw)
+
+    assert time.perf_counter() - began < 0.1

@@ -1,0 +1,130 @@
+"""Roll-ups as rows: what the engine writes is what readers read."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger import card_transactions, customers, paging, platforms, roll_up_rows
+from ledger.card_transactions import Filters
+from ledger.core import events
+from ledger.core.card_transaction import CardTransaction
+from ledger.database import async_engine
+from ledger.ids import new_id
+from ledger.roll_up import Identity, RollUp, advance, opened, render
+from ledger.secrets import KeyRing
+from schema import tables
+from schema.wire.card_transactions import CardTransactionResource
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+amounts = st.integers(0, 2**63 - 1)
+states = st.builds(
+    CardTransaction,
+    sequence=st.integers(0, 2**31 - 1),
+    authorized=amounts,
+    settled=amounts,
+    settlement_count=st.integers(0, 2**31 - 1),
+    pulled=amounts,
+    pull_count=st.integers(0, 2**31 - 1),
+    open_pull=amounts,
+    released=amounts,
+    release_count=st.integers(0, 2**31 - 1),
+    closed=st.booleans(),
+    declined=amounts,
+    decline_reason=st.none() | st.sampled_from(events.DeclineReason),
+)
+texts = st.none() | st.text(max_size=5)
+times = st.datetimes(timezones=st.just(UTC))
+identities = st.builds(Identity, descriptor=texts, mcc=texts, country=texts, created_at=times)
+roll_ups = st.builds(
+    RollUp,
+    identity=identities,
+    state=states,
+    open_pull_id=st.none() | st.uuids(),
+    last_event_at=st.none() | times,
+    updated_at=times,
+)
+
+
+@given(roll_ups)
+def test_a_row_holds_the_whole_roll_up(roll_up: RollUp) -> None:
+    row = roll_up_rows.to_row(roll_up)
+
+    assert len(row) == len(roll_up_rows.COLUMNS)
+    assert row[roll_up_rows.COLUMNS.index("status")] == roll_up.state.status
+    assert roll_up_rows.from_row((*row, roll_up.identity.platform_customer_id)) == roll_up
+
+
+HISTORIES: Sequence[Sequence[events.Event]] = (
+    [events.Declined(amount=7, reason=events.DeclineReason.CARD_PAUSED)],
+    [events.Authorized(amount=1250), events.Pulled(amount=1250)],
+    [
+        events.Authorized(amount=1250),
+        events.Pulled(amount=1250),
+        events.Cleared(amount=1500, unfunded=250, final=True),
+        events.PullOpened(amount=250),
+    ],
+)
+
+
+def test_readers_see_what_was_written(app_database_url: str) -> None:
+    async def act() -> tuple[list[RollUp], list[CardTransactionResource | None], UUID]:
+        engine = async_engine(app_database_url)
+        async with engine.begin() as connection:
+            platform = await platforms.create(connection, name="Acme", keys=KeyRing("k" * 32))
+            customer = await customers.create(
+                connection,
+                platform_id=platform.id,
+                person=customers.Individual(platform_customer_id="no. 1"),
+                at=NOON,
+            )
+            written = [
+                _after(history, platform_id=platform.id, customer_id=customer.id)
+                for history in HISTORIES
+            ]
+            for roll_up in written:
+                row = dict(zip(roll_up_rows.COLUMNS, roll_up_rows.to_row(roll_up), strict=True))
+                await connection.execute(tables.card_transactions.insert().values(row))
+            read = [
+                await card_transactions.get(
+                    connection, platform_id=platform.id, card_transaction_id=one.identity.id
+                )
+                for one in written
+            ]
+            page = await card_transactions.page(
+                connection,
+                platform_id=platform.id,
+                filters=Filters(status="EXCEPTION"),
+                wanted=paging.Wanted(limit=1),
+            )
+        await engine.dispose()
+        assert page.total_count == 1
+        return written, read, page.items[0].id
+
+    written, read, exception = asyncio.run(act())
+
+    assert read == [render(roll_up) for roll_up in written]
+    assert exception == written[-1].identity.id
+
+
+def _after(history: Sequence[events.Event], *, platform_id: UUID, customer_id: UUID) -> RollUp:
+    identity = Identity(
+        id=new_id(),
+        customer_id=customer_id,
+        platform_id=platform_id,
+        platform_customer_id="no. 1",
+        card_id=new_id(),
+        account_id=new_id(),
+        issuer_transaction_token="token",
+        currency="USD",
+        descriptor="RESTAURANT 9",
+        mcc="5812",
+        country=None,
+        created_at=NOON,
+    )
+    later = NOON + timedelta(hours=1)
+    return advance(opened(identity), history, message_id=new_id(), recorded_at=later)

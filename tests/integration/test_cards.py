@@ -1,0 +1,143 @@
+"""Cards in the database: asked for once, answered for once, told of once."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Engine, select
+
+from ledger import accounts, cards, customers, paging, platforms
+from ledger.database import async_engine, sync_engine
+from ledger.secrets import KeyRing
+from schema import tables
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+DELAY = timedelta(seconds=30)
+
+
+@pytest.fixture
+def database(app_database_url: str) -> Iterator[Engine]:
+    engine = sync_engine(app_database_url)
+    yield engine
+    engine.dispose()
+
+
+def ask_for(url: str, *platform_card_ids: str) -> list[UUID]:
+    """Ask for one card each, all at noon; returns their keys."""
+
+    async def ask() -> list[UUID]:
+        engine = async_engine(url)
+        async with engine.begin() as connection:
+            platform = await platforms.create(
+                connection, name="Acme", keys=KeyRing("k" * 32), at=NOON
+            )
+            customer = await customers.create(
+                connection, platform_id=platform.id, person=customers.Individual(), at=NOON
+            )
+            page = await accounts.page(
+                connection,
+                platform_id=platform.id,
+                filters=accounts.Filters(customer_id=customer.id),
+                wanted=paging.Wanted(limit=1),
+            )
+            asked = [
+                await cards.create(
+                    connection,
+                    platform_id=platform.id,
+                    application=cards.Application(
+                        cardholder_id=customer.id,
+                        platform_card_id=name,
+                        funding_sources=[page.items[0].id],
+                        max_spend_per_transaction=None,
+                    ),
+                    at=NOON,
+                    sandbox_delay=DELAY,
+                )
+                for name in platform_card_ids
+            ]
+        await engine.dispose()
+        return [card.id for card in asked]
+
+    return asyncio.run(ask())
+
+
+def activate(database: Engine, now: datetime) -> int:
+    with database.begin() as connection:
+        return cards.activate_due(connection, now=now)
+
+
+def states(database: Engine, keys: list[UUID]) -> list[str]:
+    columns = tables.cards.c
+    with database.connect() as connection:
+        rows = connection.execute(select(columns.id, columns.state).where(columns.id.in_(keys)))
+        found = {row.id: row.state for row in rows}
+    return [found[key] for key in keys]
+
+
+def told(database: Engine, keys: list[UUID]) -> list[dict[str, Any]]:
+    columns = tables.outbox.c
+    with database.connect() as connection:
+        rows = connection.execute(
+            select(columns.type, columns.data).where(columns.subject_id.in_(keys))
+        )
+        return [{"type": row.type, **row.data} for row in rows]
+
+
+def test_the_issuer_answers_by_suffix_and_in_its_time(
+    database: Engine, app_database_url: str
+) -> None:
+    keys = ask_for(app_database_url, "plain", "never-001", "refused-002", "late-005")
+
+    before = activate(database, NOON - timedelta(seconds=1))
+    at_noon = activate(database, NOON)
+    then = states(database, keys)
+    later = activate(database, NOON + DELAY)
+
+    assert (before, at_noon, later) == (0, 2, 1)
+    assert then == ["ACTIVE", "PROCESSING", "CLOSED", "PROCESSING"]
+    assert states(database, keys) == ["ACTIVE", "PROCESSING", "CLOSED", "ACTIVE"]
+
+
+def test_an_answer_is_told_with_the_card_as_it_is(database: Engine, app_database_url: str) -> None:
+    keys = ask_for(app_database_url, "mine", "refused-002")
+
+    activate(database, NOON)
+
+    active, rejected = sorted(told(database, keys), key=lambda card: str(card["state"]))
+    assert active["type"] == rejected["type"] == "CARD.STATE_CHANGE"
+    assert active["id"] == f"Card:{keys[0]}"
+    assert (active["state"], active["stateReason"], active["brand"]) == ("ACTIVE", None, "VISA")
+    assert (active["expMonth"], active["expYear"]) == (3, 2030)
+    assert active["updatedAt"] == "2026-03-01T12:00:00.000000Z"
+    assert (rejected["state"], rejected["stateReason"]) == ("CLOSED", "ISSUER_REJECTED")
+    assert not {"brand", "last4", "expMonth", "expYear"} & set(rejected)
+
+
+def test_workers_at_once_answer_for_every_card_once(
+    database: Engine, app_database_url: str
+) -> None:
+    keys = ask_for(app_database_url, *(f"card {number}" for number in range(40)))
+
+    with ThreadPoolExecutor(8) as pool:
+        answered = list(pool.map(lambda _: activate(database, NOON), range(8)))
+
+    assert sum(answered) == len(keys)
+    assert states(database, keys) == ["ACTIVE"] * len(keys)
+    assert len(told(database, keys)) == len(keys)
+
+
+def test_an_answer_that_is_rolled_back_is_given_again(
+    database: Engine, app_database_url: str
+) -> None:
+    keys = ask_for(app_database_url, "mine")
+
+    with database.connect() as connection:
+        cards.activate_due(connection, now=NOON)
+        connection.rollback()
+
+    assert told(database, keys) == []
+    assert activate(database, NOON) == 1

@@ -1,0 +1,105 @@
+"""Platforms and their tokens in the database: what is secret stays it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_private_key,
+)
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ledger import platforms, tokens
+from ledger.database import async_engine
+from ledger.secrets import KeyRing, SecretsError
+from ledger.tokens import Permission
+from schema import tables
+
+KEYS = KeyRing("a secret key that only tests use, long enough")
+
+Result = TypeVar("Result")
+
+
+def within(url: str, do: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
+    """Run `do` in one database transaction."""
+
+    async def run() -> Result:
+        engine = async_engine(url)
+        async with engine.begin() as connection:
+            result = await do(connection)
+        await engine.dispose()
+        return result
+
+    return asyncio.run(run())
+
+
+def test_a_platform_has_its_side_of_the_books_in_every_currency(app_database_url: str) -> None:
+    async def act(connection: AsyncConnection) -> set[tuple[str, str]]:
+        platform = await platforms.create(
+            connection, name="Acme", keys=KEYS, currencies=("USD", "EUR")
+        )
+        columns = tables.system_accounts.c
+        rows = await connection.execute(
+            select(columns.currency, columns.kind).where(columns.platform_id == platform.id)
+        )
+        return {(row.currency, row.kind) for row in rows}
+
+    kinds = {
+        "CARD_HOLDS",
+        "NETWORK_SETTLEMENT",
+        "RECEIVABLE",
+        "SANDBOX_FUNDING",
+        "OPERATOR_LOSS",
+    }
+    assert within(app_database_url, act) == {
+        (currency, kind) for currency in ("USD", "EUR") for kind in kinds
+    }
+
+
+def test_signing_keys_are_readable_with_the_server_key_only(app_database_url: str) -> None:
+    async def act(connection: AsyncConnection) -> tuple[str, bytes, str]:
+        platform = await platforms.create(connection, name="Acme", keys=KEYS)
+        sealed = await connection.scalar(
+            select(tables.platforms.c.signing_key).where(tables.platforms.c.id == platform.id)
+        )
+        with pytest.raises(SecretsError):
+            await platforms.webhook_secret(connection, platform.id, KeyRing("x" * 32))
+        secret = await platforms.webhook_secret(connection, platform.id, KEYS)
+        return await platforms.public_key(connection, platform.id), sealed or b"", secret
+
+    public_key, sealed, secret = within(app_database_url, act)
+
+    private_key = load_der_private_key(KEYS.decrypt(sealed), None)
+    assert isinstance(private_key, EllipticCurvePrivateKey)
+    derived = private_key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    assert derived.decode() == public_key
+    assert secret.startswith("whsec_")
+
+
+def test_a_token_is_known_by_its_secret_which_is_not_kept(app_database_url: str) -> None:
+    async def act(connection: AsyncConnection) -> None:
+        platform = await platforms.create(connection, name="Acme", keys=KEYS)
+        client_id, secret = await tokens.create(
+            connection, platform_id=platform.id, name="ci", permissions=["TRANSACT"], keys=KEYS
+        )
+
+        token = await tokens.authenticate(connection, client_id, secret, KEYS)
+
+        assert token is not None
+        assert token.platform_id == platform.id
+        assert [token.allows(one) for one in Permission] == [True, True, False]
+        for wrong in ("", secret[:-1], secret + "x", "\x00", "\ud800"):
+            assert await tokens.authenticate(connection, client_id, wrong, KEYS) is None
+        for wrong in ("", "nobody", client_id + "\x00", "é", "x" * 1000):
+            assert await tokens.authenticate(connection, wrong, secret, KEYS) is None
+        other_server = KeyRing("another key of the very same length..")
+        assert await tokens.authenticate(connection, client_id, secret, other_server) is None
+        rows = await connection.execute(select(tables.api_tokens))
+        assert secret not in str(rows.all())
+
+    within(app_database_url, act)
