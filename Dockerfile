@@ -3,7 +3,7 @@ FROM python:3.13-slim AS build
 WORKDIR /src
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/cardledger
-COPY pyproject.toml constraints.txt LICENSE ./
+COPY pyproject.toml constraints.txt LICENSE README.md ./
 # Dependencies first: they change less often than the code.
 # One lock holds everything; what only tests and laptops need is taken out again.
 RUN /opt/cardledger/bin/pip install --require-hashes -r constraints.txt \

@@ -56,9 +56,7 @@ class ReplyTimeoutError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Something that came in the place of an event and is not even a JSON object: what came, and
-    what is wrong with it.
-    """
+    """What came in the place of an event and is not even a JSON object; `detail` says why."""
 
     text: str
     detail: str
