@@ -22,7 +22,7 @@ _IDLE_MS: Final = 1000  # How long a consumer sleeps when nobody wakes it.
 _SOCKET_TIMEOUT_S: Final = 5.0  # Above the sleep, so that sleeping is not taken for a failure.
 
 
-def connect(url: str) -> redis.Redis:
+def connect(url: str, *, timeout_s: float = _SOCKET_TIMEOUT_S) -> redis.Redis:
     """Return a client that fails at once instead of trying again behind our back.
 
     A repeated command is a second doorbell, and a wait of ten retries is longer than anybody
@@ -30,7 +30,7 @@ def connect(url: str) -> redis.Redis:
     """
     return redis.Redis.from_url(
         url,
-        socket_timeout=_SOCKET_TIMEOUT_S,
+        socket_timeout=timeout_s,
         socket_connect_timeout=1.0,
         retry=Retry(NoBackoff(), 0),
         health_check_interval=0,

@@ -105,7 +105,7 @@ class Client:
         self._reply_list: Final = f"cardledger:replies:{new_id()}"
         self._redis: Final = redis.Redis.from_url(
             redis_url,
-            socket_timeout=5.0,
+            socket_timeout=2.0,  # Above the sleep of `_listen`.
             socket_connect_timeout=0.5,
             retry=Retry(NoBackoff(), 0),
         )

@@ -18,14 +18,15 @@ from ledger.database import sync_engine
 from ledger.engine import Engine, UnavailableError
 from ledger.inbox import Lane
 from ledger.secrets import KeyRing
-from workers import replies
 from workers.actors import Handlers, declare
 from workers.broker import WakingBroker, connect
 from workers.chores import Chore
 from workers.drains import Drains
+from workers.replies import Replies
 from workers.sender import Sender
 
 _DOORBELL_AGE_MS: Final = 60_000  # An older doorbell is moot: the sweeper has been there.
+_REPLY_TIMEOUT_S: Final = 1.0
 _SWEEPERS: Final = 4
 _STOP_S: Final = 20.0
 
@@ -63,7 +64,7 @@ class WorkerProcess:
         self._engine: Final = Engine(
             self._hot, clock=clock, is_sandbox=config.sandbox, batch_size=config.batch_size
         )
-        self._redis: Final = connect(config.redis_url)
+        self._replies: Final = Replies(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
         self._drains: Final = Drains(self._drain, bulk_threads=max(1, config.threads // 2))
         self._sweepers: Final = ThreadPoolExecutor(_SWEEPERS, thread_name_prefix="sweeper")
         self._sender: Final = Sender(
@@ -117,7 +118,7 @@ class WorkerProcess:
 
     def _committed(self, decided: list[Decided]) -> None:
         self._webhooks.wake()
-        replies.send(self._redis, decided)
+        self._replies.send(decided)
 
     def _sweep_inbox(self) -> int:
         """Drain what no doorbell was heard for; in threads, for a file can take its time."""

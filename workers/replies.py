@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from json import dumps
+from time import monotonic
 from typing import Any, Final
-from uuid import UUID
 
 import redis
 import structlog
@@ -13,6 +13,7 @@ from ledger import roll_up
 from ledger.batch import Decided
 from schema.wire.outcomes import Outcome
 
+_PAUSE_S: Final = 1.0
 _KEPT_S: Final = 60  # A list whose reader has died goes away by itself.
 
 _log = structlog.get_logger()
@@ -30,19 +31,31 @@ def outcome(decided: Decided) -> Outcome:
     )
 
 
-def send(client: redis.Redis, decided: Iterable[Decided]) -> None:
-    """Send every outcome that somebody waits for; when Redis is away, they look it up."""
-    lists: dict[str, list[tuple[UUID, dict[str, Any]]]] = defaultdict(list)
-    for one in decided:
-        if one.message.reply_to:
-            lists[one.message.reply_to].append((one.message.id, outcome(one).wire()))
-    if not lists:
-        return
-    pipeline = client.pipeline(transaction=False)
-    for name, outcomes in lists.items():
-        pipeline.rpush(name, dumps([(str(key), wire) for key, wire in outcomes]))
-        pipeline.expire(name, _KEPT_S)
-    try:
-        pipeline.execute()
-    except redis.RedisError as error:
-        _log.warning("replies not sent: Redis is away", error=str(error))
+class Replies:
+    """Sends outcomes; after a failure it leaves Redis alone for a moment.
+
+    A drain sends between two batches, and a Redis that hangs must not keep it from the next one.
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        """Send over `client`, which should time out soon."""
+        self._client: Final = client
+        self._away_until = 0.0
+
+    def send(self, decided: Iterable[Decided]) -> None:
+        """Send every outcome that somebody waits for; when Redis is away, they look it up."""
+        lists: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+        for one in decided:
+            if one.message.reply_to:
+                lists[one.message.reply_to].append((str(one.message.id), outcome(one).wire()))
+        if not lists or monotonic() < self._away_until:
+            return
+        pipeline = self._client.pipeline(transaction=False)
+        for name, outcomes in lists.items():
+            pipeline.rpush(name, dumps(outcomes))
+            pipeline.expire(name, _KEPT_S)
+        try:
+            pipeline.execute()
+        except redis.RedisError as error:
+            self._away_until = monotonic() + _PAUSE_S
+            _log.warning("replies not sent: Redis is away", error=str(error))
