@@ -520,7 +520,8 @@ class OwnRedis(OwnServer):
     """A Redis that we run on a free port of loopback, with its data in `data_dir/redis`.
 
     It writes what it gets to disk and refuses rather than forgets when its memory is full. Its
-    password is made anew at every start; only we may read the files that hold it.
+    password is made anew for every owner; only we may read the files that hold it. Started again
+    after a death it keeps port and password, so that whoever uses it need not be told.
     """
 
     name = "Redis"
@@ -529,6 +530,8 @@ class OwnRedis(OwnServer):
         super().__init__(data_dir)
         self._data = self.home / "redis"
         self._program = program
+        self._port: int | None = None
+        self._password = secrets.token_urlsafe(24)
 
     @property
     def url(self) -> str:
@@ -539,17 +542,17 @@ class OwnRedis(OwnServer):
     def _start_own(self, lock: int) -> None:
         self._data.mkdir(mode=0o700, exist_ok=True)
         self._program = self._program or best_redis()
-        self._child = self._start_on(_free_port(), self._program, lock)
+        self._child = self._start_on(self._port or _free_port(), self._program, lock)
         if not self._serves(self._child):
             # Between our look and its bind somebody else may have taken the port: once more.
             self._child = self._start_on(_free_port(), self._program, lock)
             _wait(self._answer, self._child, self.name)
 
     def _start_on(self, port: int, program: RedisProgram, lock: int) -> "Child":
-        password = secrets.token_urlsafe(24)
+        self._port = port
         config = self._data / "redis.conf"
-        _write_private(config, _redis_config(port, password, self._data))
-        login = "" if program.path is None else f":{password}@"
+        _write_private(config, _redis_config(port, self._password, self._data))
+        login = "" if program.path is None else f":{self._password}@"
         self._url = f"redis://{login}{LOOPBACK}:{port}/0"
         command = program.command(port, config)
         return Child(command, stop_signal=signal.SIGTERM, log=self.log, lock=lock)

@@ -132,9 +132,13 @@ class Client:
 
     async def stop(self) -> None:
         """Stop; events that were accepted stay accepted."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        running = set(self._tasks)
+        while running:
+            # Again and again: up to Python 3.11 `asyncio.wait_for`, which redis-py sends with,
+            # forgets a cancellation that comes in the moment in which it is done.
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=_LOOK_UP_EVERY_S)
         await self._redis.aclose()
 
     async def submit(
@@ -437,7 +441,7 @@ def _malformed(
 ) -> _Malformed:
     said = event if isinstance(event, Mapping) else {}
     return _Malformed(
-        body=dumps(event, default=repr),
+        body=_written(event),
         reference=_text(said.get("reference")),
         source=_text(said.get("source")),
         detail=explain(error),
@@ -450,8 +454,7 @@ def _unreadable(
     event: Unreadable, platform_id: UUID | None, outcome: "Future[Outcome]"
 ) -> _Malformed:
     return _Malformed(
-        # What PostgreSQL cannot keep is shown as what it is: unreadable.
-        body=event.text.replace("\x00", "\ufffd").encode(errors="replace").decode(),
+        body=_storable(event.text),
         reference=None,
         source=None,
         detail=event.detail,
@@ -462,10 +465,24 @@ def _unreadable(
 
 def explain(error: ValidationError) -> str:
     """Return what is wrong with an event, field by field, in one line."""
-    return "; ".join(
+    complaints = "; ".join(
         f"{'.'.join(str(part) for part in complaint['loc']) or 'event'}: {complaint['msg']}"
         for complaint in error.errors(include_url=False, include_input=False)
     )
+    return _storable(complaints)  # They quote names of fields, which can be anything.
+
+
+def _written(event: object) -> str:
+    """Return `event` as JSON, or what there is to say of one that JSON has no words for."""
+    try:
+        return dumps(event, default=repr)
+    except (ValueError, TypeError, RecursionError) as error:
+        return dumps(f"a {type(event).__name__} that is no JSON: {error}")
+
+
+def _storable(text: str) -> str:
+    """Return `text` with what PostgreSQL cannot keep shown as what it is: unreadable."""
+    return text.replace("\x00", "\ufffd").encode(errors="replace").decode()
 
 
 def _text(value: object) -> str | None:

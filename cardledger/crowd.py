@@ -1,0 +1,242 @@
+"""A crowd of network events, the same for the same seed: purchases with all that goes wrong.
+
+Played in rounds. What was declined is mostly not cleared, so what comes next depends on the
+outcomes; and those depend on nothing but the order of events, as money is topped up only between
+rounds. So a seed decides everything but the identifiers.
+"""
+
+import random
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, assert_never
+
+from schema.wire.outcomes import Outcome, OutcomeType
+
+_RESENT: Final = 0.05  # Share of events that the network sends again.
+_SMALLEST: Final = 250
+_LARGEST: Final = 12_000
+_FORCE_POST_AFTER_DECLINE: Final = 0.15
+
+_MERCHANTS: Final = (
+    ("BLUE BOTTLE OAKLAND", "5814", "US"),
+    ("CHEZ ROUX PARIS", "5812", "FR"),
+    ("TRADER JOES 541", "5411", "US"),
+    ("SHELL OIL 5744", "5541", "US"),
+    ("KINOKUNIYA BOOKS", "5942", "US"),
+    ("HOTEL ADLON BERLIN", "7011", "DE"),
+    ("CITY TAXI 88", "4121", "US"),
+    ("LUFTHANSA WEB", "4511", "DE"),
+)
+# The last three characters ask the sandbox for a refusal.
+_REFUSING: Final = (("CORNER SHOP-002", "5411", "US"), ("CORNER SHOP-003", "5411", "US"))
+
+
+class Kind(Enum):
+    """How a purchase goes."""
+
+    EXACT = "cleared as authorized"
+    TIP = "cleared above"
+    SHORT = "cleared below"
+    PARTIAL = "cleared in parts"
+    OPEN = "not cleared yet"
+    FORCED = "force-posted"
+    EARLY = "cleared before its authorization"
+    LARGE = "above the balance"
+    REFUSED = "refused by suffix"
+
+
+_WEIGHTS: Final = {
+    Kind.EXACT: 36,
+    Kind.TIP: 24,
+    Kind.SHORT: 8,
+    Kind.PARTIAL: 12,
+    Kind.OPEN: 6,
+    Kind.FORCED: 5,
+    Kind.EARLY: 3,
+    Kind.LARGE: 3,
+    Kind.REFUSED: 3,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A card of the cast."""
+
+    card_id: str
+    weight: int  # How often it is used, compared with the others.
+
+
+@dataclass(slots=True)
+class _Purchase:
+    token: str
+    card_id: str
+    kind: Kind
+    merchant: tuple[str, str, str]
+    to_come: deque[dict[str, Any]] = field(default_factory=deque)
+    was_declined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An event of a round, and whether the network has sent it before."""
+
+    event: dict[str, Any]
+    is_again: bool
+    purchase: _Purchase
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of the crowd."""
+
+    sent: int = 0
+    sent_again: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    declined: Counter[str] = field(default_factory=Counter)
+    exceptions: set[str] = field(default_factory=set)  # Card transactions that ever were one.
+    post_hoc: set[str] = field(default_factory=set)  # Those with more than one pull.
+    force_posted: int = 0
+    duplicates_ignored: int = 0
+
+
+class Crowd:
+    """Makes rounds of events for the cards of `cast`; is told what became of them."""
+
+    def __init__(self, seed: int, events: int, cast: Sequence[Member], *, run_id: str) -> None:
+        """`run_id` keeps the references of two runs in one database apart."""
+        self.counts: Final = Counts()
+        self._random: Final = random.Random(seed)  # noqa: S311 - the same crowd for the same seed.
+        self._left = events
+        self._cast: Final = cast
+        self._weights: Final = [member.weight for member in cast]
+        self._run_id: Final = run_id
+        self._purchases = 0
+        self._references = 0
+        self._open: list[_Purchase] = []
+        self._again: deque[Sent] = deque()
+
+    def next_round(self, size: int) -> list[Sent]:
+        """Return about `size` events in the order in which they are to be sent; none at the end."""
+        made: list[Sent] = []
+        while self._left and len(made) < size:
+            purchase = self._pick()
+            made.append(Sent(purchase.to_come.popleft(), is_again=False, purchase=purchase))
+            if not purchase.to_come:
+                self._open.remove(purchase)
+            self._left -= 1
+            if self._random.random() < _RESENT:
+                self._again.append(Sent(made[-1].event, is_again=True, purchase=purchase))
+            if self._again and self._random.random() < 2 * _RESENT:
+                made.append(self._again.popleft())
+        if not self._left:
+            made += self._again
+            self._again.clear()
+        return made
+
+    def tell(self, sent: Iterable[Sent], outcomes: Iterable[Outcome]) -> None:
+        """Count what became of a round, and drop what a shop does not clear after a refusal."""
+        for one, outcome in zip(sent, outcomes, strict=True):
+            self._count(one, outcome)
+            if outcome.outcome is OutcomeType.DECLINED:
+                self._after_decline(one.purchase)
+
+    def _pick(self) -> _Purchase:
+        if self._open and (len(self._open) > 60 or self._random.random() < 0.5):  # noqa: PLR2004
+            # An older one more often: clearings come later than authorizations.
+            return self._open[int(self._random.random() ** 2 * len(self._open))]
+        purchase = self._new_purchase()
+        self._open.append(purchase)
+        return purchase
+
+    def _new_purchase(self) -> _Purchase:
+        self._purchases += 1
+        kind = self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+        merchants = _REFUSING if kind is Kind.REFUSED else _MERCHANTS
+        purchase = _Purchase(
+            token=f"demo-{self._run_id}-{self._purchases}",
+            card_id=self._random.choices(self._cast, self._weights)[0].card_id,
+            kind=kind,
+            merchant=self._random.choice(merchants),
+        )
+        amount = int(_SMALLEST * (_LARGEST / _SMALLEST) ** self._random.random())
+        purchase.to_come.extend(self._events(purchase, amount))
+        return purchase
+
+    def _events(self, purchase: _Purchase, amount: int) -> Iterable[dict[str, Any]]:
+        authorization = {"type": "AUTHORIZATION", "amount": amount}
+        match purchase.kind:
+            case Kind.EXACT:
+                said = [authorization, _clearing(amount)]
+            case Kind.TIP:
+                said = [
+                    authorization,
+                    _clearing(amount + amount * self._random.randint(5, 25) // 100),
+                ]
+            case Kind.SHORT:
+                said = [authorization, _clearing(amount * 7 // 10, final=True)]
+            case Kind.PARTIAL:
+                first = amount * self._random.randint(20, 60) // 100
+                rest = amount - first
+                said = [
+                    authorization,
+                    _clearing(first, final=False),
+                    _clearing(rest, final=self._random.random() < 0.8),  # noqa: PLR2004
+                ]
+            case Kind.OPEN | Kind.REFUSED:
+                said = [authorization]
+            case Kind.FORCED:
+                said = [_clearing(amount, final=True)]
+            case Kind.EARLY:
+                said = [_clearing(amount, final=True), authorization]
+            case Kind.LARGE:
+                said = [{"type": "AUTHORIZATION", "amount": amount * 100_000}]
+            case _:
+                assert_never(purchase.kind)
+        for event in said:
+            yield self._addressed(purchase, event)
+
+    def _addressed(self, purchase: _Purchase, event: dict[str, Any]) -> dict[str, Any]:
+        self._references += 1
+        descriptor, mcc, country = purchase.merchant
+        return {
+            "source": "demo-network",
+            "reference": f"{self._run_id}-{self._references}",
+            "issuerTransactionToken": purchase.token,
+            "cardId": purchase.card_id,
+            "currency": "USD",
+            "merchant": {"descriptor": descriptor, "mcc": mcc, "country": country},
+            **event,
+        }
+
+    def _after_decline(self, purchase: _Purchase) -> None:
+        purchase.was_declined = True
+        if purchase in self._open and self._random.random() > _FORCE_POST_AFTER_DECLINE:
+            purchase.to_come.clear()
+            self._open.remove(purchase)
+
+    def _count(self, one: Sent, outcome: Outcome) -> None:
+        counts, card_transaction = self.counts, outcome.card_transaction
+        counts.outcomes[outcome.outcome] += 1
+        if one.is_again:
+            counts.sent_again += 1
+            counts.duplicates_ignored += outcome.outcome is OutcomeType.DUPLICATE
+            return
+        counts.sent += 1
+        if outcome.outcome is OutcomeType.DECLINED:
+            counts.declined[str(outcome.reason)] += 1
+        if card_transaction is None:
+            return
+        public_id = str(card_transaction.id)
+        if card_transaction.status == "EXCEPTION":
+            counts.exceptions.add(public_id)
+        if card_transaction.pull_summary.count > 1:
+            counts.post_hoc.add(public_id)
+        is_unasked = one.purchase.kind is Kind.FORCED or one.purchase.was_declined
+        counts.force_posted += is_unasked and one.event["type"] == "CLEARING"
+
+
+def _clearing(amount: int, *, final: bool | None = None) -> dict[str, Any]:
+    said: dict[str, Any] = {"type": "CLEARING", "amount": max(amount, 1)}
+    return said if final is None else said | {"final": final}

@@ -1,0 +1,358 @@
+"""`cardledger demo`: the story first, the crowd second, the proof third, then where to look.
+
+Every figure that is printed comes out of the run. The same text goes to a terminal, with colours
+and progress bars, and to a pipe, without.
+"""
+
+import asyncio
+import json
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from cardledger import configuration, demo_text, proof, story, terminal
+from cardledger.crowd import Counts, Crowd, Member, Sent
+from cardledger.errors import FAILURE, CommandError
+from cardledger.http_api import HttpApi
+from cardledger.proof import Proof, Webhooks
+from cardledger.receiver import Receiver
+from cardledger.running import Running
+from cardledger.servers import DatabaseUrl
+from cardledger.settings import Settings
+from cardledger.story import Story
+from cardledger.up import Plan, Signals, Step, System
+from ledger.database import async_engine
+from ledger.inbox import Lane
+from workers.client import Client, ReplyTimeoutError, UnavailableError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Role:
+    """A customer to be; amounts in minor units."""
+
+    name: str
+    cards: int
+    use: int  # How often a card is used, compared with the others.
+    funds: int
+    top_up: int = 0  # What arrives after every round.
+
+
+_CAST: Final = (
+    _Role(name="Grace Hopper", cards=2, use=5, funds=2_000_000),
+    _Role(name="Alan Turing", cards=2, use=4, funds=1_500_000),
+    _Role(name="Hedy Lamarr", cards=2, use=4, funds=1_500_000),
+    # These two run dry on purpose.
+    _Role(name="Charles Babbage", cards=1, use=2, funds=40_000, top_up=15_000),
+    _Role(name="Emmy Noether", cards=1, use=2, funds=25_000, top_up=10_000),
+)
+_ROUNDS: Final = 6
+_CHUNK: Final = 100  # Events between two moves of the progress bar.
+_ROUND_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for on the command line."""
+
+    events: int
+    seed: int
+    as_json: bool
+    check: bool
+    keep: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Played:
+    """How the crowd went."""
+
+    counts: Counts
+    customers: int
+    cards: int
+    top_ups: int = 0
+    topped_up: int = 0
+    seconds: float = 0.0
+    cast: Sequence["_Customer"] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """Everything that a run has to show."""
+
+    options: Options
+    began: float = field(default_factory=time.monotonic)
+    steps: list[Step] = field(default_factory=list)
+    port_was_taken: bool = False
+    running: Running | None = None
+    story: Story | None = None
+    played: Played | None = None
+    proof: Proof | None = None
+    seconds: float = 0.0
+
+    @property
+    def surprises(self) -> list[str]:
+        """What the story does not do as it must; looked at with --check."""
+        return self.story.surprises() if self.story and self.options.check else []
+
+    @property
+    def holds(self) -> bool:
+        """Whether the run proves what it is meant to prove."""
+        return bool(self.proof and self.proof.holds and not self.surprises)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Customer:
+    account_id: str
+    cards: tuple[str, ...]
+    role: _Role
+
+
+def run(options: Options, *, host: str | None, port: int | None, data_dir: Path | None) -> int:
+    """Play the demo; returns the exit code."""
+    with ExitStack() as stack:
+        settings = _settings(stack, host=host, port=port, data_dir=data_dir)
+        out = terminal.console()
+        out.quiet = options.as_json
+        result = Result(options=options)
+        signals = stack.enter_context(Signals().caught())
+        logs = _LogFiles(settings.data_dir)
+        stack.callback(logs.close)
+        system = System(
+            Plan(settings=settings, any_port=True),
+            log=logs.write,
+            say=lambda step: _step(out, result, step),
+        )
+        try:
+            _play(out, system, settings, result)
+            if options.as_json:
+                print(json.dumps(demo_text.as_dict(result), indent=2), flush=True)
+            if options.keep:
+                signals.note_only()
+                signals.wait()
+        except Exception as error:
+            signals.note_only()
+            raise _with_logs(error, logs) from error
+        finally:
+            signals.note_only()
+            system.stop(at_once=lambda: signals.is_urgent)
+    demo_text.goodbye(out, kept=settings.data_dir if settings.data_dir.exists() else None)
+    return 0 if result.holds else FAILURE
+
+
+def _play(out: Console, system: System, settings: Settings, result: Result) -> None:
+    demo_text.title(out, result)
+    running = result.running = system.start()
+    result.port_was_taken = settings.port not in {0, system.port}
+    if result.port_was_taken:
+        demo_text.port_taken(out, settings.port, system.port)
+    database_url = DatabaseUrl(running.database_url)
+    since = datetime.now(UTC)
+    with (
+        HttpApi(running.base_url, running.client_id, running.client_secret) as api,
+        Receiver(running.webhook_public_key, running.webhook_secret) as receiver,
+        _told(api, receiver),
+    ):
+        result.story = story.play(api, receiver, database_url)
+        demo_text.story(out, result.story)
+        result.played = _crowd(out, api, running, result.options)
+        demo_text.crowd(out, result.played)
+        webhooks = _webhooks(out, system, database_url, receiver, since)
+        result.proof = _proof(out, system, database_url, webhooks)
+        # So the last line is said while everything runs, and is true when it is read.
+        result.seconds = time.monotonic() - result.began
+        demo_text.proof(out, result, result.proof)
+        if result.options.keep:
+            demo_text.where_to_look(out, running, result.story, settings.data_dir)
+        else:
+            demo_text.what_next(out)
+
+
+# --- the crowd -------------------------------------------------------------------------------
+
+
+def _crowd(out: Console, api: HttpApi, running: Running, options: Options) -> Played:
+    cast = [_customer(api, role) for role in _CAST]
+    members = [
+        Member(card_id=card, weight=customer.role.use)
+        for customer in cast
+        for card in customer.cards
+    ]
+    _wait_until_active(api, [member.card_id for member in members])
+    crowd = Crowd(options.seed, options.events, members, run_id=secrets.token_hex(4))
+    played = Played(counts=crowd.counts, customers=len(cast), cards=len(members), cast=tuple(cast))
+    began = time.monotonic()
+    with terminal.progress(out, unit="events") as bar:
+        task = bar.add_task("playing", total=options.events)
+        asyncio.run(
+            _play_rounds(
+                crowd,
+                running,
+                options.events,
+                top_up=lambda: _top_up(api, played),
+                advance=lambda: bar.update(task, completed=crowd.counts.sent),
+            )
+        )
+    played.seconds = time.monotonic() - began
+    return played
+
+
+def _customer(api: HttpApi, role: _Role) -> _Customer:
+    customer = api.post("/customers", {"customerType": "INDIVIDUAL", "fullName": role.name})
+    account = story.account_of(api, customer["id"])
+    api.post(f"/sandbox/internal-accounts/{account}/fund", {"amount": role.funds})
+    request = {"cardholderId": customer["id"], "form": "VIRTUAL", "fundingSources": [account]}
+    return _Customer(
+        account_id=account,
+        cards=tuple(api.post("/cards", request)["id"] for _ in range(role.cards)),
+        role=role,
+    )
+
+
+def _wait_until_active(api: HttpApi, cards: Sequence[str]) -> None:
+    deadline = time.monotonic() + _ROUND_TIMEOUT_S
+    for card in cards:
+        while api.get(f"/cards/{card}")["state"] != "ACTIVE":
+            if time.monotonic() > deadline:
+                raise CommandError(f"{card} was not activated in {_ROUND_TIMEOUT_S:g} s")
+            time.sleep(0.02)
+
+
+async def _play_rounds(
+    crowd: Crowd,
+    running: Running,
+    events: int,
+    *,
+    top_up: Callable[[], None],
+    advance: Callable[[], None],
+) -> None:
+    """Send round after round, as `cardledger submit` does, with money arriving in between."""
+    engine = async_engine(running.database_url, keyed=True, pool_size=2)
+    try:
+        async with Client(engine, running.redis_url, reply_timeout_s=_ROUND_TIMEOUT_S) as client:
+            while sent := crowd.next_round(max(events // _ROUNDS, 50)):
+                await _play_round(client, crowd, sent, advance)
+                await asyncio.to_thread(top_up)
+    except (UnavailableError, ReplyTimeoutError) as error:
+        raise CommandError(f"the crowd got stuck: {error}") from None
+    finally:
+        await engine.dispose()
+
+
+async def _play_round(
+    client: Client, crowd: Crowd, sent: Sequence[Sent], advance: Callable[[], None]
+) -> None:
+    chunks = [sent[start : start + _CHUNK] for start in range(0, len(sent), _CHUNK)]
+    # All are under way before the first is waited for.
+    waiting = [
+        await client.enqueue([one.event for one in chunk], lane=Lane.BULK) for chunk in chunks
+    ]
+    async with asyncio.timeout(_ROUND_TIMEOUT_S):
+        for chunk, futures in zip(chunks, waiting, strict=True):
+            crowd.tell(chunk, [await future for future in futures])
+            advance()
+
+
+def _top_up(api: HttpApi, played: Played) -> None:
+    for customer in played.cast:
+        if customer.role.top_up:
+            fund = f"/sandbox/internal-accounts/{customer.account_id}/fund"
+            api.post(fund, {"amount": customer.role.top_up})
+            played.top_ups += 1
+            played.topped_up += customer.role.top_up
+
+
+# --- the proof -------------------------------------------------------------------------------
+
+
+def _webhooks(
+    out: Console, system: System, database_url: DatabaseUrl, receiver: Receiver, since: datetime
+) -> Webhooks:
+    with terminal.progress(out, unit="webhooks") as bar:
+        task = bar.add_task("delivering", total=None)
+        return proof.wait_for_webhooks(
+            database_url,
+            receiver,
+            platform_id=system.platform_id,
+            since=since,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+def _proof(out: Console, system: System, database_url: DatabaseUrl, webhooks: Webhooks) -> Proof:
+    with terminal.progress(out, unit="events") as bar:
+        task = bar.add_task("folding again", total=None)
+        return proof.collect(
+            database_url,
+            platform_id=system.platform_id,
+            webhooks=webhooks,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+
+
+# --- around it -------------------------------------------------------------------------------
+
+
+def _settings(
+    stack: ExitStack, *, host: str | None, port: int | None, data_dir: Path | None
+) -> Settings:
+    """Return the settings, with a temporary data directory unless there is a reason for another.
+
+    A database that was given outlives the demo, and so must the key that it is sealed with.
+    """
+    settings = configuration.load(host=host, port=port, data_dir=data_dir, log_level="error")
+    if data_dir is not None or settings.database_url is not None:
+        return settings
+    temporary = Path(tempfile.mkdtemp(prefix="cardledger-demo-"))
+    stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+    return configuration.load(host=host, port=port, data_dir=temporary, log_level="error")
+
+
+@contextmanager
+def _told(api: HttpApi, receiver: Receiver) -> Iterator[None]:
+    """Have webhooks sent to `receiver` for the length of a block."""
+    api.patch("/config", {"webhookEndpoint": receiver.url})
+    try:
+        yield
+    finally:
+        # Nobody listens there any more; what happens later is kept unsent.
+        api.patch("/config", {"webhookEndpoint": None})
+
+
+def _step(out: Console, result: Result, step: Step) -> None:
+    result.steps.append(step)
+    demo_text.step(out, step)
+
+
+class _LogFiles:
+    """Children's logs, out of the way unless something fails."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._path: Final = configuration.writable_directory(data_dir) / "demo.log"
+        self._file: Final = self._path.open("w", encoding="utf-8")
+        self.last: Final[list[str]] = []
+
+    def write(self, name: str, line: str) -> None:
+        text = f"{name} | {line}"
+        self.last.append(text)
+        del self.last[:-200]
+        if not self._file.closed:
+            self._file.write(text + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _with_logs(error: Exception, logs: _LogFiles) -> Exception:
+    """Return `error` with what the children said last, when they complained."""
+    said = [line for line in logs.last if "[info" not in line][-15:]
+    if isinstance(error, CommandError) and said:
+        return CommandError(f"{error}\nwhat the processes said last:\n" + "\n".join(said))
+    return error

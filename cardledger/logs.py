@@ -1,0 +1,68 @@
+"""Logs: on standard error, for people or for machines; standard output belongs to the command."""
+
+import logging
+import sys
+from typing import Any, Final
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+# Only what is wrong with them is of interest, unless somebody looks for it.
+_CHATTY: Final = ("dramatiq", "uvicorn", "alembic", "sqlalchemy", "urllib3", "asyncio")
+
+
+def configure(level: str, form: str, *, process: str | None = None) -> None:
+    """Send the logs of everybody in this process to standard error.
+
+    `form` is `console` or `json`; `process` names this one among those that `up` runs.
+    """
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendered(form, process),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "WARNING")
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+def _rendered(form: str, process: str | None) -> list[Processor]:
+    if form == "json":
+
+        def name_process(_logger: Any, _method: str, event: EventDict) -> EventDict:  # noqa: ANN401
+            return {"process": process, **event} if process else event
+
+        # As one string: structlog's own structure would carry the values of local variables.
+        return [
+            name_process,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ]
+    return [
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    ]

@@ -1,0 +1,99 @@
+"""The two kinds of processes: the API and the worker. `up` and docker-compose start them."""
+
+import socket
+from typing import Final
+
+import uvicorn
+from typing_extensions import override
+
+from api.app import ApiConfig, create_app
+from cardledger import leash
+from cardledger.errors import USAGE, CommandError
+from cardledger.servers import DatabaseUrl
+from cardledger.settings import Settings
+from workers import process
+from workers.process import WorkerConfig
+
+_STOP_S: Final = 10  # For requests in flight; their events are accepted in any case.
+
+
+def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
+    """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one."""
+    app = create_app(
+        ApiConfig(
+            database_url=_database_url(settings),
+            redis_url=_redis_url(settings),
+            secret_key=_secret_key(settings),
+            reply_timeout_s=settings.reply_timeout_s,
+            sandbox_delay_s=settings.sandbox_delay_s,
+        )
+    )
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,  # Ours, see cardledger.logs.
+        access_log=settings.log_level == "debug",
+        lifespan="on",
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    server = _Server(config, supervised=supervised)
+    sockets = None if listen_fd is None else [socket.socket(fileno=listen_fd)]
+    server.run(sockets=sockets)
+
+
+def run_worker(settings: Settings, *, supervised: bool) -> None:
+    """Decide events, activate cards and send webhooks until SIGTERM or SIGINT."""
+    process.run(
+        WorkerConfig(
+            database_url=_database_url(settings),
+            redis_url=_redis_url(settings),
+            secret_key=_secret_key(settings),
+            threads=settings.worker_threads,
+            batch_size=settings.batch_size,
+            sweep_interval_s=settings.sweep_interval_s,
+            webhook_timeout_s=settings.webhook_timeout_s,
+            webhook_retry_scale=settings.webhook_retry_scale,
+        ),
+        ready=leash.say_ready if supervised else lambda: None,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Says when it serves."""
+
+    def __init__(self, config: uvicorn.Config, *, supervised: bool) -> None:
+        super().__init__(config)
+        self._supervised: Final = supervised
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self._supervised and self.started:
+            leash.say_ready()
+
+
+def _database_url(settings: Settings) -> str:
+    if settings.database_url is None:
+        raise _missing("DATABASE_URL", "PostgreSQL, with the application's login")
+    return DatabaseUrl(settings.database_url.get_secret_value())
+
+
+def _redis_url(settings: Settings) -> str:
+    if settings.redis_url is None:
+        raise _missing("REDIS_URL", "Redis")
+    return settings.redis_url.get_secret_value()
+
+
+def _secret_key(settings: Settings) -> str:
+    if settings.secret_key is None:
+        raise _missing("CARDLEDGER_SECRET_KEY", "at least 32 random characters, the same for all")
+    return settings.secret_key.get_secret_value()
+
+
+def _missing(name: str, what: str) -> CommandError:
+    return CommandError(
+        f"set {name} ({what}); or run `cardledger up`, which sets up everything by itself",
+        code=USAGE,
+    )

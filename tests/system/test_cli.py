@@ -1,0 +1,140 @@
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from cardledger import __version__
+from cardledger.servers import DatabaseUrl
+from tests.system import support
+from tests.system.support import environment, run
+
+_HEAVY = ("alembic", "fastapi", "psycopg", "pydantic", "redis", "sqlalchemy", "uvicorn")
+
+
+def test_version_is_one_line() -> None:
+    assert run("--version").stdout == f"cardledger {__version__}\n"
+
+
+def test_help_names_every_command_in_whole_sentences() -> None:
+    said = run("--help").stdout
+
+    for command in ("demo", "up", "submit", "verify", "migrate", "doctor", "api", "worker"):
+        assert re.search(rf"^  {command} +[A-Z].*\.$", said, re.MULTILINE), said
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    code = f"import sys, cardledger.cli; sys.exit(bool({_HEAVY!r} & sys.modules.keys()))"
+    code = code.replace(repr(_HEAVY), repr(set(_HEAVY)))
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "code", "said"),
+    [
+        (["up"], {"CARDLEDGER_PROT": "1"}, 2, "did you mean CARDLEDGER_PORT?"),
+        (["up"], {"DATABASE_URL": "mysql://x"}, 2, "DATABASE_URL: must start with postgresql://"),
+        (["up"], {"CARDLEDGER_SECRET_KEY": "short"}, 2, "CARDLEDGER_SECRET_KEY: "),
+        (["up", "--ready-file", "/nowhere/at/all"], {}, 2, "there is no directory /nowhere/at"),
+        (["up"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "127.0.0.1:1/x"),
+        (["api"], {}, 2, "set DATABASE_URL"),
+        (["worker"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 2, "set REDIS_URL"),
+        (["submit", "-"], {}, 1, "nothing runs in "),
+        (["submit", "/no/such/file"], {}, 2, "cannot read /no/such/file"),
+        (["verify"], {}, 1, "there is no database in "),
+        (["verify"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "does not answer"),
+        (["migrate", "--sql", "--down", "base"], {}, 2, "leave out --down"),
+    ],
+)
+def test_what_a_person_can_mend_is_one_line(
+    arguments: list[str], env: dict[str, str], code: int, said: str, tmp_path: Path
+) -> None:
+    given = {"CARDLEDGER_DATA_DIR": str(tmp_path / "data"), "CARDLEDGER_PORT": "0"} | env
+
+    finished = run(*arguments, env=environment(**given), stdin=subprocess.DEVNULL)
+
+    assert finished.returncode == code
+    assert "Traceback" not in finished.stderr
+    assert finished.stderr.startswith("cardledger: ")
+    assert said in finished.stderr
+    assert "short" not in finished.stderr
+
+
+def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
+    postgres_url: DatabaseUrl,
+) -> None:
+    with support.own_database(postgres_url) as url:
+        env = environment(DATABASE_URL=url, CARDLEDGER_APP_PASSWORD="a password of the role")
+        before = run("doctor", "--json", env=env)
+
+        first, second = run("migrate", env=env), run("migrate", env=env)
+        role = sql.Literal(f"{url.database}_app")
+        with psycopg.connect(url) as connection:
+            kept = connection.execute(
+                sql.SQL("SELECT rolpassword FROM pg_authid WHERE rolname = {}").format(role)
+            ).fetchone()
+        after = run("doctor", "--json", env=env)
+        down = run("migrate", "--down", "base", env=env, stdin=subprocess.DEVNULL)
+
+        assert (before.returncode, _states(before.stdout)["schema"]) == (1, "fail")
+        assert (first.returncode, first.stdout.splitlines()[0]) == (0, "schema none -> 0001")
+        assert second.stdout.startswith("schema 0001, as it was")
+        # Where PostgreSQL trusts everybody, any password lets the role in and none is set.
+        assert kept is not None
+        assert kept[0] is None or kept[0].startswith("SCRAM-SHA-256$")
+        states = _states(after.stdout)
+        assert {states[name] for name in ("schema", "application role", "append-only")} == {"ok"}
+        assert down.stdout == "schema 0001 -> none\n"
+
+
+def test_migrate_prints_its_statements() -> None:
+    printed = run("migrate", "--sql")
+
+    assert printed.returncode == 0
+    assert "CREATE TABLE" in printed.stdout
+    assert "append_only" in printed.stdout
+
+
+def test_a_platform_is_set_up_with_a_token(postgres_url: DatabaseUrl, tmp_path: Path) -> None:
+    with support.own_database(postgres_url) as url:
+        env = environment(
+            DATABASE_URL=url,
+            CARDLEDGER_SECRET_KEY="k" * 40,
+            CARDLEDGER_DATA_DIR=str(tmp_path),
+        )
+        run("migrate", env=env)
+
+        made = json.loads(run("platform", "Acme", env=env).stdout)
+
+        assert made["clientId"].startswith("clid_")
+        assert made["webhookPublicKey"].startswith("-----BEGIN PUBLIC KEY-----")
+        with psycopg.connect(url) as connection:
+            names = connection.execute("SELECT name FROM platforms").fetchall()
+        assert names == [("Acme",)]
+
+
+def test_verify_ends_with_1_when_the_books_were_changed(postgres_url: DatabaseUrl) -> None:
+    with support.own_database(postgres_url) as url:
+        env = environment(DATABASE_URL=url)
+        run("migrate", env=env)
+        assert run("verify", env=env).returncode == 0
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "INSERT INTO card_transaction_events (card_transaction_id, sequence, customer_id,"
+                " kind, amount, message_id, occurred_at, recorded_at) VALUES (gen_random_uuid(), 1,"
+                " gen_random_uuid(), 'AUTHORIZED', 5, gen_random_uuid(), now(), now())"
+            )
+
+        found = run("verify", "--json", env=env)
+
+        assert found.returncode == 1
+        assert json.loads(found.stdout)["holds"] is False
+
+
+def _states(printed: str) -> dict[str, str]:
+    return {one["name"]: one["state"] for one in json.loads(printed)["findings"]}

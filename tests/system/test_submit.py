@@ -1,0 +1,263 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from cardledger import lines
+from cardledger.lines import Splitter
+from cardledger.servers import DatabaseUrl
+from tests.system import support
+from tests.system.support import COMMAND, Up, eventually, outcomes, purchases, write_lines
+from workers.client import Unreadable
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def system(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: DatabaseUrl, redis_url: str
+) -> Iterator[Up]:
+    with support.own_database(postgres_url) as database_url:
+        env = support.environment(DATABASE_URL=database_url, REDIS_URL=redis_url)
+        with support.up(tmp_path_factory.mktemp("up"), env) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def cards(system: Up) -> list[str]:
+    with system.api() as api:
+        return [support.cardholder(api, funds=10_000_000)["card"] for _ in range(4)]
+
+
+def test_ten_thousand_events_with_duplicates_get_ten_thousand_outcomes_in_order(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    dice = random.Random(5)  # noqa: S311 - the same duplicates every time
+    events = purchases(cards, 9_900, prefix="many")
+    for _ in range(100):
+        place = dice.randrange(100, len(events))
+        events.insert(place, events[dice.randrange(place)])
+
+    submitted = system.submit(write_lines(tmp_path / "events.jsonl", events))
+
+    assert submitted.returncode == 0, submitted.stderr
+    told = outcomes(submitted)
+    assert [one["reference"] for one in told] == [event["reference"] for event in events]
+    assert Counter(one["outcome"] for one in told) == {"APPLIED": 9_900, "DUPLICATE": 100}
+    assert "10,000 events" in submitted.stderr
+    assert system.verify().returncode == 0
+
+
+def test_kill_9_of_the_worker_in_the_middle_loses_no_event_and_applies_none_twice(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    events = purchases(cards, 6_000, prefix="killed")
+    file = write_lines(tmp_path / "events.jsonl", events)
+    command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), file]
+    with subprocess.Popen(command, env=system.env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        told = [json.loads(process.stdout.readline())]
+        os.kill(system.ready["pids"]["worker-1"], signal.SIGKILL)
+        told += [json.loads(line) for line in process.stdout]
+
+    assert process.returncode == 0
+    assert [one["reference"] for one in told] == [event["reference"] for event in events]
+    assert {one["outcome"] for one in told} == {"APPLIED"}
+    assert system.verify().returncode == 0
+    again = outcomes(system.submit(file))
+    assert {one["outcome"] for one in again} == {"DUPLICATE"}
+    assert {one["cardTransaction"]["settlementSummary"]["count"] for one in again} == {1}
+
+
+def test_lines_that_are_no_events_are_rejected_in_their_place(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    good = purchases(cards, 2, prefix="mixed")
+    content = [
+        json.dumps(good[0]).encode(),
+        b"",
+        b"{not json",
+        b'{"type": "CLEARING", "type": "CLEARING"}',
+        b"[1, 2]",
+        b'{"amount": NaN}',
+        b'{"a":' * 50 + b"1" + b"}" * 50,
+        b'{"reference": "' + b"x" * 70_000 + b'"}',
+        b'{"reference": "\xff"}',
+        b"\x00",
+        json.dumps(good[0] | {"reference": "mixed-float", "amount": 12.5}).encode(),
+        json.dumps(good[0] | {"reference": "mixed-0"} | {"amount": 999}).encode(),
+        json.dumps(good[1]).encode(),
+    ]
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b"\r\n".join(content))  # And no end of the last line.
+
+    submitted = system.submit(str(file))
+
+    assert submitted.returncode == 0, submitted.stderr
+    told = outcomes(submitted)
+    assert [one["outcome"] for one in told] == ["APPLIED", *["REJECTED"] * 10, "APPLIED"]
+    assert [one["reason"] for one in told[1:10]] == ["MALFORMED"] * 9
+    assert told[10]["reason"] == "KEY_REUSED"
+    assert told[1]["detail"].startswith("line 3: not JSON")
+    assert "comes twice" in told[2]["detail"]
+    assert told[9]["reference"] == "mixed-float"
+    with psycopg.connect(system.ready["databaseUrl"]) as connection:
+        kept = connection.execute("SELECT count(*) FROM rejections WHERE detail LIKE 'line %'")
+        assert kept.fetchone() == (8,)
+
+
+def test_standard_input_is_answered_line_by_line(system: Up, cards: list[str]) -> None:
+    first, second = purchases(cards, 2, prefix="typed")
+    command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), "-"]
+    with subprocess.Popen(
+        command, env=system.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        told = []
+        for event in (first, second):
+            process.stdin.write(json.dumps(event) + "\n")
+            process.stdin.flush()
+            told.append(json.loads(process.stdout.readline()))
+        process.stdin.close()
+
+    assert process.returncode == 0
+    assert [one["cardTransaction"]["status"] for one in told] == ["AUTHORIZED", "SETTLED"]
+
+
+def test_no_wait_returns_when_everything_is_accepted(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    events = purchases(cards, 20, prefix="trusting")
+
+    submitted = system.submit("--no-wait", write_lines(tmp_path / "events.jsonl", events))
+
+    assert (submitted.returncode, submitted.stdout) == (0, "")
+    assert "20 events" in submitted.stderr
+    with psycopg.connect(system.ready["databaseUrl"], autocommit=True) as connection:
+        count = "SELECT count(*) FROM outcomes WHERE reference LIKE 'trusting-%'"
+        eventually(lambda: connection.execute(count).fetchone() == (20,))
+
+
+def test_a_reader_that_leaves_is_no_error_message(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "events.jsonl", purchases(cards, 3_000, prefix="piped"))
+    command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), file]
+    with subprocess.Popen(
+        command, env=system.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+
+        process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert process.returncode == 141, said
+    assert "Traceback" not in said
+    assert "Broken pipe" not in said
+
+
+def test_a_card_of_another_platform_is_unknown_to_a_platform(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path / "events.jsonl", purchases(cards, 1, prefix="foreign"))
+
+    submitted = system.submit("--platform", "0193b5c4-0000-7000-8000-000000000000", file)
+
+    assert [one["reason"] for one in outcomes(submitted)] == ["UNKNOWN_CARD"]
+
+
+def test_without_a_worker_the_time_out_says_that_nothing_is_lost(
+    postgres_url: DatabaseUrl, tmp_path: Path
+) -> None:
+    with support.own_database(postgres_url) as database_url:
+        env = support.environment(DATABASE_URL=database_url)
+        assert support.run("migrate", env=env).returncode == 0
+        file = write_lines(
+            tmp_path / "events.jsonl",
+            purchases(["Card:0193b5c4-0000-7000-8000-000000000000"], 1, prefix="alone"),
+        )
+
+        submitted = support.run("submit", "--timeout", "1", file, env=env)
+
+    assert submitted.returncode == 1
+    assert "nothing is applied twice" in submitted.stderr
+    assert "Traceback" not in submitted.stderr
+
+
+def test_postgresql_going_away_in_the_middle_is_waited_out(tmp_path: Path) -> None:
+    with support.up(tmp_path, support.environment()) as system:
+        with system.api() as api:
+            cards = [support.cardholder(api, funds=10_000_000)["card"] for _ in range(2)]
+        events = purchases(cards, 4_000, prefix="outage")
+        command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), "-"]
+        with subprocess.Popen(
+            command, env=system.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            told: list[dict[str, Any]] = []
+            reader = threading.Thread(
+                target=lambda: told.extend(map(json.loads, process.stdout or ()))
+            )
+            reader.start()
+
+            _write(process, events[:2_000])
+            eventually(lambda: len(told) > 500)
+            os.kill(system.ready["pids"]["postgres"], signal.SIGKILL)
+            _write(process, events[2_000:])
+            process.stdin.close()
+            reader.join(60)
+
+        assert process.returncode == 0
+        assert [one["reference"] for one in told] == [event["reference"] for event in events]
+        assert {one.get("firstOutcome", one["outcome"]) for one in told} == {"APPLIED"}
+        verified = eventually(lambda: _verified(system))
+        assert verified["cardTransactions"] == 2_000
+
+
+def test_a_line_is_split_where_it_ends_however_it_arrives() -> None:
+    splitter = Splitter()
+    data = b'\xef\xbb\xbf{"a": 1}\n\n{"b": 2}'
+
+    found = [line for byte in data for line in splitter.feed(bytes([byte]))]
+    found += splitter.finish()
+
+    assert list(lines.parse(found)) == [{"a": 1}, {"b": 2}]
+
+
+def test_a_line_without_end_costs_no_memory() -> None:
+    splitter = Splitter()
+
+    found = [line for _ in range(100) for line in splitter.feed(b"x" * 10_000)]
+    [last] = splitter.finish()
+
+    assert not found
+    assert len(last.content) == lines.MAX_LINE + 1
+    [event] = lines.parse([last])
+    assert isinstance(event, Unreadable)
+    assert "longer than" in event.detail
+
+
+def _write(process: "subprocess.Popen[str]", events: list[dict[str, Any]]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("".join(f"{json.dumps(event)}\n" for event in events))
+    process.stdin.flush()
+
+
+def _verified(system: Up) -> dict[str, Any] | None:
+    finished = support.run("verify", "--json", "--data-dir", str(system.data_dir))
+    report: dict[str, Any] = json.loads(finished.stdout) if finished.returncode == 0 else {}
+    return report or None

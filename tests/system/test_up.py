@@ -1,0 +1,222 @@
+import json
+import os
+import signal
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psutil
+import psycopg
+import pytest
+from standardwebhooks import Webhook
+
+from cardledger.receiver import Receiver
+from cardledger.servers import DatabaseUrl, OwnRedis
+from tests.system import support
+from tests.system.support import Up, eventually
+
+
+@pytest.fixture(scope="module")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
+    """A Redis of this module alone, because it is stopped here."""
+    server = OwnRedis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def system(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: DatabaseUrl, redis: OwnRedis
+) -> Iterator[Up]:
+    with support.own_database(postgres_url) as database_url:
+        env = support.environment(DATABASE_URL=database_url, REDIS_URL=redis.url)
+        with support.up(tmp_path_factory.mktemp("up"), env) as running:
+            yield running
+
+
+def test_the_ready_file_is_private_and_says_everything(system: Up) -> None:
+    ready = system.ready
+
+    assert stat.S_IMODE(system.ready_file.stat().st_mode) == 0o600
+    assert ready["baseUrl"].endswith("/2025-10-13")
+    assert ready["webhookPublicKey"].startswith("-----BEGIN PUBLIC KEY-----")
+    assert ready["webhookSecret"].startswith("whsec_")
+    assert set(ready["pids"]) == {"api", "worker-1"}
+    assert all(psutil.pid_exists(pid) for pid in ready["pids"].values())
+    kept = system.data_dir / "credentials.json"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert json.loads(kept.read_text())["clientId"] == ready["clientId"]
+
+
+def test_the_ready_files_database_url_can_add_facts_and_change_none(system: Up) -> None:
+    with (
+        psycopg.connect(system.ready["databaseUrl"]) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute("DELETE FROM entries")
+
+
+def test_secrets_are_on_no_command_line(system: Up) -> None:
+    secrets = [system.ready["clientSecret"], system.ready["redisUrl"]]
+    secrets.append(json.loads((system.data_dir / "credentials.json").read_text())["secretKey"])
+
+    lines = [" ".join(child.cmdline()) for child in system.children()]
+
+    assert lines
+    assert not any(secret in line for secret in secrets for line in lines)
+
+
+def test_the_restaurant_tip_works_over_http_and_an_independent_receiver_verifies_it(
+    system: Up,
+) -> None:
+    ready = system.ready
+    with (
+        system.api() as api,
+        Receiver(ready["webhookPublicKey"], ready["webhookSecret"]) as receiver,
+    ):
+        api.patch("/config", json={"webhookEndpoint": receiver.url}).raise_for_status()
+        who = support.cardholder(api)
+
+        authorized = support.authorize(api, who["card"], 1250)
+        settled = support.clear(api, who["card"], authorized["id"], 1500)
+
+        assert (authorized["status"], authorized["pullSummary"]["count"]) == ("AUTHORIZED", 1)
+        assert (settled["status"], settled["pullSummary"]["count"]) == ("SETTLED", 2)
+        assert settled["settlementSummary"]["totalAmount"] == 1500
+        assert api.get(f"/transactions/{authorized['id']}").json()["status"] == "SETTLED"
+        accounts = api.get("/customers/internal-accounts", params={"customerId": who["customer"]})
+        assert accounts.json()["data"][0]["balance"]["amount"] == 48_500
+        wanted = {
+            "CARD.STATE_CHANGE",
+            "CARD_TRANSACTION.AUTHORIZED",
+            "CARD_TRANSACTION.SETTLED",
+            "INTERNAL_ACCOUNT.BALANCE_UPDATED",
+        }
+        arrived = receiver.wait_for(lambda all_: wanted <= {one.type for one in all_})
+        assert all(one.problem is None for one in arrived)
+        # Once more by a library that is not ours.
+        judge = Webhook(ready["webhookSecret"])
+        assert all(judge.verify(one.body, one.headers) for one in arrived)
+        api.patch("/config", json={"webhookEndpoint": None}).raise_for_status()
+
+
+def test_a_second_system_in_the_same_directory_is_refused(system: Up) -> None:
+    refused = support.run("up", "--data-dir", str(system.data_dir), "--port", "0")
+
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("cardledger: another cardledger runs in ")
+    assert "Traceback" not in refused.stderr
+    assert system.ready_file.exists()
+
+
+def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        refused = support.run("up", "--data-dir", str(tmp_path / "data"), "--port", str(port))
+
+    assert refused.returncode == 1
+    assert f"port {port} on 127.0.0.1 is taken" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["api", "worker-1"])
+def test_a_child_that_is_killed_is_started_again(system: Up, name: str) -> None:
+    killed = system.ready["pids"][name]
+
+    os.kill(killed, signal.SIGKILL)
+
+    _wait_for_another(system, name, killed)
+    with system.api() as api:
+        who = support.cardholder(api)
+        assert support.authorize(api, who["card"])["status"] == "AUTHORIZED"
+
+
+def test_without_redis_a_simulated_authorization_is_answered_and_nothing_needs_repair(
+    system: Up, redis: OwnRedis
+) -> None:
+    with system.api() as api:
+        who = support.cardholder(api)
+        assert redis.pid is not None
+        os.kill(redis.pid, signal.SIGSTOP)  # Reachable and silent: the worst way to be away.
+        try:
+            during = support.authorize(api, who["card"])
+        finally:
+            os.kill(redis.pid, signal.SIGCONT)
+        after = support.clear(api, who["card"], during["id"], 1500)
+
+    assert during["status"] == "AUTHORIZED"
+    assert (after["status"], after["pullSummary"]["count"]) == ("SETTLED", 2)
+    assert system.verify().returncode == 0
+
+
+def test_sigterm_stops_everything_and_removes_the_ready_file(
+    tmp_path: Path, postgres_url: DatabaseUrl, redis: OwnRedis
+) -> None:
+    with support.own_database(postgres_url) as database_url:
+        env = support.environment(DATABASE_URL=database_url, REDIS_URL=redis.url)
+        started = Up(tmp_path, env, "--workers", "2").wait()
+        children = started.children()
+        assert set(started.ready["pids"]) == {"api", "worker-1", "worker-2"}
+
+        code = started.stop()
+
+    assert code == 0, started.said()
+    assert not started.ready_file.exists()
+    assert not (started.data_dir / "up.json").exists()
+    assert not any(child.is_running() for child in children)
+
+
+def test_kill_9_of_the_parent_leaves_no_process_and_loses_nothing(tmp_path: Path) -> None:
+    # With servers of its own, because they have to go as well.
+    killed = Up(tmp_path, support.environment()).wait()
+    children = killed.children()
+    assert {"postgres", "redis"} <= set(killed.ready["pids"])
+    with killed.api() as api:
+        who = support.cardholder(api)
+        authorized = support.authorize(api, who["card"])
+
+    killed.stop(signal.SIGKILL)
+
+    eventually(lambda: not any(child.is_running() for child in children), timeout_s=60.0)
+    assert not killed.ready_file.exists()
+    with support.up(tmp_path, killed.env) as again, again.api() as api:
+        found = api.get(f"/transactions/{authorized['id']}").json()
+        assert found["status"] == "AUTHORIZED"
+        assert again.verify().returncode == 0
+
+
+def test_servers_of_its_own_that_are_killed_are_started_again(tmp_path: Path) -> None:
+    with support.up(tmp_path, support.environment()) as system, system.api() as api:
+        who = support.cardholder(api)
+        before = system.ready["pids"]
+
+        for name in ("postgres", "redis"):
+            os.kill(before[name], signal.SIGKILL)
+
+        for name in ("postgres", "redis"):
+            _wait_for_another(system, name, before[name])
+        eventually(lambda: _authorized(api, who["card"]), timeout_s=60.0)
+        assert system.verify().returncode == 0
+
+
+def _wait_for_another(system: Up, name: str, killed: int) -> None:
+    eventually(lambda: system.ready["pids"].get(name) not in {None, killed})
+
+
+def _authorized(api: httpx2.Client, card: str) -> dict[str, Any] | None:
+    """Return an approved authorization; None while the servers start, which may take too long."""
+    try:
+        answered = support.authorize(api, card)
+    except AssertionError:
+        return None
+    if answered["status"] == "AUTHORIZED":
+        return answered
+    assert answered["declineReason"] == "DECISION_TIMEOUT"
+    return None
