@@ -106,10 +106,11 @@ def demo(  # noqa: PLR0913 - the options of the command
     Starts everything like `up`, in a temporary directory unless --data-dir says where. Ends with
     exit code 0 only when the proof holds.
     """
-    from cardledger import demo as command
+    from cardledger.demo import play
+    from cardledger.demo.result import Options
 
-    options = command.Options(events=events, seed=seed, as_json=as_json, check=check, keep=keep)
-    raise typer.Exit(command.run(options, host=host, port=port, data_dir=data_dir))
+    options = Options(events=events, seed=seed, as_json=as_json, check=check, keep=keep)
+    raise typer.Exit(play.run(options, host=host, port=port, data_dir=data_dir))
 
 
 @app.command()

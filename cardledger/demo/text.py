@@ -3,22 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.text import Text
 
 from cardledger import __version__
-from cardledger.proof import Proof, Webhooks
+from cardledger.demo.proof import Proof, Webhooks
+from cardledger.demo.result import Played, Result
+from cardledger.demo.story import AUTHORIZED, CLEARED, FUNDED, JournalLine, Story
 from cardledger.receiver import Arrival
 from cardledger.running import Running
 from cardledger.serve import show_step as step
-from cardledger.story import AUTHORIZED, CLEARED, FUNDED, JournalLine, Story
 from cardledger.terminal import arrow, decimal
 from cardledger.verifying import as_dict as report_as_dict
-
-if TYPE_CHECKING:
-    from cardledger.demo import Played, Result
 
 __all__ = [
     "as_dict",
@@ -38,7 +36,7 @@ _WIDTH: Final = 80
 _LABEL: Final = 15  # Where the text after a label begins.
 
 
-def title(out: Console, result: "Result") -> None:
+def title(out: Console, result: Result) -> None:
     """Say what this is."""
     seed, events = result.options.seed, result.options.events
     out.print(
@@ -136,7 +134,7 @@ def _gist(arrival: Arrival) -> str:
 # --- the crowd -------------------------------------------------------------------------------
 
 
-def crowd(out: Console, played: "Played") -> None:
+def crowd(out: Console, played: Played) -> None:
     """Say what became of the crowd."""
     counts = played.counts
     total = counts.sent + counts.sent_again
@@ -184,7 +182,7 @@ def _counted(out: Console, what: str, text: str) -> None:
 # --- the proof -------------------------------------------------------------------------------
 
 
-def proof(out: Console, result: "Result", proved: Proof) -> None:
+def proof(out: Console, result: Result, proved: Proof) -> None:
     """Say what was proved, with the trial balance."""
     report, hooks = proved.report, proved.webhooks
     _heading(out, "The proof", "")
@@ -272,7 +270,7 @@ def goodbye(out: Console, *, kept: Path | None) -> None:
     out.print(Text(f" stopped; {left}", style="dim"))
 
 
-def as_dict(result: "Result") -> dict[str, Any]:
+def as_dict(result: Result) -> dict[str, Any]:
     """Return the run as machines read it; amounts in minor units."""
     told, played, proved = result.story, result.played, result.proof
     assert told is not None, "the run has ended"

@@ -12,107 +12,39 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from cardledger import configuration, demo_text, proof, story, terminal
-from cardledger.crowd import Counts, Crowd, Member, Sent
+from cardledger import configuration, terminal
+from cardledger.demo import proof, story, text
+from cardledger.demo.crowd import Crowd, Member, Sent
+from cardledger.demo.http_api import HttpApi
+from cardledger.demo.proof import Proof, Webhooks
+from cardledger.demo.result import Customer, Options, Played, Result, Role
 from cardledger.errors import FAILURE, CommandError
-from cardledger.http_api import HttpApi
-from cardledger.proof import Proof, Webhooks
 from cardledger.receiver import Receiver
 from cardledger.running import Running
 from cardledger.servers import DatabaseUrl
 from cardledger.settings import Settings
-from cardledger.story import Story
 from cardledger.up import Plan, Signals, Step, System
 from ledger.database import async_engine
 from ledger.inbox import Lane
 from workers.client import Client, ReplyTimeoutError, UnavailableError
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Role:
-    """A customer to be; amounts in minor units."""
-
-    name: str
-    cards: int
-    use: int  # How often a card is used, compared with the others.
-    funds: int
-    top_up: int = 0  # What arrives after every round.
-
-
 _CAST: Final = (
-    _Role(name="Grace Hopper", cards=2, use=5, funds=2_000_000),
-    _Role(name="Alan Turing", cards=2, use=4, funds=1_500_000),
-    _Role(name="Hedy Lamarr", cards=2, use=4, funds=1_500_000),
+    Role(name="Grace Hopper", cards=2, use=5, funds=2_000_000),
+    Role(name="Alan Turing", cards=2, use=4, funds=1_500_000),
+    Role(name="Hedy Lamarr", cards=2, use=4, funds=1_500_000),
     # These two run dry on purpose.
-    _Role(name="Charles Babbage", cards=1, use=2, funds=40_000, top_up=15_000),
-    _Role(name="Emmy Noether", cards=1, use=2, funds=25_000, top_up=10_000),
+    Role(name="Charles Babbage", cards=1, use=2, funds=40_000, top_up=15_000),
+    Role(name="Emmy Noether", cards=1, use=2, funds=25_000, top_up=10_000),
 )
 _ROUNDS: Final = 6
 _CHUNK: Final = 100  # Events between two moves of the progress bar.
 _ROUND_TIMEOUT_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What was asked for on the command line."""
-
-    events: int
-    seed: int
-    as_json: bool
-    check: bool
-    keep: bool
-
-
-@dataclass(slots=True, kw_only=True)
-class Played:
-    """How the crowd went."""
-
-    counts: Counts
-    customers: int
-    cards: int
-    top_ups: int = 0
-    topped_up: int = 0
-    seconds: float = 0.0
-    cast: Sequence["_Customer"] = ()
-
-
-@dataclass(slots=True, kw_only=True)
-class Result:
-    """Everything that a run has to show."""
-
-    options: Options
-    began: float = field(default_factory=time.monotonic)
-    steps: list[Step] = field(default_factory=list)
-    port_was_taken: bool = False
-    running: Running | None = None
-    story: Story | None = None
-    played: Played | None = None
-    proof: Proof | None = None
-    seconds: float = 0.0
-
-    @property
-    def surprises(self) -> list[str]:
-        """What the story does not do as it must; looked at with --check."""
-        return self.story.surprises() if self.story and self.options.check else []
-
-    @property
-    def holds(self) -> bool:
-        """Whether the run proves what it is meant to prove."""
-        return bool(self.proof and self.proof.holds and not self.surprises)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Customer:
-    account_id: str
-    cards: tuple[str, ...]
-    role: _Role
 
 
 def run(options: Options, *, host: str | None, port: int | None, data_dir: Path | None) -> int:
@@ -133,7 +65,7 @@ def run(options: Options, *, host: str | None, port: int | None, data_dir: Path 
         try:
             _play(out, system, settings, result)
             if options.as_json:
-                print(json.dumps(demo_text.as_dict(result), indent=2), flush=True)
+                print(json.dumps(text.as_dict(result), indent=2), flush=True)
             if options.keep:
                 signals.note_only()
                 signals.wait()
@@ -143,16 +75,16 @@ def run(options: Options, *, host: str | None, port: int | None, data_dir: Path 
         finally:
             signals.note_only()
             system.stop(at_once=lambda: signals.is_urgent)
-    demo_text.goodbye(out, kept=settings.data_dir if settings.data_dir.exists() else None)
+    text.goodbye(out, kept=settings.data_dir if settings.data_dir.exists() else None)
     return 0 if result.holds else FAILURE
 
 
 def _play(out: Console, system: System, settings: Settings, result: Result) -> None:
-    demo_text.title(out, result)
+    text.title(out, result)
     running = result.running = system.start()
     result.port_was_taken = settings.port not in {0, system.port}
     if result.port_was_taken:
-        demo_text.port_taken(out, settings.port, system.port)
+        text.port_taken(out, settings.port, system.port)
     database_url = DatabaseUrl(running.database_url)
     since = datetime.now(UTC)
     with (
@@ -161,18 +93,18 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
         _told(api, receiver),
     ):
         result.story = story.play(api, receiver, database_url)
-        demo_text.story(out, result.story)
+        text.story(out, result.story)
         result.played = _crowd(out, api, running, result.options)
-        demo_text.crowd(out, result.played)
+        text.crowd(out, result.played)
         webhooks = _webhooks(out, system, database_url, receiver, since)
         result.proof = _proof(out, system, database_url, webhooks)
         # So the last line is said while everything runs, and is true when it is read.
         result.seconds = time.monotonic() - result.began
-        demo_text.proof(out, result, result.proof)
+        text.proof(out, result, result.proof)
         if result.options.keep:
-            demo_text.where_to_look(out, running, result.story, settings.data_dir)
+            text.where_to_look(out, running, result.story, settings.data_dir)
         else:
-            demo_text.what_next(out)
+            text.what_next(out)
 
 
 # --- the crowd -------------------------------------------------------------------------------
@@ -204,12 +136,12 @@ def _crowd(out: Console, api: HttpApi, running: Running, options: Options) -> Pl
     return played
 
 
-def _customer(api: HttpApi, role: _Role) -> _Customer:
+def _customer(api: HttpApi, role: Role) -> Customer:
     customer = api.post("/customers", {"customerType": "INDIVIDUAL", "fullName": role.name})
     account = story.account_of(api, customer["id"])
     api.post(f"/sandbox/internal-accounts/{account}/fund", {"amount": role.funds})
     request = {"cardholderId": customer["id"], "form": "VIRTUAL", "fundingSources": [account]}
-    return _Customer(
+    return Customer(
         account_id=account,
         cards=tuple(api.post("/cards", request)["id"] for _ in range(role.cards)),
         role=role,
@@ -328,7 +260,7 @@ def _told(api: HttpApi, receiver: Receiver) -> Iterator[None]:
 
 def _step(out: Console, result: Result, step: Step) -> None:
     result.steps.append(step)
-    demo_text.step(out, step)
+    text.step(out, step)
 
 
 class _LogFiles:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import psycopg
 
+from cardledger.demo.http_api import HttpApi
 from cardledger.errors import CommandError
-from cardledger.http_api import HttpApi
 from cardledger.receiver import Arrival, Receiver
 from cardledger.servers import DatabaseUrl
 from ledger import history
