@@ -17,7 +17,13 @@ from tests.model import Model
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def authorize(amount: int, *, balance: int = 50_000, owed: int = 0, **said: Any) -> commands.Authorize:
+def authorize(
+    amount: int,
+    *,
+    balance: int = 50_000,
+    owed: int = 0,
+    **said: Any,  # noqa: ANN401 - what an event says
+) -> commands.Authorize:
     """Return the question of a network whose card, account and clock raise no objection."""
     usual: dict[str, Any] = {
         "card_state": CardState.ACTIVE,
@@ -78,7 +84,11 @@ class Books:
         return first.reason if isinstance(first, events.Declined) else None
 
     def clear(
-        self, name: str, amount: int, final: bool | None = None, descriptor: str = ""
+        self,
+        name: str,
+        amount: int,
+        final: bool | None = None,  # noqa: FBT001 - what a message says
+        descriptor: str = "",
     ) -> None:
         balance = 0 if sandbox.refuses_pull(descriptor) else self.balance
         self._run(name, clear(amount, final=final, balance=balance))

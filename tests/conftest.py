@@ -106,7 +106,9 @@ def template_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
 
 
 @pytest.fixture(scope="module")
-def database_url(postgres_url: DatabaseUrl, template_database: DatabaseUrl) -> Iterator[DatabaseUrl]:
+def database_url(
+    postgres_url: DatabaseUrl, template_database: DatabaseUrl
+) -> Iterator[DatabaseUrl]:
     """The owner's URL of a migrated, empty database of this test module alone."""
     with fresh_database(postgres_url, template=template_database.database) as url:
         yield url

@@ -34,7 +34,9 @@ class Model:
         match event["type"]:
             case "AUTHORIZATION":
                 descriptor = event.get("merchant", {}).get("descriptor", "")
-                reason = self.authorize(event["issuerTransactionToken"], event["amount"], descriptor)
+                reason = self.authorize(
+                    event["issuerTransactionToken"], event["amount"], descriptor
+                )
                 word = "DECLINED" if reason else "APPLIED"
             case "CLEARING":
                 descriptor = event.get("merchant", {}).get("descriptor", "")
@@ -84,7 +86,11 @@ class Model:
         return reason
 
     def clear(
-        self, name: str, amount: int, final: bool | None = None, descriptor: str = ""
+        self,
+        name: str,
+        amount: int,
+        final: bool | None = None,  # noqa: FBT001 - what a message says
+        descriptor: str = "",
     ) -> None:
         """Record that the network took `amount`; nobody can refuse that."""
         purchase = self._purchase(name, descriptor)

@@ -1,4 +1,4 @@
-"""A platform with cardholders in a real database, and the engine driven by hand: no HTTP, no Redis."""
+"""A platform with cardholders in a real database, and the engine driven by hand."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,7 +89,8 @@ class World:
         )
         self.owner.execute(
             "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
-            " created_at, updated_at) VALUES (%s, %s, %s, 'USD', 'INTERNAL_FIAT', 'ACTIVE', %s, %s)",
+            " created_at, updated_at)"
+            " VALUES (%s, %s, %s, 'USD', 'INTERNAL_FIAT', 'ACTIVE', %s, %s)",
             [account_id, customer_id, platform_id, now, now],
         )
         self.owner.execute(
@@ -109,10 +110,10 @@ class World:
 
     # --- events ----------------------------------------------------------------------------
 
-    def authorization(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:
+    def authorization(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - what an event says
         return self._event("AUTHORIZATION", holder, token, amount, said)
 
-    def clearing(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:
+    def clearing(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - what an event says
         return self._event("CLEARING", holder, token, amount, said)
 
     def deposit(self, holder: Holder, amount: int) -> dict[str, Any]:
@@ -146,9 +147,7 @@ class World:
         """Put `events` into the inbox as the client does; nobody's go where unknown cards go."""
         now = datetime.now(UTC)
         messages = [
-            inbox.address(
-                body, holder.home if holder else NOBODY, lane=lane, reply_to=None, at=now
-            )
+            inbox.address(body, holder.home if holder else NOBODY, lane=lane, reply_to=None, at=now)
             for holder, body in events
         ]
 
@@ -202,7 +201,7 @@ class World:
         return self.owner.execute(query.encode(), parameters).fetchall()
 
     def count(self, table: str) -> int:
-        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - ours
+        return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
 
     def account(self, holder: Holder) -> dict[str, Any]:
         """Return the account in the words of fixtures/lifecycles.json."""
@@ -221,8 +220,16 @@ class World:
                     "settled": settled,
                     "refunded": 0,
                 }
-                for token, status, authorized, declined, pull_count, pulled, released, settled
-                in self.rows(_ROLL_UPS, holder.account_id)
+                for (
+                    token,
+                    status,
+                    authorized,
+                    declined,
+                    pull_count,
+                    pulled,
+                    released,
+                    settled,
+                ) in self.rows(_ROLL_UPS, holder.account_id)
             },
         }
 
@@ -306,4 +313,3 @@ def world_of(url: str, app_url: str) -> Iterator[World]:
 
 def words(decided: Iterable[Decided]) -> list[str]:
     return [one.outcome.value for one in decided]
-

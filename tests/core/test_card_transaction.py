@@ -310,7 +310,9 @@ def test_no_approval_takes_more_than_the_balance_less_what_is_owed(
 
 @given(books_of_any_kind, st.integers(1, 2**41), st.sampled_from([None, True, False]))
 def test_no_clearing_is_refused_and_none_takes_more_than_there_is(
-    books: Books, amount: int, final: bool | None  # noqa: FBT001 - what a message says
+    books: Books,
+    amount: int,
+    final: bool | None,  # noqa: FBT001 - what a message says
 ) -> None:
     for state in [*books.states.values(), UNKNOWN]:
         decided = decide(state, clear(amount, final=final, balance=books.balance))
@@ -338,7 +340,10 @@ def test_every_event_moves_the_sequence_by_one(books: Books) -> None:
 
 huge = st.integers(1, MAX_AMOUNT) | st.sampled_from([MAX_AMOUNT, MAX_AMOUNT - 1, 2**62, 2**62 + 1])
 huge_commands = st.builds(authorize, huge, balance=st.sampled_from([0, MAX_AMOUNT])) | st.builds(
-    clear, huge, final=st.sampled_from([None, True, False]), balance=st.sampled_from([0, MAX_AMOUNT])
+    clear,
+    huge,
+    final=st.sampled_from([None, True, False]),
+    balance=st.sampled_from([0, MAX_AMOUNT]),
 )
 
 

@@ -218,7 +218,7 @@ def test_every_kind_of_event_has_a_row() -> None:
 def test_a_row_that_no_event_leaves_is_an_error() -> None:
     for row in (
         EventRow("STOLEN", 1, None, None, None),
-        EventRow("CLEARED", 1, None, True, None),
+        EventRow("CLEARED", 1, None, True, None),  # noqa: FBT003 - what a message says
         EventRow("CLEARED", 1, 0, None, None),
         EventRow("DECLINED", 1, None, None, None),
         EventRow("DECLINED", 1, None, None, "BAD_MOOD"),

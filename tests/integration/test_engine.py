@@ -233,26 +233,36 @@ def rows_of(world: World, holder: Holder) -> list[list[tuple[Any, ...]]]:
     return [
         world.rows(query, customer)
         for query in (
-            "SELECT issuer_transaction_token, status, sequence, authorized, settled,"
-            " settlement_count, pulled, pull_count, open_pull, released, release_count, closed,"
-            " declined, decline_reason, descriptor FROM card_transactions"
-            " WHERE customer_id = %s ORDER BY 1",
-            "SELECT t.issuer_transaction_token, e.sequence, e.kind, e.amount, e.unfunded, e.final,"
-            " e.reason FROM card_transaction_events e"
-            " JOIN card_transactions t ON t.id = e.card_transaction_id"
-            " WHERE e.customer_id = %s ORDER BY 1, 2",
-            "SELECT t.issuer_transaction_token, e.sequence, e.line, d.kind, c.kind, e.amount,"
-            " e.account_version, e.balance_after FROM entries e"
-            " LEFT JOIN card_transactions t ON t.id = e.subject_id"
-            " LEFT JOIN system_accounts d ON d.id = e.debit_account_id"
-            " LEFT JOIN system_accounts c ON c.id = e.credit_account_id"
-            " WHERE e.customer_id = %s ORDER BY 1, e.account_version, 2, 3",
+            (
+                "SELECT issuer_transaction_token, status, sequence, authorized, settled,"
+                " settlement_count, pulled, pull_count, open_pull, released, release_count, closed,"
+                " declined, decline_reason, descriptor FROM card_transactions"
+                " WHERE customer_id = %s ORDER BY 1"
+            ),
+            (
+                "SELECT t.issuer_transaction_token, e.sequence, e.kind, e.amount, e.unfunded,"
+                " e.final, e.reason FROM card_transaction_events e"
+                " JOIN card_transactions t ON t.id = e.card_transaction_id"
+                " WHERE e.customer_id = %s ORDER BY 1, 2"
+            ),
+            (
+                "SELECT t.issuer_transaction_token, e.sequence, e.line, d.kind, c.kind, e.amount,"
+                " e.account_version, e.balance_after FROM entries e"
+                " LEFT JOIN card_transactions t ON t.id = e.subject_id"
+                " LEFT JOIN system_accounts d ON d.id = e.debit_account_id"
+                " LEFT JOIN system_accounts c ON c.id = e.credit_account_id"
+                " WHERE e.customer_id = %s ORDER BY 1, e.account_version, 2, 3"
+            ),
             "SELECT balance, held, owed, version FROM internal_accounts WHERE customer_id = %s",
-            "SELECT outcome, reason, sequence, count(*) FROM outcomes WHERE customer_id = %s"
-            " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3",
+            (
+                "SELECT outcome, reason, sequence, count(*) FROM outcomes WHERE customer_id = %s"
+                " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+            ),
             "SELECT reason, count(*) FROM rejections WHERE customer_id = %s GROUP BY 1 ORDER BY 1",
-            "SELECT type, sequence, count(*) FROM outbox WHERE customer_id = %s"
-            " AND type LIKE 'CARD_TRANSACTION.%%' GROUP BY 1, 2 ORDER BY 1, 2",
+            (
+                "SELECT type, sequence, count(*) FROM outbox WHERE customer_id = %s"
+                " AND type LIKE 'CARD_TRANSACTION.%%' GROUP BY 1, 2 ORDER BY 1, 2"
+            ),
         )
     ]
 
@@ -285,7 +295,7 @@ def test_any_split_into_batches_leaves_the_same_rows(
 def test_a_crowd_of_cardholders_in_shared_batches_equals_their_models(
     world: World, platform: UUID, engine: Engine
 ) -> None:
-    chance = random.Random(7)
+    chance = random.Random(7)  # noqa: S311 - no secret
     models = {world.holder(platform, 400): Model() for _ in range(20)}
     for model in models.values():
         model.deposit(400)
@@ -316,7 +326,7 @@ def test_a_crowd_of_cardholders_in_shared_batches_equals_their_models(
         world.check_books(holder, model)
 
 
-# --- the same event again ---------------------------------------------------------------------------
+# --- the same event again ----------------------------------------------------------------------
 
 
 def test_a_duplicate_in_the_same_batch_changes_nothing_and_repeats_the_first_answer(
@@ -384,7 +394,7 @@ def test_the_same_reference_of_another_sender_is_another_event(
     assert words(decided) == ["APPLIED", "APPLIED"]
 
 
-# --- poison ------------------------------------------------------------------------------------------
+# --- poison ------------------------------------------------------------------------------------
 
 
 BODIES: dict[str, Callable[[Event], object]] = {
@@ -535,9 +545,7 @@ def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
     events = [world.authorization(holder, f"T{n}", 10) for n in range(5)]
     cursed = events[2]["reference"]
     world.owner.execute(
-        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
-            cursed
-        )
+        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(cursed)
     )
     try:
         decided = world.play(engine, mine(holder, events))
@@ -562,7 +570,7 @@ def test_a_reference_too_long_for_its_index_does_not_stop_the_queue(
 ) -> None:
     holder = world.holder(platform, 1000)
     body = world.authorization(holder, "P", 12)
-    endless = "".join(random.Random(3).choices("0123456789abcdef", k=40_000))
+    endless = "".join(random.Random(3).choices("0123456789abcdef", k=40_000))  # noqa: S311 - no secret
     world.smuggle(holder, json.dumps(body), reference=endless)
     good = world.authorization(holder, "T", 10)
     smuggle(world, holder, good)
@@ -641,7 +649,7 @@ def test_a_deposit_never_stumbles_over_the_pull_that_it_pays(
     world.check_books(holder)
 
 
-# --- the order of recovery --------------------------------------------------------------------------
+# --- the order of recovery ---------------------------------------------------------------------
 
 
 def test_open_pulls_are_paid_oldest_first_and_none_is_skipped(
@@ -687,7 +695,7 @@ def test_what_is_owed_cannot_be_authorized_away(
     assert world.account(holder)["balance"] == 100
 
 
-# --- the deadline -------------------------------------------------------------------------------------
+# --- the deadline ------------------------------------------------------------------------------
 
 
 def test_an_authorization_after_its_deadline_is_declined(world: World, platform: UUID) -> None:
@@ -770,14 +778,14 @@ def jumping(*times: datetime) -> Callable[[], datetime]:
     return lambda: rest.pop(0) if len(rest) > 1 else rest[0]
 
 
-# --- many at once -----------------------------------------------------------------------------------
+# --- many at once ------------------------------------------------------------------------------
 
 
 def test_racing_lanes_never_overdraw_an_account_and_the_books_add_up(
     world: World, platform: UUID
 ) -> None:
     holder = world.holder(platform, 2_000)
-    chance = random.Random(11)
+    chance = random.Random(11)  # noqa: S311 - no secret
     crowd = {
         lane: [
             world.authorization(holder, f"T{chance.randint(1, 60)}", chance.randint(1, 60))
@@ -867,7 +875,7 @@ def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
     world.check_books(holder)
 
 
-# --- PostgreSQL goes away ------------------------------------------------------------------------------
+# --- PostgreSQL goes away ----------------------------------------------------------------------
 
 
 def test_a_lost_connection_is_unavailable_and_the_next_drain_succeeds(

@@ -1,0 +1,180 @@
+"""The way in: accepted is durable, in order, and in the queue of its cardholder."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from cardledger.servers import DatabaseUrl
+from ledger import answers, inbox, store
+from ledger.ids import NIL
+from ledger.inbox import Lane, Message
+from schema.wire.outcomes import Outcome, OutcomeType
+from tests.world import Holder, World, world_of
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_of(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> UUID:
+    return world.platform()
+
+
+@pytest.fixture
+def holder(world: World, platform: UUID) -> Iterator[Holder]:
+    yield world.holder(platform, 1000)
+    for lane in Lane:
+        world.drain(world.engine(), lane)
+
+
+def claimed(world: World, holder: Holder, lane: Lane, limit: int = 500) -> list[Message]:
+    with psycopg.connect(world.app_url) as connection:
+        store.lock_shard(connection, lane, holder.shard)
+        return store.claim(connection, lane, holder.shard, limit)
+
+
+def test_a_message_comes_out_as_it_went_in(world: World, holder: Holder) -> None:
+    body = world.authorization(
+        holder, "T1", 2**63 - 1, merchant={"descriptor": "CAFÉ ☕ \\ \" '"}, final=False
+    )
+
+    [accepted] = world.accept([(holder, body)])
+
+    [message] = claimed(world, holder, Lane.LIVE)
+    assert message == accepted
+    assert message.body == body
+    assert (message.source, message.reference) == (body["source"], body["reference"])
+    assert message.customer_id == holder.home.customer_id
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_messages_are_claimed_in_the_order_of_their_arrival(
+    world: World, holder: Holder, lane: Lane
+) -> None:
+    events = [(holder, world.authorization(holder, f"T{n}", 1)) for n in range(300)]
+    accepted = world.accept(events[:200], lane) + world.accept(events[200:], lane)
+
+    assert claimed(world, holder, lane) == accepted
+    assert claimed(world, holder, lane, limit=7) == accepted[:7]
+
+
+def test_a_lane_shows_its_own_messages_only(world: World, holder: Holder) -> None:
+    world.accept([(holder, world.authorization(holder, "T1", 1))], Lane.BULK)
+
+    assert claimed(world, holder, Lane.LIVE) == []
+    assert len(claimed(world, holder, Lane.BULK)) == 1
+
+
+def test_all_messages_of_a_cardholder_wait_in_one_shard(world: World, holder: Holder) -> None:
+    messages = world.accept(
+        [(holder, world.authorization(holder, f"T{n}", 1)) for n in range(20)], Lane.BULK
+    )
+
+    assert {message.shard for message in messages} == {holder.shard}
+
+
+def test_cardholders_are_spread_over_the_shards(world: World, platform: UUID) -> None:
+    shards = {world.holder(platform).shard for _ in range(200)}
+
+    assert shards == set(range(inbox.SHARDS))
+
+
+def test_a_message_that_is_not_committed_is_not_accepted(world: World, holder: Holder) -> None:
+    message = inbox.address(
+        world.authorization(holder, "T1", 1),
+        holder.home,
+        lane=Lane.LIVE,
+        reply_to=None,
+        at=datetime.now(UTC),
+    )
+
+    async def give_up() -> None:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            await inbox.accept(connection, [message])
+            await connection.rollback()
+
+    asyncio.run(give_up())
+
+    assert claimed(world, holder, Lane.LIVE) == []
+
+
+def test_nothing_to_accept_is_no_error(world: World) -> None:
+    assert world.accept([]) == []
+
+
+def test_cards_and_accounts_have_a_home(world: World, holder: Holder) -> None:
+    async def look() -> tuple[object, object, object]:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            cards = await inbox.homes_of_cards(connection, [holder.card_id, uuid4()])
+            account = await inbox.home_of_account(connection, holder.account_id)
+            nobody = await inbox.home_of_account(connection, uuid4())
+        return cards, account, nobody
+
+    assert asyncio.run(look()) == ({holder.card_id: holder.home}, holder.home, None)
+
+
+def test_a_decided_message_has_left_the_inbox_and_a_waiting_one_has_no_outcome(
+    world: World, holder: Holder
+) -> None:
+    [first] = world.accept([(holder, world.authorization(holder, "T1", 10))])
+    assert found(world, [first]) == {}
+
+    world.drain(world.engine())
+    [second] = world.accept([(holder, world.clearing(holder, "T1", 12))])
+
+    assert set(found(world, [first, second])) == {first.id}
+    assert found(world, []) == {}
+
+
+def test_outcomes_are_found_by_message(world: World, holder: Holder) -> None:
+    asked = world.authorization(holder, "T1", 10)
+    events = [asked, world.clearing(holder, "T1", 12), asked, asked | {"amount": 11}]
+    events += [world.authorization(holder, "T2", 5000), world.deposit(holder, 5)]
+    messages = world.accept([(holder, event) for event in events])
+    [nobodys] = world.accept([(None, world.authorization(holder, "T3", 1))])
+    world.drain(world.engine())
+
+    outcomes = found(world, [*messages, nobodys])
+
+    told = [outcomes[message.id] for message in [*messages, nobodys]]
+    assert [outcome.outcome.value for outcome in told] == [
+        "APPLIED",
+        "APPLIED",
+        "DUPLICATE",
+        "REJECTED",
+        "DECLINED",
+        "APPLIED",
+        "REJECTED",
+    ]
+    assert [outcome.reference for outcome in told[:2]] == [e["reference"] for e in events[:2]]
+    assert told[2].first_outcome is OutcomeType.APPLIED
+    assert [outcome.reason for outcome in told[3:]] == [
+        "KEY_REUSED",
+        "INSUFFICIENT_FUNDS",
+        None,
+        "UNKNOWN_CARD",
+    ]
+    statuses = [one.card_transaction and one.card_transaction.status for one in told]
+    assert statuses == ["AUTHORIZED", "SETTLED", "SETTLED", None, "DECLINED", None, None]
+
+
+def found(world: World, messages: list[Message]) -> dict[UUID, Outcome]:
+    async def look() -> dict[UUID, Outcome]:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            return await answers.find(connection, messages)
+
+    return asyncio.run(look())
+
+
+def test_what_nobody_owns_waits_in_a_queue_too(world: World, holder: Holder) -> None:
+    [message] = world.accept([(None, world.authorization(holder, "T1", 1))])
+
+    assert message.customer_id == NIL
+    assert (Lane.LIVE, message.shard) in world.engine().waiting()

@@ -1,0 +1,191 @@
+"""kill -9 in the middle of the work: nothing is lost, nothing happens twice."""
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Final
+
+import pytest
+
+from cardledger.servers import DatabaseUrl
+from ledger.database import async_engine
+from ledger.inbox import Lane
+from schema.wire.outcomes import Outcome
+from tests.model import Model
+from tests.world import SECRET_KEY, Holder, World, world_of
+from workers.client import Client
+
+KILLS: Final = 5
+PATIENCE_S: Final = 50
+WORKER: Final = """
+import sys
+from workers.process import WorkerConfig, run
+database_url, redis_url, secret_key = sys.argv[1:]
+run(WorkerConfig(database_url=database_url, redis_url=redis_url, secret_key=secret_key,
+                 threads=4, batch_size=50, sweep_interval_s=0.05))
+"""
+
+Event = dict[str, Any]
+
+
+@pytest.fixture
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_of(database_url, app_database_url) as made:
+        yield made
+
+
+@contextmanager
+def worker(world: World, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker process that is killed at the end, if it has not been before."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKER, world.app_url, redis_url, SECRET_KEY],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert process.poll() is None, f"the worker ended by itself: {process.returncode}"
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.001)
+
+
+def at_most(world: World, table: str, rows: int) -> bool:
+    return world.count(table) <= rows
+
+
+def at_least(world: World, table: str, rows: int) -> bool:
+    return world.count(table) >= rows
+
+
+def crowd(world: World, holders: list[Holder], size: int) -> list[tuple[Holder, Event]]:
+    """Return a day at the shops, a hundredth of it told twice; the same for the same ids."""
+    chance = random.Random(size)  # noqa: S311 - no secret
+    events: list[tuple[Holder, Event]] = []
+    for _ in range(size):
+        holder = chance.choice(holders)
+        token, amount = f"T{chance.randint(1, 60)}", chance.randint(1, 300)
+        if events and chance.random() < 0.01:
+            events.append(chance.choice(events))
+        elif chance.random() < 0.6:
+            events.append((holder, world.authorization(holder, token, amount)))
+        elif chance.random() < 0.8:
+            final = chance.choice([True, False])
+            events.append((holder, world.clearing(holder, token, amount, final=final)))
+        else:
+            events.append((holder, world.deposit(holder, amount)))
+    return events
+
+
+def models_of(
+    holders: list[Holder], events: list[tuple[Holder, Event]]
+) -> tuple[dict[Holder, Model], list[str]]:
+    """Return what the books must say in the end, and the answers on the way."""
+    models = {holder: Model() for holder in holders}
+    for model in models.values():
+        model.deposit(2000)
+    return models, [models[holder].tell(event) for holder, event in events]
+
+
+def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(
+    world: World, redis_url: str
+) -> None:
+    platform = world.platform()
+    holders = [world.holder(platform, 2000) for _ in range(24)]
+    events = crowd(world, holders, 6000)
+    models, expected = models_of(holders, events)
+    # A cardholder's events stay in one lane, in which their order is kept.
+    for lane in Lane:
+        mine = [one for one in events if one[0] in holders[lane::2]]
+        world.accept(mine, lane)
+    assert world.count("inbox") == len(events)
+
+    for number in range(1, KILLS + 1):
+        goal = len(events) * (KILLS + 1 - number) // (KILLS + 1)
+        with worker(world, redis_url) as process:
+            wait_until(partial(at_most, world, "inbox", goal), process)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert world.count("inbox") > 0, "it was killed in the middle of the work"
+    with worker(world, redis_url) as process:
+        wait_until(lambda: world.count("inbox") == 0, process)
+
+    for holder, model in models.items():
+        world.check_books(holder, model)
+    deposits = len(holders)  # Their first ones.
+    assert world.count("outcomes") == len(expected) - expected.count("DUPLICATE") + deposits
+    [(facts, messages)] = world.rows(
+        "SELECT count(*), count(DISTINCT message_id) FROM card_transaction_events"
+        " WHERE kind IN ('AUTHORIZED', 'DECLINED', 'CLEARED')"
+    )
+    assert facts == messages, "no message was applied twice"
+
+
+def test_a_submission_outlives_the_workers_that_are_killed_under_it(
+    world: World, redis_url: str
+) -> None:
+    platform = world.platform()
+    holders = [world.holder(platform, 2000) for _ in range(8)]
+    told = [one for one in crowd(world, holders, 3000) if one[1]["type"] != "DEPOSIT"]
+    models, expected = models_of(holders, told)
+    before = world.count("outcomes")
+
+    async def submit() -> list[Outcome]:
+        engine = async_engine(world.app_url, keyed=True)
+        try:
+            async with Client(engine, redis_url, reply_timeout_s=PATIENCE_S) as client:
+                return await client.submit([event for _, event in told], lane=Lane.BULK)
+        finally:
+            await engine.dispose()
+
+    with ThreadPoolExecutor(1) as thread:
+        submission = thread.submit(asyncio.run, submit())
+        for number in range(1, 4):
+            with worker(world, redis_url) as process:
+                goal = before + len(told) * number // 5
+                wait_until(partial(at_least, world, "outcomes", goal), process)
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+            assert not submission.done()
+        with worker(world, redis_url):
+            outcomes = submission.result(PATIENCE_S)
+
+    assert [outcome.reference for outcome in outcomes] == [event["reference"] for _, event in told]
+    assert [outcome.outcome.value for outcome in outcomes] == expected
+    for holder, model in models.items():
+        world.check_books(holder, model)
+
+
+def test_a_worker_that_is_asked_to_stop_finishes_its_batch_and_ends_well(
+    world: World, redis_url: str
+) -> None:
+    holder = world.holder(world.platform(), 1_000_000)
+    events = [(holder, world.authorization(holder, f"T{n}", 1)) for n in range(4000)]
+    world.accept(events, Lane.BULK)
+
+    with worker(world, redis_url) as process:
+        wait_until(lambda: world.count("inbox") < 3500, process)
+        process.send_signal(signal.SIGTERM)
+
+        assert process.wait(PATIENCE_S) == 0
+
+    world.check_books(holder)
+    decided = world.account(holder)["transactions"]
+    assert len(decided) + world.count("inbox") == 4000
+    with worker(world, redis_url) as process:
+        wait_until(lambda: world.count("inbox") == 0, process)
+    assert world.account(holder)["balance"] == 996_000
