@@ -24,6 +24,7 @@ from api import (
 from api.authentication import Authenticator
 from api.context import Services
 from api.middleware import Edge
+from api.routing import SANDBOX
 from ledger.database import async_engine
 from ledger.secrets import KeyRing
 from schema import migrate
@@ -56,6 +57,7 @@ class ApiConfig:
     redis_url: str
     secret_key: str
     reply_timeout_s: float = 10.0
+    sandbox: bool = True
     sandbox_delay_s: float = 30.0
 
 
@@ -82,6 +84,8 @@ def create_app(
     )
     app.include_router(health.router)
     for router in _ROUTERS:
+        if SANDBOX in router.tags and not config.sandbox:
+            continue  # So its paths are not there at all, for nobody.
         app.include_router(router, prefix=BASE_PATH)
     errors.install(app)
     app.add_middleware(Edge)
@@ -110,6 +114,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 authenticator=Authenticator(reader, keys),
                 clock=clock,
                 reply_timeout=timedelta(seconds=config.reply_timeout_s),
+                is_sandbox=config.sandbox,
                 sandbox_delay=timedelta(seconds=config.sandbox_delay_s),
                 schema_head=migrate.head(),
             )

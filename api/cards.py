@@ -48,6 +48,7 @@ async def create_card(body: CardCreate, call: Here) -> Response:
                 application=application,
                 at=call.now(),
                 sandbox_delay=call.services.sandbox_delay,
+                is_sandbox=call.services.is_sandbox,
             )
     except cards.RefusedError as error:
         raise invalid_field(error.field, str(error), _CODES[error.refusal]) from None

@@ -1,11 +1,13 @@
 """The platform's settings."""
 
+from urllib.parse import urlsplit
+
 from fastapi import Response
 
 from api import routing
 from api.answers import answer
 from api.context import Here
-from api.errors import ApiError
+from api.errors import ApiError, invalid_field
 from ledger import customers, platforms
 from ledger.tokens import Permission
 from schema.wire.common import MAX_AMOUNT
@@ -31,11 +33,20 @@ async def update_config(body: ConfigUpdate, call: Here) -> Response:
     if not body.model_fields_set:
         message = "nothing to change; send webhookEndpoint, a URL or null"
         raise ApiError(Code.INVALID_INPUT, message)
+    endpoint = body.webhook_endpoint
+    if endpoint is not None and not call.services.is_sandbox:
+        _check_production(endpoint)
     async with call.writing() as connection:
         changed = await platforms.set_webhook_endpoint(
-            connection, call.platform_id, body.webhook_endpoint, at=call.now()
+            connection, call.platform_id, endpoint, at=call.now()
         )
     return answer(_render(changed))
+
+
+def _check_production(webhook_endpoint: str) -> None:
+    # Only a loopback address may have http at all, and in production that is one of ours.
+    if urlsplit(webhook_endpoint).scheme != "https":
+        raise invalid_field("webhookEndpoint", "must start with https://; this is no sandbox")
 
 
 def _render(platform: platforms.Platform) -> PlatformConfigResource:

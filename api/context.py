@@ -27,6 +27,7 @@ class Services:
     authenticator: Authenticator
     clock: Callable[[], datetime]
     reply_timeout: timedelta
+    is_sandbox: bool
     sandbox_delay: timedelta
     schema_head: str
 

@@ -25,7 +25,7 @@ async def create_customer(body: CustomerCreate, call: Here) -> Response:
     """Create a customer, with one internal account per currency.
 
     In the sandbox the end of `fullName` decides on KYC: `001` pending, `002` rejected, `003`
-    unverified, anything else approved.
+    unverified, anything else approved. Outside it everybody starts unverified.
     """
     if isinstance(body, BusinessCreate):
         message = "business customers are not built yet; send customerType INDIVIDUAL"
@@ -52,7 +52,11 @@ async def create_customer(body: CustomerCreate, call: Here) -> Response:
     try:
         async with call.writing() as connection:
             created = await customers.create(
-                connection, platform_id=call.platform_id, person=person, at=call.now()
+                connection,
+                platform_id=call.platform_id,
+                person=person,
+                at=call.now(),
+                is_sandbox=call.services.is_sandbox,
             )
     except customers.UnsupportedCurrencyError as error:
         message = f"has {error.currency}; this platform has {', '.join(error.supported)}"

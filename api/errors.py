@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from schema.wire.errors import STATUS, Code, ErrorBody, FieldError, field_errors, sentence
 from workers.client import ReplyTimeoutError, UnavailableError
@@ -24,6 +25,8 @@ _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     409: {"x-should-retry": "false"},
     503: {"Retry-After": str(RETRY_AFTER_S)},
 }
+
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _NOT_FOUND: Final[Mapping[str, Code]] = {
     "customer_id": Code.USER_NOT_FOUND,
@@ -119,7 +122,7 @@ async def _invalid(_request: Request, error: Exception) -> Response:
         # Nothing can have an id that is none, so this is about the resource, not about the form.
         if complaint["loc"][0] == "path":
             code = _NOT_FOUND.get(str(complaint["loc"][1]), Code.REFERENCE_NOT_FOUND)
-            message = str(complaint["msg"]).removeprefix("Value error, ")
+            message = field_errors([complaint])[0].message
             return answer_to(ApiError(code, f"there is nothing with this id: an id {message}"))
     return answer_to(invalid(field_errors([{**one, "loc": one["loc"][1:]} for one in complaints])))
 
@@ -131,16 +134,37 @@ async def _not_routed(request: Request, error: Exception) -> Response:
             message = "there is no such path; check the path and the version in it"
             return answer_to(ApiError(Code.REFERENCE_NOT_FOUND, message))
         case 405:
-            allowed = (error.headers or {}).get("Allow", "another method")
+            allowed = ", ".join(_methods(request))
             message = f"{request.method} is not possible here; use {allowed}"
-            return answer_to(ApiError(Code.METHOD_NOT_ALLOWED, message, headers=error.headers))
+            headers = {"Allow": allowed}
+            return answer_to(ApiError(Code.METHOD_NOT_ALLOWED, message, headers=headers))
         case _:
             return answer_to(ApiError(Code.INVALID_INPUT, str(error.detail)))
 
 
+def _methods(request: Request) -> list[str]:
+    """Return what the path can do; Starlette names only what its first route can."""
+    return [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
+
+
 async def _database_is_away(_request: Request, error: Exception) -> Response:
-    _log.warning("PostgreSQL is away", error=str(error))
+    _log.warning("PostgreSQL is away", error=_cause(error))
     return answer_to(unavailable("the database does not answer; try again in a moment"))
+
+
+def _cause(error: Exception) -> str:
+    """Return what PostgreSQL or the driver said, without the statement and its parameters."""
+    said = getattr(error, "orig", None) or error
+    # The details of a server's message can hold rows, which are about people.
+    primary = said.diag.message_primary if isinstance(said, psycopg.Error) else None
+    return primary or str(said).strip()
 
 
 async def _no_reply(_request: Request, error: Exception) -> Response:

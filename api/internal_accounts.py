@@ -17,7 +17,7 @@ from schema.wire.errors import Code
 from schema.wire.outcomes import OutcomeType, RejectionReason
 
 reads = routing.routes(Permission.VIEW, tag="Internal Accounts")
-sandbox = routing.routes(Permission.TRANSACT, tag="Sandbox")
+sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX)
 
 _SOURCE = "sandbox"
 

@@ -13,6 +13,13 @@ _MAX_DIGITS: Final = 100
 """No amount has more than 19; converting a long number takes time that grows with its square."""
 
 
+_Place = tuple["_Place | None", object]
+"""Where a value is: the place it is in, and its name or number there.
+
+A whole path for every value would take gigabytes when many are nested deeply.
+"""
+
+
 class JsonError(ValueError):
     """The body cannot be read; `field` says where, when it is known."""
 
@@ -45,9 +52,11 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401 - whatever was sent
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise JsonError("comes twice; send it once", dotted([twice]))
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise JsonError("comes twice; send it once", dotted([name]))
+            seen.add(name)
     return found
 
 
@@ -68,24 +77,33 @@ _DECODER: Final = json.JSONDecoder(
 
 def _check_strings(value: object) -> None:
     # A list of what is left to look at, because nesting may be as deep as the parser allows.
-    left: list[tuple[tuple[object, ...], object]] = [((), value)]
+    left: list[tuple[_Place | None, object]] = [(None, value)]
     while left:
-        path, one = left.pop()
+        place, one = left.pop()
         match one:
             case str():
-                _check_string(one, path)
+                _check_string(one, place)
             case dict():
                 for name, inner in one.items():
-                    _check_string(name, (*path, name))
-                    left.append(((*path, name), inner))
+                    _check_string(name, (place, name))
+                    left.append(((place, name), inner))
             case list():
-                left.extend(((*path, number), inner) for number, inner in enumerate(one))
+                left.extend(((place, number), inner) for number, inner in enumerate(one))
 
 
-def _check_string(text: str, path: tuple[object, ...]) -> None:
+def _check_string(text: str, place: _Place | None) -> None:
     if "\x00" in text:
-        raise JsonError("must not contain the character U+0000", dotted(path))
+        raise JsonError("must not contain the character U+0000", dotted(_path(place)))
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise JsonError("must be valid Unicode: it has a lone surrogate", dotted(path)) from None
+        message = "must be valid Unicode: it has a lone surrogate"
+        raise JsonError(message, dotted(_path(place))) from None
+
+
+def _path(place: _Place | None) -> list[object]:
+    steps: list[object] = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    return steps[::-1]

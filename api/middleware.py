@@ -2,6 +2,7 @@
 
 import re
 import time
+from http import HTTPStatus
 from typing import Final
 from uuid import uuid4
 
@@ -15,6 +16,7 @@ from api import errors
 REQUEST_ID: Final = "X-Request-Id"
 
 _SANE: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
+_PROBES: Final = frozenset({"/healthz", "/readyz"})  # Asked for ever; told when they fail.
 _GONE: Final = 499  # What logs say when the caller left before the answer.
 
 _log = structlog.get_logger()
@@ -57,7 +59,8 @@ class Edge:
             if not status:
                 await errors.answer_to(errors.INTERNAL)(scope, receive, send_with_id)
         finally:
-            _log.info(
+            is_probe = scope["path"] in _PROBES and status < HTTPStatus.BAD_REQUEST
+            (_log.debug if is_probe else _log.info)(
                 "request",
                 method=scope["method"],
                 path=scope["path"],

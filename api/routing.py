@@ -22,6 +22,9 @@ from schema.wire.errors import Code
 
 MAX_BODY: Final = 1024 * 1024
 
+SANDBOX: Final = "Sandbox"
+"""Tag of what only a sandbox has."""
+
 
 def routes(permission: Permission, *, tag: str) -> APIRouter:
     """Return a router whose routes need `permission`."""

@@ -19,7 +19,7 @@ from schema.wire.network_events import EventType
 from schema.wire.outcomes import Outcome, RejectionReason
 from schema.wire.sandbox import SimulateAuthorization, SimulateClearing
 
-sandbox = routing.routes(Permission.TRANSACT, tag="Sandbox")
+sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX)
 
 _SOURCE = "simulator"
 _CLEARABLE = frozenset({"AUTHORIZED", "PARTIALLY_SETTLED"})

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, ScalarSelect, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ledger import paging, roll_up, roll_up_rows
@@ -50,17 +50,25 @@ async def page(
         columns.card_id: filters.card_id,
         columns.status: filters.status,
     }
+    # No index begins with the card; one has it after its cardholder, who never changes.
+    of_cardholder = [columns.customer_id == _cardholder(filters.card_id)] if filters.card_id else []
     return await paging.read(
         connection,
         _CARD_TRANSACTION,
         table=tables.card_transactions,
         matching=[
             columns.platform_id == platform_id,
+            *of_cardholder,
             *(column == value for column, value in asked.items() if value is not None),
         ],
         wanted=wanted,
         item=_render,
     )
+
+
+def _cardholder(card_id: UUID) -> ScalarSelect[UUID]:
+    cards = tables.cards.c
+    return select(cards.customer_id).where(cards.id == card_id).scalar_subquery()
 
 
 def _render(row: Row[*tuple[Any, ...]]) -> CardTransactionResource:

@@ -79,13 +79,14 @@ class Spending:
     parent: Parent | None
 
 
-async def create(
+async def create(  # noqa: PLR0913 - an application and its circumstances, by name
     connection: AsyncConnection,
     *,
     platform_id: UUID,
     application: Application,
     at: datetime,
     sandbox_delay: timedelta,
+    is_sandbox: bool = True,
 ) -> CardResource:
     """Ask the issuer for a card, which answers later (`activate_due`).
 
@@ -114,7 +115,7 @@ async def create(
         "created_at": at,
         "updated_at": at,
     }
-    activate_at = _activate_at(platform_card_id, at, sandbox_delay)
+    activate_at = _activate_at(platform_card_id, at, sandbox_delay) if is_sandbox else at
     try:
         await connection.execute(tables.cards.insert().values(**row, activate_at=activate_at))
     except IntegrityError as error:
@@ -170,7 +171,7 @@ async def spending(
     return Spending(currency=currency, parent=parent)
 
 
-def activate_due(connection: Connection, *, now: datetime) -> int:
+def activate_due(connection: Connection, *, now: datetime, is_sandbox: bool = True) -> int:
     """Let the issuer answer for every card that is due; returns how many it answered for.
 
     Cards and their webhooks are written in the caller's database transaction. Another worker that
@@ -183,7 +184,7 @@ def activate_due(connection: Connection, *, now: datetime) -> int:
         .limit(_ACTIVATION_BATCH)
         .with_for_update(skip_locked=True)
     )
-    answered = [_answered(_mapping(row), now) for row in due]
+    answered = [_answered(_mapping(row), now, is_sandbox=is_sandbox) for row in due]
     if not answered:
         return 0
     connection.execute(
@@ -245,8 +246,8 @@ _ANSWER: Final = (
 )
 
 
-def _answered(row: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    if row["platform_card_id"].endswith(Suffix.REJECTED):
+def _answered(row: Mapping[str, Any], now: datetime, *, is_sandbox: bool) -> dict[str, Any]:
+    if is_sandbox and row["platform_card_id"].endswith(Suffix.REJECTED):
         changes = {"state": "CLOSED", "state_reason": "ISSUER_REJECTED"}
         return {**row, **changes, "updated_at": now}
     return {

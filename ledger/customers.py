@@ -63,15 +63,24 @@ class Individual:
     address: Mapping[str, Any] | None = None
 
 
-def initial_kyc_status(full_name: str | None, *, regulated: bool) -> KycStatus:
+def initial_kyc_status(
+    full_name: str | None, *, regulated: bool, is_sandbox: bool = True
+) -> KycStatus:
     """Return how a new individual stands: in the sandbox, the end of the name decides."""
     if regulated:
         return "APPROVED"  # The platform has done the work, and answers for it.
+    if not is_sandbox:
+        return "UNVERIFIED"  # Nobody has looked at them yet.
     return _KYC_BY_SUFFIX.get((full_name or "")[-3:], "APPROVED")
 
 
 async def create(
-    connection: AsyncConnection, *, platform_id: UUID, person: Individual, at: datetime
+    connection: AsyncConnection,
+    *,
+    platform_id: UUID,
+    person: Individual,
+    at: datetime,
+    is_sandbox: bool = True,
 ) -> CustomerResource:
     """Make `person` a customer, with one internal account per currency.
 
@@ -92,7 +101,9 @@ async def create(
             "platform_customer_id": person.platform_customer_id or str(new_id()),
             "customer_type": "INDIVIDUAL",
             # No platform is a regulated institution yet.
-            "kyc_status": initial_kyc_status(person.full_name, regulated=False),
+            "kyc_status": initial_kyc_status(
+                person.full_name, regulated=False, is_sandbox=is_sandbox
+            ),
             "uma_address": person.uma_address or f"${key.hex}@{UMA_DOMAIN}",
             "region": person.region,
             "currencies": list(currencies),

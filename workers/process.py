@@ -56,6 +56,7 @@ class WorkerProcess:
     ) -> None:
         """Build the parts; `start` starts them."""
         self._clock: Final = clock
+        self._is_sandbox: Final = config.sandbox
         drain_threads = config.threads + _SWEEPERS
         self._hot: Final = sync_engine(
             config.database_url, keyed=True, pool_size=drain_threads + 1, max_overflow=0
@@ -131,7 +132,9 @@ class WorkerProcess:
 
     def _activate_cards(self) -> int:
         with self._cold.begin() as connection:
-            activated = cards.activate_due(connection, now=self._clock())
+            activated = cards.activate_due(
+                connection, now=self._clock(), is_sandbox=self._is_sandbox
+            )
         if activated:
             self._webhooks.wake()
         return activated

@@ -126,12 +126,25 @@ Country = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z]{2}$")]
 Mcc = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{4}$")]
 
 
-def _utc(value: datetime) -> str:
+def _in_utc(value: datetime) -> datetime:
+    # Here and not on the way out: what was accepted has to be sent and stored, too.
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        message = "must be in the years 0001 to 9999 in UTC"
+        raise ValueError(message) from None
+
+
+def _rfc3339(value: datetime) -> str:
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-Time = Annotated[AwareDatetime, PlainSerializer(_utc, return_type=str, when_used="json")]
-"""RFC 3339; sent in UTC with `Z`."""
+Time = Annotated[
+    AwareDatetime,
+    AfterValidator(_in_utc),
+    PlainSerializer(_rfc3339, return_type=str, when_used="json"),
+]
+"""RFC 3339; kept and sent in UTC with `Z`."""
 
 
 class Merchant(Request):

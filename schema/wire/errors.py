@@ -98,7 +98,9 @@ def sentence(errors: Sequence[FieldError]) -> str:
 
 def explain(error: ValidationError) -> str:
     """Return in one line what to change about an input that Pydantic refused."""
-    return sentence(field_errors(error.errors(include_url=False, include_input=False)))
+    said = sentence(field_errors(error.errors(include_url=False, include_input=False)))
+    # Some of it is quoted from the input; it is kept in a text column.
+    return said.replace("\x00", "\ufffd").encode(errors="backslashreplace").decode()
 
 
 def dotted(path: Iterable[object]) -> str:
@@ -111,6 +113,9 @@ def dotted(path: Iterable[object]) -> str:
     return joined.encode("ascii", "backslashreplace").decode()[:200]
 
 
+_DATE: Final = "must be a date of the calendar, of the form YYYY-MM-DD"
+_TIME: Final = "must be a time with its zone, such as 2026-01-31T12:00:00Z"
+
 _MESSAGES: Final[Mapping[str, str]] = {
     "missing": "is required",
     "extra_forbidden": "is not a known field; remove it",
@@ -120,14 +125,32 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "string_type": "must be a string",
     "string_unicode": "must be valid Unicode: it has a lone surrogate",
     "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "int_from_float": "must be a JSON integer, without quotes, decimal point or exponent",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "date_type": _DATE,
+    "date_parsing": _DATE,
+    "date_from_datetime_parsing": _DATE,
+    "date_from_datetime_inexact": _DATE,
+    "datetime_type": _TIME,
+    "datetime_parsing": _TIME,
+    "datetime_from_date_parsing": _TIME,
+    "datetime_object_invalid": _TIME,
+    "timezone_aware": _TIME,
+    "uuid_type": "must be a UUID",
+    "uuid_parsing": "must be a UUID",
+    "none_required": "must be null",
+    "invalid_key": "must have strings as names",
     "list_type": "must be an array",
     "dict_type": "must be an object",
     "model_type": "must be an object",
     "model_attributes_type": "must be an object",
     "union_tag_not_found": "must be an object that says its kind in {discriminator}",
-    "timezone_aware": "must have a time zone, such as Z",
     "greater_than": "must be greater than {gt}",
     "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
     "less_than_equal": "must be at most {le}",
     "string_too_short": "must have at least {min_length} character(s)",
     "string_too_long": "must have at most {max_length} characters",
@@ -138,15 +161,23 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "enum": "must be one of {expected}",
     "union_tag_invalid": "must have as {discriminator} one of {expected_tags}",
 }
-"""What to change, by the type of complaint; other types say it in words of their own."""
+"""What to change, by the type of complaint; our own validators say it in words of their own."""
+
+_OWN: Final = frozenset({"value_error", "assertion_error"})
+_NO_VALUE: Final = "has a value that cannot be used here"
 
 
 def _message(complaint: Mapping[str, Any]) -> str:
     template = _MESSAGES.get(complaint["type"])
     if template is not None:
         return template.format_map(complaint.get("ctx", {})).replace("'", "")
-    words = str(complaint["msg"]).removeprefix("Value error, ")
-    return words[:1].lower() + words[1:]
+    said = str(complaint["msg"])
+    if complaint["type"] in _OWN:
+        said = said.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        return said[:1].lower() + said[1:]
+    subject, should, wish = said.partition(" should ")
+    # Pydantic's words for what none of our models asks for, as near to ours as they come.
+    return f"must {wish}" if should and " " not in subject else _NO_VALUE
 
 
 _CONSTRAINTS: Final[Mapping[str, str]] = {

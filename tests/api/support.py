@@ -82,14 +82,15 @@ def new_tenant(
 
 
 @contextmanager
-def worker(database_url: str, redis_url: str) -> Iterator[None]:
+def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterator[None]:
     """Run a worker process."""
     program = (
         "import sys; from workers.process import WorkerConfig, run;"
         " run(WorkerConfig(database_url=sys.argv[1], redis_url=sys.argv[2],"
-        " secret_key=sys.argv[3], threads=4, webhook_retry_scale=0.001))"
+        " secret_key=sys.argv[3], threads=4, webhook_retry_scale=0.001,"
+        " sandbox=sys.argv[4] == 'True'))"
     )
-    arguments = [sys.executable, "-c", program, database_url, redis_url, SECRET_KEY]
+    arguments = [sys.executable, "-c", program, database_url, redis_url, SECRET_KEY, str(sandbox)]
     with subprocess.Popen(arguments) as process:
         try:
             yield

@@ -379,14 +379,22 @@ def test_what_is_not_there_is_not_found(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [("DELETE", "/config"), ("POST", "/config"), ("PUT", "/customers"), ("OPTIONS", "/cards")],
+    ("method", "path", "allowed"),
+    [
+        ("DELETE", "/config", "GET, PATCH"),
+        ("POST", "/config", "GET, PATCH"),
+        ("PUT", "/customers", "POST"),
+        ("OPTIONS", "/transactions", "GET"),
+    ],
 )
-def test_a_method_that_is_not_there_is_refused(api: Api, method: str, path: str) -> None:
+def test_a_method_that_is_not_there_is_refused_with_those_that_are(
+    api: Api, method: str, path: str, allowed: str
+) -> None:
     answer = api.http.request(method, path)
 
-    refused(answer, 405, "METHOD_NOT_ALLOWED")
-    assert answer.headers["allow"]
+    body = refused(answer, 405, "METHOD_NOT_ALLOWED")
+    assert answer.headers["allow"] == allowed
+    assert body["message"].endswith(f"use {allowed}")
 
 
 def test_nothing_to_change_is_refused(api: Api) -> None:

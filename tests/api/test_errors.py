@@ -1,11 +1,14 @@
 """What becomes of a validator's complaints; pure."""
 
+import re
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core._pydantic_core import list_all_errors
 
 from schema.wire.cards import CardCreate
+from schema.wire.common import Time
 from schema.wire.config import ConfigUpdate
 from schema.wire.customers import CustomerCreate
 from schema.wire.errors import STATUS, Code, FieldError, explain, field_errors
@@ -91,6 +94,53 @@ def test_an_error_is_explained_in_one_line() -> None:
         SimulateAuthorization.model_validate({"amount": -5, "currency": {"code": "USD"}})
 
     assert explain(refused.value) == "amount must be greater than 0; merchant is required"
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "said"),
+    [
+        (
+            CustomerCreate,
+            {"customerType": "INDIVIDUAL", "birthDate": "2026-02-30"},
+            "birthDate must be a date of the calendar, of the form YYYY-MM-DD",
+        ),
+        (
+            CustomerCreate,
+            {"customerType": "INDIVIDUAL", "birthDate": "0000-01-01"},
+            "birthDate must be a date of the calendar, of the form YYYY-MM-DD",
+        ),
+        (
+            TypeAdapter(Time),
+            "2026-13-01T00:00:00Z",
+            "body must be a time with its zone, such as 2026-01-31T12:00:00Z",
+        ),
+        (NetworkEvent, 5, "body must be an object"),
+    ],
+)
+def test_no_explanation_is_in_the_validators_words(model: Any, body: object, said: str) -> None:  # noqa: ANN401 - a union, too
+    adapter = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
+
+    with pytest.raises(ValidationError) as refused:
+        adapter.validate_python(body)
+
+    assert explain(refused.value) == said
+
+
+@pytest.mark.parametrize("error", list_all_errors(), ids=lambda error: str(error["type"]))
+def test_whatever_a_validator_complains_of_is_told_in_our_words(error: dict[str, Any]) -> None:
+    complaint = {
+        "type": error["type"],
+        "loc": ("field",),
+        "msg": error["example_message_python"],
+        "ctx": error.get("example_context") or {},
+    }
+    if error["type"] in {"value_error", "assertion_error"}:
+        complaint["msg"] = "Value error, must be even"
+
+    [told] = field_errors([complaint])
+
+    assert told.message.startswith(("must ", "is ", "has a value that"))
+    assert not re.search(r"input|pydantic|should", told.message, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 import httpx2
 import psycopg
+import structlog
+from structlog.testing import capture_logs
 
 from api import BASE_PATH
 from api.app import ApiConfig
@@ -24,6 +26,18 @@ def test_a_server_with_everything_is_ready(root: str) -> None:
     assert ok(httpx2.get(f"{root}/healthz")) == {"status": "alive"}
     ready = ok(httpx2.get(f"{root}/readyz"))
     assert (ready["status"], ready["redis"]) == ("ready", "answers")
+
+
+def test_probes_that_succeed_are_logged_for_the_curious_only(api: Api) -> None:
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as logs:
+        for path in ("/healthz", "/readyz", "/nowhere"):
+            httpx2.get(api.root + path)
+    structlog.configure(**before)
+
+    told = {one["path"]: one["log_level"] for one in logs if one["event"] == "request"}
+    assert told == {"/healthz": "debug", "/readyz": "debug", "/nowhere": "info"}
 
 
 def test_without_redis_a_server_is_ready_and_says_so(api_config: ApiConfig) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,31 @@ def test_a_refusal_says_where_and_what(raw: bytes, field: str, words: str) -> No
 
     assert refusal.value.field == field
     assert words in str(refusal.value)
+
+
+def test_a_key_that_comes_twice_among_very_many_costs_no_time() -> None:
+    names = [f"k{number}" for number in range(90_000)]
+    raw = json.dumps(dict.fromkeys(names, 0)).replace("}", ', "k89999": 0}').encode()
+    began = time.perf_counter()
+
+    with pytest.raises(JsonError, match="comes twice") as refusal:
+        parse(raw)
+
+    assert refusal.value.field == "k89999"
+    assert time.perf_counter() - began < 2.0
+
+
+def test_very_many_strings_in_a_deep_place_cost_no_memory() -> None:
+    raw = b"[" * 400 + b'"\\u0041",' * 100_000 + b'"\\u0000"' + b"]" * 400
+    tracemalloc.start()
+
+    with pytest.raises(JsonError, match=r"U\+0000") as refusal:
+        parse(raw)
+
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert refusal.value.field.startswith("0.0.0.")
+    assert peak < 100 * len(raw)
 
 
 @pytest.mark.parametrize("raw", [b"9" * 100_000, b'{"amount": -' + b"1" * 100_000 + b"}"])

@@ -16,6 +16,7 @@ from ledger.event_rows import KINDS, EventRow, from_row, to_row
 from ledger.ids import new_id
 from ledger.inbox import fingerprint, shard_of
 from schema.wire.common import parse_id, public_id
+from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, Authorization, Clearing, body_of, parse_time
 from tests.books import Books, Step, stories, tell, tight_stories
 
@@ -239,3 +240,35 @@ def _one_of_each() -> list[Any]:
         events.Released(amount=1),
         events.Cleared(amount=1, unfunded=0, final=True),
     ]
+
+
+@pytest.mark.parametrize("said", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_beyond_the_calendar_in_utc_is_refused_in_words(said: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        NETWORK_EVENT.validate_python(CLEARING | {"occurredAt": said})
+
+    assert explain(refusal.value) == "occurredAt must be in the years 0001 to 9999 in UTC"
+
+
+_OFFSETS = st.integers(-24 * 60 + 1, 24 * 60 - 1).map(
+    lambda minutes: timezone(timedelta(minutes=minutes))
+)
+_TIMES = st.datetimes(timezones=_OFFSETS) | st.builds(
+    lambda edge, minutes, zone: (edge + timedelta(minutes=minutes)).replace(tzinfo=zone),
+    st.just(datetime.min),  # noqa: DTZ901 - the zone comes with `replace`
+    st.integers(0, 48 * 60),
+    _OFFSETS,
+)
+
+
+@given(_TIMES | st.just(datetime.max.replace(tzinfo=UTC)))
+def test_a_time_that_is_read_is_kept_in_utc_and_written(time: datetime) -> None:
+    try:
+        event = NETWORK_EVENT.validate_python(CLEARING | {"occurredAt": time.isoformat()})
+    except ValidationError:
+        return
+
+    written = body_of(event)["occurredAt"]
+    assert event.occurred_at is not None
+    assert event.occurred_at.utcoffset() == timedelta(0)
+    assert parse_time(written) == event.occurred_at == time

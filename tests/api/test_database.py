@@ -1,0 +1,220 @@
+"""How the facade reaches PostgreSQL: restarts, plans, and what is told of failures."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+import structlog
+from sqlalchemy import event, select, text
+from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
+
+from api.app import ApiConfig
+from cardledger.servers import DatabaseUrl
+from ledger import card_transactions, paging
+from ledger.database import async_engine, sync_engine
+from schema import tables
+from tests.api.support import SECRET_KEY, Api, eventually, new_tenant, server
+from tests.databases import fresh_database
+
+_END_ALL = (
+    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+    " WHERE datname = %s AND pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture
+def own_url(postgres_url: DatabaseUrl, template_database: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    with fresh_database(postgres_url, template=template_database.database) as url:
+        yield url
+
+
+def end_all(postgres_url: DatabaseUrl, database: str) -> None:
+    """End every connection to `database`, as a restart of the server does."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(_END_ALL, [database])
+        left = "SELECT 1 FROM pg_stat_activity WHERE datname = %s"
+        eventually(lambda: connection.execute(left, [database]).fetchone() is None)
+
+
+def test_the_first_requests_after_a_restart_of_postgresql_are_answered(
+    own_url: DatabaseUrl, postgres_url: DatabaseUrl, redis_url: str
+) -> None:
+    config = ApiConfig(database_url=own_url, redis_url=redis_url, secret_key=SECRET_KEY)
+    with server(config) as root, Api(root, new_tenant(own_url)) as api:
+        customer = api.customer()["id"]
+
+        for _ in range(3):
+            end_all(postgres_url, own_url.database)
+
+            assert api.get(f"/customers/{customer}").status_code == 200
+            assert api.customer()["kycStatus"] == "APPROVED"
+
+
+def test_a_thread_never_gets_a_connection_that_has_ended(
+    own_url: DatabaseUrl, postgres_url: DatabaseUrl
+) -> None:
+    engine = sync_engine(own_url, pool_size=5)
+    connections = [engine.connect() for _ in range(5)]
+    for connection in connections:
+        connection.execute(text("SELECT 1"))
+        connection.close()
+
+    end_all(postgres_url, own_url.database)
+
+    for _ in range(5):
+        with engine.begin() as connection:
+            assert connection.scalar(text("SELECT 1")) == 1
+    engine.dispose()
+
+
+def test_a_connection_of_which_nothing_was_heard_costs_no_round_trip(
+    own_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = sync_engine(own_url)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+    asked: list[object] = []
+    monkeypatch.setattr(engine.dialect, "do_ping", asked.append)
+
+    with engine.connect() as connection:
+        connection.execute(text("SELECT 1"))
+
+    engine.dispose()
+    assert not asked
+
+
+def test_a_failure_says_nothing_of_what_was_sent(own_url: DatabaseUrl) -> None:
+    engine = sync_engine(own_url)
+    with engine.connect() as connection:
+        connection.execute(text("SET statement_timeout = 1"))
+        with pytest.raises(OperationalError) as failure:
+            connection.execute(text("SELECT pg_sleep(9), :name"), {"name": "Ada Lovelace"})
+
+    engine.dispose()
+    assert "Ada" not in str(failure.value)
+
+
+def test_what_is_logged_when_postgresql_falters_names_nobody(
+    own_url: DatabaseUrl, redis_url: str
+) -> None:
+    with psycopg.connect(own_url, autocommit=True) as owner:
+        owner.execute(
+            f'ALTER DATABASE "{own_url.database}" SET lock_timeout = 50',
+        )
+        config = ApiConfig(database_url=own_url, redis_url=redis_url, secret_key=SECRET_KEY)
+        with server(config) as root, Api(root, new_tenant(own_url)) as api:
+            assert api.get("/config").is_success
+            owner.execute("BEGIN")
+            owner.execute("LOCK TABLE customers IN ACCESS EXCLUSIVE MODE")
+            before = structlog.get_config()
+            structlog.configure(wrapper_class=structlog.BoundLogger)
+            with capture_logs() as logs:
+                answer = api.post(
+                    "/customers", {"customerType": "INDIVIDUAL", "fullName": "Ada Lovelace"}
+                )
+            structlog.configure(**before)
+            owner.execute("ROLLBACK")
+
+    assert answer.status_code == 503
+    assert "Ada" not in json.dumps(logs)
+    [told] = [one for one in logs if one["event"] == "PostgreSQL is away"]
+    assert told["error"] == "canceling statement due to lock timeout"
+
+
+# --- plans -----------------------------------------------------------------------------------
+
+_MANY = 20_000
+_CARDS = 100
+
+
+@pytest.fixture(scope="module")
+def filled(database_url: DatabaseUrl) -> tuple[DatabaseUrl, UUID, UUID]:
+    """A database with many card transactions; its platform and one of its cards."""
+    platform_id = new_tenant(database_url).platform_id
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO customers (id, platform_id, platform_customer_id, customer_type,"
+            " kyc_status, uma_address, currencies, created_at, updated_at)"
+            " SELECT gen_random_uuid(), %s, n, 'INDIVIDUAL', 'APPROVED', n, '{USD}', now(), now()"
+            " FROM generate_series(1, %s) n",
+            [platform_id, _CARDS],
+        )
+        connection.execute(
+            "INSERT INTO cards (id, customer_id, platform_id, platform_card_id, state, form,"
+            " currency, funding_sources, processor_ref, issuer_ref, created_at, updated_at)"
+            " SELECT gen_random_uuid(), id, platform_id, platform_customer_id, 'ACTIVE',"
+            " 'VIRTUAL', 'USD', '{}', '', '', now(), now() FROM customers"
+        )
+        connection.execute(
+            "INSERT INTO card_transactions (id, customer_id, platform_id, card_id, account_id,"
+            " issuer_transaction_token, currency, status, created_at, updated_at)"
+            " SELECT gen_random_uuid(), customer_id, platform_id, id, id, n, 'USD', 'SETTLED',"
+            " now(), now() FROM cards, generate_series(1, %s) n",
+            [_MANY // _CARDS],
+        )
+        connection.execute("ANALYZE")
+        found = connection.execute("SELECT id FROM cards LIMIT 1").fetchone()
+    assert found is not None
+    return database_url, platform_id, found[0]
+
+
+def test_transactions_of_a_card_are_found_by_key(filled: tuple[DatabaseUrl, UUID, UUID]) -> None:
+    url, platform_id, card_id = filled
+
+    page, plans = asyncio.run(
+        _planned(url, platform_id, card_transactions.Filters(card_id=card_id))
+    )
+
+    assert page.total_count == _MANY // _CARDS
+    assert {item.card_id for item in page.items} == {card_id}
+    assert len(plans) == 2
+    for plan in plans:
+        assert "card_transactions_token_key" in plan, plan
+        assert "Seq Scan" not in plan
+
+
+def test_a_card_that_nobody_has_has_no_transactions(
+    filled: tuple[DatabaseUrl, UUID, UUID],
+) -> None:
+    url, platform_id, _ = filled
+
+    filters = card_transactions.Filters(card_id=UUID(int=7))
+    page, _ = asyncio.run(_planned(url, platform_id, filters))
+
+    assert (page.total_count, list(page.items)) == (0, [])
+
+
+async def _planned(
+    url: str, platform_id: UUID, filters: card_transactions.Filters
+) -> tuple[paging.Page[Any], list[str]]:
+    """Return a page and the plans of the statements that it took."""
+    engine = async_engine(url, keyed=True)
+    statements: list[tuple[str, Any]] = []
+    event.listen(
+        engine.sync_engine,
+        "before_cursor_execute",
+        lambda _connection, _cursor, statement, given, *_: statements.append((statement, given)),
+    )
+    async with engine.connect() as connection:
+        # The first statement of a connection asks more than it needs.
+        await connection.execute(select(tables.cards.c.id).limit(1))
+        statements.clear()
+        page = await card_transactions.page(
+            connection,
+            platform_id=platform_id,
+            filters=filters,
+            wanted=paging.Wanted(limit=20, newest_first=True),
+        )
+        raw = await connection.get_raw_connection()
+        driver: psycopg.AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
+        plans = []
+        for statement, given in statements.copy():
+            cursor = await driver.execute("EXPLAIN " + statement, given)
+            plans.append("\n".join(line for (line,) in await cursor.fetchall()))
+    await engine.dispose()
+    return page, plans

@@ -1,0 +1,83 @@
+"""What only a sandbox has, and that it is gone where it is switched off."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import httpx2
+import psycopg
+import pytest
+
+from api.app import ApiConfig
+from tests.api.support import Api, authorization, new_tenant, ok, refused, server, worker
+
+
+@pytest.fixture(scope="module")
+def production_root(api_config: ApiConfig) -> Iterator[str]:
+    # Long enough that a card with suffix 005 would not become active in time.
+    with server(replace(api_config, sandbox=False, sandbox_delay_s=3600)) as root:
+        yield root
+
+
+@pytest.fixture(scope="module")
+def production(production_root: str, api_config: ApiConfig) -> Iterator[Api]:
+    with Api(production_root, new_tenant(api_config.database_url)) as client:
+        yield client
+
+
+def test_in_production_there_are_no_simulators_and_no_funding(production: Api) -> None:
+    customer = production.customer()["id"]
+    account = production.account(customer)["id"]
+    card = "Card:019542f5-b3e7-7d02-0000-00000000a1b4"
+
+    for path, body in (
+        (f"/sandbox/internal-accounts/{account}/fund", {"amount": 1}),
+        (f"/sandbox/cards/{card}/simulate/authorization", authorization()),
+        (f"/sandbox/cards/{card}/simulate/clearing", {}),
+    ):
+        refused(production.post(path, body), 404, "REFERENCE_NOT_FOUND")
+    assert production.account(customer)["balance"]["amount"] == 0
+
+
+@pytest.mark.parametrize("name", ["Ada", "Ada 001", "Ada 002", "Ada 003"])
+def test_in_production_no_name_decides(production: Api, name: str) -> None:
+    assert production.customer(fullName=name)["kycStatus"] == "UNVERIFIED"
+
+
+@pytest.mark.parametrize("suffix", ["001", "002", "005"])
+def test_in_production_no_card_identifier_decides(
+    production: Api, api_config: ApiConfig, redis_url: str, suffix: str
+) -> None:
+    customer = production.customer()["id"]
+    account = production.account(customer)["id"]
+    with psycopg.connect(api_config.database_url) as connection:
+        connection.execute(
+            "UPDATE customers SET kyc_status = 'APPROVED' WHERE id = %s",
+            [customer.removeprefix("Customer:")],
+        )
+
+    card = production.card(customer, [account], platformCardId=f"{customer}-{suffix}")
+
+    with worker(api_config.database_url, redis_url, sandbox=False):
+        production.becomes(card["id"], "ACTIVE")
+
+
+def test_in_production_the_description_has_no_sandbox(production_root: str) -> None:
+    described = ok(httpx2.get(f"{production_root}/openapi.json"))
+
+    assert not [path for path in described["paths"] if "sandbox" in path]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000/hook", "HTTP://localhost/hook"])
+def test_only_a_sandbox_sends_webhooks_without_tls(api: Api, production: Api, url: str) -> None:
+    said = {"webhookEndpoint": url}
+
+    in_sandbox = api.http.patch("/config", json=said)
+    in_production = production.http.patch("/config", json=said)
+    with_tls = production.http.patch("/config", json={"webhookEndpoint": "https://example.com"})
+    without = production.http.patch("/config", json={"webhookEndpoint": None})
+
+    assert ok(in_sandbox)["webhookEndpoint"] == url
+    body = refused(in_production, 400, "INVALID_INPUT")
+    assert body["details"]["errors"][0]["field"] == "webhookEndpoint"
+    assert with_tls.is_success
+    assert without.is_success
