@@ -202,6 +202,9 @@ def migrate(
     as_sql: Annotated[
         bool, typer.Option("--sql", help="Print the statements instead of running them.")
     ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before --down removes data.")
+    ] = False,
     data_dir: DataDir = None,
 ) -> None:
     """Bring the database to the schema of this release.
@@ -210,7 +213,7 @@ def migrate(
     """
     from cardledger import migrating
 
-    migrating.run(down=down, as_sql=as_sql, data_dir=data_dir)
+    migrating.run(down=down, as_sql=as_sql, yes=yes, data_dir=data_dir)
 
 
 @app.command()

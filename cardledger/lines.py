@@ -106,9 +106,11 @@ def _object(content: bytes) -> dict[str, Any]:
 def _no_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise _JsonError(f"the key {json.dumps(repeated)} comes twice")
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _JsonError(f"the key {json.dumps(name)} comes twice")
+            seen.add(name)
     return found
 
 

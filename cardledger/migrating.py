@@ -17,8 +17,8 @@ from cardledger.settings import Settings
 from schema import migrate
 
 
-def run(*, down: str | None, as_sql: bool, data_dir: Path | None) -> None:
-    """Migrate the database that is at hand."""
+def run(*, down: str | None, as_sql: bool, yes: bool, data_dir: Path | None) -> None:
+    """Migrate the database that is at hand; `yes` answers what would be asked."""
     settings = configuration.load(data_dir=data_dir, log_level="warning")
     if as_sql:
         if down is not None:
@@ -29,7 +29,7 @@ def run(*, down: str | None, as_sql: bool, data_dir: Path | None) -> None:
         if down is None:
             _up(url, settings)
         else:
-            _down(url, down)
+            _down(url, down, yes=yes)
 
 
 def _up(url: DatabaseUrl, settings: Settings) -> None:
@@ -44,11 +44,9 @@ def _up(url: DatabaseUrl, settings: Settings) -> None:
         print(f"role {role} has the password in CARDLEDGER_APP_PASSWORD")
 
 
-def _down(url: DatabaseUrl, revision: str) -> None:
-    if sys.stdin.isatty() and not typer.confirm(
-        f"This removes from {url.redacted} what came after {revision}, data included. Go on?"
-    ):
-        raise CommandError("nothing was changed")
+def _down(url: DatabaseUrl, revision: str, *, yes: bool) -> None:
+    if not yes:
+        _ask(f"removes from {url.redacted} what came after {revision}, data included")
     was = databases.current(url)
     try:
         migrate.downgrade(url, revision)
@@ -56,6 +54,13 @@ def _down(url: DatabaseUrl, revision: str) -> None:
         reason = str(getattr(error, "orig", error)).partition("\n")[0]
         raise CommandError(f"the schema is still {was}: {reason}") from None
     print(f"schema {was or 'none'} -> {databases.current(url) or 'none'}")
+
+
+def _ask(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise CommandError(f"this {what}; say --yes if that is what you want", code=USAGE)
+    if not typer.confirm(f"This {what}. Go on?"):
+        raise CommandError("nothing was changed")
 
 
 @contextmanager

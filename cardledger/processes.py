@@ -19,17 +19,8 @@ _STOP_S: Final = 10  # For requests in flight; their events are accepted in any 
 
 def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
     """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one."""
-    app = create_app(
-        ApiConfig(
-            database_url=_database_url(settings),
-            redis_url=_redis_url(settings),
-            secret_key=_secret_key(settings),
-            reply_timeout_s=settings.reply_timeout_s,
-            sandbox_delay_s=settings.sandbox_delay_s,
-        )
-    )
     config = uvicorn.Config(
-        app,
+        create_app(api_config(settings)),
         host=settings.host,
         port=settings.port,
         log_config=None,  # Ours, see cardledger.logs.
@@ -45,18 +36,34 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
 
 def run_worker(settings: Settings, *, supervised: bool) -> None:
     """Decide events, activate cards and send webhooks until SIGTERM or SIGINT."""
-    process.run(
-        WorkerConfig(
-            database_url=_database_url(settings),
-            redis_url=_redis_url(settings),
-            secret_key=_secret_key(settings),
-            threads=settings.worker_threads,
-            batch_size=settings.batch_size,
-            sweep_interval_s=settings.sweep_interval_s,
-            webhook_timeout_s=settings.webhook_timeout_s,
-            webhook_retry_scale=settings.webhook_retry_scale,
-        ),
-        ready=leash.say_ready if supervised else lambda: None,
+    ready = leash.say_ready if supervised else lambda: None
+    process.run(worker_config(settings), ready=ready)
+
+
+def api_config(settings: Settings) -> ApiConfig:
+    """Return what `settings` say to the API."""
+    return ApiConfig(
+        database_url=_database_url(settings),
+        redis_url=_redis_url(settings),
+        secret_key=_secret_key(settings),
+        reply_timeout_s=settings.reply_timeout_s,
+        sandbox=settings.sandbox,
+        sandbox_delay_s=settings.sandbox_delay_s,
+    )
+
+
+def worker_config(settings: Settings) -> WorkerConfig:
+    """Return what `settings` say to a worker."""
+    return WorkerConfig(
+        database_url=_database_url(settings),
+        redis_url=_redis_url(settings),
+        secret_key=_secret_key(settings),
+        threads=settings.worker_threads,
+        batch_size=settings.batch_size,
+        sweep_interval_s=settings.sweep_interval_s,
+        webhook_timeout_s=settings.webhook_timeout_s,
+        webhook_retry_scale=settings.webhook_retry_scale,
+        sandbox=settings.sandbox,
     )
 
 

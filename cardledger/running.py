@@ -7,6 +7,7 @@ without being told, and writes a copy wherever `--ready-file` says.
 import fcntl
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,8 @@ from cardledger.errors import CommandError
 
 READY_FILE: Final = "up.json"
 _LOCK: Final = "up.lock"
+_PATIENCE_S: Final = 0.5
+_RETRY_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +57,24 @@ def claim(data_dir: Path) -> int:
     Raises: CommandError when another system runs there.
     """
     lock = os.open(data_dir / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    # `find` of another command holds it for a moment, which is no system.
+    deadline = time.monotonic() + _PATIENCE_S
+    while not _locked(lock):
+        if time.monotonic() > deadline:
+            os.close(lock)
+            raise CommandError(
+                f"another cardledger runs in {data_dir}; stop it, or choose another --data-dir"
+            )
+        time.sleep(_RETRY_S)
+    return lock
+
+
+def _locked(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        os.close(lock)
-        raise CommandError(
-            f"another cardledger runs in {data_dir}; stop it, or choose another --data-dir"
-        ) from None
-    return lock
+        return False
+    return True
 
 
 def find(data_dir: Path) -> Running | None:

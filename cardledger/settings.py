@@ -94,8 +94,17 @@ class Settings(BaseSettings):
         default=10,
         description="How long a caller waits for an outcome before it is told to ask later.",
     )
+    sandbox: bool = Field(
+        default=True,
+        description="Whether this is a sandbox: simulators, funding by request, names and"
+        " identifiers whose ends decide, and webhooks to http on this machine. When false, none of"
+        " these, and new customers are UNVERIFIED.",
+    )
     sandbox_delay_s: float = Field(
-        default=30, ge=0, description="How long a sandbox pull with suffix 005 stays pending."
+        default=30,
+        ge=0,
+        description="How long, in the sandbox, a card with suffix 005 takes to become ACTIVE, and"
+        " a pull with suffix 005 or 006 stays pending.",
     )
     webhook_retry_scale: Seconds = Field(
         default=1.0,

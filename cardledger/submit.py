@@ -237,11 +237,16 @@ class _Progress:
 
 
 def _count_lines(source: BinaryIO) -> int | None:
-    """Return how many lines a file has that can be read twice."""
+    """Return how many lines are left in a file that can be read twice."""
     if not source.seekable():
         return None
-    counted = sum(block.count(b"\n") for block in iter(lambda: source.read(1 << 20), b""))
-    source.seek(0)
+    # Without moving: standard input may begin in the middle, where somebody else has stopped.
+    descriptor = source.fileno()
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    counted = 0
+    while block := os.pread(descriptor, 1 << 20, place):
+        counted += block.count(b"\n")
+        place += len(block)
     return counted
 
 

@@ -92,6 +92,7 @@ class System:
         self._children: list[Supervised] = []
         self._watcher: threading.Thread | None = None
         self._is_ready = False
+        self._published: dict[str, int] = {}
 
     # --- up --------------------------------------------------------------------------------
 
@@ -219,10 +220,16 @@ class System:
             name,
             [*arguments, "--supervised", name, *stale],
             environment=self._environment(),
-            log=self._log,
+            log=self._hear,
             on_change=self._publish,
             pass_fds=pass_fds,
         )
+
+    def _hear(self, name: str, line: str) -> None:
+        """Pass on a line of a child's log; the last one is that it has ended."""
+        self._log(name, line)
+        if self._published != self._pids():
+            self._publish()
 
     def _environment(self) -> dict[str, str]:
         """Return the children's environment: secrets travel in it, never on a command line."""
@@ -314,9 +321,10 @@ class System:
         """Write the ready files anew: a child has changed."""
         with self._publishing:
             if self._is_ready and not self._stopping.is_set():
-                text = self.running.text()
+                now = self.running
                 for path in self._ready_files():
-                    running.write_private(path, text)
+                    running.write_private(path, now.text())
+                self._published = dict(now.pids)
 
     def _pids(self) -> dict[str, int]:
         found = {child.name: child.pid for child in self._children}
@@ -338,6 +346,7 @@ class System:
     ) -> None:
         if not isinstance(server, EmbeddedPostgres | OwnRedis) or _runs(server):
             return
+        self._publish()  # Without it, for as long as its start takes.
         was = server.url
         server.start()
         if _runs(server):  # Else it is shared with another process, and had been all the time.

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from cardledger import processes
 from cardledger.settings import PREFIX, Settings, variables
 
 KEY = "k" * 32
@@ -131,6 +132,23 @@ def test_secrets_do_not_show_when_settings_are_printed(monkeypatch: pytest.Monke
 
     assert KEY not in printed
     assert "hush" not in printed
+
+
+@pytest.mark.parametrize(("said", "meant"), [(None, True), ("true", True), ("false", False)])
+def test_every_process_is_told_whether_this_is_a_sandbox(
+    monkeypatch: pytest.MonkeyPatch, said: str | None, *, meant: bool
+) -> None:
+    if said is not None:
+        monkeypatch.setenv("CARDLEDGER_SANDBOX", said)
+    monkeypatch.setenv("DATABASE_URL", "postgresql://here/y")
+    monkeypatch.setenv("REDIS_URL", "redis://cache:6379/0")
+    monkeypatch.setenv("CARDLEDGER_SECRET_KEY", KEY)
+
+    settings = Settings()
+
+    assert settings.sandbox is meant
+    assert processes.api_config(settings).sandbox is meant
+    assert processes.worker_config(settings).sandbox is meant
 
 
 def test_settings_cannot_be_changed() -> None:

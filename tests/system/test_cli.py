@@ -79,7 +79,9 @@ def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
                 sql.SQL("SELECT rolpassword FROM pg_authid WHERE rolname = {}").format(role)
             ).fetchone()
         after = run("doctor", "--json", env=env)
-        down = run("migrate", "--down", "base", env=env, stdin=subprocess.DEVNULL)
+        unasked = run("migrate", "--down", "base", env=env, stdin=subprocess.DEVNULL)
+        kept_revision = run("migrate", env=env).stdout.splitlines()[0]
+        down = run("migrate", "--down", "base", "--yes", env=env, stdin=subprocess.DEVNULL)
 
         assert (before.returncode, _states(before.stdout)["schema"]) == (1, "fail")
         assert (first.returncode, first.stdout.splitlines()[0]) == (0, "schema none -> 0001")
@@ -89,6 +91,9 @@ def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
         assert kept[0] is None or kept[0].startswith("SCRAM-SHA-256$")
         states = _states(after.stdout)
         assert {states[name] for name in ("schema", "application role", "append-only")} == {"ok"}
+        assert unasked.returncode == 2
+        assert "say --yes" in unasked.stderr
+        assert kept_revision.endswith("as it was")
         assert down.stdout == "schema 0001 -> none\n"
 
 

@@ -4,6 +4,7 @@ import random
 import signal
 import subprocess
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,3 +262,35 @@ def _verified(system: Up) -> dict[str, Any] | None:
     finished = support.run("verify", "--json", "--data-dir", str(system.data_dir))
     report: dict[str, Any] = json.loads(finished.stdout) if finished.returncode == 0 else {}
     return report or None
+
+
+def test_a_line_with_very_many_keys_costs_no_time() -> None:
+    names = [f"{number:x}" for number in range(7_000)]
+    content = json.dumps(dict.fromkeys(names, 0), separators=(",", ":")).replace("}", ',"1b57":0}')
+    assert len(content) < lines.MAX_LINE
+    began = time.perf_counter()
+
+    [found] = lines.parse(Splitter().feed(f"{content}\n".encode()))
+
+    assert isinstance(found, Unreadable)
+    assert found.detail == 'line 1: the key "1b57" comes twice'
+    assert time.perf_counter() - began < 0.2
+
+
+def test_standard_input_begins_where_it_stands(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    events = purchases(cards, 4, prefix="rest")
+    file = write_lines(tmp_path / "events.jsonl", events)
+    script = 'read -r first; exec "$@" submit --data-dir "$DATA" -'
+    with Path(file).open() as source:
+        submitted = subprocess.run(
+            ["/bin/bash", "-c", script, "bash", *COMMAND],
+            env=system.env | {"DATA": str(system.data_dir)},
+            stdin=source,
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+
+    assert [one["reference"] for one in outcomes(submitted)] == ["rest-1", "rest-2", "rest-3"]

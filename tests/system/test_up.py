@@ -138,6 +138,17 @@ def test_a_child_that_is_killed_is_started_again(system: Up, name: str) -> None:
         assert support.authorize(api, who["card"])["status"] == "AUTHORIZED"
 
 
+def test_a_child_that_has_died_is_not_in_the_ready_file_any_more(system: Up) -> None:
+    seen: list[int | None] = []
+    for _ in range(3):  # Each time it takes longer until it is started again.
+        killed = eventually(lambda: system.ready["pids"].get("worker-1"))
+        os.kill(killed, signal.SIGKILL)
+        seen.append(_after(system, killed))
+
+    assert None in seen
+    eventually(lambda: system.ready["pids"].get("worker-1"))
+
+
 def test_without_redis_a_simulated_authorization_is_answered_and_nothing_needs_repair(
     system: Up, redis: OwnRedis
 ) -> None:
@@ -204,6 +215,13 @@ def test_servers_of_its_own_that_are_killed_are_started_again(tmp_path: Path) ->
             _wait_for_another(system, name, before[name])
         eventually(lambda: _authorized(api, who["card"]), timeout_s=60.0)
         assert system.verify().returncode == 0
+
+
+def _after(system: Up, killed: int) -> int | None:
+    """Return what the ready file says next of a worker that was killed."""
+    eventually(lambda: system.ready["pids"].get("worker-1") != killed)
+    found: int | None = system.ready["pids"].get("worker-1")
+    return found
 
 
 def _wait_for_another(system: Up, name: str, killed: int) -> None:

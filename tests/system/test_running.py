@@ -1,0 +1,32 @@
+"""Whose data directory it is."""
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from cardledger import running
+from cardledger.errors import CommandError
+
+
+def test_somebody_who_only_looks_does_not_keep_a_system_from_starting(tmp_path: Path) -> None:
+    os.close(running.claim(tmp_path))
+    looking = os.open(tmp_path / "up.lock", os.O_RDWR)
+    fcntl.flock(looking, fcntl.LOCK_SH)  # As `find` does, for a moment.
+    threading.Timer(0.1, os.close, [looking]).start()
+
+    lock = running.claim(tmp_path)
+
+    os.close(lock)
+
+
+def test_a_claimed_directory_stays_claimed(tmp_path: Path) -> None:
+    lock = running.claim(tmp_path)
+
+    with pytest.raises(CommandError, match="another cardledger runs"):
+        running.claim(tmp_path)
+
+    os.close(lock)
+    os.close(running.claim(tmp_path))
