@@ -44,6 +44,10 @@ test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
 	@# loadscope keeps a module on one worker: a database is made once a module.
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(ARGS)
 
+.PHONY: mutants
+mutants: $(STAMP) ## Change the rules one line at a time; the tests must notice
+	$(BIN)/python benchmarks/mutate.py $(ARGS)
+
 .PHONY: check
 check: lint types arrows ## Lint, types and import arrows
 

@@ -27,6 +27,7 @@ _ACCOUNT: Final = select(
     tables.internal_accounts.c.balance,
     tables.internal_accounts.c.held,
     tables.internal_accounts.c.owed,
+    tables.internal_accounts.c.pending,
     tables.internal_accounts.c.created_at,
     tables.internal_accounts.c.updated_at,
 )
@@ -61,6 +62,8 @@ class Account(Protocol):
     @property
     def owed(self) -> int: ...
     @property
+    def pending(self) -> int: ...
+    @property
     def created_at(self) -> datetime: ...
     @property
     def updated_at(self) -> datetime: ...
@@ -75,8 +78,8 @@ def render(account: Account) -> InternalAccountResource:
         type=account.type,
         status=account.status,
         balance=money(account.balance, currency),
-        # Every pull is confirmed in the commit that makes it, so nothing is pending beside it.
-        total_balance=money(account.balance, currency),
+        # What was pulled leaves the total when the pull is confirmed, the balance at once.
+        total_balance=money(account.balance + account.pending, currency),
         held_amount=money(account.held, currency),
         owed_amount=money(account.owed, currency),
         funding_payment_instructions=[],

@@ -4,25 +4,26 @@ Nothing here talks to the database. `engine` loads a `Batch`, lets it decide and
 collected; the rules are those of `ledger.core`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from json import dumps
 from typing import Any, Final
 from uuid import UUID
 
 from ledger import accounts, inbox
 from ledger.core import commands, sandbox
-from ledger.core.card_transaction import decide
+from ledger.core.card_transaction import CardTransaction, Closure, decide, waits
 from ledger.core.entries import Account as Role
 from ledger.core.entries import Entry, deposit_entry, entries
-from ledger.core.events import Declined, Event
+from ledger.core.events import Declined, Event, PullPending, Refunded, Released
 from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError, checked
 from ledger.event_rows import to_row
 from ledger.ids import new_id
 from ledger.inbox import Message
 from ledger.roll_up import Identity, RollUp, advance, opened
 from ledger.store import (
+    MANY_DEBTS,
     Account,
     Card,
     DepositRecord,
@@ -31,11 +32,15 @@ from ledger.store import (
     Key,
     OutboxRecord,
     OutcomeRow,
+    Parked,
+    PendingPull,
     Purchase,
     RejectionRecord,
 )
 from schema.wire.network_events import EventType, parse_time
-from schema.wire.outcomes import OutcomeType, RejectionReason
+from schema.wire.outcomes import OutcomeType, RejectionReason, Remark
+
+_SELF: Final = "engine"  # Source of the messages that it sends to itself.
 
 _SystemAccounts = Mapping[tuple[UUID, str, str], UUID]
 
@@ -71,6 +76,10 @@ class Writes:
     outcomes: dict[Key, OutcomeRow] = field(default_factory=dict)
     rejections: list[RejectionRecord] = field(default_factory=list)
     outbox: list[OutboxRecord] = field(default_factory=list)
+    follow_ups: list[Message] = field(default_factory=list)
+    parked: list[Parked] = field(default_factory=list)
+    unparked: list[tuple[Purchase, UUID]] = field(default_factory=list)
+    pending_pulls: list[PendingPull] = field(default_factory=list)
     roll_ups: dict[Purchase, RollUp] = field(default_factory=dict)
     accounts: dict[UUID, Account] = field(default_factory=dict)
 
@@ -88,6 +97,8 @@ class Loaded:
     cards: Mapping[UUID, Card]
     accounts: Mapping[UUID, Account]
     roll_ups: Iterable[RollUp]
+    debts: Sequence[RollUp]
+    parked: Mapping[Purchase, Sequence[Parked]]
     system_accounts: _SystemAccounts
 
 
@@ -97,20 +108,21 @@ class Batch:
     A message either leaves all its traces or, when it is rejected, only its rejection.
     """
 
-    def __init__(self, loaded: Loaded, *, now: datetime, is_sandbox: bool) -> None:
-        """Start from `loaded`; `now` is the moment of every decision."""
+    def __init__(self, loaded: Loaded, *, now: datetime, sandbox_delay: timedelta | None) -> None:
+        """Start from `loaded`; `now` is the moment of every decision.
+
+        `sandbox_delay` is how long the sandbox's slow answers take; None outside the sandbox.
+        """
         self.writes: Final = Writes()
-        self.known: Final = {purchase_of(roll_up): roll_up for roll_up in loaded.roll_ups}
+        self.known: Final = {
+            purchase_of(roll_up): roll_up for roll_up in [*loaded.roll_ups, *loaded.debts]
+        }
         self.existing: Final = frozenset(self.known)
         self.first_deadline: datetime | None = None  # Of the approvals given.
         self._loaded: Final = loaded
+        self._parked: Final = {purchase: [*rows] for purchase, rows in loaded.parked.items()}
         self._now: Final = now
-        self._is_sandbox: Final = is_sandbox
-        self._handlers: Final[dict[str, Callable[[Message], Decided]]] = {
-            EventType.AUTHORIZATION: self._authorize,
-            EventType.CLEARING: self._clear,
-            inbox.DEPOSIT: self._deposit,
-        }
+        self._sandbox_delay: Final = sandbox_delay
 
     def decide(self, messages: Iterable[Message]) -> list[Decided]:
         """Return what became of `messages`, in their order."""
@@ -125,10 +137,7 @@ class Batch:
             first = self._loaded.outcomes.get(key) or self.writes.outcomes.get(key)
             if first:
                 return self._repeat(message, first)
-            handle = self._handlers.get(message.body["type"])
-            if handle is None:
-                raise RejectedError(RejectionReason.MALFORMED, "type is not known")
-            decided = handle(message)
+            decided = self._handle(message)
         except (RejectedError, KeyError, TypeError, ValueError, AttributeError) as error:
             if self.writes.size != size:
                 raise  # Half done is our fault: the whole batch must go.
@@ -155,7 +164,11 @@ class Batch:
             OutcomeType.DUPLICATE,
             reason=first.reason,
             first_outcome=OutcomeType(first.outcome),
-            roll_up=self.known.get(_purchase(message)) if "cardId" in message.body else None,
+            roll_up=(
+                self.known.get(_purchase(message))
+                if "issuerTransactionToken" in message.body
+                else None
+            ),
         )
 
     def _reject(self, message: Message, refusal: RejectedError) -> Decided:
@@ -166,12 +179,28 @@ class Batch:
 
     # --- network events --------------------------------------------------------------------
 
+    def _handle(self, message: Message) -> Decided:
+        match message.body["type"]:
+            case inbox.DEPOSIT:
+                return self._deposit(message)
+            case inbox.CARD_CLOSED:
+                return self._close_card(message)
+            case inbox.RECOVERY:
+                return self._go_on_recovering(message)
+            case (
+                EventType.AUTHORIZATION
+                | EventType.AUTHORIZATION_INCREMENT
+                | EventType.FINANCIAL_AUTHORIZATION
+            ):
+                return self._authorize(message)
+            case _:
+                return self._record(message)
+
     def _authorize(self, message: Message) -> Decided:
         card, roll_up, account = self._concerned(message)
         body = message.body
         decide_by = parse_time(body.get("decideBy"))
-        merchant = body.get("merchant") or {}
-        descriptor = roll_up.identity.descriptor or merchant.get("descriptor") or ""
+        descriptor = self._descriptor(roll_up, body)
         command = commands.Authorize(
             amount=_amount(body),
             balance=account.balance,
@@ -179,12 +208,14 @@ class Batch:
             card_state=card.state,
             account_usable=account.status == accounts.ACTIVE,
             max_spend=card.max_spend,
-            forced_decline=sandbox.forced_decline(descriptor) if self._is_sandbox else None,
+            forced_decline=sandbox.forced_decline(descriptor),
             decided_at=self._now,
             decide_by=decide_by,
+            confirms_later=sandbox.confirms_later(descriptor),
+            clears=body["type"] == EventType.FINANCIAL_AUTHORIZATION,
         )
         facts = decide(roll_up.state, command)
-        after = self._apply(message, roll_up, account, facts)
+        after = self._unpark(self._apply(message, roll_up, account, facts), account)
         first = facts[0]
         if isinstance(first, Declined):
             return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
@@ -192,16 +223,93 @@ class Batch:
             self.first_deadline = decide_by
         return Decided(message, OutcomeType.APPLIED, roll_up=after)
 
-    def _clear(self, message: Message) -> Decided:
+    def _record(self, message: Message) -> Decided:
+        """Record what has happened at the network: it cannot be refused."""
         _, roll_up, account = self._concerned(message)
-        command = commands.Clear(
-            amount=_amount(message.body),
-            final=message.body.get("final"),
-            balance=self._pullable(account, roll_up.identity),
-        )
+        command = self._command(message.body, roll_up, account)
+        if waits(roll_up.state, command):
+            return self._park(message, roll_up)
+        known = roll_up if roll_up.state.sequence else None
+        if _is_outdated(message, roll_up):
+            return Decided(message, OutcomeType.IGNORED, reason=Remark.EXTENDED, roll_up=known)
         facts = decide(roll_up.state, command)
-        after = self._apply(message, roll_up, account, facts)
-        return Decided(message, OutcomeType.APPLIED, roll_up=after)
+        if not facts:
+            return Decided(message, OutcomeType.IGNORED, reason=_idle(command), roll_up=known)
+        after = self._unpark(self._apply(message, roll_up, account, facts), account)
+        remark = _remark(roll_up.state, command)
+        return Decided(message, OutcomeType.APPLIED, reason=remark, roll_up=after)
+
+    def _command(
+        self, body: Mapping[str, Any], roll_up: RollUp, account: Account
+    ) -> commands.Command:
+        """Return what `body` asks of its card transaction."""
+        balance = self._pullable(account, roll_up.identity)
+        match body["type"]:
+            case EventType.CLEARING:
+                return commands.Clear(
+                    amount=_amount(body), final=body.get("final"), balance=balance
+                )
+            case EventType.CLEARING_REVERSAL:
+                return commands.ReverseClearing(amount=_amount(body))
+            case EventType.RETURN:
+                return commands.Refund(amount=_amount(body))
+            case EventType.RETURN_REVERSAL:
+                return commands.ReverseRefund(amount=_amount(body), balance=balance)
+            case EventType.STAND_IN_AUTHORIZATION:
+                return commands.StandIn(amount=_amount(body), balance=balance)
+            case EventType.AUTHORIZATION_ADVICE:
+                return commands.Advise(total=_amount(body, least=0), balance=balance)
+            case EventType.AUTHORIZATION_REVERSAL:
+                return commands.Reverse(amount=_amount(body) if "amount" in body else None)
+            case EventType.AUTHORIZATION_EXPIRY:
+                return commands.Expire()
+            case inbox.PULL_CONFIRMATION:
+                return commands.ConfirmPull(amount=_amount(body), succeeded=body["succeeded"])
+        raise RejectedError(RejectionReason.MALFORMED, "type is not known")
+
+    def _park(self, message: Message, roll_up: RollUp) -> Decided:
+        parked = Parked(
+            id=message.id,
+            customer_id=message.customer_id,
+            card_id=roll_up.identity.card_id,
+            token=roll_up.identity.issuer_transaction_token,
+            body=message.body,
+            received_at=message.received_at,
+        )
+        self.writes.parked.append(parked)
+        self._parked.setdefault(parked.purchase, []).append(parked)
+        known = roll_up if roll_up.state.sequence else None
+        return Decided(message, OutcomeType.PARKED, reason=Remark.WAITS, roll_up=known)
+
+    def _unpark(self, after: RollUp, account: Account) -> RollUp:
+        """Apply what waited for the facts that have just arrived; each may free another."""
+        purchase = purchase_of(after)
+        waiting = self._parked.get(purchase, [])
+        for parked in list(waiting):
+            command = self._command(parked.body, after, account)
+            if waits(after.state, command):
+                continue
+            try:
+                facts = decide(after.state, command)
+                after = self._apply(parked, after, account, facts) if facts else after
+            except AmountOutOfRangeError:
+                continue  # A total is at the end of its range: it goes on waiting.
+            waiting.remove(parked)
+            self.writes.unparked.append((purchase, parked.id))
+        return after
+
+    def _close_card(self, message: Message) -> Decided:
+        """Give back what is held for the card transactions of a card that was closed."""
+        card_id = UUID(message.body["cardId"].removeprefix("Card:"))
+        # In the order in which they were opened, whatever the order in which they were loaded.
+        for purchase in sorted(self.known, key=lambda one: self.known[one].identity.id):
+            roll_up = self.known[purchase]  # A release for another may have paid its open pull.
+            if roll_up.identity.card_id == card_id and roll_up.state.authorized:
+                account = self._loaded.accounts[roll_up.identity.account_id]
+                facts = decide(roll_up.state, commands.Cancel())
+                if facts:
+                    self._apply(message, roll_up, account, facts)
+        return Decided(message, OutcomeType.APPLIED)
 
     def _concerned(self, message: Message) -> tuple[Card, RollUp, Account]:
         """Return the card, the card transaction and the funding account of a network event."""
@@ -235,9 +343,16 @@ class Batch:
             )
         )
 
+    def _descriptor(self, roll_up: RollUp, body: Mapping[str, Any]) -> str:
+        """Return the descriptor whose suffix speaks to the sandbox; none outside of it."""
+        if self._sandbox_delay is None:
+            return ""
+        merchant = body.get("merchant") or {}
+        return roll_up.identity.descriptor or merchant.get("descriptor") or ""
+
     def _pullable(self, account: Account, who: Identity) -> int:
         """Return what a pull after a clearing may take from `account`."""
-        refused = self._is_sandbox and sandbox.refuses_pull(who.descriptor or "")
+        refused = self._sandbox_delay is not None and sandbox.refuses_pull(who.descriptor or "")
         return 0 if refused or account.status != accounts.ACTIVE else account.balance
 
     # --- money that arrives ----------------------------------------------------------------
@@ -263,27 +378,52 @@ class Batch:
         self._recover(message, account)
         return Decided(message, OutcomeType.APPLIED)
 
-    def _recover(self, message: Message, account: Account) -> None:
-        """Try the open pulls of `account` again, oldest first; the first that fails ends it."""
+    def _go_on_recovering(self, message: Message) -> Decided:
+        self._recover(message, self._loaded.accounts[UUID(message.body["accountId"])])
+        return Decided(message, OutcomeType.APPLIED)
+
+    def _recover(self, message: Message | Parked, account: Account) -> None:
+        """Try again what `account` has to pay, oldest first; the first that it cannot ends it."""
+        loaded = [d for d in self._loaded.debts if d.identity.account_id == account.id]
+        is_whole = len(loaded) < MANY_DEBTS
+        mine = loaded if not is_whole else self.known.values()
         queue = sorted(
-            (roll_up.open_pull_id, purchase)
-            for purchase, roll_up in self.known.items()
-            if roll_up.open_pull_id and roll_up.identity.account_id == account.id
+            (now.debt_since, now.debt_id, purchase_of(now))
+            for now in (self.known[purchase_of(debt)] for debt in mine)
+            if now.debt_since and now.identity.account_id == account.id
         )
-        for _, purchase in queue:
+        for _, _, purchase in queue:
             roll_up = self.known[purchase]
             facts = decide(roll_up.state, commands.Recover(balance=account.balance))
             if not facts:
                 return
             try:
-                self._apply(message, roll_up, account, facts)
+                after = self._apply(message, roll_up, account, facts)
             except AmountOutOfRangeError:
                 return  # A total is at the end of its range: the pull stays open.
+            if after.debt_id:
+                return
+        if not is_whole:
+            self._follow_up(account)
+
+    def _follow_up(self, account: Account) -> None:
+        """Have the rest of a long queue paid by a message of its own."""
+        key = new_id()
+        body = {
+            "type": inbox.RECOVERY,
+            "source": _SELF,
+            "reference": str(key),
+            "accountId": str(account.id),
+        }
+        home = inbox.Home(account.customer_id, account.platform_id)
+        self.writes.follow_ups.append(
+            inbox.address(body, home, lane=inbox.Lane.LIVE, reply_to=None, at=self._now)
+        )
 
     # --- books -----------------------------------------------------------------------------
 
     def _apply(
-        self, message: Message, before: RollUp, account: Account, facts: Sequence[Event]
+        self, message: Message | Parked, before: RollUp, account: Account, facts: Sequence[Event]
     ) -> RollUp:
         """Record `facts` about one card transaction, with all that follows from them."""
         after = advance(before, facts, message_id=message.id, recorded_at=self._now)
@@ -291,10 +431,12 @@ class Batch:
         occurred_at = parse_time(message.body.get("occurredAt")) or message.received_at
         held = checked(account.held + after.state.held - before.state.held)
         owed = checked(account.owed + after.state.owed - before.state.owed)
-        balance = account.balance
-        checked(balance + before.state.funded - after.state.funded)
-        account.held, account.owed = held, owed
-        for sequence, fact in enumerate(facts, start=before.state.sequence + 1):
+        pending = checked(account.pending + after.state.pending - before.state.pending)
+        movements = [entries(fact) for fact in facts]
+        checked(account.balance + sum(_change(entry) for booked in movements for entry in booked))
+        account.held, account.owed, account.pending = held, owed, pending
+        first = before.state.sequence + 1
+        for sequence, (fact, booked) in enumerate(zip(facts, movements, strict=True), start=first):
             self.writes.events.append(
                 EventRecord(
                     card_transaction_id=before.identity.id,
@@ -306,11 +448,32 @@ class Batch:
                     recorded_at=self._now,
                 )
             )
-            self._book(account, entries(fact), subject_id=before.identity.id, sequence=sequence)
+            self._book(account, booked, subject_id=before.identity.id, sequence=sequence)
+            if isinstance(fact, PullPending):
+                descriptor = self._descriptor(before, message.body)
+                self._await_confirmation(before.identity, sequence, fact, descriptor)
         self._keep(after)
-        if account.balance > balance:
+        # A pull that failed brings no new money: what it gives back is what it could not pay.
+        if any(isinstance(fact, Released | Refunded) for fact in facts):
             self._recover(message, account)
-        return after
+        return self.known[purchase_of(after)]  # Its own open pull may have been paid.
+
+    def _await_confirmation(
+        self, who: Identity, sequence: int, pull: PullPending, descriptor: str
+    ) -> None:
+        assert self._sandbox_delay is not None, "only the sandbox answers late"
+        self.writes.pending_pulls.append(
+            PendingPull(
+                card_transaction_id=who.id,
+                sequence=sequence,
+                customer_id=who.customer_id,
+                card_id=who.card_id,
+                token=who.issuer_transaction_token,
+                amount=pull.amount,
+                succeeds=sandbox.confirms(descriptor),
+                due_at=self._now + self._sandbox_delay,
+            )
+        )
 
     def _book(
         self, account: Account, movements: Iterable[Entry], *, subject_id: UUID, sequence: int
@@ -430,6 +593,15 @@ def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
     return found
 
 
+def closed_cards(messages: Iterable[Message]) -> set[UUID]:
+    """Return the cards that `messages` say were closed."""
+    return {
+        UUID(message.body["cardId"].removeprefix("Card:"))
+        for message in messages
+        if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED
+    }
+
+
 def _purchase(message: Message) -> Purchase:
     body = message.body
     card_id = UUID(body["cardId"].removeprefix("Card:"))
@@ -446,11 +618,40 @@ def _refusal(error: Exception) -> RejectedError:
     return RejectedError(RejectionReason.MALFORMED, f"cannot be read: {error!r}")
 
 
-def _amount(body: Mapping[str, Any]) -> int:
+def _amount(body: Mapping[str, Any], *, least: int = 1) -> int:
     amount = body["amount"]
-    if type(amount) is not int or not 0 < amount <= MAX_AMOUNT:
-        raise ValueError(f"amount must be an integer from 1 to {MAX_AMOUNT}")
+    if type(amount) is not int or not least <= amount <= MAX_AMOUNT:
+        raise ValueError(f"amount must be an integer from {least} to {MAX_AMOUNT}")
     return amount
+
+
+def _is_outdated(message: Message, roll_up: RollUp) -> bool:
+    """Return whether the schedule speaks of an end that has been put off since."""
+    seen = parse_time(message.body.get("expiresAt"))
+    return seen is not None and roll_up.expires_at is not None and seen < roll_up.expires_at
+
+
+def _idle(command: commands.Command) -> Remark:
+    """Return why there was nothing to do about `command`."""
+    takes_back = isinstance(command, commands.Reverse)
+    return Remark.NOTHING_TO_REVERSE if takes_back else Remark.NOT_OPEN
+
+
+def _remark(before: CardTransaction, command: commands.Command) -> Remark | None:
+    """Return what is worth knowing about `command`, which was applied all the same."""
+    match command:
+        case commands.Clear() if before.closed and before.closed_by is not Closure.REFUNDED:
+            return Remark.LATE_CLEARING
+        case commands.Clear() if not before.authorized:
+            return Remark.FORCE_POST
+        case commands.Reverse(amount=amount) if (amount or 0) > before.outstanding:
+            return Remark.OVER_REVERSAL
+        case commands.Refund(amount=amount) if before.refunded + amount > before.settled:
+            return Remark.OVER_REFUND
+        case commands.Advise(total=total) if total < before.settled:
+            return Remark.ADVICE_BELOW_SETTLED
+        case _:
+            return None
 
 
 def _change(entry: Entry) -> int:

@@ -11,11 +11,15 @@ from hashlib import sha256
 from typing import Any, Final, cast
 from uuid import UUID
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, Uuid, bindparam, select, type_coerce
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ledger import accounts, outbox
+from ledger import accounts, outbox, paging
+from ledger.core import authorization, commands, sandbox
+from ledger.core.card import CardState
+from ledger.core.events import DeclineReason
 from ledger.ids import new_id
 from schema import tables
 from schema.wire.cards import CardResource
@@ -23,7 +27,13 @@ from schema.wire.cards import CardResource
 _VALID_YEARS: Final = 4
 _ACTIVATION_BATCH: Final = 500
 
-_COLUMNS: Final = [column for column in tables.cards.columns if column.name != "activate_at"]
+COLUMNS: Final = [column for column in tables.cards.columns if column.name != "activate_at"]
+"""What `render` reads, the key first."""
+
+_CLOSED: Final = "CLOSED"
+
+_SOURCES: Final = type_coerce(tables.cards.c.funding_sources, postgresql.ARRAY(Uuid))
+"""As PostgreSQL knows arrays: only so can be asked what one contains."""
 
 
 class Suffix(StrEnum):
@@ -34,8 +44,15 @@ class Suffix(StrEnum):
     ISSUED_LATE = "005"
 
 
+class SourceSuffix(StrEnum):
+    """What the last three characters of a funding source ask of the sandbox."""
+
+    INSUFFICIENT_BALANCE = "002"
+    ACCOUNT_CLOSED = "003"
+
+
 class Refusal(StrEnum):
-    """Why no card is issued, in the order in which it is looked at."""
+    """Why no card is issued, or a change refused, in the order in which it is looked at."""
 
     DUPLICATE_FUNDING_SOURCE = "DUPLICATE_FUNDING_SOURCE"
     UNKNOWN_CARDHOLDER = "UNKNOWN_CARDHOLDER"
@@ -45,7 +62,7 @@ class Refusal(StrEnum):
 
 
 class RefusedError(Exception):
-    """No card is issued: `field` of the request is at fault, and the message says how."""
+    """Nothing is done: `field` of the request is at fault, and the message says how."""
 
     def __init__(self, refusal: Refusal, field: str, message: str) -> None:
         super().__init__(message)
@@ -64,11 +81,33 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What cards have to match; None matches all. `account_id` is any funding source."""
+
+    cardholder_id: UUID | None = None
+    account_id: UUID | None = None
+    platform_card_id: str | None = None
+    state: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """The answer to a balance inquiry; `available` may be spent, in minor units."""
+
+    decline_reason: DeclineReason | None
+    available: int
+    currency: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
     """The card transaction that a simulated message is about."""
 
     issuer_transaction_token: str
     status: str
+    authorized: int
+    settled: int
+    refunded: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +131,17 @@ async def create(  # noqa: PLR0913 - an application and its circumstances, by na
 
     Raises: RefusedError, after which the database transaction can only be rolled back.
     """
-    currency = await _eligible_currency(connection, platform_id, application)
+    refuse_repetitions(application.funding_sources)
+    await _check_cardholder(connection, platform_id, application.cardholder_id)
+    currency = await eligible_currency(
+        connection,
+        platform_id=platform_id,
+        cardholder_id=application.cardholder_id,
+        sources=application.funding_sources,
+        is_sandbox=is_sandbox,
+    )
     key = new_id()
-    platform_card_id = application.platform_card_id or str(new_id())
+    platform_card_id = application.platform_card_id or _made_up(key, application.cardholder_id)
     row = {
         "id": key,
         "customer_id": application.cardholder_id,
@@ -132,12 +179,88 @@ async def get(
 ) -> CardResource | None:
     """Return the platform's card `card_id`, or None when it has no such card."""
     rows = await connection.execute(
-        select(*_COLUMNS).where(
+        select(*COLUMNS).where(
             tables.cards.c.id == card_id, tables.cards.c.platform_id == platform_id
         )
     )
     row = rows.one_or_none()
     return None if row is None else render(_mapping(row))
+
+
+async def page(
+    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+) -> paging.Page[CardResource]:
+    """Return one page of the platform's cards."""
+    columns = tables.cards.c
+    asked = {
+        columns.customer_id: filters.cardholder_id,
+        columns.platform_card_id: filters.platform_card_id,
+        columns.state: filters.state,
+    }
+    matching = [
+        columns.platform_id == platform_id,
+        *(column == value for column, value in asked.items() if value is not None),
+    ]
+    if filters.account_id is not None:
+        matching += [
+            _SOURCES.contains([filters.account_id]),
+            columns.state != _CLOSED,  # It spends from nothing any more.
+        ]
+    return await paging.read(
+        connection,
+        select(*COLUMNS),
+        table=tables.cards,
+        matching=matching,
+        wanted=wanted,
+        item=lambda row: render(_mapping(row)),
+    )
+
+
+async def inquire(
+    connection: AsyncConnection, *, platform_id: UUID, card_id: UUID, descriptor: str, at: datetime
+) -> Inquiry | None:
+    """Return what an authorization of nothing would be answered; it leaves no trace.
+
+    All checks of an authorization but the last ones: there are no funds to look for, and no
+    deadline. None when the platform has no such card.
+    """
+    card, account = tables.cards.c, tables.internal_accounts.c
+    rows = await connection.execute(
+        select(
+            card.state,
+            card.currency,
+            card.max_spend_per_transaction,
+            account.status,
+            account.balance,
+            account.owed,
+        )
+        .outerjoin_from(
+            tables.cards,
+            tables.internal_accounts,
+            (account.id == card.funding_sources[1]) & (account.customer_id == card.customer_id),
+        )
+        .where(card.id == card_id, card.platform_id == platform_id)
+    )
+    row = rows.one_or_none()
+    if row is None:
+        return None
+    question = commands.Authorize(
+        amount=0,
+        balance=0,
+        owed=0,
+        card_state=CardState(row.state),
+        account_usable=row.status == accounts.ACTIVE,
+        max_spend=row.max_spend_per_transaction,
+        forced_decline=sandbox.forced_decline(descriptor),
+        decided_at=at,
+        decide_by=None,
+    )
+    has_money = row.state != _CLOSED and row.balance is not None
+    return Inquiry(
+        decline_reason=authorization.decline_reason(question, needed=0),
+        available=max(row.balance - row.owed, 0) if has_money else 0,
+        currency=row.currency,
+    )
 
 
 async def spending(
@@ -153,7 +276,14 @@ async def spending(
     """
     cards, parents = tables.cards.c, tables.card_transactions.c
     rows = await connection.execute(
-        select(cards.currency, parents.issuer_transaction_token, parents.status)
+        select(
+            cards.currency,
+            parents.issuer_transaction_token,
+            parents.status,
+            parents.authorized,
+            parents.settled,
+            parents.refunded,
+        )
         .outerjoin_from(
             tables.cards,
             tables.card_transactions,
@@ -166,9 +296,16 @@ async def spending(
     row = rows.one_or_none()
     if row is None:
         return None
-    currency, token, status = row
-    parent = None if token is None else Parent(issuer_transaction_token=token, status=status)
-    return Spending(currency=currency, parent=parent)
+    parent = None
+    if row.issuer_transaction_token is not None:
+        parent = Parent(
+            issuer_transaction_token=row.issuer_transaction_token,
+            status=row.status,
+            authorized=row.authorized,
+            settled=row.settled,
+            refunded=row.refunded,
+        )
+    return Spending(currency=row.currency, parent=parent)
 
 
 def activate_due(connection: Connection, *, now: datetime, is_sandbox: bool = True) -> int:
@@ -178,7 +315,7 @@ def activate_due(connection: Connection, *, now: datetime, is_sandbox: bool = Tr
     does the same at the same time takes other cards.
     """
     due = connection.execute(
-        select(*_COLUMNS)
+        select(*COLUMNS)
         .where(tables.cards.c.activate_at <= now, tables.cards.c.state == "PROCESSING")
         .order_by(tables.cards.c.activate_at)
         .limit(_ACTIVATION_BATCH)
@@ -205,7 +342,7 @@ def activate_due(connection: Connection, *, now: datetime, is_sandbox: bool = Tr
 
 
 def render(row: Mapping[str, Any]) -> CardResource:
-    """Return a row of `cards` as every reader sees it."""
+    """Return a row of `cards` as every reader sees it; a closed card spends from nothing."""
     return CardResource(
         id=row["id"],
         cardholder_id=row["customer_id"],
@@ -217,7 +354,7 @@ def render(row: Mapping[str, Any]) -> CardResource:
         last4=row["last4"],
         exp_month=row["exp_month"],
         exp_year=row["exp_year"],
-        funding_sources=row["funding_sources"],
+        funding_sources=[] if row["state"] == _CLOSED else row["funding_sources"],
         max_spend_per_transaction=row["max_spend_per_transaction"],
         currency=row["currency"],
         processor_ref=row["processor_ref"],
@@ -261,6 +398,14 @@ def _answered(row: Mapping[str, Any], now: datetime, *, is_sandbox: bool) -> dic
     }
 
 
+def _made_up(key: UUID, cardholder_id: UUID) -> str:
+    """Return an identifier for a platform that sent none: the issuer then goes by the cardholder.
+
+    So it ends as theirs does.
+    """
+    return f"{str(key)[:-3]}{str(cardholder_id)[-3:]}"
+
+
 def _last4(card_id: UUID) -> str:
     return f"{int.from_bytes(sha256(card_id.bytes).digest()) % 10_000:04}"
 
@@ -275,42 +420,72 @@ def _activate_at(platform_card_id: str, at: datetime, sandbox_delay: timedelta) 
             return at
 
 
-async def _eligible_currency(
-    connection: AsyncConnection, platform_id: UUID, application: Application
-) -> str:
-    """Return the currency of the card that `application` would get.
+def refuse_repetitions(sources: Sequence[UUID]) -> None:
+    """Let `sources` pass when each of them is there once.
 
     Raises: RefusedError.
     """
-    sources = application.funding_sources
     if len(set(sources)) != len(sources):
         message = "names an account twice; send every account once"
         raise RefusedError(Refusal.DUPLICATE_FUNDING_SOURCE, "fundingSources", message)
-    await _check_cardholder(connection, platform_id, application.cardholder_id)
+
+
+async def eligible_currency(  # noqa: PLR0913 - whose, which, and where, by name
+    connection: AsyncConnection,
+    *,
+    platform_id: UUID,
+    cardholder_id: UUID,
+    sources: Sequence[UUID],
+    is_sandbox: bool,
+    currency: str | None = None,
+) -> str:
+    """Return the currency that all `sources` share, which has to be `currency` when it is given.
+
+    Raises: RefusedError when one of them may not fund a card of this cardholder.
+    """
     columns = tables.internal_accounts.c
     rows = await connection.execute(
         select(columns.id, columns.type, columns.status, columns.currency).where(
             columns.id.in_(sources),
-            columns.customer_id == application.cardholder_id,
+            columns.customer_id == cardholder_id,
             columns.platform_id == platform_id,
         )
     )
     found = {row.id: row for row in rows}
     for number, source in enumerate(sources):
         account = found.get(source)
-        if account is None:
-            message = "is not an internal account of the cardholder"
-        elif account.type != "INTERNAL_FIAT":
-            message = f"is an account of type {account.type}; cards spend from INTERNAL_FIAT"
-        elif account.status != accounts.ACTIVE:
-            message = f"is {account.status}; only an ACTIVE account can fund a card"
-        elif account.currency != found[sources[0]].currency:
-            message = "has another currency than the first; all have to share one"
-        else:
-            continue
-        raise RefusedError(Refusal.FUNDING_SOURCE_INELIGIBLE, f"fundingSources.{number}", message)
-    currency: str = found[sources[0]].currency
+        message = _ineligible(account, currency)
+        if account is not None and is_sandbox:
+            message = message or _refused_by_the_sandbox(account.id)
+        if message:
+            field = f"fundingSources.{number}"
+            raise RefusedError(Refusal.FUNDING_SOURCE_INELIGIBLE, field, message)
+        currency = found[source].currency
+    assert currency is not None, "a card has at least one funding source"
     return currency
+
+
+def _ineligible(account: Row[*tuple[Any, ...]] | None, currency: str | None) -> str | None:
+    """Return why `account` may not fund a card in `currency`, None for any currency."""
+    if account is None:
+        return "is not an internal account of the cardholder"
+    if account.type != "INTERNAL_FIAT":
+        return f"is an account of type {account.type}; cards spend from INTERNAL_FIAT"
+    if account.status != accounts.ACTIVE:
+        return f"is {account.status}; only an ACTIVE account can fund a card"
+    if currency and account.currency != currency:
+        return f"is in {account.currency}; all funding sources of a card share one currency"
+    return None
+
+
+def _refused_by_the_sandbox(account_id: UUID) -> str | None:
+    match str(account_id)[-3:]:
+        case SourceSuffix.INSUFFICIENT_BALANCE:
+            return "has not enough money on it to fund a card; put some on it first"
+        case SourceSuffix.ACCOUNT_CLOSED:
+            return "is closed at its bank; use another account"
+        case _:
+            return None
 
 
 async def _check_cardholder(

@@ -7,7 +7,8 @@ a table, decides, and writes everything in one database transaction (docs/decisi
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
+from threading import Event
 from typing import Any, Final
 from uuid import UUID
 
@@ -17,8 +18,8 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from ledger import store
-from ledger.batch import Batch, Decided, Loaded, purchases_of, rejection_of
+from ledger import inbox, store
+from ledger.batch import Batch, Decided, Loaded, closed_cards, purchases_of, rejection_of
 from ledger.inbox import Lane, Message
 from ledger.store import Key
 from schema.wire.outcomes import OutcomeType, RejectionReason
@@ -44,14 +45,18 @@ class Engine:
     """Drains queues of the inbox."""
 
     def __init__(
-        self, database: Database, *, clock: Clock, is_sandbox: bool, batch_size: int
+        self, database: Database, *, clock: Clock, batch_size: int, sandbox_delay: timedelta | None
     ) -> None:
-        """Work on `database`, deciding at most `batch_size` messages a commit."""
+        """Work on `database`, deciding at most `batch_size` messages a commit.
+
+        `sandbox_delay` is how long the sandbox's slow answers take; None outside the sandbox.
+        """
         self._database: Final = database
         self._clock: Final = clock
-        self._is_sandbox: Final = is_sandbox
+        self._sandbox_delay: Final = sandbox_delay
         self._batch_size: Final = batch_size
         self._system_accounts: dict[tuple[UUID, str, str], UUID] = {}
+        self._stopping: Final = Event()
 
     def drain(self, lane: Lane, shard: int, committed: Callable[[list[Decided]], None]) -> int:
         """Decide all that waits in a queue; call `committed` after every commit.
@@ -65,8 +70,12 @@ class Engine:
             if decided:
                 committed(decided)
             total += len(decided)
-            if len(decided) < self._batch_size:
+            if len(decided) < self._batch_size or self._stopping.is_set():
                 return total
+
+    def stop(self) -> None:
+        """Let drains end after the batch they are at; what waits stays in the inbox."""
+        self._stopping.set()
 
     def waiting(self) -> list[tuple[Lane, int]]:
         """Return the queues that have messages.
@@ -124,7 +133,8 @@ class Engine:
         if not messages:
             return []
         now = self._clock()
-        batch = Batch(self._load(connection, messages), now=now, is_sandbox=self._is_sandbox)
+        loaded = self._load(connection, messages)
+        batch = Batch(loaded, now=now, sandbox_delay=self._sandbox_delay)
         decided = batch.decide(messages)
         self._write(connection, batch, now)
         store.remove(connection, lane, shard, [message.id for message in messages])
@@ -142,11 +152,16 @@ class Engine:
             for message in messages
         }
         roll_ups = store.roll_ups(connection, purchases)
+        closed = closed_cards(messages)
+        if closed:
+            roll_ups += store.open_on_cards(connection, closed)
         return Loaded(
             outcomes=store.outcomes(connection, keys),
             cards=store.cards(connection, {purchase.card_id for purchase in purchases}),
             accounts=accounts,
-            roll_ups=[*roll_ups, *store.open_pulls(connection, accounts)],
+            roll_ups=roll_ups,
+            debts=store.debts(connection, accounts),
+            parked=store.parked(connection, purchases),
             system_accounts=self._chart(connection, {a.platform_id for a in accounts.values()}),
         )
 
@@ -169,6 +184,10 @@ class Engine:
         store.append_outcomes(connection, writes.outcomes.values(), now)
         store.append_rejections(connection, writes.rejections)
         store.append_outbox(connection, writes.outbox)
+        inbox.accept_in_thread(connection, writes.follow_ups)
+        store.park(connection, writes.parked)
+        store.unpark(connection, writes.unparked)
+        store.await_confirmations(connection, writes.pending_pulls)
         store.insert_roll_ups(
             connection, [r for purchase, r in changed.items() if purchase not in batch.existing]
         )

@@ -1,12 +1,13 @@
 """Events as rows of `card_transaction_events`, and back."""
 
-from typing import Final, NamedTuple, assert_never
+from dataclasses import fields
+from typing import Any, Final, NamedTuple
 
 from ledger.core import events
 
 
 class EventRow(NamedTuple):
-    """The part of a row that says what happened."""
+    """The part of a row that says what happened; None where a kind has no such field."""
 
     kind: str
     amount: int
@@ -15,38 +16,43 @@ class EventRow(NamedTuple):
     reason: str | None
 
 
-KINDS: Final = {
+KINDS: Final[dict[type[events.Event], str]] = {
     events.Authorized: "AUTHORIZED",
     events.Declined: "DECLINED",
+    events.AuthorizationAdjusted: "AUTHORIZATION_ADJUSTED",
+    events.AuthorizationReversed: "AUTHORIZATION_REVERSED",
+    events.AuthorizationExpired: "AUTHORIZATION_EXPIRED",
+    events.AuthorizationCancelled: "AUTHORIZATION_CANCELLED",
     events.Pulled: "PULLED",
+    events.PullPending: "PULL_PENDING",
+    events.PullConfirmed: "PULL_CONFIRMED",
+    events.PullFailed: "PULL_FAILED",
     events.PullOpened: "PULL_OPENED",
     events.PullResized: "PULL_RESIZED",
     events.PullRecovered: "PULL_RECOVERED",
     events.Released: "RELEASED",
     events.Cleared: "CLEARED",
+    events.ClearingReversed: "CLEARING_REVERSED",
+    events.Refunded: "REFUNDED",
+    events.RefundReversed: "REFUND_REVERSED",
+    events.DebitRecovered: "DEBIT_RECOVERED",
 }
+"""What each event is called in the record; these names outlive the classes."""
+
+_EVENTS: Final = {kind: event for event, kind in KINDS.items()}
+_FIELDS: Final = {event: [field.name for field in fields(event)] for event in KINDS}
 
 
 def to_row(event: events.Event) -> EventRow:
     """Return what `event` leaves in the record."""
-    kind, amount = KINDS[type(event)], event.amount
-    match event:
-        case events.Cleared():
-            return EventRow(kind, amount, event.unfunded, event.final, None)
-        case events.PullRecovered():
-            return EventRow(kind, amount, event.unfunded, None, None)
-        case events.Declined():
-            return EventRow(kind, amount, None, None, event.reason)
-        case (
-            events.Authorized()
-            | events.Pulled()
-            | events.PullOpened()
-            | events.PullResized()
-            | events.Released()
-        ):
-            return EventRow(kind, amount, None, None, None)
-        case _:
-            assert_never(event)
+    said: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS[type(event)]}
+    return EventRow(
+        KINDS[type(event)],
+        said["amount"],
+        said.get("unfunded"),
+        said.get("final"),
+        said.get("reason"),
+    )
 
 
 def from_row(row: EventRow) -> events.Event:
@@ -54,22 +60,12 @@ def from_row(row: EventRow) -> events.Event:
 
     Raises: ValueError for a row that no event leaves.
     """
-    kind, amount, unfunded, final, reason = row
-    match kind:
-        case "AUTHORIZED":
-            return events.Authorized(amount=amount)
-        case "DECLINED" if reason is not None:
-            return events.Declined(amount=amount, reason=events.DeclineReason(reason))
-        case "PULLED":
-            return events.Pulled(amount=amount)
-        case "PULL_OPENED":
-            return events.PullOpened(amount=amount)
-        case "PULL_RESIZED":
-            return events.PullResized(amount=amount)
-        case "PULL_RECOVERED" if unfunded is not None:
-            return events.PullRecovered(amount=amount, unfunded=unfunded)
-        case "RELEASED":
-            return events.Released(amount=amount)
-        case "CLEARED" if unfunded is not None and final is not None:
-            return events.Cleared(amount=amount, unfunded=unfunded, final=final)
-    raise ValueError(f"no event leaves the row {row}")
+    event = _EVENTS.get(row.kind)
+    if event is None:
+        raise ValueError(f"no event is called {row.kind}")
+    said = {name: getattr(row, name) for name in _FIELDS[event]}
+    if None in said.values():
+        raise ValueError(f"no event leaves the row {row}")
+    if event is events.Declined:
+        said["reason"] = events.DeclineReason(said["reason"])
+    return event(**said)

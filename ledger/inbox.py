@@ -13,7 +13,7 @@ from json import dumps
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Connection
 
 from ledger.ids import NIL, new_id
 
@@ -22,6 +22,15 @@ SHARDS: Final = 16
 
 DEPOSIT: Final = "DEPOSIT"
 """Type of the message that brings money to an internal account; no network sends it."""
+
+CARD_CLOSED: Final = "CARD_CLOSED"
+"""Type of the message that gives back what is held on a card; closing the card sends it."""
+
+RECOVERY: Final = "RECOVERY"
+"""Type of the message that goes on paying a long queue of debts; the engine sends it to itself."""
+
+PULL_CONFIRMATION: Final = "PULL_CONFIRMATION"
+"""Type of the message that says what became of a pending pull; the schedule sends it."""
 
 
 class Lane(IntEnum):
@@ -127,18 +136,30 @@ async def accept(connection: AsyncConnection[Any], messages: Sequence[Message]) 
     async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
         copy.set_types(_TYPES)
         for message in messages:
-            await copy.write_row(
-                (
-                    int(message.lane),
-                    message.shard,
-                    message.id,
-                    message.customer_id,
-                    message.platform_id,
-                    message.source,
-                    message.reference,
-                    message.body,
-                    message.body_hash,
-                    message.reply_to,
-                    message.received_at,
-                )
-            )
+            await copy.write_row(_row(message))
+
+
+def accept_in_thread(connection: Connection[Any], messages: Sequence[Message]) -> None:
+    """Do as `accept` does, for a thread."""
+    if not messages:
+        return
+    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
+        copy.set_types(_TYPES)
+        for message in messages:
+            copy.write_row(_row(message))
+
+
+def _row(message: Message) -> tuple[Any, ...]:
+    return (
+        int(message.lane),
+        message.shard,
+        message.id,
+        message.customer_id,
+        message.platform_id,
+        message.source,
+        message.reference,
+        message.body,
+        message.body_hash,
+        message.reply_to,
+        message.received_at,
+    )

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from ledger.core import events
 from ledger.core.card_transaction import UNKNOWN, CardTransaction, fold
+from ledger.expiry import window
 from schema.wire.card_transactions import (
     CardTransactionResource,
     MerchantResource,
@@ -36,11 +37,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollUp:
-    """One row of `card_transactions`; `open_pull_id` is its place in the recovery queue."""
+    """One row of `card_transactions`; its place among debts is (`debt_since`, `debt_id`)."""
 
     identity: Identity
     state: CardTransaction
-    open_pull_id: UUID | None
+    debt_since: datetime | None
+    debt_id: UUID | None
+    expires_at: datetime | None
     last_event_at: datetime | None
     updated_at: datetime
 
@@ -50,7 +53,9 @@ def opened(identity: Identity) -> RollUp:
     return RollUp(
         identity=identity,
         state=UNKNOWN,
-        open_pull_id=None,
+        debt_since=None,
+        debt_id=None,
+        expires_at=None,
         last_event_at=None,
         updated_at=identity.created_at,
     )
@@ -64,7 +69,9 @@ def advance(
     return replace(
         roll_up,
         state=state,
-        open_pull_id=(roll_up.open_pull_id or message_id) if state.open_pull else None,
+        debt_since=(roll_up.debt_since or recorded_at) if state.in_debt else None,
+        debt_id=(roll_up.debt_id or message_id) if state.in_debt else None,
+        expires_at=_expires_at(roll_up, state, facts, recorded_at),
         last_event_at=recorded_at if any(map(_is_later, facts)) else roll_up.last_event_at,
         updated_at=recorded_at if facts else roll_up.updated_at,
     )
@@ -81,28 +88,47 @@ def render(roll_up: RollUp) -> CardTransactionResource:
         account_id=who.account_id,
         issuer_transaction_token=who.issuer_transaction_token,
         status=state.status,
+        status_reason=state.status_reason,
         decline_reason=state.decline_reason,
+        direction="DEBIT" if state.authorizations or state.settlement_count else "CREDIT",
         merchant=MerchantResource(
             descriptor=who.descriptor or "UNKNOWN", mcc=who.mcc, country=who.country
         ),
         authorized_amount=money(state.authorized_amount, who.currency),
         settled_amount=(money(state.settled, who.currency) if state.settlement_count else None),
+        refunded_amount=money(state.refunded, who.currency) if state.refunded else None,
         held_amount=money(state.held, who.currency),
         owed_amount=money(state.owed, who.currency),
         pull_summary=PullSummary(
-            count=state.pull_count, total_amount=state.pulled, pending_count=0
+            count=state.pull_count, total_amount=state.pulled, pending_count=state.pending_count
         ),
         settlement_summary=Summary(count=state.settlement_count, total_amount=state.settled),
-        refund_summary=Summary(count=0, total_amount=0),
+        refund_summary=Summary(
+            count=state.refund_count if state.refunded else 0, total_amount=state.refunded
+        ),
         release_summary=Summary(count=state.release_count, total_amount=state.released),
         sequence=state.sequence,
         authorized_at=who.created_at,
+        expires_at=roll_up.expires_at,
         last_event_at=roll_up.last_event_at,
         created_at=who.created_at,
         updated_at=roll_up.updated_at,
     )
 
 
+def _expires_at(
+    roll_up: RollUp, state: CardTransaction, facts: Sequence[events.Event], recorded_at: datetime
+) -> datetime | None:
+    """Return when what is outstanding goes back; every approval starts the time again."""
+    if state.closed or not state.authorized:
+        return None
+    if any(isinstance(fact, events.Authorized | events.AuthorizationAdjusted) for fact in facts):
+        return recorded_at + window(roll_up.identity.mcc, state.authorized)
+    return roll_up.expires_at
+
+
 def _is_later(event: events.Event) -> bool:
     """Return whether `event` is news after the authorization and the pull that belongs to it."""
-    return not isinstance(event, events.Authorized | events.Declined | events.Pulled)
+    return not isinstance(
+        event, events.Authorized | events.Declined | events.Pulled | events.PullPending
+    )

@@ -1,4 +1,4 @@
-"""What the server key protects: hashes of client secrets, encryption at rest, page cursors.
+"""What the server key protects: hashes of client secrets, encryption at rest, page cursors, cards.
 
 One key comes from the settings; each use has its own key, derived from it (HKDF-SHA-256), so that
 what one use gives away says nothing about another.
@@ -32,12 +32,13 @@ class KeyRing:
     Raises: ValueError when the server key is shorter than 32 characters.
     """
 
-    __slots__ = ("_cursor_key", "_hash_key", "_seal")
+    __slots__ = ("_card_key", "_cursor_key", "_hash_key", "_seal")
 
     def __init__(self, secret_key: str) -> None:
         if len(secret_key) < MIN_KEY_LENGTH:
             raise ValueError(f"the server key must have at least {MIN_KEY_LENGTH} characters")
         material = secret_key.encode()
+        self._card_key: Final = _derive(material, b"card")
         self._hash_key: Final = _derive(material, b"hash")
         self._cursor_key: Final = _derive(material, b"cursor")
         self._seal: Final = AESGCM(_derive(material, b"seal"))
@@ -70,6 +71,10 @@ class KeyRing:
             raise SecretsError(
                 "cannot decrypt: CARDLEDGER_SECRET_KEY is not the key that encrypted it"
             ) from None
+
+    def card_digest(self, payload: bytes) -> bytes:
+        """Return 32 bytes from which a card's number is made: the same for the same `payload`."""
+        return hmac.digest(self._card_key, payload, sha256)
 
     def sign_cursor(self, payload: bytes) -> bytes:
         """Return a short tag by which we know a page cursor again as ours."""

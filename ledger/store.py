@@ -5,7 +5,7 @@ psycopg's, inside a database transaction of the caller (`engine`), and come from
 `database.sync_engine(keyed=True)`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from json import loads
@@ -48,9 +48,14 @@ class Account:
     balance: int
     held: int
     owed: int
+    pending: int
     version: int
     created_at: datetime
     updated_at: datetime
+
+
+MANY_DEBTS: Final = 100
+"""Debts of one account that a batch looks at; what is left is for a message of its own."""
 
 
 class Key(NamedTuple):
@@ -120,6 +125,35 @@ class DepositRecord(NamedTuple):
     amount: int
     message_id: UUID
     recorded_at: datetime
+
+
+class Parked(NamedTuple):
+    """A row of `parked`."""
+
+    id: UUID
+    customer_id: UUID
+    card_id: UUID
+    token: str
+    body: Mapping[str, Any]
+    received_at: datetime
+
+    @property
+    def purchase(self) -> Purchase:
+        """What it waits for."""
+        return Purchase(self.customer_id, self.card_id, self.token)
+
+
+class PendingPull(NamedTuple):
+    """A row of `pending_pulls`."""
+
+    card_transaction_id: UUID
+    sequence: int
+    customer_id: UUID
+    card_id: UUID
+    token: str
+    amount: int
+    succeeds: bool
+    due_at: datetime
 
 
 class RejectionRecord(NamedTuple):
@@ -236,8 +270,8 @@ def lock_accounts(connection: Connection[Any], customer_ids: Iterable[UUID]) -> 
     """
     cursor = connection.cursor(binary=True).execute(
         "SELECT id, customer_id, platform_id, currency, type, status, balance, held, owed,"
-        " version, created_at, updated_at FROM internal_accounts WHERE customer_id = ANY(%s)"
-        " ORDER BY id FOR UPDATE",
+        " pending, version, created_at, updated_at FROM internal_accounts"
+        " WHERE customer_id = ANY(%s) ORDER BY id FOR UPDATE",
         [list(customer_ids)],
     )
     return {row[0]: Account(*row) for row in cursor}
@@ -260,13 +294,19 @@ def roll_ups(connection: Connection[Any], purchases: Iterable[Purchase]) -> list
     return [roll_up_rows.from_row(row) for row in cursor]
 
 
-def open_pulls(connection: Connection[Any], account_ids: Iterable[UUID]) -> list[RollUp]:
-    """Return the card transactions whose open pull waits for money on `account_ids`."""
+def debts(connection: Connection[Any], account_ids: Iterable[UUID]) -> list[RollUp]:
+    """Return the card transactions that wait for money on `account_ids`.
+
+    Shape: by account, the oldest `MANY_DEBTS` of each in the order of their queue.
+    """
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM card_transactions t JOIN customers u ON u.id = t.customer_id"
-        " WHERE t.account_id = ANY(%s) AND t.open_pull_id IS NOT NULL",
-        [list(account_ids)],
+        " FROM unnest(%s::uuid[]) AS a (id)"
+        " CROSS JOIN LATERAL (SELECT * FROM card_transactions"
+        " WHERE account_id = a.id AND debt_id IS NOT NULL"
+        " ORDER BY debt_since, debt_id LIMIT %s) t"
+        " JOIN customers u ON u.id = t.customer_id ORDER BY t.account_id, t.debt_since, t.debt_id",
+        [list(account_ids), MANY_DEBTS],
     )
     return [roll_up_rows.from_row(row) for row in cursor]
 
@@ -280,6 +320,37 @@ def system_accounts(
         [list(platform_ids)],
     )
     return {(platform, currency, kind): key for platform, currency, kind, key in cursor}
+
+
+def parked(
+    connection: Connection[Any], purchases: Iterable[Purchase]
+) -> dict[Purchase, list[Parked]]:
+    """Return the messages that wait for events of `purchases`, in their order of arrival."""
+    customers, card_ids, tokens = _columns(purchases, 3)
+    cursor = connection.cursor(binary=True).execute(
+        "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
+        " FROM unnest(%s::uuid[], %s::uuid[], %s::text[])"
+        " AS k (customer_id, card_id, issuer_transaction_token)"
+        " JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id",
+        [customers, card_ids, tokens],
+    )
+    found: dict[Purchase, list[Parked]] = {}
+    for row in cursor:
+        record = Parked(*row)
+        found.setdefault(record.purchase, []).append(record)
+    return found
+
+
+def open_on_cards(connection: Connection[Any], card_ids: Iterable[UUID]) -> list[RollUp]:
+    """Return the card transactions of `card_ids` that expect clearings."""
+    cursor = connection.cursor(binary=True).execute(
+        f"SELECT {_ROLL_UP}, u.platform_customer_id"
+        " FROM cards c JOIN card_transactions t ON t.customer_id = c.customer_id"
+        " AND t.card_id = c.id JOIN customers u ON u.id = t.customer_id"
+        " WHERE c.id = ANY(%s) AND t.closed_by IS NULL AND t.authorized > 0",
+        [list(card_ids)],
+    )
+    return [roll_up_rows.from_row(row) for row in cursor]
 
 
 # --- writes ------------------------------------------------------------------------------------
@@ -389,6 +460,32 @@ _REJECTIONS: Final = _Copy(
     ),
 )
 
+_PARKED: Final = _Copy(
+    "parked",
+    (
+        ("id", "uuid"),
+        ("customer_id", "uuid"),
+        ("card_id", "uuid"),
+        ("issuer_transaction_token", "text"),
+        ("body", "json"),
+        ("received_at", "timestamptz"),
+    ),
+)
+
+_PENDING_PULLS: Final = _Copy(
+    "pending_pulls",
+    (
+        ("card_transaction_id", "uuid"),
+        ("sequence", "int4"),
+        ("customer_id", "uuid"),
+        ("card_id", "uuid"),
+        ("issuer_transaction_token", "text"),
+        ("amount", "int8"),
+        ("succeeds", "bool"),
+        ("due_at", "timestamptz"),
+    ),
+)
+
 _OUTBOX: Final = _Copy(
     "outbox",
     (
@@ -416,18 +513,26 @@ _ROLL_UP_TYPES: Final = {
     "country": "text",
     "status": "text",
     "sequence": "int4",
+    "authorizations": "int4",
     "authorized": "int8",
     "settled": "int8",
     "settlement_count": "int4",
+    "refunded": "int8",
+    "refund_count": "int4",
     "pulled": "int8",
     "pull_count": "int4",
+    "pending": "int8",
+    "pending_count": "int4",
     "open_pull": "int8",
-    "open_pull_id": "uuid",
+    "unpaid": "int8",
+    "debt_since": "timestamptz",
+    "debt_id": "uuid",
     "released": "int8",
     "release_count": "int4",
-    "closed": "bool",
+    "closed_by": "text",
     "declined": "int8",
     "decline_reason": "text",
+    "expires_at": "timestamptz",
     "created_at": "timestamptz",
     "last_event_at": "timestamptz",
     "updated_at": "timestamptz",
@@ -494,6 +599,28 @@ def append_rejections(connection: Connection[Any], records: Sequence[RejectionRe
     _REJECTIONS.write(connection, records)
 
 
+def park(connection: Connection[Any], records: Sequence[Parked]) -> None:
+    """Keep messages that wait for what they take back."""
+    _PARKED.write(connection, records)
+
+
+def unpark(connection: Connection[Any], ids: Sequence[tuple[Purchase, UUID]]) -> None:
+    """Remove messages that have found what they take back."""
+    if ids:
+        customers, cards_, tokens = _columns((purchase for purchase, _ in ids), 3)
+        connection.execute(
+            "DELETE FROM parked p USING unnest(%s::uuid[], %s::uuid[], %s::text[], %s::uuid[])"
+            " AS k (customer_id, card_id, token, id) WHERE p.customer_id = k.customer_id"
+            " AND p.card_id = k.card_id AND p.issuer_transaction_token = k.token AND p.id = k.id",
+            [customers, cards_, tokens, [key for _, key in ids]],
+        )
+
+
+def await_confirmations(connection: Connection[Any], records: Sequence[PendingPull]) -> None:
+    """Keep pulls whose confirmation is out."""
+    _PENDING_PULLS.write(connection, records)
+
+
 def append_outbox(connection: Connection[Any], records: Sequence[OutboxRecord]) -> None:
     """Append to `outbox`."""
     _OUTBOX.write(connection, records)
@@ -505,9 +632,9 @@ def insert_roll_ups(connection: Connection[Any], new: Sequence[RollUp]) -> None:
 
 
 # Who and what a card transaction concerns is decided by its first event and never rewritten.
-_MOVING: Final = ("status", "sequence", "authorized", "settled", "settlement_count", "pulled",
-    "pull_count", "open_pull", "open_pull_id", "released", "release_count", "closed", "declined",
-    "decline_reason", "last_event_at", "updated_at")  # fmt: skip
+_FIXED: Final = {"id", "customer_id", "platform_id", "card_id", "account_id", "currency",
+    "issuer_transaction_token", "descriptor", "mcc", "country", "created_at"}  # fmt: skip
+_MOVING: Final = tuple(column for column in roll_up_rows.COLUMNS if column not in _FIXED)
 _UPDATED: Final = ("id", "customer_id", *_MOVING)
 _UPDATED_AT: Final = [roll_up_rows.COLUMNS.index(column) for column in _UPDATED]
 _UPDATE_ROLL_UPS: Final = (
@@ -535,10 +662,10 @@ def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> 
         return
     updated = connection.execute(
         "UPDATE internal_accounts a SET balance = u.balance, held = u.held, owed = u.owed,"
-        " version = u.version, updated_at = u.updated_at"
+        " pending = u.pending, version = u.version, updated_at = u.updated_at"
         " FROM unnest(%s::uuid[], %s::uuid[], %s::int8[], %s::int8[], %s::int8[], %s::int8[],"
-        " %s::timestamptz[])"
-        " AS u (id, customer_id, balance, held, owed, version, updated_at)"
+        " %s::int8[], %s::timestamptz[])"
+        " AS u (id, customer_id, balance, held, owed, pending, version, updated_at)"
         " WHERE a.id = u.id AND a.customer_id = u.customer_id",
         [
             [a.id for a in changed],
@@ -546,6 +673,7 @@ def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> 
             [a.balance for a in changed],
             [a.held for a in changed],
             [a.owed for a in changed],
+            [a.pending for a in changed],
             [a.version for a in changed],
             [a.updated_at for a in changed],
         ],

@@ -3,6 +3,10 @@
 Reads one snapshot, so that it can run beside live traffic, and streams it, so that memory does
 not grow with the books. It shares the rules with the engine and nothing else: what it compares
 was written by COPY and UPDATE, what it compares with comes from `fold` and `entries`.
+
+It proves sums, references and homes. It cannot know what nothing else repeats: when a fact is
+said to have happened, what a merchant is called, which of a cardholder's accounts a refused
+authorization asked, and what was told to receivers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -67,12 +71,13 @@ def verify(engine: Engine, progress: Progress | None = None) -> Report:
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
             with connection.transaction():
-                return _verify(connection, progress or (lambda _done, _total: None))
+                return verify_on(connection, progress or (lambda _done, _total: None))
         finally:
             connection.isolation_level = None
 
 
-def _verify(connection: Connection[Any], progress: Progress) -> Report:
+def verify_on(connection: Connection[Any], progress: Progress) -> Report:
+    """Do as `verify` does, in the database transaction of `connection`."""
     report = Report()
     connection.execute("SET LOCAL statement_timeout = 0")
     for table in ("accounts", "deposits", "entries"):
@@ -113,6 +118,8 @@ def _check_card_transaction(
     if not folded:
         report.differs(f"{name}: has no events")
         return
+    if events[0][1] != kept.identity.created_at:
+        report.differs(f"{name}: was created at another time than its first event")
     made = roll_up_rows.to_row(folded[-1])
     for column, found, wanted in zip(roll_up_rows.COLUMNS, today, made, strict=False):
         if found != wanted:
@@ -219,15 +226,18 @@ _MUST_BE_EMPTY: Final = (
     ),
     (
         """
-        SELECT a.id, a.held, a.owed, coalesce(t.held, 0), coalesce(t.owed, 0)
+        SELECT a.id, a.held, a.owed, a.pending,
+               coalesce(t.held, 0), coalesce(t.owed, 0), coalesce(t.pending, 0)
         FROM internal_accounts a LEFT JOIN (
             SELECT account_id, sum(greatest(pulled - released - settled, 0)) AS held,
-                   sum(greatest(settled - pulled + released, 0)) AS owed
+                   sum(greatest(settled - pulled + released, 0) + unpaid) AS owed,
+                   sum(pending) AS pending
             FROM card_transactions GROUP BY account_id
         ) t ON t.account_id = a.id
-        WHERE (a.held, a.owed) <> (coalesce(t.held, 0), coalesce(t.owed, 0))
+        WHERE (a.held, a.owed, a.pending)
+            <> (coalesce(t.held, 0), coalesce(t.owed, 0), coalesce(t.pending, 0))
         """,
-        "InternalAccount:{}: held {} and owed {}, its card transactions make it {} and {}",
+        "InternalAccount:{}: held, owed, pending {}, {}, {}; its card transactions: {}, {}, {}",
     ),
     (
         """
@@ -274,25 +284,98 @@ _MUST_BE_EMPTY: Final = (
     ),
     (
         """
-        SELECT s.id, s.kind, s.currency, coalesce(sum(e.change), 0) AS kept, t.made
+        SELECT subject_id, count(*) FROM entries WHERE sequence = 0
+        GROUP BY subject_id HAVING count(*) <> 1 OR max(line) <> 0
+        """,
+        "deposit {}: has {} entries",
+    ),
+    (
+        """
+        SELECT e.subject_id, e.sequence, e.line FROM entries e
+        LEFT JOIN customers u ON u.id = e.customer_id
+        LEFT JOIN internal_accounts a ON a.id = e.account_id
+        LEFT JOIN system_accounts d ON d.id = e.debit_account_id
+        LEFT JOIN system_accounts c ON c.id = e.credit_account_id
+        WHERE u.id IS NULL OR num_nonnulls(a.id, d.id, c.id) <> 2
+            OR coalesce(a.customer_id, e.customer_id) <> e.customer_id
+            OR coalesce(a.platform_id, d.platform_id) <> u.platform_id
+            OR coalesce(c.platform_id, d.platform_id) <> u.platform_id
+            OR coalesce(a.currency, c.currency) <> coalesce(d.currency, c.currency)
+        """,
+        "entry {}/{}/{}: its accounts are not two of its cardholder and platform, in one currency",
+    ),
+    (
+        """
+        SELECT e.subject_id, e.sequence, e.line FROM entries e
+        LEFT JOIN card_transactions t ON t.id = e.subject_id
+        LEFT JOIN deposits d ON d.id = e.subject_id
+        WHERE coalesce(t.customer_id, d.customer_id) <> e.customer_id
+        """,
+        "entry {}/{}/{}: is at home with another cardholder than what it belongs to",
+    ),
+    (
+        """
+        SELECT e.card_transaction_id, e.sequence FROM card_transaction_events e
+        JOIN card_transactions t ON t.id = e.card_transaction_id
+        WHERE e.customer_id <> t.customer_id
+        """,
+        "event {}/{}: is at home with another cardholder than its card transaction",
+    ),
+    (
+        """
+        SELECT t.id FROM card_transactions t
+        LEFT JOIN customers u ON u.id = t.customer_id
+        LEFT JOIN cards c ON c.id = t.card_id
+        LEFT JOIN internal_accounts a ON a.id = t.account_id
+        WHERE num_nulls(u.id, c.id, a.id) > 0 OR u.platform_id <> t.platform_id
+            OR (c.customer_id, c.platform_id, c.currency)
+                <> (t.customer_id, t.platform_id, t.currency)
+            OR (a.customer_id, a.platform_id, a.currency)
+                <> (t.customer_id, t.platform_id, t.currency)
+        """,
+        "CardTransaction:{}: its card, account and cardholder do not belong together",
+    ),
+    (
+        """
+        SELECT f.id, f.sequence FROM (
+            SELECT card_transaction_id AS id, sequence, customer_id, message_id
+            FROM card_transaction_events
+            UNION ALL SELECT id, 0, customer_id, message_id FROM deposits
+        ) f LEFT JOIN outcomes o ON o.message_id = f.message_id AND o.customer_id = f.customer_id
+        WHERE o.message_id IS NULL
+        """,
+        "fact {}/{}: nothing says which message caused it, so that could be applied again",
+    ),
+    (
+        """
+        SELECT s.id, s.kind, s.currency, coalesce(k.kept, 0), coalesce(t.made, 0)
         FROM system_accounts s
-        JOIN (
-            SELECT platform_id, currency, 'CARD_HOLDS' AS kind,
-                   sum(greatest(pulled - released - settled, 0)) AS made
-            FROM card_transactions GROUP BY platform_id, currency
-            UNION ALL
-            SELECT platform_id, currency, 'RECEIVABLE',
-                   -sum(greatest(settled - pulled + released, 0))
-            FROM card_transactions GROUP BY platform_id, currency
+        LEFT JOIN (
+            SELECT platform_id, currency, kind, sum(amount) AS made FROM (
+                SELECT platform_id, currency, 'CARD_HOLDS' AS kind,
+                       greatest(pulled - released - settled, 0)::numeric AS amount
+                FROM card_transactions
+                UNION ALL
+                SELECT platform_id, currency, 'RECEIVABLE',
+                       -(greatest(settled - pulled + released, 0)::numeric + unpaid)
+                FROM card_transactions
+                UNION ALL
+                SELECT platform_id, currency, 'NETWORK_SETTLEMENT', settled::numeric - refunded
+                FROM card_transactions
+                UNION ALL
+                SELECT a.platform_id, a.currency, 'SANDBOX_FUNDING', -d.amount::numeric
+                FROM deposits d JOIN internal_accounts a ON a.id = d.account_id
+            ) m GROUP BY platform_id, currency, kind
         ) t USING (platform_id, currency, kind)
         LEFT JOIN (
-            SELECT credit_account_id AS id, amount AS change FROM entries
-            UNION ALL SELECT debit_account_id, -amount FROM entries
-        ) e ON e.id = s.id
-        GROUP BY s.id, s.kind, s.currency, t.made
-        HAVING coalesce(sum(e.change), 0) <> t.made
+            SELECT id, sum(change) AS kept FROM (
+                SELECT credit_account_id AS id, amount AS change FROM entries
+                UNION ALL SELECT debit_account_id, -amount FROM entries
+            ) e GROUP BY id
+        ) k ON k.id = s.id
+        WHERE coalesce(k.kept, 0) <> coalesce(t.made, 0)
         """,
-        "system account {} ({} {}): its entries make it {}, the card transactions {}",
+        "system account {} ({} {}): its entries make it {}, the facts {}",
     ),
     (
         """

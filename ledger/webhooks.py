@@ -37,6 +37,7 @@ PAUSES: Final = (
 )
 """How long to wait after the first, second, ... failed attempt; after the tenth, no more."""
 
+_RENDER_AGAIN_AFTER: Final = timedelta(minutes=1)
 _RETURNED_AS_KNOWN: Final = 409  # The receiver has had it before: what we wanted.
 
 
@@ -146,17 +147,25 @@ def dispatch(connection: Connection, *, limit: int, at: datetime) -> int:
     """Make deliveries of the oldest rows of the outbox, at most `limit`; return how many.
 
     The body is rendered here, once: every attempt sends these bytes. Where it goes is decided
-    here as well. A row that cannot be rendered stays in the outbox, is logged, and stops only
-    itself. The number of statements is the same for 1 row and for 500.
+    here as well. A row that cannot be rendered stays in the outbox, is logged, and is tried again
+    in a minute: it stops only itself. The number of statements is the same for 1 row and for 500.
     """
     driver = _driver(connection)
     with driver.cursor(binary=True) as cursor:
-        rows = sorted(map(_Row._make, cursor.execute(_CLAIM_OUTBOX, [limit]).fetchall()))
+        rows = sorted(map(_Row._make, cursor.execute(_CLAIM_OUTBOX, [at, limit]).fetchall()))
     told = _render(driver, rows)
+    if len(told) < len(rows):
+        rendered = {row.id for row, _ in told}
+        _put_off(driver, [row for row in rows if row.id not in rendered], at)
     if told:
         _insert(driver, told, at)
         driver.execute(_DELETE_OUTBOX, [[r.id for r, _ in told], [r.customer_id for r, _ in told]])
     return len(told)
+
+
+def _put_off(driver: psycopg.Connection[Any], rows: Sequence[_Row], at: datetime) -> None:
+    keys = [row.id for row in rows], [row.customer_id for row in rows]
+    driver.execute(_PUT_OFF, [at + _RENDER_AGAIN_AFTER, *keys])
 
 
 def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> list[tuple[_Row, str]]:
@@ -301,8 +310,16 @@ _KEYS: Final = "SELECT signing_key, webhook_secret FROM platforms WHERE id = %s"
 _CLAIM_OUTBOX: Final = """
     SELECT o.id, o.customer_id, o.platform_id, o.type, o.subject_id, o.sequence, o.data,
         o.recorded_at, p.webhook_endpoint
-    FROM (SELECT * FROM outbox ORDER BY id, customer_id LIMIT %s FOR UPDATE SKIP LOCKED) o
+    FROM (
+        SELECT * FROM outbox WHERE retry_at IS NULL OR retry_at <= %s
+        ORDER BY id, customer_id LIMIT %s FOR UPDATE SKIP LOCKED
+    ) o
     LEFT JOIN platforms p ON p.id = o.platform_id
+"""
+
+_PUT_OFF: Final = """
+    UPDATE outbox o SET retry_at = %s FROM unnest(%s::uuid[], %s::uuid[]) AS off (id, customer_id)
+    WHERE o.id = off.id AND o.customer_id = off.customer_id
 """
 
 _DELETE_OUTBOX: Final = """

@@ -179,7 +179,8 @@ cards = Table(
         "funding_sources",
         ARRAY(Uuid),
         nullable=False,
-        comment="Internal accounts by priority; decisions read the first.",
+        comment="Internal accounts by priority; decisions read the first. A closed card keeps them"
+        " for clearings that come late, and shows none.",
     ),
     Column(
         "max_spend_per_transaction",
@@ -194,6 +195,8 @@ cards = Table(
     _time("updated_at", "When it last changed."),
 )
 Index("cards_customer_id_idx", cards.c.customer_id)
+Index("cards_platform_id_idx", cards.c.platform_id, cards.c.id)
+Index("cards_funding_sources_idx", cards.c.funding_sources, postgresql_using="gin")
 Index(
     "cards_platform_card_id_key",
     cards.c.platform_id,
@@ -203,6 +206,23 @@ Index(
 )
 Index(
     "cards_activate_at_idx", cards.c.activate_at, postgresql_where=cards.c.activate_at.isnot(None)
+)
+
+card_reveals = Table(
+    "card_reveals",
+    metadata,
+    Column(
+        "token_hash",
+        LargeBinary,
+        primary_key=True,
+        comment="HMAC-SHA-256 of the URL's token under the server key; the token is not kept.",
+    ),
+    Column("card_id", ForeignKey(cards.c.id), nullable=False, index=True, comment="The card."),
+    _id("api_token_id", "Who asked: the API token, which may have been deleted since."),
+    _time("created_at", "When it was asked for."),
+    _time("expires_at", "When the page can no longer be opened."),
+    _time("opened_at", "When the page was opened, which happens once; null: not.", nullable=True),
+    comment="Who asked to see a card's number, and when it was seen. The number is nowhere.",
 )
 
 system_accounts = Table(
@@ -235,6 +255,7 @@ internal_accounts = Table(
     _amount("balance", "Available: what may be spent. Never negative."),
     _amount("held", "Set aside for clearings to come: sum of its card transactions' holds."),
     _amount("owed", "Taken by the network and not paid yet: sum over its card transactions."),
+    _amount("pending", "Pulled and not confirmed yet: sum over its card transactions."),
     Column(
         "version",
         BigInteger,
@@ -246,7 +267,7 @@ internal_accounts = Table(
     _time("updated_at", "When its amounts last changed."),
     PrimaryKeyConstraint("id", "customer_id"),
     CheckConstraint("balance >= 0", name="balance_not_negative"),
-    CheckConstraint("held >= 0 AND owed >= 0", name="held_and_owed_not_negative"),
+    CheckConstraint("least(held, owed, pending) >= 0", name="sums_not_negative"),
     postgresql_with={"fillfactor": "50"},
     comment="Money of a customer. Locked by a batch in the order of id; written once a batch.",
 )
@@ -268,24 +289,26 @@ card_transactions = Table(
     _text("country", "Merchant country, alpha-2.", nullable=True),
     _text("status", "Derived from the totals below; kept for readers."),
     _count("sequence", "Number of events folded into this row."),
+    _count("authorizations", "Authorizations heard of, approved or not."),
     _amount("authorized", "Approved and not taken back."),
     _amount("settled", "Sum of clearings."),
     _count("settlement_count", "Number of clearings."),
+    _amount("refunded", "Sum of refunds."),
+    _count("refund_count", "Number of refunds."),
     _amount("pulled", "Gross sum of pulls paid by the funding account."),
     _count("pull_count", "Pulls opened."),
-    _amount("open_pull", "What the funding account still has to pay."),
-    _id("open_pull_id", "Message that opened the open pull: the queue's order.", nullable=True),
+    _amount("pending", "Part of `pulled` whose confirmation is out."),
+    _count("pending_count", "Pulls whose confirmation is out."),
+    _amount("open_pull", "What the funding account still has to pay for what settled or is held."),
+    _amount("unpaid", "Refund reversals that the funding account still has to pay."),
+    _time("debt_since", "Since when something is to be paid: the queue's order.", nullable=True),
+    _id("debt_id", "The message since which something is to be paid.", nullable=True),
     _amount("released", "Gross sum of releases to the funding account."),
     _count("release_count", "Number of releases."),
-    Column(
-        "closed",
-        Boolean,
-        nullable=False,
-        server_default=text("false"),
-        comment="Whether no further clearing is expected.",
-    ),
+    _text("closed_by", "What made it expect no further clearing; null: open.", nullable=True),
     _amount("declined", "What was asked for and refused, while nothing has been approved."),
     _text("decline_reason", "Why it was refused.", nullable=True),
+    _time("expires_at", "When what has not cleared goes back; null: nothing will.", nullable=True),
     _time("created_at", "When its first event was recorded."),
     _time("last_event_at", "Last event after the authorization.", nullable=True),
     _time("updated_at", "When its last event was recorded."),
@@ -295,7 +318,8 @@ card_transactions = Table(
     ),
     CheckConstraint("pulled >= released", name="released_was_pulled"),
     CheckConstraint(
-        "least(authorized, settled, pulled, released, open_pull, declined) >= 0",
+        "least(authorized, settled, refunded, pulled, pending, open_pull, unpaid, released,"
+        " declined) >= 0",
         name="totals_not_negative",
     ),
     postgresql_with={"fillfactor": "80"},
@@ -303,10 +327,17 @@ card_transactions = Table(
 )
 Index("card_transactions_platform_id_idx", card_transactions.c.platform_id, card_transactions.c.id)
 Index(
-    "card_transactions_open_pull_idx",
+    "card_transactions_debt_idx",
     card_transactions.c.account_id,
-    card_transactions.c.open_pull_id,
-    postgresql_where=card_transactions.c.open_pull_id.isnot(None),
+    card_transactions.c.debt_since,
+    card_transactions.c.debt_id,
+    postgresql_where=card_transactions.c.debt_id.isnot(None),
+)
+Index(
+    "card_transactions_expires_at_idx",
+    card_transactions.c.expires_at,
+    card_transactions.c.id,
+    postgresql_where=card_transactions.c.expires_at.isnot(None),
 )
 
 card_transaction_events = Table(
@@ -392,6 +423,7 @@ inbox_shards = Table(
     metadata,
     Column("lane", SmallInteger, nullable=False, comment="0 live, 1 bulk."),
     Column("shard", SmallInteger, nullable=False, comment="0 .. 15."),
+    _text("lock", "Never written: the right to update it is the right to lock.", nullable=True),
     PrimaryKeyConstraint("lane", "shard"),
     comment="One row per queue of the inbox; whoever drains it holds its row lock.",
 )
@@ -437,6 +469,9 @@ outcomes = Table(
     comment="What became of every message that was understood, for ever: none is applied twice.",
 )
 
+# From an event back to the message that caused it: the way of everybody who asks why.
+Index("outcomes_message_id_idx", outcomes.c.message_id)
+
 rejections = Table(
     "rejections",
     metadata,
@@ -452,6 +487,35 @@ rejections = Table(
     PrimaryKeyConstraint("id", "customer_id"),
     comment="Messages that could not be understood or applied, kept with their reason.",
 )
+
+parked = Table(
+    "parked",
+    metadata,
+    _id("id", "The message."),
+    _id("customer_id", "The cardholder."),
+    _id("card_id", "The card."),
+    _text("issuer_transaction_token", "What it waits for."),
+    Column("body", JSON, nullable=False, comment="The message, as schema.wire parsed it."),
+    _time("received_at", "When it was accepted."),
+    PrimaryKeyConstraint("customer_id", "card_id", "issuer_transaction_token", "id"),
+    comment="Messages that take back what has not arrived yet; deleted when it has.",
+)
+
+pending_pulls = Table(
+    "pending_pulls",
+    metadata,
+    _id("card_transaction_id", "The card transaction."),
+    Column("sequence", Integer, nullable=False, comment="The event that made the pull."),
+    _id("customer_id", "The cardholder."),
+    _id("card_id", "The card."),
+    _text("issuer_transaction_token", "What ties the events of the card transaction together."),
+    Column("amount", BigInteger, nullable=False, comment="What was pulled."),
+    Column("succeeds", Boolean, nullable=False, comment="What the sandbox will answer."),
+    _time("due_at", "When it will answer."),
+    PrimaryKeyConstraint("card_transaction_id", "sequence", "customer_id"),
+    comment="Pulls whose confirmation is out; deleted when it is asked for.",
+)
+Index("pending_pulls_due_at_idx", pending_pulls.c.due_at)
 
 # --- hot: the way out --------------------------------------------------------------------------
 
@@ -470,6 +534,7 @@ outbox = Table(
     ),
     Column("data", JSON, comment="The resource as it was; null: folded from its events."),
     _time("recorded_at", "When it happened."),
+    _time("retry_at", "When to render it again, after it could not be.", nullable=True),
     PrimaryKeyConstraint("id", "customer_id"),
     postgresql_with={
         "fillfactor": "70",

@@ -1,20 +1,20 @@
-"""One funding account driven with the pure rules alone, and stories to drive it with."""
+"""One funding account driven with the pure rules alone: what the engine does around them."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
-
-from hypothesis import strategies as st
+from typing import Any
 
 from ledger.core import commands, events, sandbox
 from ledger.core.card import CardState
-from ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, fold
+from ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, fold, waits
 from ledger.core.entries import Account, Entry, deposit_entry, entries
-from tests.model import Model
+from ledger.testing.model import Event
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+_ASKS = {"AUTHORIZATION", "AUTHORIZATION_INCREMENT", "FINANCIAL_AUTHORIZATION"}
 
 
 def authorize(
@@ -22,7 +22,7 @@ def authorize(
     *,
     balance: int = 50_000,
     owed: int = 0,
-    **said: Any,  # noqa: ANN401 - what an event says
+    **said: Any,  # noqa: ANN401 - JSON
 ) -> commands.Authorize:
     """Return the question of a network whose card, account and clock raise no objection."""
     usual: dict[str, Any] = {
@@ -52,90 +52,156 @@ def after(*history: commands.Command) -> CardTransaction:
 class Books:
     """What the engine does around the rules, for one account and in memory."""
 
+    card_state: CardState = CardState.ACTIVE
     accounts: Counter[Account] = field(default_factory=Counter)
     histories: dict[str, list[events.Event]] = field(default_factory=dict)
     states: dict[str, CardTransaction] = field(default_factory=dict)
-    queue: list[str] = field(default_factory=list)
+    descriptors: dict[str, str] = field(default_factory=dict)
+    debts: dict[str, int] = field(default_factory=dict)
+    parked: list[tuple[int, Event]] = field(default_factory=list)
+    seen: dict[tuple[str, str], Event] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
+    reason: str | None = None
+    deposited: int = 0
 
-    @property
     def balance(self) -> int:
         return self.accounts[Account.CUSTOMER]
 
-    @property
     def held(self) -> int:
         return sum(state.held for state in self.states.values())
 
-    @property
     def owed(self) -> int:
         return sum(state.owed for state in self.states.values())
+
+    @property
+    def queue(self) -> list[str]:
+        return sorted(self.debts, key=lambda name: self.debts[name])
 
     def state(self, name: str) -> CardTransaction:
         return self.states.get(name, UNKNOWN)
 
-    def authorize(self, name: str, amount: int, descriptor: str = "") -> str | None:
-        command = authorize(
-            amount,
-            balance=self.balance,
-            owed=self.owed,
-            forced_decline=sandbox.forced_decline(descriptor),
-        )
-        [first, *_] = self._run(name, command)
-        return first.reason if isinstance(first, events.Declined) else None
-
-    def clear(
-        self,
-        name: str,
-        amount: int,
-        final: bool | None = None,  # noqa: FBT001 - what a message says
-        descriptor: str = "",
-    ) -> None:
-        balance = 0 if sandbox.refuses_pull(descriptor) else self.balance
-        self._run(name, clear(amount, final=final, balance=balance))
-
-    def deposit(self, amount: int) -> None:
-        self._post([deposit_entry(amount)])
-        self._recover()
+    def figures(self, token: str) -> dict[str, Any]:
+        state = self.states[token]
+        return {
+            "status": state.status.value,
+            "authorized": state.authorized_amount,
+            "pullCount": state.pull_count,
+            "pulled": state.pulled,
+            "released": state.released,
+            "settled": state.settled,
+            "refunded": state.refunded,
+        }
 
     def account(self) -> dict[str, Any]:
         """Return the whole account in the words of fixtures/lifecycles.json."""
         return {
-            "balance": self.balance,
-            "held": self.held,
-            "owed": self.owed,
-            "transactions": {
-                name: {
-                    "status": state.status.value,
-                    "authorized": state.authorized_amount,
-                    "pullCount": state.pull_count,
-                    "pulled": state.pulled,
-                    "released": state.released,
-                    "settled": state.settled,
-                    "refunded": 0,
-                }
-                for name, state in self.states.items()
-            },
+            "balance": self.balance(),
+            "held": self.held(),
+            "owed": self.owed(),
+            "transactions": {name: self.figures(name) for name in self.states},
         }
 
-    def _run(self, name: str, command: commands.Command) -> list[events.Event]:
-        before, balance = self.state(name), self.balance
+    # --- messages --------------------------------------------------------------------------
+
+    def tell(self, event: Event) -> str:
+        """Take one event as it is on the wire; return the word for what became of it."""
+        key = (event["source"], event["reference"])
+        if key in self.seen:
+            return "DUPLICATE" if self.seen[key] == event else "REJECTED"
+        self.seen[key] = event
+        number, self.reason = len(self.seen), None
+        if event["type"] == "DEPOSIT":
+            self.deposited += event["amount"]
+            self._post([deposit_entry(event["amount"])])
+            self._recover(number)
+            return "APPLIED"
+        if event["type"] == "CARD_CLOSED":
+            for name in list(self.states):
+                if self.states[name].authorized:
+                    self._run(name, commands.Cancel(), number)
+            return "APPLIED"
+        return self._network(event, number)
+
+    def _network(self, event: Event, number: int) -> str:
+        name = event["issuerTransactionToken"]
+        command = self._command(event)
+        if waits(self.state(name), command):
+            self.parked.append((number, event))
+            return "PARKED"
+        facts = self._run(name, command, number)
+        if not facts:
+            return "IGNORED"
+        self.descriptors.setdefault(name, event.get("merchant", {}).get("descriptor", ""))
+        for place, waiting in list(self.parked):
+            mine = waiting["issuerTransactionToken"] == name
+            if mine and not waits(self.state(name), self._command(waiting)):
+                self.parked.remove((place, waiting))
+                self._run(name, self._command(waiting), place)
+        first = facts[0]
+        if isinstance(first, events.Declined):
+            self.reason = first.reason.value
+            return "DECLINED"
+        return "APPLIED"
+
+    def _command(self, event: Event) -> commands.Command:  # noqa: C901 - one branch a kind
+        name, amount = event["issuerTransactionToken"], event.get("amount", 0)
+        descriptor = self.descriptors.get(name) or event.get("merchant", {}).get("descriptor", "")
+        balance = 0 if sandbox.refuses_pull(descriptor) else self.balance()
+        match event["type"]:
+            case kind if kind in _ASKS:
+                return authorize(
+                    amount,
+                    balance=self.balance(),
+                    owed=self.owed(),
+                    card_state=self.card_state,
+                    forced_decline=sandbox.forced_decline(descriptor),
+                    confirms_later=sandbox.confirms_later(descriptor),
+                    clears=kind == "FINANCIAL_AUTHORIZATION",
+                )
+            case "STAND_IN_AUTHORIZATION":
+                return commands.StandIn(amount=amount, balance=balance)
+            case "AUTHORIZATION_ADVICE":
+                return commands.Advise(total=amount, balance=balance)
+            case "AUTHORIZATION_REVERSAL":
+                return commands.Reverse(amount=event.get("amount"))
+            case "AUTHORIZATION_EXPIRY":
+                return commands.Expire()
+            case "CLEARING":
+                return clear(amount, final=event.get("final"), balance=balance)
+            case "CLEARING_REVERSAL":
+                return commands.ReverseClearing(amount=amount)
+            case "RETURN":
+                return commands.Refund(amount=amount)
+            case "RETURN_REVERSAL":
+                return commands.ReverseRefund(amount=amount, balance=balance)
+            case "PULL_CONFIRMATION":
+                return commands.ConfirmPull(amount=amount, succeeded=event["succeeded"])
+        raise AssertionError(event)
+
+    # --- what the engine does ----------------------------------------------------------------
+
+    def _run(self, name: str, command: commands.Command, number: int) -> list[events.Event]:
+        before = self.state(name)
         facts = decide(before, command)
-        state = fold(facts, before)
-        self.states[name] = state
+        if not facts:
+            return []
+        state = self.states[name] = fold(facts, before)
         self.histories.setdefault(name, []).extend(facts)
         for fact in facts:
             self._post(entries(fact))
-        if state.open_pull and name not in self.queue:
-            self.queue.append(name)
-        if not state.open_pull and name in self.queue:
-            self.queue.remove(name)
-        if self.balance > balance:
-            self._recover()
+        if state.open_pull or state.unpaid:
+            self.debts.setdefault(name, number)
+        else:
+            self.debts.pop(name, None)
+        if any(isinstance(fact, events.Released | events.Refunded) for fact in facts):
+            self._recover(number)
         return facts
 
-    def _recover(self) -> None:
-        while self.queue and self._run(self.queue[0], commands.Recover(balance=self.balance)):
-            pass
+    def _recover(self, number: int) -> None:
+        for name in self.queue:
+            self._run(name, commands.Recover(balance=self.balance()), number)
+            if name in self.debts:
+                return
 
     def _post(self, moves: list[Entry]) -> None:
         for entry in moves:
@@ -144,48 +210,9 @@ class Books:
         self.entries += moves
 
 
-class Step(NamedTuple):
-    """One thing that happens to an account."""
-
-    what: Literal["AUTHORIZATION", "CLEARING", "DEPOSIT"]
-    name: str
-    amount: int
-    final: bool | None
-
-
-DESCRIPTORS = {"T1": "", "T2": "", "T3": "CAFE ROMA", "T4": "REFUSED 002", "T5": "PAUSED 003"}
-"""A merchant for every card transaction of a story; two of them speak to the sandbox."""
-
-# Few values, so that amounts meet: exact clearings, holds that just fit, sums that cancel.
-small = st.sampled_from([1, 2, 3, 5, 10, 50, 99, 100])
-amounts = small | st.integers(1, 1_000) | st.integers(1, 2**40)
-names = st.sampled_from(sorted(DESCRIPTORS))
-honest_names = st.sampled_from(["T1", "T2", "T3"])
-finality = st.sampled_from([None, True, False])
-
-
-def steps(
-    who: st.SearchStrategy[str] = names, how_much: st.SearchStrategy[int] = amounts
-) -> st.SearchStrategy[Step]:
-    nothing = st.none()
-    return (
-        st.builds(Step, st.just("AUTHORIZATION"), who, how_much, nothing)
-        | st.builds(Step, st.just("CLEARING"), who, how_much, finality)
-        | st.builds(Step, st.just("DEPOSIT"), st.just(""), how_much, nothing)
-    )
-
-
-stories = st.lists(steps(), max_size=14)
-tight_stories = st.lists(steps(honest_names, small), min_size=3, max_size=14)
-"""Little money and small amounts: declines, shortfalls and recoveries are common."""
-
-
-def tell(step: Step, *listeners: Books | Model) -> list[str | None]:
-    """Let every listener live through `step`; return what each of them answers."""
-    descriptor = DESCRIPTORS.get(step.name, "")
-    tellers: dict[str, Callable[[Books | Model], str | None]] = {
-        "AUTHORIZATION": lambda one: one.authorize(step.name, step.amount, descriptor),
-        "CLEARING": lambda one: one.clear(step.name, step.amount, step.final, descriptor),
-        "DEPOSIT": lambda one: one.deposit(step.amount),
-    }
-    return [tellers[step.what](listener) for listener in listeners]
+def lived_through(story: Sequence[Event]) -> Books:
+    """Return the books after `story`."""
+    books = Books()
+    for event in story:
+        books.tell(event)
+    return books

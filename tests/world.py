@@ -1,10 +1,10 @@
-"""A platform with cardholders in a real database, and the engine driven by hand."""
+"""A platform with cardholders in a real database, and the engine driven by hand: no HTTP."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -13,14 +13,15 @@ import psycopg
 from sqlalchemy import Engine as Database
 from sqlalchemy import NullPool
 
-from ledger import history, inbox, platforms
+from ledger import history, inbox, platforms, schedule
 from ledger.batch import Decided
 from ledger.database import async_engine, sync_engine
 from ledger.engine import Clock, Engine
 from ledger.ids import new_id
-from ledger.inbox import DEPOSIT, NOBODY, Home, Lane, Message
+from ledger.inbox import CARD_CLOSED, DEPOSIT, NOBODY, Home, Lane, Message
 from ledger.secrets import KeyRing
-from tests.model import Model
+from ledger.testing.model import Model
+from ledger.testing.strategies import Scene
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
 
@@ -28,7 +29,7 @@ SECRET_KEY: Final = "a server key for tests, 32 characters and more"
 _ACCOUNT: Final = "SELECT balance, held, owed, version FROM internal_accounts WHERE id = %s"
 _ROLL_UPS: Final = (
     "SELECT issuer_transaction_token, status, authorized, declined, pull_count, pulled, released,"
-    " settled FROM card_transactions WHERE account_id = %s"
+    " settled, refunded FROM card_transactions WHERE account_id = %s"
 )
 
 
@@ -43,6 +44,10 @@ class Holder:
     @property
     def shard(self) -> int:
         return inbox.shard_of(self.home.customer_id)
+
+    @property
+    def scene(self) -> Scene:
+        return Scene(f"Card:{self.card_id}", str(self.account_id), source="test")
 
 
 class World:
@@ -105,39 +110,74 @@ class World:
             self.play(engine or self.engine(), [(holder, self.deposit(holder, balance))])
         return holder
 
-    def engine(self, *, clock: Clock = lambda: datetime.now(UTC), batch_size: int = 500) -> Engine:
-        return Engine(self.database, clock=clock, is_sandbox=True, batch_size=batch_size)
+    def engine(
+        self,
+        *,
+        clock: Clock = lambda: datetime.now(UTC),
+        batch_size: int = 500,
+        sandbox_delay: timedelta | None = timedelta(0),
+    ) -> Engine:
+        return Engine(
+            self.database, clock=clock, sandbox_delay=sandbox_delay, batch_size=batch_size
+        )
 
     # --- events ----------------------------------------------------------------------------
 
-    def authorization(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - what an event says
+    def authorization(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         return self._event("AUTHORIZATION", holder, token, amount, said)
 
-    def clearing(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - what an event says
+    def clearing(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
         return self._event("CLEARING", holder, token, amount, said)
 
     def deposit(self, holder: Holder, amount: int) -> dict[str, Any]:
         return {
             "type": DEPOSIT,
             "source": "test",
-            "reference": f"r-{next(self._references)}",
+            "reference": self._reference(),
             "accountId": str(holder.account_id),
             "amount": amount,
         }
 
+    def event(
+        self,
+        kind: str,
+        holder: Holder,
+        token: str,
+        amount: int | None = None,
+        **said: Any,  # noqa: ANN401 - JSON
+    ) -> dict[str, Any]:
+        return self._event(kind, holder, token, amount, said)
+
+    def card_closed(self, holder: Holder) -> dict[str, Any]:
+        return {
+            "type": CARD_CLOSED,
+            "source": "test",
+            "reference": self._reference(),
+            "cardId": f"Card:{holder.card_id}",
+        }
+
+    def _reference(self) -> str:
+        return f"r-{next(self._references)}"
+
     def _event(
-        self, kind: str, holder: Holder, token: str, amount: int, said: Mapping[str, Any]
+        self, kind: str, holder: Holder, token: str, amount: int | None, said: Mapping[str, Any]
     ) -> dict[str, Any]:
         return {
             "type": kind,
             "source": "test",
-            "reference": f"r-{next(self._references)}",
+            "reference": self._reference(),
             "issuerTransactionToken": token,
             "cardId": f"Card:{holder.card_id}",
-            "amount": amount,
+            **({} if amount is None else {"amount": amount}),
             "currency": "USD",
             **said,
         }
+
+    def tick(self, engine: Engine, now: datetime) -> list[Decided]:
+        """Let time speak at `now`, and decide what it says."""
+        with psycopg.connect(self.app_url) as connection:
+            schedule.enqueue_due(connection, now)
+        return [one for lane in Lane for one in self.drain(engine, lane)]
 
     # --- the way in and through -------------------------------------------------------------
 
@@ -218,7 +258,7 @@ class World:
                     "pulled": pulled,
                     "released": released,
                     "settled": settled,
-                    "refunded": 0,
+                    "refunded": refunded,
                 }
                 for (
                     token,
@@ -229,6 +269,7 @@ class World:
                     pulled,
                     released,
                     settled,
+                    refunded,
                 ) in self.rows(_ROLL_UPS, holder.account_id)
             },
         }
@@ -241,10 +282,18 @@ class World:
             assert self.account(holder) == model.account()
             queue = self.rows(
                 "SELECT issuer_transaction_token FROM card_transactions"
-                " WHERE account_id = %s AND open_pull_id IS NOT NULL ORDER BY open_pull_id",
+                " WHERE account_id = %s AND debt_id IS NOT NULL ORDER BY debt_since, debt_id",
                 holder.account_id,
             )
             assert [token for (token,) in queue] == model.queue
+            [(pending,)] = self.rows(
+                "SELECT pending FROM internal_accounts WHERE id = %s", holder.account_id
+            )
+            assert pending == model.pending()
+            [(parked,)] = self.rows(
+                "SELECT count(*) FROM parked WHERE customer_id = %s", holder.home.customer_id
+            )
+            assert parked == len(model.parked)
 
     def _check_roll_ups(self, holder: Holder) -> None:
         """Fold the events of every card transaction again and compare with its row."""
@@ -293,7 +342,8 @@ class World:
             )
         )
         [(settled,)] = self.rows(
-            "SELECT coalesce(sum(settled), 0) FROM card_transactions WHERE account_id = %s",
+            "SELECT coalesce(sum(settled - refunded), 0) FROM card_transactions"
+            " WHERE account_id = %s",
             holder.account_id,
         )
         assert by_kind.get("CARD_HOLDS", 0) == held

@@ -31,7 +31,8 @@ from ledger import answers, inbox, rejections, store
 from ledger.database import async_engine
 from ledger.ids import NIL, new_id
 from ledger.inbox import DEPOSIT, NOBODY, Home, Lane, Message, address
-from schema.wire.network_events import NETWORK_EVENT, Authorization, Clearing, body_of
+from schema.wire.errors import explain
+from schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from workers.doorbell import Doorbell, drain, press
 
@@ -143,7 +144,7 @@ class Client:
 
     async def submit(
         self,
-        events: Iterable[Authorization | Clearing | Mapping[str, Any]],
+        events: Iterable[NetworkEvent | Mapping[str, Any]],
         *,
         platform_id: UUID | None = None,
         lane: Lane = Lane.LIVE,
@@ -155,12 +156,11 @@ class Client:
         `platform_id` limits them to the cards of one platform; None is for the operator.
         Raises: UnavailableError, ReplyTimeoutError.
         """
-        futures = [self._put(event, platform_id, lane) for event in events]
-        return await self._outcomes(futures)
+        return await self._outcomes(self._put(events, platform_id, lane))
 
     async def enqueue(
         self,
-        events: Iterable[Authorization | Clearing | Mapping[str, Any] | Unreadable],
+        events: Iterable[NetworkEvent | Mapping[str, Any] | Unreadable],
         *,
         platform_id: UUID | None = None,
         lane: Lane = Lane.BULK,
@@ -172,7 +172,7 @@ class Client:
         `Unreadable` stands for a line that holds no event: it is kept as a rejection.
         Raises: UnavailableError; then whether they were accepted is not known.
         """
-        futures = [self._put(event, platform_id, lane) for event in events]
+        futures = self._put(events, platform_id, lane)
         if not futures:
             return []
         accepted: Future[None] = asyncio.get_running_loop().create_future()
@@ -203,6 +203,23 @@ class Client:
         [outcome] = await self._outcomes([sent.outcome])
         return outcome
 
+    @property
+    def reply_list(self) -> str:
+        """Where replies to this client go: the `reply_to` of a message that it waits for."""
+        return self._reply_list
+
+    async def outcome_of(self, message: Message) -> Outcome:
+        """Ring for `message`, which the caller has put into the inbox, and wait for its outcome.
+
+        For facts that enter the inbox in one commit with others. Call it after that commit.
+        Raises: ReplyTimeoutError; the message is durable all the same.
+        """
+        outcome: Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting[message.id] = _Waiting(message, outcome)
+        await self.ring(drain(message.lane, message.shard))
+        [found] = await self._outcomes([outcome])
+        return found
+
     async def ring(self, *doorbells: Doorbell) -> None:
         """Ring `doorbells`; when Redis is away, sweepers find the work a little later."""
         if not doorbells or monotonic() < self._redis_away_until:
@@ -227,21 +244,15 @@ class Client:
 
     def _put(
         self,
-        event: Authorization | Clearing | Mapping[str, Any] | Unreadable,
+        events: Iterable[NetworkEvent | Mapping[str, Any] | Unreadable],
         platform_id: UUID | None,
         lane: Lane,
-    ) -> "Future[Outcome]":
-        outcome: Future[Outcome] = asyncio.get_running_loop().create_future()
-        if isinstance(event, Unreadable):
-            self._enqueue(_unreadable(event, platform_id, outcome))
-            return outcome
-        try:
-            parsed = event if isinstance(event, BaseModel) else NETWORK_EVENT.validate_python(event)
-        except ValidationError as error:
-            self._enqueue(_malformed(event, error, platform_id, outcome))
-        else:
-            self._enqueue(_Sent(body_of(parsed), platform_id, lane, outcome))
-        return outcome
+    ) -> "list[Future[Outcome]]":
+        """Have `events` written with the next write: all of them, or, on an error here, none."""
+        items = [_item(event, platform_id, lane) for event in events]
+        for item in items:
+            self._enqueue(item)
+        return [item.outcome for item in items]
 
     def _enqueue(self, item: "_Sent | _Malformed") -> None:
         self._outgoing.append(item)
@@ -392,7 +403,7 @@ class Client:
 
 
 def submit(  # noqa: PLR0913 - where to, and the parameters of Client.submit
-    events: Iterable[Authorization | Clearing | Mapping[str, Any]],
+    events: Iterable[NetworkEvent | Mapping[str, Any]],
     *,
     database_url: str,
     redis_url: str,
@@ -436,6 +447,19 @@ def _card_id(item: _Sent) -> UUID | None:
     return None if public is None else UUID(public.removeprefix("Card:"))
 
 
+def _item(
+    event: NetworkEvent | Mapping[str, Any] | Unreadable, platform_id: UUID | None, lane: Lane
+) -> _Sent | _Malformed:
+    outcome: Future[Outcome] = asyncio.get_running_loop().create_future()
+    if isinstance(event, Unreadable):
+        return _unreadable(event, platform_id, outcome)
+    try:
+        parsed = event if isinstance(event, BaseModel) else NETWORK_EVENT.validate_python(event)
+    except ValidationError as error:
+        return _malformed(event, error, platform_id, outcome)
+    return _Sent(body_of(parsed), platform_id, lane, outcome)
+
+
 def _malformed(
     event: object, error: ValidationError, platform_id: UUID | None, outcome: "Future[Outcome]"
 ) -> _Malformed:
@@ -461,15 +485,6 @@ def _unreadable(
         platform_id=platform_id,
         outcome=outcome,
     )
-
-
-def explain(error: ValidationError) -> str:
-    """Return what is wrong with an event, field by field, in one line."""
-    complaints = "; ".join(
-        f"{'.'.join(str(part) for part in complaint['loc']) or 'event'}: {complaint['msg']}"
-        for complaint in error.errors(include_url=False, include_input=False)
-    )
-    return _storable(complaints)  # They quote names of fields, which can be anything.
 
 
 def _written(event: object) -> str:

@@ -4,15 +4,15 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from dramatiq import Worker
 from dramatiq.middleware import AgeLimit, ShutdownNotifications
 
-from ledger import cards
+from ledger import cards, schedule
 from ledger.batch import Decided
 from ledger.database import sync_engine
 from ledger.engine import Engine, UnavailableError
@@ -21,13 +21,15 @@ from ledger.secrets import KeyRing
 from workers.actors import Handlers, declare
 from workers.broker import WakingBroker, connect
 from workers.chores import Chore
-from workers.drains import Drains
+from workers.drains import Drains, Queue
 from workers.replies import Replies
 from workers.sender import Sender
 
 _DOORBELL_AGE_MS: Final = 60_000  # An older doorbell is moot: the sweeper has been there.
 _REPLY_TIMEOUT_S: Final = 1.0
-_SWEEPERS: Final = 4
+# Threads of the sweeper, which drains what no doorbell was heard for. Files have one of their own
+# lane, so that with Redis away they still never keep an authorization waiting.
+_SWEEPERS: Final = {Lane.LIVE: 3, Lane.BULK: 1}
 _STOP_S: Final = 20.0
 
 _log = structlog.get_logger()
@@ -46,6 +48,7 @@ class WorkerConfig:
     webhook_timeout_s: float = 15.0
     webhook_retry_scale: float = 1.0
     sandbox: bool = True
+    sandbox_delay_s: float = 30.0
 
 
 class WorkerProcess:
@@ -57,17 +60,24 @@ class WorkerProcess:
         """Build the parts; `start` starts them."""
         self._clock: Final = clock
         self._is_sandbox: Final = config.sandbox
-        drain_threads = config.threads + _SWEEPERS
+        drain_threads = config.threads + sum(_SWEEPERS.values())
         self._hot: Final = sync_engine(
             config.database_url, keyed=True, pool_size=drain_threads + 1, max_overflow=0
         )
         self._cold: Final = sync_engine(config.database_url, pool_size=4, max_overflow=20)
         self._engine: Final = Engine(
-            self._hot, clock=clock, is_sandbox=config.sandbox, batch_size=config.batch_size
+            self._hot,
+            clock=clock,
+            batch_size=config.batch_size,
+            sandbox_delay=timedelta(seconds=config.sandbox_delay_s) if config.sandbox else None,
         )
         self._replies: Final = Replies(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
         self._drains: Final = Drains(self._drain, bulk_threads=max(1, config.threads // 2))
-        self._sweepers: Final = ThreadPoolExecutor(_SWEEPERS, thread_name_prefix="sweeper")
+        self._sweepers: Final = {
+            lane: ThreadPoolExecutor(threads, thread_name_prefix=f"sweeper-{lane.name.lower()}")
+            for lane, threads in _SWEEPERS.items()
+        }
+        self._swept: Final[set[Queue]] = set()  # Queues that a sweeper is at, or will come to.
         self._sender: Final = Sender(
             self._cold,
             KeyRing(config.secret_key),
@@ -78,6 +88,7 @@ class WorkerProcess:
         every_s = config.sweep_interval_s
         self._webhooks: Final = Chore("webhooks", self._sender.run_once, every_s=every_s)
         self._cards: Final = Chore("cards", self._activate_cards, every_s=every_s)
+        self._schedule: Final = Chore("schedule", self._enqueue_due, every_s=every_s)
         self._sweep: Final = Chore("sweep", self._sweep_inbox, every_s=every_s)
         broker = WakingBroker(
             config.redis_url,
@@ -96,16 +107,19 @@ class WorkerProcess:
     def start(self) -> None:
         """Start consuming, sweeping and sending."""
         self._worker.start()
-        for chore in (self._webhooks, self._cards, self._sweep):
+        for chore in (self._webhooks, self._cards, self._schedule, self._sweep):
             chore.start()
             chore.wake()
 
     def stop(self) -> None:
         """Finish the batches in flight and end; what waits stays in PostgreSQL."""
+        self._engine.stop()
         self._sweep.stop(_STOP_S)
         self._worker.stop(timeout=int(_STOP_S * 1000))
-        self._sweepers.shutdown(cancel_futures=True)
+        for pool in self._sweepers.values():
+            pool.shutdown(cancel_futures=True)
         self._cards.stop(_STOP_S)
+        self._schedule.stop(_STOP_S)
         self._webhooks.stop(_STOP_S)
         self._sender.close()
         self._hot.dispose()
@@ -124,10 +138,27 @@ class WorkerProcess:
     def _sweep_inbox(self) -> int:
         """Drain what no doorbell was heard for; in threads, for a file can take its time."""
         try:
-            for lane, shard in self._engine.waiting():
-                self._sweepers.submit(self._drains.run, lane, shard)
+            for queue in self._engine.waiting():
+                if queue not in self._swept:
+                    self._swept.add(queue)
+                    self._sweepers[queue[0]].submit(self._sweep_queue, queue)
         except UnavailableError as error:
             _log.warning("PostgreSQL is away; the sweeper comes back", error=str(error.__cause__))
+        return 0
+
+    def _sweep_queue(self, queue: Queue) -> None:
+        try:
+            self._drains.run(*queue)
+        finally:
+            self._swept.discard(queue)
+
+    def _enqueue_due(self) -> int:
+        """Put into the inbox what time has brought about."""
+        with self._cold.begin() as connection:
+            raw: Any = connection.connection.driver_connection
+            due = schedule.enqueue_due(raw, self._clock())
+        if due:
+            self._sweep.wake()
         return 0
 
     def _activate_cards(self) -> int:

@@ -20,8 +20,9 @@ def decline_reason(command: Authorize, needed: int) -> DeclineReason | None:
         return DeclineReason.NO_ELIGIBLE_FUNDING_SOURCE
     if command.max_spend is not None and command.amount > command.max_spend:
         return DeclineReason.SPEND_LIMIT_EXCEEDED
-    # What is owed for earlier exceptions is not there to be spent a second time.
-    if needed > command.balance - command.owed:
+    # What is owed for earlier exceptions is not there to be spent a second time. Where nothing
+    # has to be pulled, because the clearing came first, nothing has to be there.
+    if needed > max(command.balance - command.owed, 0):
         return DeclineReason.INSUFFICIENT_FUNDS
     if command.decide_by is not None and command.decided_at > command.decide_by:
         return DeclineReason.DECISION_TIMEOUT

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import reduce
-from typing import assert_never
+from typing import Final, assert_never
 
 from ledger.core import commands, events
 from ledger.core.authorization import decline_reason
@@ -31,22 +31,52 @@ class Status(StrEnum):
     VOIDED = "VOIDED"
 
 
+class Closure(StrEnum):
+    """What made a card transaction expect no further clearing; one that comes is accepted."""
+
+    CLEARED = "CLEARED"
+    REVERSED = "REVERSED"
+    EXPIRED = "EXPIRED"
+    CARD_CLOSED = "CARD_CLOSED"
+    REFUNDED = "REFUNDED"  # A refund without a purchase.
+
+
+# Whoever gave an authorization up may take it again; one that has cleared is over.
+_REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, Closure.REFUNDED})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardTransaction:
     """Running totals: all that the next decision and every roll-up need."""
 
     sequence: int = 0  # Number of events folded so far.
+    authorizations: int = 0  # Asked for, approved or not, or advised.
     authorized: int = 0
     settled: int = 0
     settlement_count: int = 0
+    refunded: int = 0
+    refund_count: int = 0
     pulled: int = 0  # Gross: releases never lower it.
     pull_count: int = 0  # Pulls opened, whether or not they could be paid at once.
+    pending: int = 0  # Part of `pulled` whose confirmation is out.
+    pending_count: int = 0
     open_pull: int = 0  # What the funding account still has to pay; at most one pull is open.
+    unpaid: int = 0  # Refund reversals that the funding account still has to pay.
     released: int = 0
     release_count: int = 0
-    closed: bool = False  # No further clearing is expected; one that comes is accepted.
+    closed_by: Closure | None = None  # None: open.
     declined: int = 0  # What was asked for and refused, while nothing has been approved.
     decline_reason: events.DeclineReason | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether no further clearing is expected."""
+        return self.closed_by is not None
+
+    @property
+    def stands(self) -> bool:
+        """Whether there is something that can come to an end: a refusal cannot."""
+        return not self.closed and bool(self.authorized or self.settled)
 
     @property
     def funded(self) -> int:
@@ -59,25 +89,50 @@ class CardTransaction:
         return self.settled if self.closed else max(self.authorized, self.settled)
 
     @property
+    def outstanding(self) -> int:
+        """What is authorized and has not cleared."""
+        return max(self.authorized - self.settled, 0)
+
+    @property
     def held(self) -> int:
         """What is set aside for clearings to come."""
         return max(self.funded - self.settled, 0)
 
     @property
+    def overdrawn(self) -> int:
+        """What clearings took beyond what the funding account has paid."""
+        return max(self.settled - self.funded, 0)
+
+    @property
     def owed(self) -> int:
         """What the network took and the funding account has not paid yet."""
-        return max(self.settled - self.funded, 0)
+        return self.overdrawn + self.unpaid
+
+    @property
+    def in_debt(self) -> bool:
+        """Whether the funding account still has something to pay."""
+        return bool(self.open_pull or self.unpaid)
 
     @property
     def status(self) -> Status:
         """Where this card transaction stands: the first line that matches."""
-        if self.decline_reason and not self.settled:
+        if self.decline_reason and not (self.settlement_count or self.refund_count):
             return Status.DECLINED
-        if self.open_pull:
+        if self.in_debt:
             return Status.EXCEPTION
+        if self.closed and self.refunded and self.refunded >= self.settled:
+            return Status.REFUNDED
         if self.settled:
             return Status.SETTLED if self.closed else Status.PARTIALLY_SETTLED
         return Status.VOIDED if self.closed else Status.AUTHORIZED
+
+    @property
+    def status_reason(self) -> str | None:
+        """Why it is void: a clearing that was taken back counts as a reversal."""
+        if self.status is not Status.VOIDED:
+            return None
+        known = {Closure.EXPIRED, Closure.CARD_CLOSED}
+        return self.closed_by if self.closed_by in known else Closure.REVERSED
 
     @property
     def authorized_amount(self) -> int:
@@ -85,86 +140,136 @@ class CardTransaction:
         return self.authorized or self.declined
 
 
-UNKNOWN = CardTransaction()
+UNKNOWN: Final = CardTransaction()
 """The state before the first fact."""
 
 
-def decide(state: CardTransaction, command: commands.Command) -> list[events.Event]:
+def decide(  # noqa: PLR0912, C901 - one branch a command
+    state: CardTransaction, command: commands.Command
+) -> list[events.Event]:
     """Return the facts `command` gives rise to, in the order in which money moves.
 
-    A refusal is a fact, not an error.
+    A refusal is a fact, not an error. No facts: there is nothing to do about it.
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
     match command:
         case commands.Authorize():
             return _authorize(state, command)
+        case commands.StandIn(amount=amount, balance=balance):
+            return _record(state, events.Authorized(amount=amount), balance)
+        case commands.Advise(total=total, balance=balance):
+            final = total <= state.settled
+            return _record(state, events.AuthorizationAdjusted(amount=total, final=final), balance)
+        case commands.Reverse(amount=amount):
+            return _reverse(state, amount)
+        case commands.Expire() if state.stands:
+            return _record(state, events.AuthorizationExpired(amount=state.outstanding))
+        case commands.Cancel() if state.stands:
+            return _record(state, events.AuthorizationCancelled(amount=state.outstanding))
+        case commands.Expire() | commands.Cancel():
+            return []
         case commands.Clear():
             return _clear(state, command)
+        case commands.ReverseClearing(amount=amount):
+            unfunded = min(amount, state.overdrawn)
+            return _record(state, events.ClearingReversed(amount=amount, unfunded=unfunded))
+        case commands.Refund(amount=amount):
+            final = not (state.authorized or state.settled)
+            return _record(state, events.Refunded(amount=amount, final=final))
+        case commands.ReverseRefund(amount=amount, balance=balance):
+            unfunded = 0 if amount <= balance else amount
+            return _record(state, events.RefundReversed(amount=amount, unfunded=unfunded))
+        case commands.ConfirmPull(amount=amount, succeeded=succeeded):
+            return _confirm(state, amount, succeeded=succeeded)
         case commands.Recover(balance=balance):
             return _recover(state, balance)
         case _:
             assert_never(command)
 
 
-def evolve(state: CardTransaction, event: events.Event) -> CardTransaction:
+def waits(state: CardTransaction, command: commands.Command) -> bool:
+    """Return whether `command` changes what has not arrived yet, and so has to wait for it."""
+    match command:
+        case commands.Reverse() | commands.Expire() | commands.Advise():
+            return not state.authorizations
+        case commands.ReverseClearing(amount=amount):
+            return amount > state.settled
+        case commands.ReverseRefund(amount=amount):
+            return amount > state.refunded
+        case _:
+            return False
+
+
+def evolve(  # noqa: PLR0912, C901 - one branch an event
+    state: CardTransaction, event: events.Event
+) -> CardTransaction:
     """Return `state` after one recorded fact; history is never argued with.
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
-    sequence = state.sequence + 1
+    state = replace(state, sequence=state.sequence + 1)
     match event:
         case events.Authorized(amount=amount):
-            return replace(
-                state,
-                sequence=sequence,
-                authorized=checked(state.authorized + amount),
-                declined=0,
-                decline_reason=None,
-            )
+            return _approved(state, checked(state.authorized + amount))
+        case events.AuthorizationAdjusted(amount=amount, final=final):
+            return _shut(_approved(state, amount), Closure.REVERSED if final else None)
         case events.Declined(amount=amount, reason=reason):
-            if state.authorized or state.settled:
-                # A refused addition leaves what was approved before as it is.
-                return replace(state, sequence=sequence)
-            return replace(state, sequence=sequence, declined=amount, decline_reason=reason)
+            return _refused(state, amount, reason)
+        case events.AuthorizationReversed(amount=amount, final=final):
+            return _shut(_cut(state, amount), Closure.REVERSED if final else None)
+        case events.AuthorizationExpired(amount=amount):
+            return _shut(_cut(state, amount), Closure.EXPIRED)
+        case events.AuthorizationCancelled(amount=amount):
+            return _shut(_cut(state, amount), Closure.CARD_CLOSED)
         case events.Pulled(amount=amount):
-            return replace(
-                state,
-                sequence=sequence,
-                pulled=checked(state.pulled + amount),
-                pull_count=state.pull_count + 1,
+            return _paid(state, amount)
+        case events.PullPending(amount=amount):
+            state = replace(
+                state, pending=state.pending + amount, pending_count=state.pending_count + 1
             )
+            return _paid(state, amount)
+        case events.PullConfirmed(amount=amount):
+            return _answered(state, amount)
+        case events.PullFailed(amount=amount):
+            state = _answered(replace(state, pulled=state.pulled - amount), amount)
+            return replace(state, open_pull=state.required - state.funded)
         case events.PullOpened(amount=amount):
-            return replace(
-                state,
-                sequence=sequence,
-                open_pull=_payable(state, amount),
-                pull_count=state.pull_count + 1,
-            )
+            return replace(state, open_pull=amount, pull_count=state.pull_count + 1)
         case events.PullResized(amount=amount):
-            return replace(state, sequence=sequence, open_pull=_payable(state, amount))
+            return replace(state, open_pull=amount)
         case events.PullRecovered(amount=amount):
             return replace(
                 state,
-                sequence=sequence,
                 pulled=checked(state.pulled + amount),
                 open_pull=state.open_pull - amount,
             )
         case events.Released(amount=amount):
-            return replace(
-                state,
-                sequence=sequence,
-                released=checked(state.released + amount),
-                release_count=state.release_count + 1,
-            )
+            return _given_back(state, amount)
         case events.Cleared(amount=amount, final=final):
             return replace(
                 state,
-                sequence=sequence,
                 settled=checked(state.settled + amount),
                 settlement_count=state.settlement_count + 1,
-                closed=state.closed or final,
+                closed_by=Closure.CLEARED if final else state.closed_by,
             )
+        case events.ClearingReversed(amount=amount):
+            return replace(state, settled=checked(state.settled - amount))
+        case events.Refunded(amount=amount, final=final):
+            state = replace(
+                state,
+                refunded=checked(state.refunded + amount),
+                refund_count=state.refund_count + 1,
+            )
+            return _shut(state, Closure.REFUNDED if final else None)
+        case events.RefundReversed(amount=amount, unfunded=unfunded):
+            return replace(
+                state,
+                refunded=checked(state.refunded - amount),
+                unpaid=checked(state.unpaid + unfunded),
+            )
+        case events.DebitRecovered(amount=amount):
+            return replace(state, unpaid=checked(state.unpaid - amount))
         case _:
             assert_never(event)
 
@@ -174,16 +279,83 @@ def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) ->
     return reduce(evolve, history, initial)
 
 
+# --- what facts do to the totals ---------------------------------------------------------------
+
+
+def _approved(state: CardTransaction, total: int) -> CardTransaction:
+    return replace(
+        state,
+        authorizations=state.authorizations + 1,
+        authorized=total,
+        closed_by=None if state.closed_by in _REOPENABLE else state.closed_by,
+        declined=0,
+        decline_reason=None,
+    )
+
+
+def _refused(state: CardTransaction, amount: int, reason: events.DeclineReason) -> CardTransaction:
+    state = replace(state, authorizations=state.authorizations + 1)
+    if state.authorized or state.settlement_count or state.refund_count:
+        # A refused addition leaves what was there before as it is.
+        return state
+    return replace(state, declined=amount, decline_reason=reason)
+
+
+def _cut(state: CardTransaction, amount: int) -> CardTransaction:
+    return replace(state, authorized=checked(state.authorized - amount))
+
+
+def _shut(state: CardTransaction, closure: Closure | None) -> CardTransaction:
+    return replace(state, closed_by=state.closed_by or closure)
+
+
+def _paid(state: CardTransaction, amount: int) -> CardTransaction:
+    return replace(state, pulled=checked(state.pulled + amount), pull_count=state.pull_count + 1)
+
+
+def _answered(state: CardTransaction, amount: int) -> CardTransaction:
+    return replace(state, pending=state.pending - amount, pending_count=state.pending_count - 1)
+
+
+def _given_back(state: CardTransaction, amount: int) -> CardTransaction:
+    state = replace(
+        state,
+        released=checked(state.released + amount),
+        release_count=state.release_count + 1,
+    )
+    # What was given back needs no confirmation any more.
+    return replace(state, pending=min(state.pending, state.funded))
+
+
+# --- decisions ---------------------------------------------------------------------------------
+
+
 def _authorize(state: CardTransaction, command: commands.Authorize) -> list[events.Event]:
-    total = state.authorized + command.amount
-    required = state.settled if state.closed else max(total, state.settled)
+    authorized = events.Authorized(amount=command.amount)
+    approved = _approved(state, state.authorized + command.amount)
+    required = approved.required
+    if command.clears:
+        required = max(required, state.settled + command.amount)
     # An authorization that arrives after its clearing needs no second pull.
-    needed = max(required - state.funded - state.open_pull, 0)
+    needed = required - state.funded - state.open_pull
     reason = decline_reason(command, needed)
     if reason:
         return [events.Declined(amount=command.amount, reason=reason)]
-    authorized = events.Authorized(amount=command.amount)
-    return [authorized, *_fund(evolve(state, authorized), command.balance)]
+    facts = _record(state, authorized, command.balance, confirms_later=command.confirms_later)
+    if not command.clears:
+        return facts
+    # What both pulls take together was there when it was approved.
+    clearing = commands.Clear(amount=command.amount, final=True, balance=command.balance)
+    return [*facts, *_clear(fold(facts, state), clearing)]
+
+
+def _reverse(state: CardTransaction, amount: int | None) -> list[events.Event]:
+    """Take back what has not cleared, at the most: what has cleared is only given back by money."""
+    if state.closed or not state.outstanding:
+        return []
+    taken = state.outstanding if amount is None else min(amount, state.outstanding)
+    final = taken == state.outstanding
+    return _record(state, events.AuthorizationReversed(amount=taken, final=final))
 
 
 def _clear(state: CardTransaction, command: commands.Clear) -> list[events.Event]:
@@ -203,29 +375,51 @@ def _clear(state: CardTransaction, command: commands.Clear) -> list[events.Event
     return [*pulls, replace(cleared, unfunded=unfunded), *releases]
 
 
-def _recover(state: CardTransaction, balance: int) -> list[events.Event]:
-    amount = state.open_pull
-    if not amount or amount > balance:
+def _confirm(state: CardTransaction, amount: int, *, succeeded: bool) -> list[events.Event]:
+    if not state.pending_count:
         return []
-    return [events.PullRecovered(amount=amount, unfunded=min(amount, state.owed))]
+    answered = min(amount, state.pending)  # The rest was given back in the meantime.
+    if succeeded:
+        return [events.PullConfirmed(amount=answered)]
+    held = min(answered, state.held)
+    return [events.PullFailed(amount=answered, unfunded=answered - held)]
 
 
-def _payable(state: CardTransaction, amount: int) -> int:
-    """Return `amount` if an open pull of it can be paid some day.
+def _recover(state: CardTransaction, balance: int) -> list[events.Event]:
+    """Pay what is still to be paid, each all or nothing."""
+    facts: list[events.Event] = []
+    if state.unpaid:
+        if state.unpaid > balance:
+            return []
+        facts.append(events.DebitRecovered(amount=state.unpaid))
+        balance -= state.unpaid
+    if state.open_pull and state.open_pull <= balance:
+        unfunded = min(state.open_pull, state.overdrawn)
+        facts.append(events.PullRecovered(amount=state.open_pull, unfunded=unfunded))
+    return facts
 
-    Found out here, where one message is refused, and not by the deposit that would pay it.
-    """
-    checked(state.pulled + amount)
-    return amount
+
+def _record(
+    state: CardTransaction,
+    event: events.Event,
+    balance: int = 0,
+    *,
+    confirms_later: bool = False,
+) -> list[events.Event]:
+    """Return `event` and what the money rule makes of it."""
+    return [event, *_fund(evolve(state, event), balance, confirms_later=confirms_later)]
 
 
-def _fund(state: CardTransaction, balance: int) -> list[events.Event]:
+def _fund(
+    state: CardTransaction, balance: int, *, confirms_later: bool = False
+) -> list[events.Event]:
     """Bring what is funded to what is required; `balance` is what a pull may take.
 
     A pull is all or nothing. One that cannot be paid stays open and follows the shortfall: it is
     paid by recovery only, in the order in which pulls were opened.
     """
     shortfall = max(state.required - state.funded, 0)
+    checked(state.pulled + shortfall)  # It could not be paid otherwise, and would wait for ever.
     surplus = max(state.funded - state.required, 0)
     reactions: list[events.Event] = []
     if state.open_pull:
@@ -234,7 +428,8 @@ def _fund(state: CardTransaction, balance: int) -> list[events.Event]:
     elif shortfall > balance:
         reactions.append(events.PullOpened(amount=shortfall))
     elif shortfall:
-        reactions.append(events.Pulled(amount=shortfall))
+        kind = events.PullPending if confirms_later else events.Pulled
+        reactions.append(kind(amount=shortfall))
     if surplus:
         reactions.append(events.Released(amount=surplus))
     return reactions

@@ -1,6 +1,7 @@
 """What a card transaction is asked to decide. Times and balances arrive inside.
 
-Amounts are minor units of the card's currency.
+Amounts are minor units of the card's currency. `balance` is what may be taken from the funding
+account at this moment.
 """
 
 from dataclasses import dataclass
@@ -13,10 +14,13 @@ from ledger.core.events import DeclineReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorize:
-    """The network asks whether `amount` more may be spent; the only command that can be refused."""
+    """The network asks whether `amount` more may be spent; the only command that can be refused.
+
+    An increment is the same question again. `clears`: the message also moves the money.
+    """
 
     amount: int
-    balance: int  # Of the funding account, at this moment.
+    balance: int
     owed: int  # What the account already owes for earlier exceptions.
     card_state: CardState
     account_usable: bool
@@ -24,6 +28,41 @@ class Authorize:
     forced_decline: DeclineReason | None  # What the sandbox's magic suffix asks for.
     decided_at: datetime
     decide_by: datetime | None
+    confirms_later: bool = False  # The pull stays pending: another magic suffix.
+    clears: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """The network has approved `amount` more in our stead."""
+
+    amount: int
+    balance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advise:
+    """The network says that the authorized total is `total` now."""
+
+    total: int
+    balance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reverse:
+    """The network takes `amount` of the authorization back; None: all that has not cleared."""
+
+    amount: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expire:
+    """The authorization has come to its end; what has not cleared goes back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """The card is closed; what has not cleared goes back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +70,6 @@ class Clear:
     """The network has moved `amount`; it cannot be refused.
 
     `final` is what the message says about more clearings to come; None when it is silent.
-    `balance` is what a pull may take from the funding account now.
     """
 
     amount: int
@@ -40,10 +78,53 @@ class Clear:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReverseClearing:
+    """The network has moved `amount` of the clearings back."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refund:
+    """The merchant has given `amount` back."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReverseRefund:
+    """The merchant has taken `amount` of the refunds back."""
+
+    amount: int
+    balance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmPull:
+    """A pending pull of `amount` is confirmed, or its confirmation says that it failed."""
+
+    amount: int
+    succeeded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
-    """Money arrived on the funding account: try the open pull again with `balance`."""
+    """Money arrived on the funding account: try what it still has to pay again."""
 
     balance: int
 
 
-Command: TypeAlias = Authorize | Clear | Recover
+Command: TypeAlias = (
+    Authorize
+    | StandIn
+    | Advise
+    | Reverse
+    | Expire
+    | Cancel
+    | Clear
+    | ReverseClearing
+    | Refund
+    | ReverseRefund
+    | ConfirmPull
+    | Recover
+)

@@ -34,16 +34,23 @@ class Entry:
     amount: int
 
 
-def entries(event: events.Event) -> list[Entry]:
+def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an event
     """Return the movements of `event`; none for a fact that moves no money."""
     match event:
-        case events.Pulled(amount=amount):
+        case events.Pulled(amount=amount) | events.PullPending(amount=amount):
             return _moves((Account.CUSTOMER, Account.CARD_HOLDS, amount))
+        case events.PullFailed(amount=amount, unfunded=unfunded):
+            return _moves(
+                (Account.CARD_HOLDS, Account.CUSTOMER, amount - unfunded),
+                (Account.RECEIVABLE, Account.CUSTOMER, unfunded),
+            )
         case events.PullRecovered(amount=amount, unfunded=unfunded):
             return _moves(
                 (Account.CUSTOMER, Account.RECEIVABLE, unfunded),
                 (Account.CUSTOMER, Account.CARD_HOLDS, amount - unfunded),
             )
+        case events.DebitRecovered(amount=amount):
+            return _moves((Account.CUSTOMER, Account.RECEIVABLE, amount))
         case events.Released(amount=amount):
             return _moves((Account.CARD_HOLDS, Account.CUSTOMER, amount))
         case events.Cleared(amount=amount, unfunded=unfunded):
@@ -51,7 +58,29 @@ def entries(event: events.Event) -> list[Entry]:
                 (Account.CARD_HOLDS, Account.NETWORK_SETTLEMENT, amount - unfunded),
                 (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
             )
-        case events.Authorized() | events.Declined() | events.PullOpened() | events.PullResized():
+        case events.ClearingReversed(amount=amount, unfunded=unfunded):
+            return _moves(
+                (Account.NETWORK_SETTLEMENT, Account.CARD_HOLDS, amount - unfunded),
+                (Account.NETWORK_SETTLEMENT, Account.RECEIVABLE, unfunded),
+            )
+        case events.Refunded(amount=amount):
+            return _moves((Account.NETWORK_SETTLEMENT, Account.CUSTOMER, amount))
+        case events.RefundReversed(amount=amount, unfunded=unfunded):
+            return _moves(
+                (Account.CUSTOMER, Account.NETWORK_SETTLEMENT, amount - unfunded),
+                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
+            )
+        case (
+            events.Authorized()
+            | events.Declined()
+            | events.AuthorizationAdjusted()
+            | events.AuthorizationReversed()
+            | events.AuthorizationExpired()
+            | events.AuthorizationCancelled()
+            | events.PullConfirmed()
+            | events.PullOpened()
+            | events.PullResized()
+        ):
             return []
         case _:
             assert_never(event)

@@ -1,6 +1,8 @@
 """Facts about one card transaction, past tense, append-only.
 
-An event says by itself which money moved: `entries` needs nothing beside it.
+An event says by itself which money moved: `entries` needs nothing beside it. Where a field is
+called `unfunded`, that part of `amount` concerns the receivable account: it was not covered by
+what the funding account had paid.
 Amounts are minor units of the card's currency.
 """
 
@@ -10,7 +12,7 @@ from typing import TypeAlias
 
 
 class DeclineReason(StrEnum):
-    """Why an authorization was refused, in the order in which the checks run."""
+    """Why an authorization was refused."""
 
     INSUFFICIENT_FUNDS = "INSUFFICIENT_FUNDS"
     CARD_PAUSED = "CARD_PAUSED"
@@ -22,7 +24,7 @@ class DeclineReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorized:
-    """The network asked for `amount` more and was told yes."""
+    """The network asked for `amount` more and was told yes, or said yes in our stead."""
 
     amount: int
 
@@ -36,10 +38,62 @@ class Declined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationAdjusted:
+    """The authorized total is `amount` now; `final` when nothing of it is left to clear."""
+
+    amount: int
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationReversed:
+    """`amount` of what was authorized is taken back; `final` when nothing is left to clear."""
+
+    amount: int
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationExpired:
+    """The authorization ended in time; `amount` of it had not cleared."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizationCancelled:
+    """The card was closed; `amount` of the authorization had not cleared."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
     """The funding account paid `amount` into the card holds."""
 
     amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullPending:
+    """The funding account paid `amount` into the card holds; its confirmation is still out."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullConfirmed:
+    """A pending pull of `amount` is confirmed."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullFailed:
+    """A pending pull of `amount` failed: the funding account has its money back and owes it."""
+
+    amount: int
+    unfunded: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +140,55 @@ class Cleared:
     final: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearingReversed:
+    """The network moved `amount` back; `unfunded` of it had never been covered."""
+
+    amount: int
+    unfunded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refunded:
+    """The merchant gave `amount` back; `final` when there was no purchase to wait for."""
+
+    amount: int
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefundReversed:
+    """The merchant took a refund of `amount` back; `unfunded` is all of it or nothing."""
+
+    amount: int
+    unfunded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DebitRecovered:
+    """The funding account paid `amount` of refund reversals that it could not pay before."""
+
+    amount: int
+
+
 Event: TypeAlias = (
-    Authorized | Declined | Pulled | PullOpened | PullResized | PullRecovered | Released | Cleared
+    Authorized
+    | Declined
+    | AuthorizationAdjusted
+    | AuthorizationReversed
+    | AuthorizationExpired
+    | AuthorizationCancelled
+    | Pulled
+    | PullPending
+    | PullConfirmed
+    | PullFailed
+    | PullOpened
+    | PullResized
+    | PullRecovered
+    | Released
+    | Cleared
+    | ClearingReversed
+    | Refunded
+    | RefundReversed
+    | DebitRecovered
 )

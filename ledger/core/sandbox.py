@@ -18,3 +18,13 @@ def forced_decline(descriptor: str) -> DeclineReason | None:
 def refuses_pull(descriptor: str) -> bool:
     """Return whether a pull after a clearing fails for `descriptor`, as if without funds."""
     return descriptor.endswith("002")
+
+
+def confirms_later(descriptor: str) -> bool:
+    """Return whether the pull of an authorization stays pending for a while."""
+    return descriptor[-3:] in {"005", "006"}
+
+
+def confirms(descriptor: str) -> bool:
+    """Return what a pending pull's confirmation will say."""
+    return not descriptor.endswith("006")

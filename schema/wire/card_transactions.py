@@ -48,6 +48,7 @@ class CardTransactionResource(Response):
     account_id: InternalAccountId
     issuer_transaction_token: str
     status: str
+    status_reason: str | None = None
     decline_reason: str | None = None
     direction: Literal["DEBIT", "CREDIT"] = "DEBIT"
     merchant: MerchantResource
@@ -62,6 +63,7 @@ class CardTransactionResource(Response):
     release_summary: Summary
     sequence: int
     authorized_at: Time
+    expires_at: Time | None = None
     last_event_at: Time | None = None
     created_at: Time
     updated_at: Time

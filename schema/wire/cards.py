@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from typing_extensions import override
 
 from schema.wire.common import (
@@ -11,12 +11,17 @@ from schema.wire.common import (
     CustomerId,
     InternalAccountId,
     Name,
+    PageQuery,
     Request,
     Response,
+    SortOrder,
     Time,
 )
 
 CardState = Literal["PENDING_KYC", "PROCESSING", "ACTIVE", "FROZEN", "CLOSED"]
+
+FundingSources = Annotated[list[InternalAccountId], Field(min_length=1, max_length=20)]
+"""Internal accounts by priority."""
 
 
 class CardCreate(Request):
@@ -25,8 +30,37 @@ class CardCreate(Request):
     cardholder_id: CustomerId
     platform_card_id: Name | None = None
     form: Literal["VIRTUAL"]
-    funding_sources: Annotated[list[InternalAccountId], Field(min_length=1, max_length=20)]
+    funding_sources: FundingSources
     max_spend_per_transaction: Amount | None = None
+
+
+class CardUpdate(Request):
+    """What changes about a card; a field that is not there stays.
+
+    `fundingSources` replaces the whole list. `maxSpendPerTransaction` null takes the limit away.
+    """
+
+    state: Literal["ACTIVE", "FROZEN", "CLOSED"] | None = None
+    funding_sources: FundingSources | None = None
+    max_spend_per_transaction: Amount | None = None
+
+    @field_validator("state", "funding_sources", mode="before")
+    @classmethod
+    def _says_something(cls, value: object) -> object:
+        if value is None:
+            message = "must not be null; leave it out to keep it as it is"
+            raise ValueError(message)
+        return value
+
+
+class CardsQuery(PageQuery):
+    """Filters of the list of cards; all have to match. `accountId` is any funding source."""
+
+    cardholder_id: CustomerId | None = None
+    account_id: InternalAccountId | None = None
+    platform_card_id: Name | None = None
+    state: CardState | None = None
+    sort_order: SortOrder = "desc"
 
 
 class CardResource(Response):
@@ -58,3 +92,10 @@ class CardResource(Response):
             "maxSpendPerTransaction": None,
             **super().wire(),
         }
+
+
+class RevealResource(Response):
+    """Where a card's number can be seen, once and not for long."""
+
+    pan_embed_url: str
+    expires_at: Time

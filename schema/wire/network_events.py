@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
@@ -12,6 +12,7 @@ from schema.wire.common import (
     Currency,
     Merchant,
     Name,
+    NonNegativeAmount,
     Request,
     ShortName,
     Time,
@@ -22,7 +23,16 @@ class EventType(StrEnum):
     """Types of network events that the ledger understands."""
 
     AUTHORIZATION = "AUTHORIZATION"
+    AUTHORIZATION_INCREMENT = "AUTHORIZATION_INCREMENT"
+    AUTHORIZATION_ADVICE = "AUTHORIZATION_ADVICE"
+    AUTHORIZATION_REVERSAL = "AUTHORIZATION_REVERSAL"
+    AUTHORIZATION_EXPIRY = "AUTHORIZATION_EXPIRY"
+    STAND_IN_AUTHORIZATION = "STAND_IN_AUTHORIZATION"
+    FINANCIAL_AUTHORIZATION = "FINANCIAL_AUTHORIZATION"
     CLEARING = "CLEARING"
+    CLEARING_REVERSAL = "CLEARING_REVERSAL"
+    RETURN = "RETURN"
+    RETURN_REVERSAL = "RETURN_REVERSAL"
 
 
 class _NetworkEvent(Request):
@@ -33,16 +43,32 @@ class _NetworkEvent(Request):
     issuer_transaction_token: Name
     card_id: CardId
     currency: Currency
+    merchant: Merchant | None = None
     occurred_at: Time | None = None
 
 
 class Authorization(_NetworkEvent):
-    """May `amount` be spent? The only event that can be declined."""
+    """May `amount` (more) be spent? Only these can be declined."""
 
-    type: Literal[EventType.AUTHORIZATION]
+    type: Literal[
+        EventType.AUTHORIZATION,
+        EventType.AUTHORIZATION_INCREMENT,
+        EventType.FINANCIAL_AUTHORIZATION,
+    ]
     amount: Amount
-    merchant: Merchant | None = None
     decide_by: Time | None = None
+
+
+class Movement(_NetworkEvent):
+    """Something that has happened at the network, of `amount`."""
+
+    type: Literal[
+        EventType.STAND_IN_AUTHORIZATION,
+        EventType.CLEARING_REVERSAL,
+        EventType.RETURN,
+        EventType.RETURN_REVERSAL,
+    ]
+    amount: Amount
 
 
 class Clearing(_NetworkEvent):
@@ -50,17 +76,38 @@ class Clearing(_NetworkEvent):
 
     type: Literal[EventType.CLEARING]
     amount: Amount
-    merchant: Merchant | None = None
     final: Annotated[bool, Field(strict=True)] | None = None
 
 
-NetworkEvent = Annotated[Authorization | Clearing, Field(discriminator="type")]
+class Advice(_NetworkEvent):
+    """The authorized total is `amount` now."""
 
-NETWORK_EVENT: TypeAdapter[Authorization | Clearing] = TypeAdapter(NetworkEvent)
+    type: Literal[EventType.AUTHORIZATION_ADVICE]
+    amount: NonNegativeAmount
+
+
+class Reversal(_NetworkEvent):
+    """`amount` of the authorization is taken back; without an amount: all that has not cleared."""
+
+    type: Literal[EventType.AUTHORIZATION_REVERSAL]
+    amount: Amount | None = None
+
+
+class Expiry(_NetworkEvent):
+    """The authorization has come to its end."""
+
+    type: Literal[EventType.AUTHORIZATION_EXPIRY]
+
+
+NetworkEvent: TypeAlias = Annotated[
+    Authorization | Movement | Clearing | Advice | Reversal | Expiry, Field(discriminator="type")
+]
+
+NETWORK_EVENT: TypeAdapter[NetworkEvent] = TypeAdapter(NetworkEvent)
 """Parses one event; see `schema.wire.errors` for what becomes of its complaints."""
 
 
-def body_of(event: Authorization | Clearing) -> dict[str, Any]:
+def body_of(event: NetworkEvent) -> dict[str, Any]:
     """Return `event` as the inbox keeps it: what was said, nothing that was not."""
     return event.model_dump(mode="json", by_alias=True, exclude_none=True)
 

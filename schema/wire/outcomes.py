@@ -29,6 +29,20 @@ class RejectionReason(StrEnum):
     INTERNAL_ERROR = "INTERNAL_ERROR"  # Our fault; it can be sent again once mended.
 
 
+class Remark(StrEnum):
+    """What is worth knowing about an event that was applied, ignored or parked."""
+
+    FORCE_POST = "FORCE_POST"  # A clearing without an authorization.
+    LATE_CLEARING = "LATE_CLEARING"  # A clearing after the card transaction was closed.
+    OVER_REVERSAL = "OVER_REVERSAL"  # More was taken back than was left; only that was.
+    OVER_REFUND = "OVER_REFUND"  # More has been given back than was taken.
+    ADVICE_BELOW_SETTLED = "ADVICE_BELOW_SETTLED"  # Less is authorized than has cleared.
+    NOTHING_TO_REVERSE = "NOTHING_TO_REVERSE"  # Ignored: nothing is left to take back.
+    NOT_OPEN = "NOT_OPEN"  # Ignored: the card transaction is closed already.
+    EXTENDED = "EXTENDED"  # Ignored: the authorization stands longer by now.
+    WAITS = "WAITS"  # Parked: what it takes back has not arrived yet.
+
+
 class Outcome(Response):
     """The answer to one network event.
 

@@ -76,3 +76,11 @@ def test_the_sandbox_speaks_through_the_end_of_a_descriptor() -> None:
     assert sandbox.forced_decline("") is None
     assert sandbox.refuses_pull("CAFE 002")
     assert not sandbox.refuses_pull("CAFE 003")
+
+
+def test_the_sandbox_answers_late_for_two_endings_and_well_for_one_of_them() -> None:
+    assert sandbox.confirms_later("CAFE 005")
+    assert sandbox.confirms_later("CAFE 006")
+    assert not sandbox.confirms_later("CAFE 004")
+    assert sandbox.confirms("CAFE 005")
+    assert not sandbox.confirms("CAFE 006")

@@ -1,22 +1,24 @@
-"""The life of one card transaction: examples first, then what holds for every history."""
-
-import itertools
+"""The life of one card transaction, example by example."""
 
 import pytest
-from hypothesis import event as seen
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ledger.core import commands, events
-from ledger.core.card_transaction import UNKNOWN, CardTransaction, Status, decide, evolve, fold
+from ledger.core.card_transaction import (
+    UNKNOWN,
+    CardTransaction,
+    Closure,
+    Status,
+    decide,
+    fold,
+    waits,
+)
 from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
-from tests.books import Books, Step, after, authorize, clear, stories, tell, tight_stories
-from tests.model import Model
+from tests.books import after, authorize, clear
 
 DECLINED = events.DeclineReason.INSUFFICIENT_FUNDS
 
 
-# --- examples --------------------------------------------------------------------------------
+# --- examples -----------------------------------------------------------------------------------
 
 
 def test_an_authorization_pulls_what_it_sets_aside() -> None:
@@ -199,204 +201,513 @@ def test_a_pull_that_could_never_be_paid_within_63_bits_is_not_opened() -> None:
         decide(released, clear(1, balance=0))
 
 
-# --- what holds for every history --------------------------------------------------------------
+# --- authorizations that change -----------------------------------------------------------------
 
 
-def lived_through(story: list[Step], start: int) -> Books:
-    books = Books()
-    if start:
-        books.deposit(start)
-    for step in story:
-        tell(step, books)
-    return books
+def reverse(amount: int | None = None) -> commands.Reverse:
+    return commands.Reverse(amount=amount)
 
 
-any_story = st.builds(lived_through, stories, st.integers(0, 2**42))
-tight_story = st.builds(lived_through, tight_stories, st.integers(0, 150))
-books_of_any_kind = any_story | tight_story
+def advise(total: int, balance: int = 50_000) -> commands.Advise:
+    return commands.Advise(total=total, balance=balance)
 
 
-@given(stories | tight_stories, st.integers(0, 300))
-def test_after_every_step_the_rules_agree_with_the_naive_model(
-    story: list[Step], start: int
-) -> None:
-    books, model = Books(), Model()
-    books.deposit(start) if start else None
-    model.deposit(start)
-
-    for step in story:
-        answer, expected = tell(step, books, model)
-
-        assert answer == expected
-        assert books.account() == model.account()
-        assert books.queue == model.queue
-        if model.queue:
-            seen("an open pull")
-        if len(model.queue) > 1:
-            seen("a queue of open pulls")
-        if expected:
-            seen(f"declined: {expected}")
-    if any(isinstance(fact, events.PullRecovered) for facts in books.histories.values()
-           for fact in facts):  # fmt: skip
-        seen("a recovery")
+def standing(state: CardTransaction) -> tuple[Status, str | None, int, int]:
+    return state.status, state.status_reason, state.authorized, state.held
 
 
-@given(books_of_any_kind)
-def test_the_roll_up_is_the_fold_of_its_events(books: Books) -> None:
-    for name, state in books.states.items():
-        assert fold(books.histories[name]) == state
-        assert state.sequence == len(books.histories[name])
+def test_a_stand_in_is_recorded_whatever_the_balance() -> None:
+    decided = decide(UNKNOWN, commands.StandIn(amount=100, balance=99))
+
+    assert decided == [events.Authorized(amount=100), events.PullOpened(amount=100)]
+    assert fold(decided).status is Status.EXCEPTION
+    assert fold(decided).owed == 0  # Nothing has been taken yet.
+    paid = decide(UNKNOWN, commands.StandIn(amount=100, balance=100))
+    assert paid == [events.Authorized(amount=100), events.Pulled(amount=100)]
 
 
-@given(books_of_any_kind)
-def test_what_is_funded_is_what_is_settled_and_held_less_what_is_owed(books: Books) -> None:
-    for state in books.states.values():
-        assert state.pulled - state.released - state.settled == state.held - state.owed
-        assert not (state.held and state.owed)
+def test_an_advice_below_the_authorization_releases_the_difference() -> None:
+    decided = decide(after(authorize(7500)), advise(4800))
 
-
-@given(books_of_any_kind)
-def test_what_is_funded_and_asked_for_is_what_is_required(books: Books) -> None:
-    for state in books.states.values():
-        assert state.funded + state.open_pull == state.required
-
-
-@given(books_of_any_kind)
-def test_nothing_is_released_that_was_not_pulled(books: Books) -> None:
-    for state in books.states.values():
-        assert state.pulled >= state.released >= 0
-
-
-@given(books_of_any_kind)
-def test_totals_are_what_the_events_say(books: Books) -> None:
-    for name, state in books.states.items():
-        history = books.histories[name]
-        clearings = [event.amount for event in history if isinstance(event, events.Cleared)]
-        paid = [
-            event.amount
-            for event in history
-            if isinstance(event, events.Pulled | events.PullRecovered)
-        ]
-
-        assert (state.settled, state.settlement_count) == (sum(clearings), len(clearings))
-        assert state.pulled == sum(paid)
-        assert state.pull_count == sum(
-            isinstance(event, events.Pulled | events.PullOpened) for event in history
-        )
-
-
-@given(books_of_any_kind)
-def test_an_exception_is_what_has_an_open_pull_and_owes(books: Books) -> None:
-    for state in books.states.values():
-        assert (state.status is Status.EXCEPTION) == bool(state.open_pull) == bool(state.owed)
-
-
-@given(books_of_any_kind, st.integers(1, 2**41), st.integers(0, 2**41))
-def test_no_approval_takes_more_than_the_balance_less_what_is_owed(
-    books: Books, amount: int, owed_elsewhere: int
-) -> None:
-    for state in [*books.states.values(), UNKNOWN]:
-        owed = books.owed + owed_elsewhere
-
-        [first, *rest] = decide(state, authorize(amount, balance=books.balance, owed=owed))
-
-        pulled = sum(event.amount for event in rest if isinstance(event, events.Pulled))
-        if isinstance(first, events.Authorized):
-            assert pulled <= max(books.balance - owed, 0)
-            assert not any(isinstance(event, events.PullOpened) for event in rest)
-        else:
-            assert rest == []
-
-
-@given(books_of_any_kind, st.integers(1, 2**41), st.sampled_from([None, True, False]))
-def test_no_clearing_is_refused_and_none_takes_more_than_there_is(
-    books: Books,
-    amount: int,
-    final: bool | None,  # noqa: FBT001 - what a message says
-) -> None:
-    for state in [*books.states.values(), UNKNOWN]:
-        decided = decide(state, clear(amount, final=final, balance=books.balance))
-
-        assert [event.amount for event in decided if isinstance(event, events.Cleared)] == [amount]
-        assert fold(decided, state).settled == state.settled + amount
-        paid = sum(event.amount for event in decided if isinstance(event, events.Pulled))
-        assert paid <= books.balance
-
-
-@given(books_of_any_kind, st.integers(1, 2**41))
-def test_the_same_question_gets_the_same_answer(books: Books, amount: int) -> None:
-    for state in [*books.states.values(), UNKNOWN]:
-        for command in (authorize(amount), clear(amount), commands.Recover(balance=amount)):
-            assert decide(state, command) == decide(state, command)
-
-
-@given(books_of_any_kind)
-def test_every_event_moves_the_sequence_by_one(books: Books) -> None:
-    for history in books.histories.values():
-        folded = list(itertools.accumulate(history, evolve, initial=UNKNOWN))
-
-        assert [state.sequence for state in folded] == list(range(len(history) + 1))
-
-
-huge = st.integers(1, MAX_AMOUNT) | st.sampled_from([MAX_AMOUNT, MAX_AMOUNT - 1, 2**62, 2**62 + 1])
-huge_commands = st.builds(authorize, huge, balance=st.sampled_from([0, MAX_AMOUNT])) | st.builds(
-    clear,
-    huge,
-    final=st.sampled_from([None, True, False]),
-    balance=st.sampled_from([0, MAX_AMOUNT]),
-)
-
-
-@given(st.lists(huge_commands, max_size=8))
-def test_no_total_leaves_the_range_of_the_books(history: list[commands.Command]) -> None:
-    state = UNKNOWN
-    for command in history:
-        try:
-            facts = decide(state, command)
-        except AmountOutOfRangeError:
-            seen("out of range")
-            continue
-        state = fold(facts, state)
-        recovered = decide(state, commands.Recover(balance=MAX_AMOUNT))
-
-        assert max(totals(state)) <= MAX_AMOUNT
-        assert min(totals(state)) >= 0
-        assert max(totals(fold(recovered, state))) <= MAX_AMOUNT
-
-
-def totals(state: CardTransaction) -> list[int]:
-    return [
-        state.authorized,
-        state.settled,
-        state.pulled,
-        state.released,
-        state.open_pull,
-        state.declined,
-        state.held,
-        state.owed,
+    assert decided == [
+        events.AuthorizationAdjusted(amount=4800, final=False),
+        events.Released(amount=2700),
     ]
 
 
-enough = st.integers(1, 1_000)
-said = st.sampled_from([True, False])
-network = st.builds(Step, st.just("AUTHORIZATION"), st.just("T1"), enough, st.none()) | st.builds(
-    Step, st.just("CLEARING"), st.just("T1"), enough, said
+def test_an_advice_above_the_authorization_pulls_the_difference_or_opens_a_pull() -> None:
+    held = after(authorize(100))
+
+    assert decide(held, advise(150, balance=50))[1:] == [events.Pulled(amount=50)]
+    assert decide(held, advise(150, balance=49))[1:] == [events.PullOpened(amount=50)]
+
+
+def test_an_advice_of_nothing_voids() -> None:
+    assert standing(after(authorize(7500), advise(0))) == (Status.VOIDED, "REVERSED", 0, 0)
+
+
+def test_an_advice_of_what_has_settled_or_less_closes() -> None:
+    shipped = after(authorize(100), clear(40))
+
+    for total in (40, 39):
+        state = after(authorize(100), clear(40), advise(total))
+        assert (state.closed_by, state.authorized, state.held) == (Closure.REVERSED, total, 0)
+    assert not fold(decide(shipped, advise(41)), shipped).closed
+
+
+def test_a_reversal_gives_back_no_more_than_what_has_not_cleared() -> None:
+    shipped = after(authorize(100), clear(40))
+
+    assert decide(shipped, reverse(100)) == [
+        events.AuthorizationReversed(amount=60, final=True),
+        events.Released(amount=60),
+    ]
+    assert (
+        decide(shipped, reverse(60)) == decide(shipped, reverse()) == decide(shipped, reverse(61))
+    )
+
+
+def test_a_partial_reversal_leaves_the_rest_open() -> None:
+    state = after(authorize(100), reverse(99))
+
+    assert standing(state) == (Status.AUTHORIZED, None, 1, 1)
+
+
+def test_a_reversal_of_nothing_is_nothing() -> None:
+    assert decide(after(authorize(100), reverse()), reverse()) == []
+    assert decide(after(authorize(100), clear(100)), reverse(100)) == []
+    assert decide(after(authorize(100), clear(100, final=False)), reverse(1)) == []
+    assert decide(after(clear(50, final=True), authorize(100)), reverse()) == []
+
+
+def test_what_was_reversed_or_expired_may_be_taken_again() -> None:
+    for gone in (reverse(), commands.Expire(), advise(0)):
+        state = after(authorize(100), gone, authorize(60))
+        assert standing(state) == (Status.AUTHORIZED, None, 60, 60)
+        assert (state.pulled, state.released, state.pull_count) == (160, 100, 2)
+
+
+def test_what_has_cleared_finally_or_whose_card_is_closed_is_not_taken_again() -> None:
+    cleared = after(authorize(100), clear(40, final=True), authorize(60))
+    cancelled = after(authorize(100), commands.Cancel(), commands.StandIn(amount=60, balance=100))
+
+    assert (cleared.status, cleared.held) == (Status.SETTLED, 0)
+    assert (cancelled.closed_by, cancelled.held) == (Closure.CARD_CLOSED, 0)
+
+
+def test_an_expiry_gives_back_what_has_not_cleared() -> None:
+    shipped = after(authorize(100), clear(40))
+
+    assert decide(shipped, commands.Expire()) == [
+        events.AuthorizationExpired(amount=60),
+        events.Released(amount=60),
+    ]
+    assert after(authorize(100), clear(40), commands.Expire()).status is Status.SETTLED
+    void = after(authorize(100), commands.Expire())
+    assert standing(void) == (Status.VOIDED, "EXPIRED", 0, 0)
+
+
+def test_closing_the_card_gives_back_what_has_not_cleared() -> None:
+    assert decide(after(authorize(100), clear(40)), commands.Cancel()) == [
+        events.AuthorizationCancelled(amount=60),
+        events.Released(amount=60),
+    ]
+    void = after(authorize(100), commands.Cancel())
+    assert standing(void) == (Status.VOIDED, "CARD_CLOSED", 0, 0)
+
+
+def test_what_is_closed_neither_expires_nor_is_cancelled() -> None:
+    for closed in (after(authorize(100), clear(100)), after(authorize(100), reverse())):
+        assert decide(closed, commands.Expire()) == decide(closed, commands.Cancel()) == []
+
+
+def test_the_first_closure_but_a_clearing_is_the_one_that_is_told() -> None:
+    late = after(authorize(100), commands.Expire(), clear(100))
+
+    assert (late.closed_by, late.status) == (Closure.CLEARED, Status.SETTLED)
+    assert after(authorize(100), commands.Expire(), advise(0)).closed_by is Closure.REVERSED
+
+
+def test_a_clearing_after_a_reversal_that_is_not_final_stays_closed() -> None:
+    state = after(authorize(100), reverse(), clear(60, final=False))
+
+    assert (state.closed_by, state.status, state.held) == (Closure.REVERSED, Status.SETTLED, 0)
+
+
+# --- one message that authorizes and clears -----------------------------------------------------
+
+
+def test_a_financial_authorization_pulls_and_clears_at_once() -> None:
+    assert decide(UNKNOWN, authorize(100, clears=True, balance=100)) == [
+        events.Authorized(amount=100),
+        events.Pulled(amount=100),
+        events.Cleared(amount=100, unfunded=0, final=True),
+    ]
+
+
+def test_a_financial_authorization_can_be_declined() -> None:
+    assert decide(UNKNOWN, authorize(100, clears=True, balance=99)) == [
+        events.Declined(amount=100, reason=DECLINED)
+    ]
+
+
+def test_a_second_financial_authorization_is_paid_or_declined_like_the_first() -> None:
+    first = after(authorize(100, clears=True))
+
+    assert decide(first, authorize(50, clears=True, balance=50)) == [
+        events.Authorized(amount=50),
+        events.Pulled(amount=50),
+        events.Cleared(amount=50, unfunded=0, final=True),
+    ]
+    assert decide(first, authorize(50, clears=True, balance=49)) == [
+        events.Declined(amount=50, reason=DECLINED)
+    ]
+
+
+def test_a_financial_authorization_pays_in_two_pulls_what_one_does_not_cover() -> None:
+    taken = after(clear(100, final=False))  # Nobody asked for these.
+
+    decided = decide(taken, authorize(150, clears=True, balance=150))
+
+    assert [event for event in decided if isinstance(event, events.Pulled)] == [
+        events.Pulled(amount=50),
+        events.Pulled(amount=100),
+    ]
+    assert fold(decided, taken).owed == 0
+    short = decide(taken, authorize(150, clears=True, balance=149))
+    assert short == [events.Declined(amount=150, reason=DECLINED)]
+
+
+def test_the_clearing_of_a_financial_authorization_ends_an_open_hold() -> None:
+    state = after(authorize(100), authorize(50, clears=True))
+
+    assert (state.status, state.settled, state.held, state.released) == (
+        Status.SETTLED,
+        50,
+        0,
+        100,
+    )
+
+
+# --- money that comes back ----------------------------------------------------------------------
+
+
+def take_back(amount: int) -> commands.ReverseClearing:
+    return commands.ReverseClearing(amount=amount)
+
+
+def refund(amount: int) -> commands.Refund:
+    return commands.Refund(amount=amount)
+
+
+def reverse_refund(amount: int, balance: int = 50_000) -> commands.ReverseRefund:
+    return commands.ReverseRefund(amount=amount, balance=balance)
+
+
+def test_a_clearing_reversal_releases_what_was_funded() -> None:
+    decided = decide(after(authorize(100), clear(100)), take_back(40))
+
+    assert decided == [
+        events.ClearingReversed(amount=40, unfunded=0),
+        events.Released(amount=40),
+    ]
+
+
+def test_a_clearing_reversal_of_an_open_card_transaction_holds_the_money_again() -> None:
+    state = after(authorize(100), clear(40), take_back(40))
+
+    assert standing(state) == (Status.AUTHORIZED, None, 100, 100)
+
+
+def test_a_clearing_reversal_first_forgives_what_is_owed() -> None:
+    short = after(authorize(100), clear(150, balance=0))
+
+    assert decide(short, take_back(30)) == [
+        events.ClearingReversed(amount=30, unfunded=30),
+        events.PullResized(amount=20),
+    ]
+    assert decide(short, take_back(80)) == [
+        events.ClearingReversed(amount=80, unfunded=50),
+        events.PullResized(amount=0),
+        events.Released(amount=30),
+    ]
+
+
+def test_a_clearing_that_is_taken_back_whole_is_a_reversal() -> None:
+    state = after(authorize(100), clear(100), take_back(100))
+
+    assert (state.status, state.status_reason) == (Status.VOIDED, "REVERSED")
+
+
+def test_a_refund_is_not_a_release() -> None:
+    assert decide(after(authorize(100), clear(100)), refund(40)) == [
+        events.Refunded(amount=40, final=False)
+    ]
+
+
+def test_a_refund_without_a_purchase_is_refunded_at_once() -> None:
+    decided = decide(UNKNOWN, refund(40))
+
+    assert decided == [events.Refunded(amount=40, final=True)]
+    assert fold(decided).status is Status.REFUNDED
+
+
+def test_a_refund_before_its_purchase_leaves_the_purchase_what_it_is() -> None:
+    state = after(refund(100), authorize(100), clear(100, final=False))
+
+    assert (state.closed, state.status) == (False, Status.PARTIALLY_SETTLED)
+    assert after(refund(100), authorize(100)).held == 100
+    assert after(refund(100), clear(100)).status is Status.REFUNDED
+
+
+def test_a_refund_of_less_is_still_settled_and_one_of_the_rest_is_refunded() -> None:
+    assert after(authorize(100), clear(100), refund(99)).status is Status.SETTLED
+    assert after(authorize(100), clear(100), refund(100)).status is Status.REFUNDED
+    assert after(authorize(100), clear(50), refund(50)).status is Status.PARTIALLY_SETTLED
+
+
+def test_a_refund_reversal_is_paid_whole_or_owed_whole() -> None:
+    refunded = after(authorize(100), clear(100), refund(100))
+
+    assert decide(refunded, reverse_refund(60, balance=60)) == [
+        events.RefundReversed(amount=60, unfunded=0)
+    ]
+    unpaid = decide(refunded, reverse_refund(60, balance=59))
+    assert unpaid == [events.RefundReversed(amount=60, unfunded=60)]
+    state = fold(unpaid, refunded)
+    assert (state.status, state.owed, state.refunded) == (Status.EXCEPTION, 60, 40)
+
+
+def test_recovery_pays_unpaid_refund_reversals_first_and_skips_none() -> None:
+    both = after(
+        clear(100, balance=0),
+        refund(70),
+        reverse_refund(30, balance=0),
+        reverse_refund(20, balance=0),
+    )
+
+    assert (both.unpaid, both.open_pull, both.owed) == (50, 100, 150)
+    assert decide(both, commands.Recover(balance=49)) == []
+    assert decide(both, commands.Recover(balance=149)) == [events.DebitRecovered(amount=50)]
+    assert decide(both, commands.Recover(balance=150)) == [
+        events.DebitRecovered(amount=50),
+        events.PullRecovered(amount=100, unfunded=100),
+    ]
+
+
+def test_a_recovered_pull_of_an_open_card_transaction_becomes_a_hold() -> None:
+    short = after(commands.StandIn(amount=100, balance=0), clear(30, balance=0))
+
+    assert decide(short, commands.Recover(balance=100)) == [
+        events.PullRecovered(amount=100, unfunded=30)
+    ]
+    state = fold(decide(short, commands.Recover(balance=100)), short)
+    assert (state.held, state.status) == (70, Status.PARTIALLY_SETTLED)
+
+
+# --- what has to wait ---------------------------------------------------------------------------
+
+
+def test_what_changes_an_authorization_waits_until_one_is_known() -> None:
+    for command in (reverse(), reverse(5), commands.Expire(), advise(5)):
+        assert waits(UNKNOWN, command)
+        assert waits(after(clear(5)), command)
+        assert not waits(after(authorize(5)), command)
+        assert not waits(after(authorize(5, balance=0)), command)
+        assert not waits(after(commands.StandIn(amount=5, balance=0)), command)
+
+
+def test_what_takes_money_back_waits_until_that_much_is_there() -> None:
+    settled = after(clear(5))
+    refunded = after(refund(5))
+
+    assert not waits(settled, take_back(5))
+    assert waits(settled, take_back(6))
+    assert not waits(refunded, reverse_refund(5))
+    assert waits(refunded, reverse_refund(6))
+
+
+def test_what_moves_money_forward_never_waits() -> None:
+    for command in (
+        authorize(5),
+        clear(5),
+        refund(5),
+        commands.StandIn(amount=5, balance=0),
+        commands.Cancel(),
+        commands.Recover(balance=5),
+        commands.ConfirmPull(amount=5, succeeded=True),
+    ):
+        assert not waits(UNKNOWN, command)
+
+
+# --- pulls that are confirmed later -------------------------------------------------------------
+
+
+def confirm(amount: int, *, succeeded: bool = True) -> commands.ConfirmPull:
+    return commands.ConfirmPull(amount=amount, succeeded=succeeded)
+
+
+slow = authorize(100, confirms_later=True)
+
+
+def test_a_slow_pull_is_pending_and_counted_at_once() -> None:
+    assert decide(UNKNOWN, slow) == [
+        events.Authorized(amount=100),
+        events.PullPending(amount=100),
+    ]
+    state = after(slow)
+    assert (state.pending, state.pending_count, state.pull_count, state.pulled) == (100, 1, 1, 100)
+    assert state.status is Status.AUTHORIZED
+
+
+def test_a_confirmation_takes_it_off_what_is_pending() -> None:
+    assert decide(after(slow), confirm(100)) == [events.PullConfirmed(amount=100)]
+    state = after(slow, confirm(100))
+    assert (state.pending, state.pending_count, state.pulled) == (0, 0, 100)
+
+
+def test_a_confirmation_that_nobody_waits_for_is_nothing() -> None:
+    assert decide(after(authorize(100)), confirm(100)) == []
+    assert decide(after(slow, confirm(100)), confirm(100, succeeded=False)) == []
+
+
+def test_a_pull_that_fails_gives_its_money_back_and_stays_open() -> None:
+    decided = decide(after(slow), confirm(100, succeeded=False))
+
+    assert decided == [events.PullFailed(amount=100, unfunded=0)]
+    state = fold(decided, after(slow))
+    assert (state.pulled, state.open_pull, state.pull_count, state.held) == (0, 100, 1, 0)
+    assert (state.pending, state.pending_count, state.status) == (0, 0, Status.EXCEPTION)
+
+
+def test_a_pull_that_fails_after_a_clearing_is_owed() -> None:
+    shipped = after(slow, clear(60, final=False))
+
+    decided = decide(shipped, confirm(100, succeeded=False))
+
+    assert decided == [events.PullFailed(amount=100, unfunded=60)]
+    state = fold(decided, shipped)
+    assert (state.owed, state.open_pull, state.held) == (60, 100, 0)
+    assert decide(state, commands.Recover(balance=100)) == [
+        events.PullRecovered(amount=100, unfunded=60)
+    ]
+
+
+def test_what_was_released_meanwhile_cannot_fail_any_more() -> None:
+    some = after(slow, reverse(40))
+
+    assert (some.pending, some.pending_count) == (60, 1)
+    assert decide(some, confirm(100)) == [events.PullConfirmed(amount=60)]
+    assert decide(some, confirm(100, succeeded=False)) == [events.PullFailed(amount=60, unfunded=0)]
+    none = after(slow, reverse(), confirm(100, succeeded=False))
+    assert (none.open_pull, none.pending_count, none.status) == (0, 0, Status.VOIDED)
+    assert (none.pulled, none.released) == (100, 100)
+
+
+def test_two_slow_pulls_are_confirmed_one_by_one() -> None:
+    two = after(slow, authorize(50, confirms_later=True), confirm(100, succeeded=False))
+
+    assert (two.pending, two.pending_count, two.pull_count) == (50, 1, 2)
+    assert (two.pulled, two.open_pull, two.held) == (50, 100, 50)
+
+
+def test_a_pull_after_a_clearing_is_never_slow() -> None:
+    decided = decide(after(slow), clear(150))
+
+    assert events.Pulled(amount=50) in decided
+
+
+# --- the range ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("history", "command"),
+    [
+        ([authorize(MAX_AMOUNT, balance=MAX_AMOUNT)], commands.StandIn(amount=1, balance=1)),
+        ([clear(MAX_AMOUNT, balance=0)], authorize(1, clears=True, balance=MAX_AMOUNT)),
+        ([refund(MAX_AMOUNT)], refund(1)),
+        (
+            [refund(MAX_AMOUNT), reverse_refund(MAX_AMOUNT, balance=0), refund(1)],
+            reverse_refund(1, balance=0),
+        ),
+        (
+            [authorize(MAX_AMOUNT, balance=MAX_AMOUNT), reverse()],
+            commands.StandIn(amount=1, balance=0),
+        ),
+    ],
 )
-
-
-@given(st.lists(network, max_size=6).flatmap(lambda story: st.tuples(
-    st.just(story), st.permutations(story))))  # fmt: skip
-def test_where_funds_suffice_and_finality_is_said_totals_do_not_depend_on_the_order(
-    orders: tuple[list[Step], list[Step]],
+def test_no_command_takes_a_total_beyond_63_bits(
+    history: list[commands.Command], command: commands.Command
 ) -> None:
-    one, other = (lived_through(list(order), 100_000) for order in orders)
+    state = after(*history)
 
-    assert (one.balance, one.held, one.owed) == (other.balance, other.held, other.owed)
-    for name, state in one.states.items():
-        same = other.states[name]
-        assert (state.authorized, state.settled) == (same.authorized, same.settled)
-        assert (state.closed, state.funded, state.status) == (
-            same.closed,
-            same.funded,
-            same.status,
-        )
+    with pytest.raises(AmountOutOfRangeError):
+        decide(state, command)
+
+
+def test_the_largest_amount_goes_all_the_way() -> None:
+    everything = authorize(MAX_AMOUNT, balance=MAX_AMOUNT)
+
+    assert after(everything, advise(0)).released == MAX_AMOUNT
+    assert after(everything, clear(MAX_AMOUNT)).settled == MAX_AMOUNT
+    whole = clear(MAX_AMOUNT, balance=MAX_AMOUNT)
+    assert after(whole, take_back(MAX_AMOUNT)).released == MAX_AMOUNT
+    assert after(refund(MAX_AMOUNT), reverse_refund(MAX_AMOUNT, balance=0)).unpaid == MAX_AMOUNT
+    assert after(clear(MAX_AMOUNT, balance=0)).open_pull == MAX_AMOUNT
+
+
+# --- small print ------------------------------------------------------------------------------
+
+
+def test_a_refusal_after_a_refund_and_a_refund_after_a_refusal_are_both_refunded() -> None:
+    for state in (
+        after(refund(40), authorize(1, balance=0)),
+        after(authorize(1, balance=0), refund(40)),
+    ):
+        assert (state.status, state.refund_count, state.authorizations) == (Status.REFUNDED, 1, 1)
+    assert after(refund(40), authorize(1, balance=0)).decline_reason is None
+
+
+def test_every_authorization_is_counted_approved_or_not() -> None:
+    state = after(authorize(5), authorize(5, balance=0), advise(3), commands.StandIn(
+        amount=1, balance=1))  # fmt: skip
+
+    assert state.authorizations == 4
+
+
+def test_every_clearing_refund_and_release_is_counted() -> None:
+    state = after(authorize(9), clear(1), clear(1), clear(1), refund(1), refund(1))
+
+    assert (state.settlement_count, state.refund_count) == (3, 2)
+    assert after(authorize(9), reverse(1), reverse(1)).release_count == 2
+
+
+def test_an_account_that_owes_more_than_it_has_is_only_refused_what_needs_a_pull() -> None:
+    cleared = after(clear(2400))
+
+    assert decide(cleared, authorize(2400, balance=0, owed=1)) == [events.Authorized(amount=2400)]
+    assert decide(after(), authorize(1, balance=0, owed=1)) == [
+        events.Declined(amount=1, reason=DECLINED)
+    ]
+
+
+def test_an_open_pull_is_resized_only_when_the_shortfall_changes() -> None:
+    short = after(clear(100, balance=0))
+
+    assert decide(short, refund(10)) == [events.Refunded(amount=10, final=False)]
+    assert after(clear(100, balance=0), clear(50, balance=0)).open_pull == 150
+    assert after(clear(100, balance=0), take_back(30)).open_pull == 70
+
+
+def test_a_debt_is_recovered_with_exactly_its_amount() -> None:
+    unpaid = after(clear(100, balance=0), refund(70), reverse_refund(50, balance=0))
+
+    assert decide(unpaid, commands.Recover(balance=50)) == [events.DebitRecovered(amount=50)]
+
+
+def test_what_has_cleared_beyond_its_authorization_has_nothing_to_expire() -> None:
+    beyond = after(authorize(100), clear(150, final=False))
+
+    assert decide(beyond, commands.Expire()) == [events.AuthorizationExpired(amount=0)]
+    assert decide(beyond, commands.Cancel()) == [events.AuthorizationCancelled(amount=0)]
+    assert (beyond.outstanding, beyond.held, beyond.overdrawn) == (0, 0, 0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ledger import card_transactions, customers, paging, platforms, roll_up_rows
 from ledger.card_transactions import Filters
 from ledger.core import events
-from ledger.core.card_transaction import CardTransaction
+from ledger.core.card_transaction import CardTransaction, Closure
 from ledger.database import async_engine
 from ledger.ids import new_id
 from ledger.roll_up import Identity, RollUp, advance, opened, render
@@ -22,18 +22,25 @@ from schema.wire.card_transactions import CardTransactionResource
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 amounts = st.integers(0, 2**63 - 1)
+counts = st.integers(0, 2**31 - 1)
 states = st.builds(
     CardTransaction,
-    sequence=st.integers(0, 2**31 - 1),
+    sequence=counts,
+    authorizations=counts,
     authorized=amounts,
     settled=amounts,
-    settlement_count=st.integers(0, 2**31 - 1),
+    settlement_count=counts,
+    refunded=amounts,
+    refund_count=counts,
     pulled=amounts,
-    pull_count=st.integers(0, 2**31 - 1),
+    pull_count=counts,
+    pending=amounts,
+    pending_count=counts,
     open_pull=amounts,
+    unpaid=amounts,
     released=amounts,
-    release_count=st.integers(0, 2**31 - 1),
-    closed=st.booleans(),
+    release_count=counts,
+    closed_by=st.none() | st.sampled_from(Closure),
     declined=amounts,
     decline_reason=st.none() | st.sampled_from(events.DeclineReason),
 )
@@ -44,7 +51,9 @@ roll_ups = st.builds(
     RollUp,
     identity=identities,
     state=states,
-    open_pull_id=st.none() | st.uuids(),
+    debt_since=st.none() | times,
+    debt_id=st.none() | st.uuids(),
+    expires_at=st.none() | times,
     last_event_at=st.none() | times,
     updated_at=times,
 )

@@ -185,7 +185,7 @@ def test_no_balance_is_negative(owner: psycopg.Connection, holder: Holder) -> No
 def test_nothing_held_or_owed_is_negative(
     owner: psycopg.Connection, holder: Holder, column: str
 ) -> None:
-    with pytest.raises(errors.CheckViolation, match="held_and_owed_not_negative"):
+    with pytest.raises(errors.CheckViolation, match="sums_not_negative"):
         ask(owner, f"UPDATE internal_accounts SET {column} = -1 WHERE id = %s", holder.account_id)
 
 

@@ -331,7 +331,7 @@ async def one_of_each(world: World, holder: Holder, client: Client) -> list[dict
 
 def comparable(wire: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     changing = {"id", "cardId", "customerId", "platformCustomerId", "accountId"}
-    changing |= {"authorizedAt", "createdAt", "updatedAt", "lastEventAt"}
+    changing |= {"authorizedAt", "createdAt", "updatedAt", "lastEventAt", "expiresAt"}
     shown = wire.get("cardTransaction")
     told = {**wire, "reference": names[wire["reference"]]}
     if shown:
@@ -447,6 +447,27 @@ def test_workers_and_clients_do_their_work_without_any_redis(
 
     assert words(outcomes) == ["APPLIED", "APPLIED"]
     assert world.account(holder)["balance"] == 850
+
+
+def test_without_redis_a_waiting_file_does_not_delay_an_authorization(
+    world: World, platform: UUID, dead_redis: str
+) -> None:
+    holder = world.holder(platform, 1000)
+    others = [world.holder(platform) for _ in range(8)]
+    file = [(o, world.clearing(o, f"T{n}", 1)) for n in range(1500) for o in others]
+    world.accept(file, Lane.BULK)
+
+    async def ask(client: Client) -> list[Outcome]:
+        return await client.submit([world.authorization(holder, "T1", 125)])
+
+    with working(world, dead_redis, sweep_interval_s=0.05):
+        outcomes = with_client(world, dead_redis, ask)
+        left = world.owner.execute("SELECT count(*) FROM inbox WHERE lane = 1").fetchone()
+
+    assert words(outcomes) == ["APPLIED"]
+    assert left is not None
+    assert left[0] > 0, "the file was done before the authorization"
+    world.owner.execute("DELETE FROM inbox")  # What is left of the file is nobody's business.
 
 
 def test_messages_that_waited_before_redis_lost_everything_are_found_by_the_sweeper(

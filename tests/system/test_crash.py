@@ -17,8 +17,8 @@ import pytest
 from cardledger.servers import DatabaseUrl
 from ledger.database import async_engine
 from ledger.inbox import Lane
+from ledger.testing.model import Model
 from schema.wire.outcomes import Outcome
-from tests.model import Model
 from tests.world import SECRET_KEY, Holder, World, world_of
 from workers.client import Client
 
@@ -96,8 +96,8 @@ def models_of(
 ) -> tuple[dict[Holder, Model], list[str]]:
     """Return what the books must say in the end, and the answers on the way."""
     models = {holder: Model() for holder in holders}
-    for model in models.values():
-        model.deposit(2000)
+    for holder, model in models.items():
+        model.tell({"type": "DEPOSIT", "source": "start", "reference": str(holder), "amount": 2000})
     return models, [models[holder].tell(event) for holder, event in events]
 
 

@@ -18,18 +18,26 @@ APPEND_ONLY = (
     "rejections",
     "webhook_attempts",
 )
-# What the application may do beside SELECT and INSERT. FOR UPDATE counts as UPDATE.
-UPDATABLE = (
-    "platforms",
-    "customers",
-    "cards",
-    "internal_accounts",
-    "card_transactions",
-    "inbox_shards",
-    "outbox",
-    "webhook_deliveries",
-)
-DELETABLE = ("api_tokens", "inbox", "outbox")
+# What the application may change beside adding rows: never who or what a row is about. The right
+# to update any column is also the right to lock a row.
+UPDATABLE = {
+    "platforms": "name, supported_currencies, webhook_endpoint, updated_at",
+    "customers": "platform_customer_id, kyc_status, region, currencies, email, phone_number,"
+    " full_name, birth_date, nationality, address, uma_address, is_deleted, updated_at",
+    "cards": "state, state_reason, brand, last4, exp_month, exp_year, funding_sources,"
+    " max_spend_per_transaction, activate_at, updated_at",
+    "card_reveals": "opened_at",
+    "internal_accounts": "status, balance, held, owed, pending, version, updated_at",
+    "card_transactions": "status, sequence, authorizations, authorized, settled, settlement_count,"
+    " refunded, refund_count, pulled, pull_count, pending, pending_count, open_pull, unpaid,"
+    " debt_since, debt_id, released, release_count, closed_by, declined, decline_reason,"
+    " expires_at, last_event_at, updated_at",
+    "inbox_shards": "lock",
+    "outbox": "retry_at",
+    "pending_pulls": "due_at",
+    "webhook_deliveries": "state, attempts, next_attempt_at, last_status, delivered_at",
+}
+DELETABLE = ("api_tokens", "inbox", "outbox", "parked", "pending_pulls")
 
 _JOURNAL = """
 CREATE VIEW journal AS
@@ -67,9 +75,10 @@ def downgrade() -> None:
     op.execute(_for_the_role("EXECUTE format('DROP ROLE %I', role);"))
     op.execute("DROP VIEW journal")
     op.execute(
-        "DROP TABLE webhook_attempts, webhook_deliveries, outbox, rejections, outcomes, inbox,"
+        "DROP TABLE webhook_attempts, webhook_deliveries, outbox, pending_pulls, parked,"
+        " rejections, outcomes, inbox,"
         " inbox_shards, deposits, entries, card_transaction_events, card_transactions,"
-        " internal_accounts, system_accounts, cards, customers, api_tokens, platforms"
+        " internal_accounts, system_accounts, card_reveals, cards, customers, api_tokens, platforms"
     )
     op.execute("DROP FUNCTION refuse_change()")
 
@@ -107,10 +116,11 @@ def _grant_to_the_application() -> None:
             END IF;
             EXECUTE format('GRANT USAGE ON SCHEMA public TO %I', role);
             EXECUTE format('GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO %I', role);
-            EXECUTE format('REVOKE INSERT ON alembic_version FROM %I', role);
+            EXECUTE format('REVOKE INSERT ON alembic_version, inbox_shards FROM %I', role);
             """
             + "".join(
-                f"EXECUTE format('GRANT UPDATE ON {table} TO %I', role);\n" for table in UPDATABLE
+                f"EXECUTE format('GRANT UPDATE ({columns}) ON {table} TO %I', role);\n"
+                for table, columns in UPDATABLE.items()
             )
             + "".join(
                 f"EXECUTE format('GRANT DELETE ON {table} TO %I', role);\n" for table in DELETABLE

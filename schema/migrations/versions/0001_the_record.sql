@@ -41,28 +41,37 @@ CREATE TABLE card_transactions (
     country TEXT,
     status TEXT NOT NULL,
     sequence INTEGER DEFAULT 0 NOT NULL,
+    authorizations INTEGER DEFAULT 0 NOT NULL,
     authorized BIGINT DEFAULT 0 NOT NULL,
     settled BIGINT DEFAULT 0 NOT NULL,
     settlement_count INTEGER DEFAULT 0 NOT NULL,
+    refunded BIGINT DEFAULT 0 NOT NULL,
+    refund_count INTEGER DEFAULT 0 NOT NULL,
     pulled BIGINT DEFAULT 0 NOT NULL,
     pull_count INTEGER DEFAULT 0 NOT NULL,
+    pending BIGINT DEFAULT 0 NOT NULL,
+    pending_count INTEGER DEFAULT 0 NOT NULL,
     open_pull BIGINT DEFAULT 0 NOT NULL,
-    open_pull_id UUID,
+    unpaid BIGINT DEFAULT 0 NOT NULL,
+    debt_since TIMESTAMP WITH TIME ZONE,
+    debt_id UUID,
     released BIGINT DEFAULT 0 NOT NULL,
     release_count INTEGER DEFAULT 0 NOT NULL,
-    closed BOOLEAN DEFAULT false NOT NULL,
+    closed_by TEXT,
     declined BIGINT DEFAULT 0 NOT NULL,
     decline_reason TEXT,
+    expires_at TIMESTAMP WITH TIME ZONE,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     last_event_at TIMESTAMP WITH TIME ZONE,
     updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT card_transactions_pkey PRIMARY KEY (id, customer_id),
     CONSTRAINT card_transactions_token_key UNIQUE (customer_id, card_id, issuer_transaction_token),
     CONSTRAINT card_transactions_released_was_pulled_check CHECK (pulled >= released),
-    CONSTRAINT card_transactions_totals_not_negative_check CHECK (least(authorized, settled, pulled, released, open_pull, declined) >= 0)
+    CONSTRAINT card_transactions_totals_not_negative_check CHECK (least(authorized, settled, refunded, pulled, pending, open_pull, unpaid, released, declined) >= 0)
 )
  WITH (fillfactor = 80);
-CREATE INDEX card_transactions_open_pull_idx ON card_transactions (account_id, open_pull_id) WHERE open_pull_id IS NOT NULL;
+CREATE INDEX card_transactions_debt_idx ON card_transactions (account_id, debt_since, debt_id) WHERE debt_id IS NOT NULL;
+CREATE INDEX card_transactions_expires_at_idx ON card_transactions (expires_at, id) WHERE expires_at IS NOT NULL;
 CREATE INDEX card_transactions_platform_id_idx ON card_transactions (platform_id, id);
 COMMENT ON TABLE card_transactions IS 'The roll-up: one row a purchase, the fold of its events.';
 COMMENT ON COLUMN card_transactions.id IS 'The card transaction.';
@@ -77,18 +86,26 @@ COMMENT ON COLUMN card_transactions.mcc IS 'Merchant category code, ISO 18245.';
 COMMENT ON COLUMN card_transactions.country IS 'Merchant country, alpha-2.';
 COMMENT ON COLUMN card_transactions.status IS 'Derived from the totals below; kept for readers.';
 COMMENT ON COLUMN card_transactions.sequence IS 'Number of events folded into this row.';
+COMMENT ON COLUMN card_transactions.authorizations IS 'Authorizations heard of, approved or not.';
 COMMENT ON COLUMN card_transactions.authorized IS 'Approved and not taken back.';
 COMMENT ON COLUMN card_transactions.settled IS 'Sum of clearings.';
 COMMENT ON COLUMN card_transactions.settlement_count IS 'Number of clearings.';
+COMMENT ON COLUMN card_transactions.refunded IS 'Sum of refunds.';
+COMMENT ON COLUMN card_transactions.refund_count IS 'Number of refunds.';
 COMMENT ON COLUMN card_transactions.pulled IS 'Gross sum of pulls paid by the funding account.';
 COMMENT ON COLUMN card_transactions.pull_count IS 'Pulls opened.';
-COMMENT ON COLUMN card_transactions.open_pull IS 'What the funding account still has to pay.';
-COMMENT ON COLUMN card_transactions.open_pull_id IS 'Message that opened the open pull: the queue''s order.';
+COMMENT ON COLUMN card_transactions.pending IS 'Part of `pulled` whose confirmation is out.';
+COMMENT ON COLUMN card_transactions.pending_count IS 'Pulls whose confirmation is out.';
+COMMENT ON COLUMN card_transactions.open_pull IS 'What the funding account still has to pay for what settled or is held.';
+COMMENT ON COLUMN card_transactions.unpaid IS 'Refund reversals that the funding account still has to pay.';
+COMMENT ON COLUMN card_transactions.debt_since IS 'Since when something is to be paid: the queue''s order.';
+COMMENT ON COLUMN card_transactions.debt_id IS 'The message since which something is to be paid.';
 COMMENT ON COLUMN card_transactions.released IS 'Gross sum of releases to the funding account.';
 COMMENT ON COLUMN card_transactions.release_count IS 'Number of releases.';
-COMMENT ON COLUMN card_transactions.closed IS 'Whether no further clearing is expected.';
+COMMENT ON COLUMN card_transactions.closed_by IS 'What made it expect no further clearing; null: open.';
 COMMENT ON COLUMN card_transactions.declined IS 'What was asked for and refused, while nothing has been approved.';
 COMMENT ON COLUMN card_transactions.decline_reason IS 'Why it was refused.';
+COMMENT ON COLUMN card_transactions.expires_at IS 'When what has not cleared goes back; null: nothing will.';
 COMMENT ON COLUMN card_transactions.created_at IS 'When its first event was recorded.';
 COMMENT ON COLUMN card_transactions.last_event_at IS 'Last event after the authorization.';
 COMMENT ON COLUMN card_transactions.updated_at IS 'When its last event was recorded.';
@@ -172,11 +189,13 @@ COMMENT ON COLUMN inbox.received_at IS 'When it was accepted.';
 CREATE TABLE inbox_shards (
     lane SMALLINT NOT NULL,
     shard SMALLINT NOT NULL,
+    lock TEXT,
     CONSTRAINT inbox_shards_pkey PRIMARY KEY (lane, shard)
 );
 COMMENT ON TABLE inbox_shards IS 'One row per queue of the inbox; whoever drains it holds its row lock.';
 COMMENT ON COLUMN inbox_shards.lane IS '0 live, 1 bulk.';
 COMMENT ON COLUMN inbox_shards.shard IS '0 .. 15.';
+COMMENT ON COLUMN inbox_shards.lock IS 'Never written: the right to update it is the right to lock.';
 
 CREATE TABLE outbox (
     id UUID NOT NULL,
@@ -187,6 +206,7 @@ CREATE TABLE outbox (
     sequence BIGINT,
     data JSON,
     recorded_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    retry_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT outbox_pkey PRIMARY KEY (id, customer_id)
 )
  WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
@@ -199,6 +219,7 @@ COMMENT ON COLUMN outbox.subject_id IS 'The resource concerned.';
 COMMENT ON COLUMN outbox.sequence IS 'Event of the card transaction, or entry of the account, that it tells of.';
 COMMENT ON COLUMN outbox.data IS 'The resource as it was; null: folded from its events.';
 COMMENT ON COLUMN outbox.recorded_at IS 'When it happened.';
+COMMENT ON COLUMN outbox.retry_at IS 'When to render it again, after it could not be.';
 
 CREATE TABLE outcomes (
     customer_id UUID NOT NULL,
@@ -214,6 +235,7 @@ CREATE TABLE outcomes (
     recorded_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT outcomes_pkey PRIMARY KEY (reference, source, platform_id, customer_id)
 );
+CREATE INDEX outcomes_message_id_idx ON outcomes (message_id);
 COMMENT ON TABLE outcomes IS 'What became of every message that was understood, for ever: none is applied twice.';
 COMMENT ON COLUMN outcomes.customer_id IS 'The cardholder.';
 COMMENT ON COLUMN outcomes.platform_id IS 'The platform that sent the message.';
@@ -226,6 +248,45 @@ COMMENT ON COLUMN outcomes.reason IS 'Why, where there is a reason.';
 COMMENT ON COLUMN outcomes.subject_id IS 'The card transaction or deposit it concerned.';
 COMMENT ON COLUMN outcomes.sequence IS 'Last event of that card transaction after it.';
 COMMENT ON COLUMN outcomes.recorded_at IS 'When it was decided.';
+
+CREATE TABLE parked (
+    id UUID NOT NULL,
+    customer_id UUID NOT NULL,
+    card_id UUID NOT NULL,
+    issuer_transaction_token TEXT NOT NULL,
+    body JSON NOT NULL,
+    received_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT parked_pkey PRIMARY KEY (customer_id, card_id, issuer_transaction_token, id)
+);
+COMMENT ON TABLE parked IS 'Messages that take back what has not arrived yet; deleted when it has.';
+COMMENT ON COLUMN parked.id IS 'The message.';
+COMMENT ON COLUMN parked.customer_id IS 'The cardholder.';
+COMMENT ON COLUMN parked.card_id IS 'The card.';
+COMMENT ON COLUMN parked.issuer_transaction_token IS 'What it waits for.';
+COMMENT ON COLUMN parked.body IS 'The message, as schema.wire parsed it.';
+COMMENT ON COLUMN parked.received_at IS 'When it was accepted.';
+
+CREATE TABLE pending_pulls (
+    card_transaction_id UUID NOT NULL,
+    sequence INTEGER NOT NULL,
+    customer_id UUID NOT NULL,
+    card_id UUID NOT NULL,
+    issuer_transaction_token TEXT NOT NULL,
+    amount BIGINT NOT NULL,
+    succeeds BOOLEAN NOT NULL,
+    due_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT pending_pulls_pkey PRIMARY KEY (card_transaction_id, sequence, customer_id)
+);
+CREATE INDEX pending_pulls_due_at_idx ON pending_pulls (due_at);
+COMMENT ON TABLE pending_pulls IS 'Pulls whose confirmation is out; deleted when it is asked for.';
+COMMENT ON COLUMN pending_pulls.card_transaction_id IS 'The card transaction.';
+COMMENT ON COLUMN pending_pulls.sequence IS 'The event that made the pull.';
+COMMENT ON COLUMN pending_pulls.customer_id IS 'The cardholder.';
+COMMENT ON COLUMN pending_pulls.card_id IS 'The card.';
+COMMENT ON COLUMN pending_pulls.issuer_transaction_token IS 'What ties the events of the card transaction together.';
+COMMENT ON COLUMN pending_pulls.amount IS 'What was pulled.';
+COMMENT ON COLUMN pending_pulls.succeeds IS 'What the sandbox will answer.';
+COMMENT ON COLUMN pending_pulls.due_at IS 'When it will answer.';
 
 CREATE TABLE platforms (
     id UUID NOT NULL,
@@ -402,12 +463,13 @@ CREATE TABLE internal_accounts (
     balance BIGINT DEFAULT 0 NOT NULL,
     held BIGINT DEFAULT 0 NOT NULL,
     owed BIGINT DEFAULT 0 NOT NULL,
+    pending BIGINT DEFAULT 0 NOT NULL,
     version BIGINT DEFAULT 0 NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE NOT NULL,
     updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT internal_accounts_pkey PRIMARY KEY (id, customer_id),
     CONSTRAINT internal_accounts_balance_not_negative_check CHECK (balance >= 0),
-    CONSTRAINT internal_accounts_held_and_owed_not_negative_check CHECK (held >= 0 AND owed >= 0),
+    CONSTRAINT internal_accounts_sums_not_negative_check CHECK (least(held, owed, pending) >= 0),
     CONSTRAINT internal_accounts_platform_id_fkey FOREIGN KEY(platform_id) REFERENCES platforms (id)
 )
  WITH (fillfactor = 50);
@@ -423,6 +485,7 @@ COMMENT ON COLUMN internal_accounts.status IS 'PENDING, ACTIVE, CLOSED, FROZEN o
 COMMENT ON COLUMN internal_accounts.balance IS 'Available: what may be spent. Never negative.';
 COMMENT ON COLUMN internal_accounts.held IS 'Set aside for clearings to come: sum of its card transactions'' holds.';
 COMMENT ON COLUMN internal_accounts.owed IS 'Taken by the network and not paid yet: sum over its card transactions.';
+COMMENT ON COLUMN internal_accounts.pending IS 'Pulled and not confirmed yet: sum over its card transactions.';
 COMMENT ON COLUMN internal_accounts.version IS 'Number of entries on this account.';
 COMMENT ON COLUMN internal_accounts.created_at IS 'When it was opened.';
 COMMENT ON COLUMN internal_accounts.updated_at IS 'When its amounts last changed.';
@@ -469,7 +532,9 @@ CREATE TABLE cards (
 );
 CREATE INDEX cards_activate_at_idx ON cards (activate_at) WHERE activate_at IS NOT NULL;
 CREATE INDEX cards_customer_id_idx ON cards (customer_id);
+CREATE INDEX cards_funding_sources_idx ON cards USING gin (funding_sources);
 CREATE UNIQUE INDEX cards_platform_card_id_key ON cards (platform_id, platform_card_id) WHERE state != 'CLOSED';
+CREATE INDEX cards_platform_id_idx ON cards (platform_id, id);
 COMMENT ON COLUMN cards.id IS 'The card.';
 COMMENT ON COLUMN cards.customer_id IS 'Its cardholder.';
 COMMENT ON COLUMN cards.platform_id IS 'Its platform.';
@@ -482,10 +547,29 @@ COMMENT ON COLUMN cards.last4 IS 'Last four digits, once provisioned.';
 COMMENT ON COLUMN cards.exp_month IS 'Month of expiry, once provisioned.';
 COMMENT ON COLUMN cards.exp_year IS 'Year of expiry, once provisioned.';
 COMMENT ON COLUMN cards.currency IS 'Currency of its funding sources.';
-COMMENT ON COLUMN cards.funding_sources IS 'Internal accounts by priority; decisions read the first.';
+COMMENT ON COLUMN cards.funding_sources IS 'Internal accounts by priority; decisions read the first. A closed card keeps them for clearings that come late, and shows none.';
 COMMENT ON COLUMN cards.max_spend_per_transaction IS 'Largest amount of one authorization; null: no limit.';
 COMMENT ON COLUMN cards.processor_ref IS 'The processor''s reference.';
 COMMENT ON COLUMN cards.issuer_ref IS 'The issuer''s reference.';
 COMMENT ON COLUMN cards.activate_at IS 'When the issuer finishes; null: never, or done.';
 COMMENT ON COLUMN cards.created_at IS 'When it was asked for.';
 COMMENT ON COLUMN cards.updated_at IS 'When it last changed.';
+
+CREATE TABLE card_reveals (
+    token_hash BYTEA NOT NULL,
+    card_id UUID NOT NULL,
+    api_token_id UUID NOT NULL,
+    created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    opened_at TIMESTAMP WITH TIME ZONE,
+    CONSTRAINT card_reveals_pkey PRIMARY KEY (token_hash),
+    CONSTRAINT card_reveals_card_id_fkey FOREIGN KEY(card_id) REFERENCES cards (id)
+);
+CREATE INDEX card_reveals_card_id_idx ON card_reveals (card_id);
+COMMENT ON TABLE card_reveals IS 'Who asked to see a card''s number, and when it was seen. The number is nowhere.';
+COMMENT ON COLUMN card_reveals.token_hash IS 'HMAC-SHA-256 of the URL''s token under the server key; the token is not kept.';
+COMMENT ON COLUMN card_reveals.card_id IS 'The card.';
+COMMENT ON COLUMN card_reveals.api_token_id IS 'Who asked: the API token, which may have been deleted since.';
+COMMENT ON COLUMN card_reveals.created_at IS 'When it was asked for.';
+COMMENT ON COLUMN card_reveals.expires_at IS 'When the page can no longer be opened.';
+COMMENT ON COLUMN card_reveals.opened_at IS 'When the page was opened, which happens once; null: not.';

@@ -1,0 +1,244 @@
+"""Hypothesis strategies for life cycles: lists of events as they are on the wire.
+
+Each story concerns one cardholder with one card on one account, who makes a few purchases. The
+first event brings the money that they start with.
+
+- `valid`: what a network that behaves sends, in its order.
+- `arbitrary`: any event after any other; few amounts, so that they meet.
+- `duplicated`: a story in which some events come again.
+- `shuffled`: a story in another order of arrival.
+- `hostile`: anything, with amounts at the edge, repetitions and reused references.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+try:
+    from hypothesis import strategies as st
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        'ledger.testing.strategies needs Hypothesis: pip install "cardledger[testing]"',
+        name=error.name,
+    ) from error
+
+Event = dict[str, Any]
+Story = list[Event]
+
+MAX_AMOUNT: Final = 2**63 - 1
+NETWORK_TYPES: Final = (
+    "AUTHORIZATION",
+    "AUTHORIZATION_INCREMENT",
+    "AUTHORIZATION_ADVICE",
+    "AUTHORIZATION_REVERSAL",
+    "AUTHORIZATION_EXPIRY",
+    "STAND_IN_AUTHORIZATION",
+    "FINANCIAL_AUTHORIZATION",
+    "CLEARING",
+    "CLEARING_REVERSAL",
+    "RETURN",
+    "RETURN_REVERSAL",
+)
+
+# Few values, so that amounts meet: exact clearings, holds that just fit, sums that cancel.
+SMALL: Final = st.sampled_from([1, 2, 3, 5, 10, 50, 99, 100])
+AMOUNTS: Final = SMALL | st.integers(1, 1_000) | st.integers(1, 2**40)
+HUGE: Final = AMOUNTS | st.sampled_from([2**62, 2**62 + 1, MAX_AMOUNT - 1, MAX_AMOUNT])
+
+SHOPS: Final[Mapping[str, str]] = {
+    "T1": "SHOP",
+    "T2": "SHOP",
+    "T3": "CAFE ROMA",
+    "T4": "REFUSED 002",
+    "T5": "PAUSED 003",
+    "T6": "SLOW 005",
+    "T7": "FAILS 006",
+}
+"""Descriptors by token; what the sandbox makes of their ends is in the interface."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Who a story is about. `shops` gives every purchase its token and its merchant."""
+
+    card_id: str = "Card:00000000-0000-7000-8000-000000000001"
+    account_id: str = "00000000-0000-7000-8000-000000000002"
+    currency: str = "USD"
+    source: str = "network"
+    shops: Mapping[str, str] = field(default_factory=lambda: dict(SHOPS))
+
+    def event(self, kind: str, token: str, **said: Any) -> Event:  # noqa: ANN401 - JSON
+        """Return a network event; `numbered` gives it its reference."""
+        body = {
+            "type": kind,
+            "source": self.source,
+            "issuerTransactionToken": token,
+            "cardId": self.card_id,
+            "currency": self.currency,
+            "merchant": {"descriptor": self.shops.get(token, "SHOP")},
+        }
+        return body | {name: value for name, value in said.items() if value is not None}
+
+    def deposit(self, amount: int) -> Event:
+        """Return the message that brings money to the account."""
+        return {
+            "type": "DEPOSIT",
+            "source": self.source,
+            "accountId": self.account_id,
+            "amount": amount,
+        }
+
+    def confirmation(self, token: str, amount: int, *, succeeded: bool) -> Event:
+        """Return what becomes of a pending pull."""
+        said = self.event("PULL_CONFIRMATION", token, amount=amount, succeeded=succeeded)
+        return {name: value for name, value in said.items() if name != "merchant"}
+
+    def card_closed(self) -> Event:
+        """Return the message that gives back what is held on the card."""
+        return {"type": "CARD_CLOSED", "source": self.source, "cardId": self.card_id}
+
+
+SCENE: Final = Scene()
+
+
+def numbered(story: Sequence[Event]) -> Story:
+    """Return `story` with a reference of its own for every event."""
+    return [{**event, "reference": f"r{place}"} for place, event in enumerate(story)]
+
+
+def events(
+    scene: Scene = SCENE, amounts: st.SearchStrategy[int] = AMOUNTS, *, inside: bool = True
+) -> st.SearchStrategy[Event]:
+    """Return any one event, without its reference.
+
+    `inside`: also those that no network sends: deposits apart, a closed card and answers to
+    pending pulls.
+    """
+    tokens = st.sampled_from(sorted(scene.shops))
+    final = st.sampled_from([None, True, False])
+
+    def of(kind: str, how_much: st.SearchStrategy[int | None]) -> st.SearchStrategy[Event]:
+        return st.builds(scene.event, st.just(kind), tokens, amount=how_much)
+
+    clearings = st.builds(scene.event, st.just("CLEARING"), tokens, amount=amounts, final=final)
+    kinds = [
+        of("AUTHORIZATION", amounts),
+        of("AUTHORIZATION", amounts),
+        of("AUTHORIZATION_INCREMENT", amounts),
+        of("AUTHORIZATION_ADVICE", st.just(0) | amounts),
+        of("AUTHORIZATION_REVERSAL", st.none() | amounts),
+        of("AUTHORIZATION_EXPIRY", st.none()),
+        of("STAND_IN_AUTHORIZATION", amounts),
+        of("FINANCIAL_AUTHORIZATION", amounts),
+        clearings,
+        clearings,
+        of("CLEARING_REVERSAL", amounts),
+        of("RETURN", amounts),
+        of("RETURN_REVERSAL", amounts),
+        st.builds(scene.deposit, amounts),
+    ]
+    if inside:
+        kinds.append(st.builds(scene.confirmation, tokens, amounts, succeeded=st.booleans()))
+        kinds.append(st.just(scene.card_closed()))
+    return st.one_of(kinds)
+
+
+def arbitrary(
+    scene: Scene = SCENE,
+    amounts: st.SearchStrategy[int] = AMOUNTS,
+    *,
+    start: st.SearchStrategy[int] | None = None,
+    max_size: int = 14,
+    inside: bool = True,
+) -> st.SearchStrategy[Story]:
+    """Return stories of any events, after a deposit of `start`."""
+    return st.builds(
+        lambda first, rest: numbered([scene.deposit(first), *rest]),
+        st.integers(1, 300) | st.integers(1, 2**42) if start is None else start,
+        st.lists(events(scene, amounts, inside=inside), max_size=max_size),
+    )
+
+
+def tight(scene: Scene = SCENE, max_size: int = 14) -> st.SearchStrategy[Story]:
+    """Return stories with little money and small amounts, where debts are common."""
+    few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source,
+                {name: scene.shops[name] for name in sorted(scene.shops)[:2]})  # fmt: skip
+    return arbitrary(few, SMALL, start=st.integers(1, 150), max_size=max_size)
+
+
+@st.composite
+def valid(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
+    """Return a story that a network which behaves could tell: nothing is taken back twice."""
+    story = [scene.deposit(draw(st.integers(1, 1_000) | st.just(10**6)))]
+    tokens = sorted(scene.shops)
+    totals = {token: dict.fromkeys(("left", "settled", "refunded"), 0) for token in tokens}
+    for _ in range(draw(st.integers(0, max_size))):
+        token = draw(st.sampled_from(tokens))
+        story.append(_next(draw, scene, token, totals[token]))
+    return numbered(story)
+
+
+def _next(draw: st.DrawFn, scene: Scene, token: str, total: dict[str, int]) -> Event:
+    """Return what may come next for a purchase; `total` is what the network thinks of it."""
+
+    def up_to(name: str) -> int:
+        return draw(st.integers(1, total[name]) | st.just(total[name]))
+
+    possible: list[str] = ["DEPOSIT"]
+    possible += ["AUTHORIZATION_INCREMENT"] if total["left"] else ["AUTHORIZATION"]
+    possible += ["AUTHORIZATION_REVERSAL", "CLEARING", "CLEARING"] if total["left"] else []
+    possible += ["CLEARING_REVERSAL", "RETURN"] if total["settled"] > total["refunded"] else []
+    possible += ["RETURN_REVERSAL"] if total["refunded"] else []
+    kind = draw(st.sampled_from(possible))
+    final = None
+    match kind:
+        case "DEPOSIT":
+            return scene.deposit(draw(SMALL))
+        case "AUTHORIZATION" | "AUTHORIZATION_INCREMENT":
+            amount = draw(SMALL | st.integers(1, 1_000))
+            total["left"] += amount
+        case "AUTHORIZATION_REVERSAL":
+            amount = up_to("left")
+            total["left"] -= amount
+        case "CLEARING":
+            amount = up_to("left")
+            final = draw(st.booleans())
+            total["left"] = 0 if final else total["left"] - amount
+            total["settled"] += amount
+        case "CLEARING_REVERSAL":
+            amount = draw(st.integers(1, total["settled"] - total["refunded"]))
+            total["settled"] -= amount
+        case "RETURN":
+            amount = draw(st.integers(1, total["settled"] - total["refunded"]))
+            total["refunded"] += amount
+        case _:
+            amount = up_to("refunded")
+            total["refunded"] -= amount
+    return scene.event(kind, token, amount=amount, final=final)
+
+
+@st.composite
+def duplicated(draw: st.DrawFn, stories: st.SearchStrategy[Story]) -> Story:
+    """Return one of `stories` in which some events come again, anywhere after the first time."""
+    story = list(draw(stories))
+    for _ in range(draw(st.integers(1, 4)) if story else 0):
+        first = draw(st.integers(0, len(story) - 1))
+        story.insert(draw(st.integers(first + 1, len(story))), story[first])
+    return story
+
+
+def shuffled(stories: st.SearchStrategy[Story]) -> st.SearchStrategy[Story]:
+    """Return one of `stories` in any order of arrival."""
+    return stories.flatmap(lambda story: st.permutations(story).map(list))
+
+
+@st.composite
+def hostile(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
+    """Return a story that no network should tell: contradictions, repetitions, huge amounts."""
+    story = draw(duplicated(arbitrary(scene, HUGE, max_size=max_size)))
+    with_amount = [event for event in story if "amount" in event]
+    for event in draw(st.lists(st.sampled_from(with_amount), max_size=2)) if with_amount else []:
+        story.append(
+            {**event, "amount": 1 + event["amount"] % 7}
+        )  # The same reference, another body.
+    return draw(st.permutations(story).map(list))

@@ -1,0 +1,560 @@
+"""What holds for every history of one funding account, whatever the network sends."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import event as seen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.core import commands, events
+from ledger.core.card_transaction import UNKNOWN, CardTransaction, Status, decide, evolve, fold
+from ledger.core.entries import Account, entries
+from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
+from ledger.event_rows import from_row, to_row
+from ledger.explain import changes, movements, sentence, steps
+from ledger.testing import machine
+from ledger.testing.model import Model
+from ledger.testing.strategies import (
+    SCENE,
+    Event,
+    Scene,
+    Story,
+    arbitrary,
+    duplicated,
+    hostile,
+    numbered,
+    shuffled,
+    tight,
+    valid,
+)
+from tests.books import Books, authorize, clear, lived_through
+
+stories = arbitrary() | tight() | valid() | duplicated(tight()) | shuffled(valid())
+books_of_any_kind = st.builds(lived_through, stories)
+
+
+def states(books: Books) -> Iterator[CardTransaction]:
+    """Yield every state that any card transaction of `books` has ever been in."""
+    for history in books.histories.values():
+        yield from itertools.accumulate(history, evolve, initial=UNKNOWN)
+
+
+# --- the rules against the model ----------------------------------------------------------------
+
+
+@given(stories)
+def test_after_every_step_the_rules_agree_with_the_naive_model(story: Story) -> None:
+    books, model = Books(), Model()
+
+    for event in story:
+        word = model.tell(event)
+
+        assert books.tell(event) == word
+        assert books.reason == model.reason
+        assert books.account() == model.account()
+        assert books.queue == model.queue
+        assert len(books.parked) == len(model.parked)
+        for name, state in books.states.items():
+            purchase = model.purchases[name]
+            assert state.status_reason == model.status_reason(name)
+            assert (state.pending, state.pending_count) == (
+                purchase["pending"],
+                purchase["pendingCount"],
+            )
+            assert (state.open_pull, state.unpaid) == (purchase["open"], purchase["unpaid"])
+            seen(f"{event['type']} {word} {state.status}")
+
+
+class RulesMachine(machine.LedgerMachine):
+    """The rules, driven by the state machine that platforms use."""
+
+    def ledger(self) -> machine.Ledger:
+        return Books()
+
+
+TestRules = RulesMachine.TestCase
+
+
+# --- sums ---------------------------------------------------------------------------------------
+
+
+@given(stories)
+def test_after_every_step_available_held_and_owed_add_up(story: Story) -> None:
+    books = Books()
+
+    for event in story:
+        books.tell(event)
+
+        kept = list(books.states.values())
+        moved = sum(state.refunded - state.settled for state in kept)
+        assert books.balance() + books.held() - books.owed() == books.deposited + moved
+        assert min(books.balance(), books.held(), books.owed()) >= 0
+        assert books.accounts[Account.CARD_HOLDS] == books.held()
+        assert books.accounts[Account.RECEIVABLE] == -books.owed()
+        assert books.accounts[Account.NETWORK_SETTLEMENT] == -moved
+        assert books.accounts[Account.SANDBOX_FUNDING] == -books.deposited
+        assert sum(books.accounts.values()) == 0
+
+
+@given(books_of_any_kind)
+def test_the_entries_of_a_card_transaction_are_its_totals(books: Books) -> None:
+    for name, state in books.states.items():
+        effect: Counter[Account] = Counter()
+        for event in books.histories[name]:
+            for entry in entries(event):
+                effect[entry.debit] -= entry.amount
+                effect[entry.credit] += entry.amount
+
+        assert effect[Account.CARD_HOLDS] == state.held
+        assert effect[Account.RECEIVABLE] == -state.owed
+        assert effect[Account.NETWORK_SETTLEMENT] == state.settled - state.refunded
+        customer = -state.pulled + state.released + state.refunded + state.unpaid
+        assert effect[Account.CUSTOMER] == customer
+
+
+@given(books_of_any_kind)
+def test_the_customer_pays_pulls_and_debits_and_gets_releases_refunds_and_failed_pulls(
+    books: Books,
+) -> None:
+    for name, state in books.states.items():
+        history = books.histories[name]
+        lines = [entry for event in history for entry in entries(event)]
+        paid = sum(entry.amount for entry in lines if entry.debit is Account.CUSTOMER)
+        got = sum(entry.amount for entry in lines if entry.credit is Account.CUSTOMER)
+        failed = total(history, events.PullFailed)
+        debited = total(history, events.RefundReversed) - state.unpaid
+
+        assert paid == state.pulled + failed + debited
+        assert got == state.released + failed + total(history, events.Refunded)
+
+
+def total(history: Sequence[events.Event], kind: type[events.Event]) -> int:
+    return sum(event.amount for event in history if isinstance(event, kind))
+
+
+@given(books_of_any_kind)
+def test_every_entry_moves_something_between_two_accounts(books: Books) -> None:
+    for entry in books.entries:
+        assert entry.amount > 0
+        assert entry.debit is not entry.credit
+
+
+# --- the roll-up --------------------------------------------------------------------------------
+
+
+@given(books_of_any_kind)
+def test_the_roll_up_is_the_fold_of_its_events(books: Books) -> None:
+    for name, state in books.states.items():
+        history = books.histories[name]
+        assert fold(history) == state
+        assert state.sequence == len(history)
+
+
+@given(books_of_any_kind, st.data())
+def test_a_replay_from_any_place_is_the_replay_from_the_beginning(
+    books: Books, data: st.DataObject
+) -> None:
+    for name, state in books.states.items():
+        history = books.histories[name]
+        place = data.draw(st.integers(0, len(history)))
+
+        assert fold(history[place:], fold(history[:place])) == state
+
+
+@given(books_of_any_kind)
+def test_what_is_written_and_read_again_replays_the_same(books: Books) -> None:
+    for name, state in books.states.items():
+        read = [from_row(to_row(event)) for event in books.histories[name]]
+
+        assert read == books.histories[name]
+        assert fold(read) == state
+
+
+@given(books_of_any_kind)
+def test_totals_are_what_the_events_say(books: Books) -> None:
+    for name, state in books.states.items():
+        history = books.histories[name]
+        counts = Counter(map(type, history))
+
+        assert state.settled == total(history, events.Cleared) - total(
+            history, events.ClearingReversed
+        )
+        assert state.settlement_count == counts[events.Cleared]
+        assert state.refunded == total(history, events.Refunded) - total(
+            history, events.RefundReversed
+        )
+        assert state.refund_count == counts[events.Refunded]
+        assert state.released == total(history, events.Released)
+        assert state.release_count == counts[events.Released]
+        pulled = events.Pulled, events.PullPending, events.PullRecovered
+        assert state.pulled == sum(total(history, kind) for kind in pulled) - total(
+            history, events.PullFailed
+        )
+        opened = events.Pulled, events.PullPending, events.PullOpened
+        assert state.pull_count == sum(counts[kind] for kind in opened)
+        answered = counts[events.PullConfirmed] + counts[events.PullFailed]
+        assert state.pending_count == counts[events.PullPending] - answered >= 0
+
+
+@given(books_of_any_kind)
+def test_what_is_funded_and_asked_for_is_what_is_required_after_every_message(
+    books: Books,
+) -> None:
+    for state in books.states.values():
+        assert state.funded + state.open_pull == state.required
+        assert state.required == (
+            state.settled if state.closed else max(state.authorized, state.settled)
+        )
+
+
+@given(books_of_any_kind)
+def test_no_total_is_ever_negative_and_no_release_is_more_than_its_pulls(books: Books) -> None:
+    for state in states(books):
+        assert state.pulled >= state.released >= 0
+        assert 0 <= state.pending <= state.funded
+        assert not (state.held and state.overdrawn)
+        assert min(totals(state)) >= 0
+
+
+def totals(state: CardTransaction) -> list[int]:
+    return [
+        state.authorized,
+        state.settled,
+        state.refunded,
+        state.pulled,
+        state.pending,
+        state.pending_count,
+        state.open_pull,
+        state.unpaid,
+        state.released,
+        state.declined,
+        state.held,
+        state.owed,
+    ]
+
+
+@given(books_of_any_kind)
+def test_an_exception_is_what_has_something_to_pay(books: Books) -> None:
+    for state in books.states.values():
+        waits = bool(state.open_pull or state.unpaid)
+
+        assert (state.status is Status.EXCEPTION) == waits
+        assert waits or not state.owed
+
+
+@given(books_of_any_kind)
+def test_every_event_is_explained_and_its_changes_chain(books: Books) -> None:
+    for history in books.histories.values():
+        figures: dict[str, Any] = {}
+        for number, (before, event, after) in enumerate(steps(history), start=1):
+            said = sentence(before, event, after, "USD")
+            assert said[0].isupper() or said[0].isdigit()
+            assert said.endswith(".")
+            assert after.sequence == number
+            assert [entry.amount.amount for entry in movements(event, "USD")] == [
+                entry.amount for entry in entries(event)
+            ]
+            for change in changes(before, after):
+                assert change.before != change.after
+                assert figures.get(change.field, change.before) == change.before
+                figures[change.field] = change.after
+
+
+# --- repetitions and orders ---------------------------------------------------------------------
+
+
+@given(stories, st.data())
+def test_a_message_that_comes_again_changes_nothing(story: Story, data: st.DataObject) -> None:
+    once, again = Books(), Books()
+
+    for place, event in enumerate(story):
+        once.tell(event)
+        again.tell(event)
+        assert again.tell(story[data.draw(st.integers(0, place))]) == "DUPLICATE"
+
+    assert once.account() == again.account()
+    assert once.histories == again.histories
+
+
+ENOUGH = 10**9
+"""More money than any of these stories asks for."""
+
+few = st.integers(1, 100)
+
+
+@st.composite
+def finally_cleared(draw: st.DrawFn) -> Story:
+    """Return any events of a card transaction of which one clearing is final.
+
+    All that is taken back was given before: a reversal of more than there is waits for ever.
+    """
+    final = [SCENE.event("CLEARING", "T1", amount=draw(few), final=True)]
+    clearings = draw(st.lists(st.builds(clearing, few, st.booleans()), max_size=2)) + final
+    refunds = [
+        SCENE.event("RETURN", "T1", amount=draw(few)) for _ in range(draw(st.integers(0, 2)))
+    ]
+    back = parts(draw, sum(event["amount"] for event in clearings), "CLEARING_REVERSAL")
+    again = parts(draw, sum(event["amount"] for event in refunds), "RETURN_REVERSAL")
+    others = st.sampled_from(
+        [
+            "AUTHORIZATION",
+            "AUTHORIZATION_INCREMENT",
+            "STAND_IN_AUTHORIZATION",
+            "FINANCIAL_AUTHORIZATION",
+            "AUTHORIZATION_ADVICE",
+            "AUTHORIZATION_REVERSAL",
+        ]
+    )
+    rest = [
+        SCENE.event(kind, "T1", amount=draw(few)) for kind in draw(st.lists(others, max_size=4))
+    ]
+    if draw(st.booleans()):
+        rest.append(SCENE.event("AUTHORIZATION_REVERSAL", "T1"))
+    if draw(st.booleans()):
+        rest.append(SCENE.event("AUTHORIZATION_EXPIRY", "T1"))
+    return numbered([*clearings, *refunds, *back, *again, *rest])
+
+
+@st.composite
+def left_open(draw: st.DrawFn) -> Story:
+    """Return events of one authorization with no clearing that is final.
+
+    Its reversals say their amount and, with the clearings, leave something of every approval.
+    """
+    asked = [SCENE.event("AUTHORIZATION", "T1", amount=draw(st.integers(300, 400)))]
+    asked += [
+        SCENE.event("AUTHORIZATION_INCREMENT", "T1", amount=draw(st.integers(300, 400)))
+        for _ in range(draw(st.integers(0, 2)))
+    ]
+    clearings = [clearing(draw(few), final=False) for _ in range(draw(st.integers(0, 2)))]
+    reversals = parts(draw, 99, "AUTHORIZATION_REVERSAL")
+    refunds = [
+        SCENE.event("RETURN", "T1", amount=draw(few)) for _ in range(draw(st.integers(0, 2)))
+    ]
+    back = parts(draw, sum(event["amount"] for event in clearings), "CLEARING_REVERSAL")
+    again = parts(draw, sum(event["amount"] for event in refunds), "RETURN_REVERSAL")
+    return numbered([*asked, *clearings, *reversals, *refunds, *back, *again])
+
+
+@st.composite
+def given_up(draw: st.DrawFn) -> Story:
+    """Return events of one authorization that is cleared in part, then given up as a whole.
+
+    Given up by reversals without an amount, expiry, or an amount that takes the rest.
+    """
+    amount = draw(st.integers(201, 400))
+    asked = [SCENE.event("AUTHORIZATION", "T1", amount=amount)]
+    clearings = [clearing(draw(few), final=False) for _ in range(draw(st.integers(0, 2)))]
+    refunds = [
+        SCENE.event("RETURN", "T1", amount=draw(few)) for _ in range(draw(st.integers(0, 2)))
+    ]
+    back = parts(draw, sum(event["amount"] for event in clearings), "CLEARING_REVERSAL")
+    again = parts(draw, sum(event["amount"] for event in refunds), "RETURN_REVERSAL")
+    ends = draw(
+        st.lists(
+            st.sampled_from(["AUTHORIZATION_REVERSAL", "AUTHORIZATION_EXPIRY"]),
+            min_size=1,
+            max_size=2,
+        )
+    )
+    ended = [SCENE.event(kind, "T1") for kind in ends]
+    return numbered([*asked, *clearings, *refunds, *back, *again, *ended])
+
+
+def clearing(amount: int, final: bool) -> Event:  # noqa: FBT001 - what a message says
+    return SCENE.event("CLEARING", "T1", amount=amount, final=final)
+
+
+def parts(draw: st.DrawFn, most: int, kind: str) -> Story:
+    """Return up to two events of `kind` that take back `most` at the most."""
+    found: Story = []
+    for _ in range(draw(st.integers(0, 2))):
+        if most:
+            amount = draw(st.integers(1, most))
+            most -= amount
+            found.append(SCENE.event(kind, "T1", amount=amount))
+    return found
+
+
+@given((finally_cleared() | left_open() | given_up()).flatmap(
+    lambda story: st.tuples(st.just(story), st.permutations(story))))  # fmt: skip
+def test_where_funds_suffice_and_finality_is_said_totals_do_not_depend_on_the_order(
+    orders: tuple[Story, Story],
+) -> None:
+    """The claim, precisely.
+
+    Any order of arrival of the same events ends with the same available, held, settled and
+    refunded, where funds suffice, every clearing says whether it is final, nothing is taken back
+    that was not given, and one of these:
+
+    - a clearing is final: then any other events of any type;
+    - none is: one authorization and its increments, and reversals that say their amount and
+      leave, with the clearings, something of each approval;
+    - none is: one authorization that clearings do not use up, and its end (an expiry or a
+      reversal without an amount).
+
+    What is left out depends on the order by its nature: an advice sets a total, whatever was
+    before; a reversal without an amount takes what is there when it comes.
+    """
+    one, other = (after_deposit(order) for order in orders)
+
+    assert summary(one) == summary(other)
+
+
+def after_deposit(story: Story) -> Books:
+    start = {**SCENE.deposit(ENOUGH), "reference": "start"}
+    return lived_through([start, *story])
+
+
+MOVED_BACK = {"CLEARING_REVERSAL", "RETURN_REVERSAL"}
+
+
+def summary(books: Books) -> tuple[int, ...]:
+    kept = books.states.values()
+    return (
+        books.balance(),
+        books.held(),
+        books.owed(),
+        sum(state.settled for state in kept),
+        sum(state.refunded for state in kept),
+        sum(event["type"] in MOVED_BACK for _, event in books.parked),
+    )
+
+
+def test_an_advice_waits_for_its_authorization() -> None:
+    asked = SCENE.event("AUTHORIZATION", "T1", amount=7500)
+    advised = SCENE.event("AUTHORIZATION_ADVICE", "T1", amount=4800)
+
+    in_order = after_deposit(numbered([asked, advised]))
+    other_way = after_deposit(numbered([advised, asked]))
+
+    assert summary(in_order) == summary(other_way)
+    assert other_way.held() == 4800
+
+
+# --- decisions ----------------------------------------------------------------------------------
+
+
+def some_commands(balance: int, owed: int, amount: int) -> list[commands.Command]:
+    return [
+        authorize(amount, balance=balance, owed=owed),
+        authorize(amount, balance=balance, owed=owed, clears=True),
+        authorize(amount, balance=balance, owed=owed, confirms_later=True),
+        commands.StandIn(amount=amount, balance=balance),
+        commands.Advise(total=amount, balance=balance),
+        commands.Reverse(amount=amount),
+        commands.Reverse(amount=None),
+        commands.Expire(),
+        commands.Cancel(),
+        clear(amount, final=None, balance=balance),
+        clear(amount, final=True, balance=balance),
+        clear(amount, final=False, balance=balance),
+        commands.Refund(amount=amount),
+        commands.Recover(balance=balance),
+        commands.ConfirmPull(amount=amount, succeeded=True),
+        commands.ConfirmPull(amount=amount, succeeded=False),
+    ]
+
+
+@given(books_of_any_kind, st.integers(1, 2**41))
+def test_no_decision_takes_more_than_there_is(books: Books, amount: int) -> None:
+    balance, owed = books.balance(), books.owed()
+    for state in [*books.states.values(), UNKNOWN]:
+        for command in some_commands(balance, owed, amount):
+            facts = decide(state, command)
+
+            assert facts == decide(state, command)
+            lines = [entry for event in facts for entry in entries(event)]
+            paid = sum(line.amount for line in lines if line.debit is Account.CUSTOMER)
+            assert paid <= balance
+            assert all(from_row(to_row(fact)) == fact for fact in facts)
+
+
+@given(books_of_any_kind, st.integers(1, 2**41), st.integers(0, 2**41))
+def test_no_approval_takes_more_than_the_balance_less_what_is_owed(
+    books: Books, amount: int, owed_elsewhere: int
+) -> None:
+    owed = books.owed() + owed_elsewhere
+    for state in [*books.states.values(), UNKNOWN]:
+        for clears in (True, False):
+            command = authorize(amount, balance=books.balance(), owed=owed, clears=clears)
+
+            [first, *rest] = decide(state, command)
+
+            if isinstance(first, events.Authorized):
+                assert total(rest, events.Pulled) <= max(books.balance() - owed, 0)
+                assert not any(isinstance(event, events.PullOpened) for event in rest)
+            else:
+                assert rest == []
+
+
+@given(books_of_any_kind, st.integers(1, 2**41), st.sampled_from([None, True, False]))
+def test_no_clearing_is_refused(
+    books: Books,
+    amount: int,
+    final: bool | None,  # noqa: FBT001 - what a message says
+) -> None:
+    for state in [*books.states.values(), UNKNOWN]:
+        decided = decide(state, clear(amount, final=final, balance=books.balance()))
+
+        assert [event.amount for event in decided if isinstance(event, events.Cleared)] == [amount]
+        after = fold(decided, state)
+        assert after.settled == state.settled + amount
+        assert after.closed or final is not True
+
+
+# --- the edge of the books ----------------------------------------------------------------------
+
+
+@given(hostile(max_size=10))
+def test_no_total_leaves_the_range_of_the_books(story: Story) -> None:
+    books = Books()
+
+    for event in story:
+        before = books.account()
+        try:
+            books.tell(event)
+        except AmountOutOfRangeError:
+            seen("out of range")
+            assert books.account() == before or books.parked or event["type"] == "DEPOSIT"
+            return  # Books have no database transaction to give up.
+        for state in books.states.values():
+            assert max(totals(state)) <= MAX_AMOUNT
+            assert min(totals(state)) >= 0
+
+
+# --- the tools for platforms --------------------------------------------------------------------
+
+
+class Forgetful(Books):
+    """A ledger with a mistake that is easy to make: it forgets what it has seen."""
+
+    def tell(self, event: Mapping[str, object]) -> str:
+        self.seen.clear()
+        return super().tell(event)
+
+
+def test_the_state_machine_finds_a_ledger_that_counts_repetitions() -> None:
+    class ForgetfulMachine(machine.LedgerMachine):
+        def ledger(self) -> machine.Ledger:
+            return Forgetful()
+
+    with pytest.raises(AssertionError):
+        ForgetfulMachine.TestCase().runTest()
+
+
+@given(valid(Scene(shops={"T1": "SHOP"})))
+def test_a_valid_life_cycle_is_never_parked_nor_rejected(story: Story) -> None:
+    model = Model()
+
+    assert {model.tell(event) for event in story} <= {"APPLIED", "DECLINED", "IGNORED", "PARKED"}
+    assert all(event["type"].endswith("REVERSAL") for _, event in model.parked)
+
+
+@given(duplicated(valid()))
+def test_a_duplicated_life_cycle_has_repetitions(story: Story) -> None:
+    assert len({event["reference"] for event in story}) < len(story)

@@ -1,0 +1,704 @@
+"""The lives of card transactions in the tables: waiting, time, debts, and what is told of them."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from cardledger.servers import DatabaseUrl
+from ledger import schedule
+from ledger.batch import Decided
+from ledger.core.card_transaction import CardTransaction, Status
+from ledger.core.money import MAX_AMOUNT
+from ledger.engine import Engine
+from ledger.inbox import Lane
+from ledger.testing.model import Model
+from ledger.verify import verify
+from schema.wire.outcomes import OutcomeType, RejectionReason, Remark
+from tests.world import Holder, World, words, world_of
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_of(database_url, app_database_url) as made:
+        yield made
+        report = verify(made.database)  # Everything that was played here, from zero.
+        assert report.holds, report.differences
+        assert report.card_transactions > 50
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> UUID:
+    return world.platform()
+
+
+@pytest.fixture
+def engine(world: World) -> Engine:
+    return world.engine()
+
+
+class Life:
+    """One cardholder, told one event after the other."""
+
+    def __init__(self, world: World, platform: UUID, start: int, *, now: datetime = NOON) -> None:
+        self.world = world
+        self.now = now
+        self.delay = timedelta(seconds=30)
+        self.holder: Holder = world.holder(platform)
+        self.model = Model()
+        if start:
+            self.deposit(start)
+
+    @property
+    def engine(self) -> Engine:
+        return self.world.engine(clock=lambda: self.now, sandbox_delay=self.delay)
+
+    def tell(self, kind: str, amount: int | None = None, token: str = "T1", **said: Any) -> Decided:  # noqa: ANN401, S107 - JSON
+        return self.play(self.world.event(kind, self.holder, token, amount, **said))
+
+    def deposit(self, amount: int) -> Decided:
+        return self.play(self.world.deposit(self.holder, amount))
+
+    def close_card(self) -> Decided:
+        return self.play(self.world.card_closed(self.holder))
+
+    def play(self, event: Event, lane: Lane = Lane.LIVE) -> Decided:
+        expected = self.model.tell(event)
+        [decided] = self.world.play(self.engine, [(self.holder, event)], lane)
+        assert decided.outcome == expected
+        self.world.check_books(self.holder, self.model)
+        return decided
+
+    def tick(self, now: datetime) -> list[Decided]:
+        self.now = now
+        everybody = self.world.tick(self.engine, now)
+        mine = self.holder.home.customer_id
+        decided = [one for one in everybody if one.message.customer_id == mine]
+        for one in decided:
+            assert one.outcome == self.model.tell(one.message.body)
+        self.world.check_books(self.holder, self.model)
+        return decided
+
+    @property
+    def balance(self) -> int:
+        return int(self.world.account(self.holder)["balance"])
+
+    @property
+    def owed(self) -> int:
+        return int(self.world.account(self.holder)["owed"])
+
+    def column(self, name: str, token: str = "T1") -> Any:  # noqa: ANN401, S107 - JSON
+        [(value,)] = self.world.rows(
+            f"SELECT {name} FROM card_transactions WHERE account_id = %s"
+            " AND issuer_transaction_token = %s",
+            self.holder.account_id,
+            token,
+        )
+        return value
+
+    def told(self, token: str = "T1") -> list[str]:  # noqa: S107 - no secret
+        """Return the statuses that webhooks tell of a card transaction, in their order."""
+        return [
+            kind.removeprefix("CARD_TRANSACTION.")
+            for (kind,) in self.world.rows(
+                "SELECT o.type FROM outbox o JOIN card_transactions t ON t.id = o.subject_id"
+                " WHERE t.account_id = %s AND t.issuer_transaction_token = %s ORDER BY o.id",
+                self.holder.account_id,
+                token,
+            )
+        ]
+
+
+def parked(world: World, holder: Holder) -> int:
+    [(number,)] = world.rows(
+        "SELECT count(*) FROM parked WHERE customer_id = %s", holder.home.customer_id
+    )
+    return int(number)
+
+
+def state(decided: Decided) -> CardTransaction:
+    assert decided.roll_up is not None
+    return decided.roll_up.state
+
+
+# --- remarks ------------------------------------------------------------------------------------
+
+
+def test_what_is_unusual_is_applied_and_remarked(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 10_000)
+
+    assert life.tell("CLEARING", 100).reason == Remark.FORCE_POST
+    assert life.tell("CLEARING", 50).reason == Remark.LATE_CLEARING
+    assert life.tell("RETURN", 150).reason is None
+    assert life.tell("RETURN", 1).reason == Remark.OVER_REFUND
+    life.tell("AUTHORIZATION", 100, "T2")
+    assert life.tell("AUTHORIZATION_REVERSAL", 101, "T2").reason == Remark.OVER_REVERSAL
+    life.tell("AUTHORIZATION", 100, "T3")
+    assert life.tell("CLEARING", 60, "T3", final=False).reason is None
+    advice = life.tell("AUTHORIZATION_ADVICE", 59, "T3")
+    assert (advice.outcome, advice.reason) == (OutcomeType.APPLIED, Remark.ADVICE_BELOW_SETTLED)
+    assert life.tell("RETURN", 10, "T4").reason == Remark.OVER_REFUND
+    assert life.tell("CLEARING", 10, "T4").reason == Remark.FORCE_POST
+
+
+def test_what_has_nothing_to_do_is_ignored_and_says_why(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 10_000)
+    life.tell("AUTHORIZATION", 100)
+    life.tell("AUTHORIZATION_REVERSAL")
+
+    again = life.tell("AUTHORIZATION_REVERSAL", 100)
+    expired = life.tell("AUTHORIZATION_EXPIRY")
+
+    assert (again.outcome, again.reason) == (OutcomeType.IGNORED, Remark.NOTHING_TO_REVERSE)
+    assert (expired.outcome, expired.reason) == (OutcomeType.IGNORED, Remark.NOT_OPEN)
+    assert state(again).status is Status.VOIDED
+    assert life.told() == ["AUTHORIZED", "VOIDED"]
+
+
+def test_a_clearing_on_a_declined_authorization_is_a_force_post(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 100)
+    declined = life.tell("AUTHORIZATION", 101)
+
+    posted = life.tell("CLEARING", 90)
+
+    assert declined.outcome is OutcomeType.DECLINED
+    assert (posted.outcome, posted.reason) == (OutcomeType.APPLIED, Remark.FORCE_POST)
+    assert state(posted).status is Status.SETTLED
+
+
+def test_a_reversed_authorization_may_be_taken_again(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 100)
+    for _ in range(3):
+        assert life.tell("AUTHORIZATION", 100).outcome is OutcomeType.APPLIED
+        assert life.tell("AUTHORIZATION_REVERSAL").outcome is OutcomeType.APPLIED
+
+    assert (life.balance, life.column("pulled"), life.column("released")) == (100, 300, 300)
+    assert life.told() == ["AUTHORIZED", "VOIDED"] * 3
+
+
+# --- what waits ---------------------------------------------------------------------------------
+
+
+def test_a_reversal_waits_for_its_authorization(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+
+    parked = life.tell("AUTHORIZATION_REVERSAL", 60)
+    assert (parked.outcome, parked.reason, parked.roll_up) == (
+        OutcomeType.PARKED,
+        Remark.WAITS,
+        None,
+    )
+    approved = life.tell("AUTHORIZATION", 100)
+
+    assert (state(approved).authorized, state(approved).held) == (40, 40)
+    assert life.balance == 960
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_several_messages_wait_and_are_applied_in_their_order(
+    world: World,
+    platform: UUID,
+    engine: Engine,
+    together: bool,  # noqa: FBT001 - what a message says
+) -> None:
+    holder, model = world.holder(platform, 1000), Model(money=1000)
+    story = [
+        world.event("RETURN_REVERSAL", holder, "T1", 30),
+        world.event("CLEARING_REVERSAL", holder, "T1", 20),
+        world.event("AUTHORIZATION_REVERSAL", holder, "T1", 10),
+        world.event("AUTHORIZATION_ADVICE", holder, "T1", 70),
+        world.event("AUTHORIZATION_REVERSAL", holder, "T1", 5),
+        world.event("AUTHORIZATION", holder, "T1", 100),
+        world.event("CLEARING", holder, "T1", 40, final=False),
+        world.event("RETURN", holder, "T1", 30),
+    ]
+    story.insert(3, story[2])
+    expected = [model.tell(event) for event in story]
+
+    if together:
+        decided = world.play(engine, [(holder, event) for event in story])
+    else:
+        decided = [world.play(engine, [(holder, event)])[0] for event in story]
+
+    assert words(decided) == expected
+    assert expected.count("PARKED") == 5
+    assert expected.count("DUPLICATE") == 1
+    assert parked(world, holder) == 0
+    world.check_books(holder, model)
+
+
+def test_what_waits_in_one_lane_is_found_by_the_other(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    waits = world.event("CLEARING_REVERSAL", life.holder, "T1", 40)
+    life.play(waits, Lane.BULK)
+
+    assert life.play(waits).first_outcome is OutcomeType.PARKED
+    life.play(world.event("CLEARING", life.holder, "T1", 39, final=False))
+    assert parked(world, life.holder) == 1
+    life.play(world.event("CLEARING", life.holder, "T1", 1), Lane.BULK)
+
+    assert parked(world, life.holder) == 0
+    assert life.balance == 1000
+    again = life.play(waits)
+    assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.PARKED)
+
+
+def test_a_waiting_message_with_the_same_key_and_another_body_is_rejected(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 1000)
+    waits = world.event("RETURN_REVERSAL", life.holder, "T1", 40)
+    life.play(waits)
+
+    assert life.play(waits | {"amount": 41}).reason == RejectionReason.KEY_REUSED
+
+
+def test_a_refund_that_pays_its_own_open_pull_frees_what_waited(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 10)
+    life.tell("CLEARING", 100)
+    life.tell("RETURN_REVERSAL", 95)
+
+    refunded = life.tell("RETURN", 95)
+
+    assert parked(world, life.holder) == 0
+    assert state(refunded).pulled == 100
+    assert (life.balance, life.owed) == (5, 95)
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mcc", "amount", "days"),
+    [
+        (None, 5000, 7),
+        ("5812", 5000, 7),
+        ("5542", 100, 1),
+        ("5542", 101, 7),
+        ("7011", 5000, 30),
+        ("3700", 5000, 30),
+        ("7512", 5000, 30),
+        ("4411", 5000, 30),
+    ],
+)
+def test_an_authorization_expires_when_its_category_says(
+    world: World, platform: UUID, mcc: str | None, amount: int, days: int
+) -> None:
+    life = Life(world, platform, 10_000)
+    merchant = {"descriptor": "SHOP"} | ({"mcc": mcc} if mcc else {})
+    life.tell("AUTHORIZATION", amount, merchant=merchant)
+    end = NOON + timedelta(days=days)
+
+    assert life.column("expires_at") == end
+    assert life.tick(end - timedelta(microseconds=1)) == []
+    [expired] = life.tick(end)
+
+    assert (expired.outcome, expired.message.lane) == (OutcomeType.APPLIED, Lane.BULK)
+    assert (state(expired).status, state(expired).status_reason) == (Status.VOIDED, "EXPIRED")
+    assert life.column("expires_at") is None
+    assert life.balance == 10_000
+    assert life.tick(end + timedelta(days=1)) == []
+
+
+def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    life.tell("AUTHORIZATION", 100)
+    end = NOON + timedelta(days=7)
+    life.now = end
+
+    for _ in range(2):  # Nobody drains in between.
+        with psycopg.connect(world.app_url) as connection:
+            schedule.enqueue_due(connection, end)
+
+    everybody = world.drain(life.engine, Lane.BULK)
+    mine = life.holder.home.customer_id
+    decided = [one for one in everybody if one.message.customer_id == mine]
+    assert words(decided) == ["APPLIED", "DUPLICATE"]
+    assert life.balance == 1000
+
+
+def test_every_approval_starts_the_time_again(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    life.tell("AUTHORIZATION", 100)
+    life.now = NOON + timedelta(days=5)
+    life.tell("AUTHORIZATION_INCREMENT", 100)
+
+    assert life.tick(NOON + timedelta(days=11)) == []
+    [expired] = life.tick(NOON + timedelta(days=12))
+    assert state(expired).released == 200
+
+
+def test_an_expiry_on_its_way_does_not_end_what_was_extended_meanwhile(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 1000)
+    life.tell("AUTHORIZATION", 100)
+    life.now = NOON + timedelta(days=7)
+    with psycopg.connect(world.app_url) as connection:
+        schedule.enqueue_due(connection, life.now)
+    life.tell("AUTHORIZATION_INCREMENT", 100)
+
+    everybody = world.drain(life.engine, Lane.BULK)
+
+    mine = [one for one in everybody if one.message.customer_id == life.holder.home.customer_id]
+    assert [(one.outcome, one.reason) for one in mine] == [(OutcomeType.IGNORED, Remark.EXTENDED)]
+    assert life.balance == 800
+
+
+def test_a_refused_authorization_has_nothing_that_could_expire(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 10)
+    life.tell("AUTHORIZATION", 100)
+
+    expired = life.tell("AUTHORIZATION_EXPIRY")
+    forced = life.tell("CLEARING", 5)
+
+    assert (expired.outcome, expired.reason) == (OutcomeType.IGNORED, Remark.NOT_OPEN)
+    assert forced.reason == Remark.FORCE_POST
+
+
+def test_what_has_partly_cleared_expires_to_settled_and_a_late_clearing_is_accepted(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 10_000)
+    life.tell("AUTHORIZATION", 9000)
+    life.tell("CLEARING", 4000)
+    [expired] = life.tick(NOON + timedelta(days=7))
+
+    assert state(expired).status is Status.SETTLED
+    late = life.tell("CLEARING", 3000, final=False)
+
+    assert late.reason == Remark.LATE_CLEARING
+    assert (state(late).settled, life.balance) == (7000, 3000)
+
+
+def test_what_was_reversed_or_cleared_never_expires(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 10_000)
+    life.tell("AUTHORIZATION", 100)
+    life.tell("AUTHORIZATION_REVERSAL")
+    life.tell("AUTHORIZATION", 100, "T2")
+    life.tell("CLEARING", 100, "T2")
+    life.tell("AUTHORIZATION", 10_001, "T3")
+
+    assert life.tick(NOON + timedelta(days=400)) == []
+
+
+# --- pulls that are confirmed later -------------------------------------------------------------
+
+SLOW = {"descriptor": "CAFE 005"}
+FAILS = {"descriptor": "CAFE 006"}
+
+
+def total_balance(life: Life) -> int:
+    [(total,)] = life.world.rows(
+        "SELECT balance + pending FROM internal_accounts WHERE id = %s", life.holder.account_id
+    )
+    return int(total)
+
+
+def test_a_slow_pull_is_confirmed_after_the_delay(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    asked = life.tell("AUTHORIZATION", 100, merchant=SLOW)
+
+    assert (state(asked).pending_count, state(asked).status) == (1, Status.AUTHORIZED)
+    assert (life.balance, total_balance(life)) == (900, 1000)
+    assert life.tick(NOON + timedelta(seconds=29)) == []
+    [confirmed] = life.tick(NOON + timedelta(seconds=30))
+
+    assert (state(confirmed).pending_count, state(confirmed).pulled) == (0, 100)
+    assert (life.balance, total_balance(life)) == (900, 900)
+    assert life.tick(NOON + timedelta(seconds=60)) == []
+
+
+def test_without_a_delay_the_confirmation_is_due_at_once(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    life.delay = timedelta(0)
+    life.tell("AUTHORIZATION", 100, merchant=SLOW)
+
+    [confirmed] = life.tick(NOON)
+
+    assert state(confirmed).pending_count == 0
+
+
+def test_a_pull_that_fails_is_an_exception_until_other_money_comes(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 1000)
+    life.tell("AUTHORIZATION", 100, merchant=FAILS)
+
+    [failed] = life.tick(NOON + timedelta(seconds=30))
+
+    # Its own money came back, which does not pay it.
+    assert (state(failed).status, state(failed).pulled) == (Status.EXCEPTION, 0)
+    assert (life.balance, total_balance(life), life.owed) == (1000, 1000, 0)
+    life.deposit(1)
+    assert (life.balance, life.column("status")) == (901, "AUTHORIZED")
+    assert life.told() == ["AUTHORIZED", "EXCEPTION", "AUTHORIZED"]
+
+
+def test_a_pull_that_fails_after_its_clearing_is_owed(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 100)
+    life.tell("AUTHORIZATION", 100, merchant=FAILS)
+    life.tell("CLEARING", 100, merchant=FAILS)
+
+    [failed] = life.tick(NOON + timedelta(seconds=30))
+
+    assert (state(failed).status, state(failed).owed) == (Status.EXCEPTION, 100)
+    assert life.balance == 100
+    assert life.tell("AUTHORIZATION", 1, "T2").reason == "INSUFFICIENT_FUNDS"
+    life.deposit(5)
+    assert (life.balance, life.owed, life.column("status")) == (5, 0, "SETTLED")
+
+
+def test_a_slow_pull_that_was_released_meanwhile_is_answered_all_the_same(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 100)
+    life.tell("AUTHORIZATION", 100, merchant=FAILS)
+    life.tell("AUTHORIZATION_REVERSAL")
+
+    [failed] = life.tick(NOON + timedelta(seconds=30))
+
+    assert (state(failed).pending_count, state(failed).status) == (0, Status.VOIDED)
+    assert (life.balance, total_balance(life)) == (100, 100)
+
+
+def test_outside_the_sandbox_a_descriptor_is_only_a_name(world: World, platform: UUID) -> None:
+    holder = world.holder(platform, 1000)
+    real = world.engine(sandbox_delay=None)
+    asked = [
+        (holder, world.event("AUTHORIZATION", holder, f"T{end}", 10, merchant={"descriptor": end}))
+        for end in ("002", "003", "005", "006")
+    ]
+
+    decided = world.play(real, asked)
+
+    assert words(decided) == ["APPLIED"] * 4
+    later = world.tick(real, datetime.now(UTC) + timedelta(days=1))
+    assert not any(one.message.customer_id == holder.home.customer_id for one in later)
+
+
+# --- a card that is closed ----------------------------------------------------------------------
+
+
+def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    life.tell("AUTHORIZATION", 100)
+    life.tell("AUTHORIZATION", 200, "T2")
+    life.tell("CLEARING", 50, "T2", final=False)
+    life.tell("AUTHORIZATION", 5000, "T3")
+    life.tell("CLEARING", 10, "T4", final=False)
+
+    life.close_card()
+
+    account = life.world.account(life.holder)
+    assert (account["balance"], account["held"]) == (940, 0)
+    statuses = {token: figures["status"] for token, figures in account["transactions"].items()}
+    assert statuses == {
+        "T1": "VOIDED",
+        "T2": "SETTLED",
+        "T3": "DECLINED",
+        "T4": "PARTIALLY_SETTLED",
+    }
+    assert (life.column("closed_by"), life.told()) == ("CARD_CLOSED", ["AUTHORIZED", "VOIDED"])
+    late = life.tell("CLEARING", 100)
+    assert (late.reason, state(late).status) == (Remark.LATE_CLEARING, Status.SETTLED)
+
+
+def test_closing_a_card_in_the_batch_of_its_purchases_is_the_same(
+    world: World, platform: UUID
+) -> None:
+    holders = [world.holder(platform, 150) for _ in range(2)]
+    found = []
+    for holder, size in zip(holders, (100, 1), strict=True):
+        story = [
+            world.event("AUTHORIZATION", holder, "T1", 100),
+            world.event("STAND_IN_AUTHORIZATION", holder, "T2", 80),
+            world.event("CLEARING", holder, "T3", 70),
+            world.event("CLEARING", holder, "T4", 5, final=False),
+            world.event("AUTHORIZATION", holder, "T5", 1000),
+            world.card_closed(holder),
+        ]
+        world.play(world.engine(batch_size=size), [(holder, event) for event in story])
+        world.check_books(holder)
+        found.append(world.account(holder))
+
+    assert found[0] == found[1]
+    # The hold of the first paid the open pull of the second, which then went back too.
+    assert found[0]["transactions"]["T3"]["status"] == "SETTLED"
+    assert (found[0]["held"], found[0]["owed"], found[0]["balance"]) == (0, 0, 75)
+
+
+# --- debts --------------------------------------------------------------------------------------
+
+
+def test_unpaid_refund_reversals_and_open_pulls_are_one_queue_oldest_first(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 0)
+    life.tell("CLEARING", 40, "T0")
+    life.tell("RETURN", 100)  # Pays the 40.
+    life.tell("CLEARING", 50, "T2")
+    life.tell("AUTHORIZATION", 5, "T3")
+    assert life.balance == 5
+    life.tell("RETURN_REVERSAL", 90)
+    life.tell("CLEARING", 12, "T4")
+    assert (life.owed, life.model.queue) == (102, ["T1", "T4"])
+
+    life.deposit(84)
+    assert (life.balance, life.model.queue) == (89, ["T1", "T4"])  # None is skipped.
+    life.deposit(1)
+    assert (life.balance, life.model.queue) == (0, ["T4"])
+    life.deposit(12)
+    assert (life.balance, life.owed) == (0, 0)
+    assert life.told() == ["REFUNDED", "EXCEPTION", "REFUNDED"]
+
+
+@pytest.mark.parametrize(
+    "credit", ["DEPOSIT", "RETURN", "AUTHORIZATION_REVERSAL", "EXPIRY", "CARD"]
+)
+def test_every_credit_pays_debts_and_the_webhooks_tell(
+    world: World, platform: UUID, credit: str
+) -> None:
+    life = Life(world, platform, 100)
+    life.tell("AUTHORIZATION", 100, "T2")
+    life.tell("CLEARING", 60)
+    assert life.told() == ["EXCEPTION"]
+
+    match credit:
+        case "DEPOSIT":
+            life.deposit(60)
+        case "RETURN":
+            life.tell("RETURN", 60, "T3")
+        case "AUTHORIZATION_REVERSAL":
+            life.tell("AUTHORIZATION_REVERSAL", 60, "T2")
+        case "EXPIRY":
+            life.tick(NOON + timedelta(days=7))
+        case _:
+            life.close_card()
+
+    assert life.told() == ["EXCEPTION", "SETTLED"]
+    assert life.owed == 0
+    assert world.rows(
+        "SELECT count(*), count(DISTINCT o.sequence) FROM outbox o JOIN card_transactions t"
+        " ON t.id = o.subject_id WHERE t.account_id = %s AND t.issuer_transaction_token = 'T1'",
+        life.holder.account_id,
+    ) == [(2, 2)]
+
+
+def test_the_answer_to_a_refund_shows_the_debt_that_it_paid(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 0)
+    life.tell("CLEARING", 60)
+
+    refunded = life.tell("RETURN", 60)
+
+    assert (state(refunded).status, state(refunded).pulled) == (Status.REFUNDED, 60)
+    assert state(refunded).sequence == life.column("sequence")
+
+
+def test_a_clearing_reversal_lowers_what_is_owed(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 100)
+    life.tell("AUTHORIZATION", 100)
+    life.tell("CLEARING", 150)
+    assert (life.owed, life.column("open_pull")) == (50, 50)
+
+    life.tell("CLEARING_REVERSAL", 50)
+
+    assert (life.owed, life.told()) == (0, ["AUTHORIZED", "EXCEPTION", "SETTLED"])
+
+
+def test_a_financial_authorization_uses_what_is_there(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 150)
+    life.tell("FINANCIAL_AUTHORIZATION", 100)
+
+    second = life.tell("FINANCIAL_AUTHORIZATION", 50)
+    third = life.tell("FINANCIAL_AUTHORIZATION", 1)
+
+    assert (second.outcome, state(second).settled) == (OutcomeType.APPLIED, 150)
+    assert (third.outcome, third.reason) == (OutcomeType.DECLINED, "INSUFFICIENT_FUNDS")
+    assert (life.balance, life.owed) == (0, 0)
+
+
+# --- the edge of the books ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "kind"),
+    [
+        ([("AUTHORIZATION", MAX_AMOUNT)], "AUTHORIZATION_INCREMENT"),
+        ([("AUTHORIZATION", MAX_AMOUNT)], "STAND_IN_AUTHORIZATION"),
+        ([("FINANCIAL_AUTHORIZATION", MAX_AMOUNT)], "FINANCIAL_AUTHORIZATION"),
+        ([("CLEARING", MAX_AMOUNT)], "CLEARING"),
+        ([("RETURN", 1)], "RETURN"),
+    ],
+)
+def test_what_would_leave_63_bits_is_rejected_and_leaves_no_trace(
+    world: World, platform: UUID, before: list[tuple[str, int]], kind: str
+) -> None:
+    holder = world.holder(platform, MAX_AMOUNT if kind != "RETURN" else MAX_AMOUNT - 1)
+    engine = world.engine()
+    for name, amount in before:
+        [decided] = world.play(engine, [(holder, world.event(name, holder, "T1", amount))])
+        assert decided.outcome is OutcomeType.APPLIED
+    kept = world.account(holder)
+
+    [decided] = world.play(engine, [(holder, world.event(kind, holder, "T1", 1))])
+
+    expected = RejectionReason.AMOUNT_OUT_OF_RANGE
+    if kind == "AUTHORIZATION_INCREMENT":  # Refused first, for it needs funds.
+        assert decided.outcome is OutcomeType.DECLINED
+    else:
+        assert (decided.outcome, decided.reason) in {
+            (OutcomeType.REJECTED, expected),
+            (OutcomeType.DECLINED, "INSUFFICIENT_FUNDS"),
+        }
+    assert world.account(holder) == kept
+    world.check_books(holder)
+
+
+def test_the_largest_amount_goes_through_every_type(world: World, platform: UUID) -> None:
+    life = Life(world, platform, MAX_AMOUNT)
+    big = MAX_AMOUNT
+    for kind, token in (
+        ("AUTHORIZATION", "T1"),
+        ("AUTHORIZATION_REVERSAL", "T1"),
+        ("STAND_IN_AUTHORIZATION", "T2"),
+        ("AUTHORIZATION_ADVICE", "T2"),
+        ("AUTHORIZATION_EXPIRY", "T2"),
+        ("FINANCIAL_AUTHORIZATION", "T3"),
+        ("CLEARING_REVERSAL", "T3"),
+        ("CLEARING", "T4"),
+        ("RETURN", "T4"),
+        ("RETURN_REVERSAL", "T4"),
+    ):
+        amount = None if kind == "AUTHORIZATION_EXPIRY" else big
+        assert life.tell(kind, amount, token).outcome is OutcomeType.APPLIED
+    assert (life.balance, life.column("status", "T4")) == (0, "SETTLED")
+
+
+def test_a_waiting_message_that_does_not_fit_goes_on_waiting(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 10)
+    story = [
+        world.event("CLEARING", holder, "T1", MAX_AMOUNT),  # Owed: nothing more may be.
+        world.event("RETURN_REVERSAL", holder, "T2", 100),
+        world.event("RETURN", holder, "T2", 100, merchant={"descriptor": "SHOP 002"}),
+    ]
+
+    decided = world.play(engine, [(holder, event) for event in story])
+
+    assert words(decided) == ["APPLIED", "PARKED", "APPLIED"]
+    assert parked(world, holder) == 1
+    world.check_books(holder)

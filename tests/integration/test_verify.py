@@ -1,0 +1,114 @@
+"""The proof finds what somebody has changed behind the ledger's back."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, LiteralString
+
+import psycopg
+import pytest
+
+from cardledger.servers import DatabaseUrl
+from ledger.verify import Report, verify, verify_on
+from tests.world import World, world_of
+
+GUARDED: Final[tuple[LiteralString, ...]] = (
+    "card_transaction_events",
+    "entries",
+    "deposits",
+    "outcomes",
+)
+
+# What a superuser with the triggers off may do to the books, each on its own.
+MANIPULATIONS: Final[dict[str, LiteralString]] = {
+    "a balance": "UPDATE internal_accounts SET balance = balance + 1",
+    "a hold": "UPDATE internal_accounts SET held = held + 1",
+    "an account's currency": "UPDATE internal_accounts SET currency = 'JPY'",
+    "an account's owner": "UPDATE internal_accounts SET customer_id = gen_random_uuid()",
+    "a total": "UPDATE card_transactions SET settled = settled + 1",
+    "a status": "UPDATE card_transactions SET status = 'VOIDED'",
+    "a card transaction's card": "UPDATE card_transactions SET card_id = gen_random_uuid()",
+    "a card transaction's home": "UPDATE card_transactions SET customer_id = gen_random_uuid()",
+    "when a card transaction began": (
+        "UPDATE card_transactions SET created_at = created_at - interval '1 hour'"
+    ),
+    "an event's amount": "UPDATE card_transaction_events SET amount = amount + 1",
+    "an event's home": "UPDATE card_transaction_events SET customer_id = gen_random_uuid()",
+    "an event's cause": "UPDATE card_transaction_events SET message_id = gen_random_uuid()",
+    "that an event was the last": (
+        "UPDATE card_transaction_events SET final = NOT final WHERE kind = 'CLEARED'"
+    ),
+    "a missing event": "DELETE FROM card_transaction_events WHERE sequence = 1",
+    "a missing entry": "DELETE FROM entries WHERE sequence = 2",
+    "an entry's amount": "UPDATE entries SET amount = amount + 1 WHERE account_id IS NULL",
+    "an entry's accounts": (
+        "UPDATE entries SET credit_account_id = debit_account_id,"
+        " debit_account_id = credit_account_id WHERE account_id IS NULL"
+    ),
+    "an entry's home": "UPDATE entries SET customer_id = gen_random_uuid() WHERE sequence > 0",
+    "a deposit's home": "UPDATE deposits SET customer_id = gen_random_uuid()",
+    "a deposit's cause": "UPDATE deposits SET message_id = gen_random_uuid()",
+    "a missing deposit": "DELETE FROM deposits",
+    "a missing outcome": "DELETE FROM outcomes",
+    "an outcome's place": "UPDATE outcomes SET sequence = 99 WHERE sequence IS NOT NULL",
+    "a missing card": "DELETE FROM cards",
+}
+
+# What even the application may do: it has to be able to add rows.
+FORGERIES: Final[dict[str, LiteralString]] = {
+    "money between system accounts": (
+        "INSERT INTO entries SELECT d.id, 0, 7, d.customer_id, a.id, b.id, 1000000, NULL, NULL,"
+        " NULL, now() FROM deposits d, system_accounts a, system_accounts b"
+        " WHERE a.kind = 'NETWORK_SETTLEMENT' AND b.kind = 'OPERATOR_LOSS' LIMIT 1"
+    ),
+    "money between accounts that do not exist": (
+        "INSERT INTO entries SELECT id, 0, 8, customer_id, gen_random_uuid(), gen_random_uuid(),"
+        " 1, NULL, NULL, NULL, now() FROM deposits LIMIT 1"
+    ),
+    "a deposit without an entry": (
+        "INSERT INTO deposits SELECT gen_random_uuid(), customer_id, account_id, 5, message_id,"
+        " now() FROM deposits LIMIT 1"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_of(database_url, app_database_url) as made:
+        engine, holder = made.engine(), made.holder(made.platform(), 50000)
+        events = [made.authorization(holder, "T1", 1250), made.clearing(holder, "T1", 1500)]
+        made.play(engine, [(holder, event) for event in events])
+        yield made
+
+
+def verified_after(url: str, statements: Sequence[LiteralString]) -> Report:
+    """Return the report on books in which `statements` were run; they are undone."""
+    with psycopg.connect(url) as connection:
+        changed = [connection.execute(statement).rowcount for statement in statements]
+        assert changed[-1] > 0, "nothing was manipulated"
+        report = verify_on(connection, lambda _done, _total: None)
+        connection.rollback()
+    return report
+
+
+def test_untouched_books_hold(world: World) -> None:
+    report = verify(world.database)
+
+    assert report.holds, report.differences
+    assert (report.events, report.card_transactions, report.deposits) == (4, 1, 1)
+
+
+@pytest.mark.parametrize("what", MANIPULATIONS)
+def test_a_manipulation_is_found(world: World, what: str) -> None:
+    # Neither triggers nor foreign keys stand in the way of whoever may do this.
+    unguarded: list[LiteralString] = ["SET session_replication_role = replica"]
+    unguarded += [f"ALTER TABLE {table} DISABLE TRIGGER append_only" for table in GUARDED]
+
+    report = verified_after(world.url, [*unguarded, MANIPULATIONS[what]])
+
+    assert not report.holds
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_forgery_of_the_application_is_found(world: World, what: str) -> None:
+    report = verified_after(world.app_url, [FORGERIES[what]])
+
+    assert not report.holds
