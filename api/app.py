@@ -15,6 +15,7 @@ from api import (
     cards,
     config,
     customers,
+    embed,
     errors,
     health,
     internal_accounts,
@@ -23,7 +24,7 @@ from api import (
 )
 from api.authentication import Authenticator
 from api.context import Services
-from api.middleware import Edge
+from api.middleware import Edge, hide_tokens_in_access_log
 from api.routing import SANDBOX
 from ledger.database import async_engine
 from ledger.secrets import KeyRing
@@ -83,11 +84,13 @@ def create_app(
         generate_unique_id_function=_operation_id,
     )
     app.include_router(health.router)
+    app.include_router(embed.router)
     for router in _ROUTERS:
         if SANDBOX in router.tags and not config.sandbox:
             continue  # So its paths are not there at all, for nobody.
         app.include_router(router, prefix=BASE_PATH)
     errors.install(app)
+    hide_tokens_in_access_log()
     app.add_middleware(Edge)
     return app
 

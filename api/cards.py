@@ -1,18 +1,25 @@
 """Cards."""
 
-from fastapi import Response
+from contextlib import suppress
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from api import routing
-from api.answers import CREATED, answer
+from fastapi import Query, Request, Response
+
+from api import embed, routing
+from api.answers import CREATED, Listing, answer
 from api.context import Here
 from api.errors import ApiError, invalid_field, not_found
-from ledger import cards
+from ledger import card_changes, card_reveals, cards
+from ledger.card_changes import Conflict
 from ledger.cards import Refusal
+from ledger.core.card import CardState
 from ledger.tokens import Permission
-from schema.wire.cards import CardCreate, CardResource
-from schema.wire.common import CardId
+from schema.wire.cards import CardCreate, CardResource, CardsQuery, CardUpdate, RevealResource
+from schema.wire.common import CardId, Page
 from schema.wire.errors import Code
 from workers import doorbell
+from workers.client import ReplyTimeoutError
 
 _TAG = "Cards"
 
@@ -26,13 +33,20 @@ _CODES = {
     Refusal.FUNDING_SOURCE_INELIGIBLE: Code.FUNDING_SOURCE_INELIGIBLE,
     Refusal.PLATFORM_CARD_ID_TAKEN: Code.CONFLICT,
 }
+_CONFLICTS = {
+    Conflict.INVALID_STATE_TRANSITION: Code.INVALID_STATE_TRANSITION,
+    Conflict.CARD_ALREADY_CLOSED: Code.CARD_ALREADY_CLOSED,
+    Conflict.CARD_NOT_MUTABLE: Code.CARD_NOT_MUTABLE,
+}
 
 
 @writes.post("/cards", status_code=CREATED, response_model=CardResource)
 async def create_card(body: CardCreate, call: Here) -> Response:
     """Issue a card; it is `PROCESSING` until the issuer has answered.
 
-    In the sandbox the end of `platformCardId` says how: `001` never, `002` refused, `005` late.
+    In the sandbox the end of `platformCardId`, or without one that of `cardholderId`, says how:
+    `001` never, `002` refused, `005` late.
+    A funding source whose id ends in `002` or `003` is refused.
     """
     application = cards.Application(
         cardholder_id=body.cardholder_id,
@@ -51,9 +65,32 @@ async def create_card(body: CardCreate, call: Here) -> Response:
                 is_sandbox=call.services.is_sandbox,
             )
     except cards.RefusedError as error:
-        raise invalid_field(error.field, str(error), _CODES[error.refusal]) from None
+        raise _refused(error) from None
     await call.client.ring(doorbell.CARDS)
     return answer(created, CREATED)
+
+
+@reads.get("/cards", response_model=Page[CardResource])
+async def list_cards(query: Annotated[CardsQuery, Query()], call: Here) -> Response:
+    """List cards by creation, newest first unless `sortOrder` says otherwise.
+
+    `accountId` finds the cards that spend from an account; a closed card spends from none.
+    """
+    listing = Listing(call, "cards", query)
+    filters = cards.Filters(
+        cardholder_id=query.cardholder_id,
+        account_id=query.account_id,
+        platform_card_id=query.platform_card_id,
+        state=query.state,
+    )
+    async with call.reading() as connection:
+        page = await cards.page(
+            connection,
+            platform_id=call.platform_id,
+            filters=filters,
+            wanted=listing.wanted(newest_first=query.sort_order == "desc"),
+        )
+    return listing.answer(page)
 
 
 @reads.get("/cards/{card_id}", response_model=CardResource)
@@ -66,6 +103,109 @@ async def get_card(card_id: CardId, call: Here) -> Response:
     return answer(found)
 
 
+@writes.patch("/cards/{card_id}", response_model=CardResource)
+async def update_card(card_id: CardId, body: CardUpdate, call: Here) -> Response:
+    """Freeze a card, use it again, close it for ever, or change what it spends from and how much.
+
+    All that a body says happens at once or not at all. `fundingSources` replaces the whole list;
+    `maxSpendPerTransaction` null takes the limit away.
+
+    `CLOSED` comes alone. What is held for open authorizations goes back to the funding account:
+    the answer waits for that, but not longer than for any other, and it happens all the same.
+    """
+    change = _change(body)
+    try:
+        async with call.writing() as connection:
+            changed = await card_changes.apply(
+                connection,
+                platform_id=call.platform_id,
+                card_id=card_id,
+                change=change,
+                reply_to=call.client.reply_list,
+                at=call.now(),
+                is_sandbox=call.services.is_sandbox,
+            )
+    except cards.RefusedError as error:
+        raise _refused(error) from None
+    except card_changes.ConflictError as error:
+        raise ApiError(_CONFLICTS[error.conflict], str(error)) from None
+    if changed is None:
+        raise no_card()
+    await call.client.ring(doorbell.WEBHOOKS)
+    if changed.closing is not None:
+        with suppress(ReplyTimeoutError):  # The card is closed; what is held follows.
+            await call.client.outcome_of(changed.closing)
+    return answer(changed.card)
+
+
+@writes.post("/cards/{card_id}/reveal", response_model=RevealResource)
+async def reveal_card(card_id: CardId, call: Here, request: Request) -> Response:
+    """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
+
+    It can be opened once, within five minutes; every call makes a new one. Who asked is recorded.
+    The numbers are the sandbox's own, so outside of it there is nothing to show.
+    """
+    if not call.services.is_sandbox:
+        message = "only the sandbox has numbers to show; embed your issuer's page"
+        raise ApiError(Code.NOT_IMPLEMENTED, message)
+    root = _root(request)
+    try:
+        async with call.writing() as connection:
+            reveal = await card_reveals.create(
+                connection,
+                platform_id=call.platform_id,
+                card_id=card_id,
+                api_token_id=call.token.id,
+                keys=call.keys,
+                at=call.now(),
+            )
+    except card_reveals.NotShownError as error:
+        raise ApiError(Code.CONFLICT, str(error)) from None
+    if reveal is None:
+        raise no_card()
+    url = f"{root}{embed.PATH}/{reveal.token}"
+    revealed = answer(RevealResource(pan_embed_url=url, expires_at=reveal.expires_at))
+    revealed.headers["Cache-Control"] = "no-store"
+    return revealed
+
+
 def no_card() -> ApiError:
     """Return the refusal of a card id that the platform does not have."""
     return not_found(Code.REFERENCE_NOT_FOUND, "card")
+
+
+def _change(body: CardUpdate) -> card_changes.Change:
+    said = body.model_fields_set
+    if not said:
+        message = "nothing to change; send state, fundingSources or maxSpendPerTransaction"
+        raise ApiError(Code.INVALID_INPUT, message)
+    if body.state == "CLOSED" and len(said) > 1:
+        message = "CLOSED comes alone; leave fundingSources and maxSpendPerTransaction out"
+        raise invalid_field("state", message)
+    return card_changes.Change(
+        state=None if body.state is None else CardState(body.state),
+        funding_sources=body.funding_sources,
+        max_spend_per_transaction=(
+            body.max_spend_per_transaction
+            if "max_spend_per_transaction" in said
+            else card_changes.KEEP
+        ),
+    )
+
+
+def _refused(error: cards.RefusedError) -> ApiError:
+    return invalid_field(error.field, str(error), _CODES[error.refusal])
+
+
+def _root(request: Request) -> str:
+    """Return the server's root as the caller sees it: what it wrote into the header Host."""
+    try:
+        url = request.base_url
+        parts = urlsplit(str(url))
+        has_port = parts.port != 0  # Reading it is what checks it.
+    except ValueError:
+        parts, has_port = None, False
+    if parts is None or not parts.hostname or not has_port:
+        message = "the header Host names no server"
+        raise ApiError(Code.INVALID_INPUT, message, details={"header": "Host"})
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

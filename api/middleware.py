@@ -1,5 +1,6 @@
 """The edge: a request id on every answer, one line in the log, and the last envelope."""
 
+import logging
 import re
 import time
 from http import HTTPStatus
@@ -10,6 +11,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing_extensions import override
 
 from api import errors
 
@@ -19,7 +21,33 @@ _SANE: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
 _PROBES: Final = frozenset({"/healthz", "/readyz"})  # Asked for ever; told when they fail.
 _GONE: Final = 499  # What logs say when the caller left before the answer.
 
+# Also of paths that are only meant to be that of the page: what looks like a token is one.
+_TOKEN: Final = re.compile(r"(embed/+cards/+).+", re.IGNORECASE | re.DOTALL)
+
 _log = structlog.get_logger()
+
+
+def shown(path: str) -> str:
+    """Return `path` as logs may have it: the address of a card's number is a secret."""
+    return _TOKEN.sub(r"\1…", path)
+
+
+class _HideTokens(logging.Filter):
+    """Hides tokens in uvicorn's own access log, where the path is one of the arguments."""
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        if isinstance(record.args, tuple):
+            record.args = tuple(shown(a) if isinstance(a, str) else a for a in record.args)
+        return True
+
+
+_HIDE_TOKENS: Final = _HideTokens()
+
+
+def hide_tokens_in_access_log() -> None:
+    """See to it that uvicorn's access log, where somebody switches it on, has no tokens."""
+    logging.getLogger("uvicorn.access").addFilter(_HIDE_TOKENS)
 
 
 class Edge:
@@ -55,7 +83,7 @@ class Edge:
         except ClientDisconnect:
             status = status or _GONE
         except Exception:  # noqa: BLE001 - the edge: it is logged, and answered
-            _log.exception("a request failed", path=scope["path"])
+            _log.exception("a request failed", path=shown(scope["path"]))
             if not status:
                 await errors.answer_to(errors.INTERNAL)(scope, receive, send_with_id)
         finally:
@@ -63,7 +91,7 @@ class Edge:
             (_log.debug if is_probe else _log.info)(
                 "request",
                 method=scope["method"],
-                path=scope["path"],
+                path=shown(scope["path"]),
                 status=status,
                 duration_ms=round((time.perf_counter() - began) * 1000, 1),
             )

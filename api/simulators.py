@@ -1,5 +1,7 @@
 """What the network does, on request: the sandbox's messages take the way of all others."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,18 +13,28 @@ from api.cards import no_card
 from api.context import Call, Here
 from api.errors import ApiError, invalid_field, not_found
 from ledger import cards
+from ledger.core import sandbox as suffixes
 from ledger.tokens import Permission
 from schema.wire.card_transactions import CardTransactionResource
-from schema.wire.common import CardId
+from schema.wire.common import CardId, money
 from schema.wire.errors import Code
 from schema.wire.network_events import EventType
 from schema.wire.outcomes import Outcome, RejectionReason
-from schema.wire.sandbox import SimulateAuthorization, SimulateClearing
+from schema.wire.sandbox import (
+    InquiryResource,
+    SimulateAdvice,
+    SimulateAuthorization,
+    SimulateClearing,
+    SimulateInquiry,
+    SimulateOnParent,
+    SimulateReturn,
+    SimulateReversal,
+)
 
 sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX)
 
 _SOURCE = "simulator"
-_CLEARABLE = frozenset({"AUTHORIZED", "PARTIALLY_SETTLED"})
+_OPEN = frozenset({"AUTHORIZED", "PARTIALLY_SETTLED"})
 # An authorization that its caller has stopped waiting for must not be approved any more; decided
 # a little earlier, the refusal still reaches him.
 _DECIDED_WITHIN = 0.9
@@ -35,52 +47,227 @@ async def simulate_authorization(
     card_id: CardId, body: SimulateAuthorization, call: Here
 ) -> Response:
     """Ask whether `amount` may be spent; a refusal is an answer, with status `DECLINED`."""
-    card = await _card(call, card_id)
-    if body.currency.code != card.currency:
-        raise _wrong_currency(card.currency)
-    now = call.now()
-    decide_by = now + _DECIDED_WITHIN * call.services.reply_timeout
-    return await _submit(
-        call,
-        card_id,
-        {
-            "type": EventType.AUTHORIZATION,
-            "issuerTransactionToken": str(uuid4()),
-            "amount": body.amount,
-            "currency": card.currency,
-            "merchant": body.merchant,
-            "occurredAt": now,
-            "decideBy": decide_by,
-        },
-    )
+    return await _ask(card_id, body, call, EventType.AUTHORIZATION)
+
+
+@sandbox.post(_PATH + "/financial_authorization", response_model=CardTransactionResource)
+async def simulate_financial_authorization(
+    card_id: CardId, body: SimulateAuthorization, call: Here
+) -> Response:
+    """Authorize and clear with one message, as a cash machine does."""
+    return await _ask(card_id, body, call, EventType.FINANCIAL_AUTHORIZATION)
 
 
 @sandbox.post(_PATH + "/clearing", response_model=CardTransactionResource)
 async def simulate_clearing(card_id: CardId, body: SimulateClearing, call: Here) -> Response:
-    """Move `amount` for a card transaction that still expects it."""
-    card = await _card(call, card_id, body.card_transaction_id)
+    """Move `amount` for a card transaction that still expects it; 0 lets it expire."""
+    card, parent = await _parent(call, card_id, body.card_transaction_id)
+    _must_be_open(parent)
+    if not body.amount:
+        return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
+    said = {"amount": body.amount} | ({} if body.final is None else {"final": body.final})
+    return await _tell(call, card_id, card, parent, EventType.CLEARING, said)
+
+
+@sandbox.post(_PATH + "/authorization_advice", response_model=CardTransactionResource)
+async def simulate_authorization_advice(
+    card_id: CardId, body: SimulateAdvice, call: Here
+) -> Response:
+    """Say that the authorized total is `amount` from now on."""
+    card, parent = await _parent(call, card_id, body.card_transaction_id)
+    _must_be_open(parent)
+    if body.amount < parent.settled:
+        raise _beyond("BELOW_SETTLED", "must be at least what has settled", parent.settled)
+    said = {"amount": body.amount}
+    return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_ADVICE, said)
+
+
+@sandbox.post(_PATH + "/authorization_reversal", response_model=CardTransactionResource)
+async def simulate_authorization_reversal(
+    card_id: CardId, body: SimulateReversal, call: Here
+) -> Response:
+    """Take an authorization back, wholly or in part, before anything has cleared."""
+    card, parent = await _parent(call, card_id, body.card_transaction_id)
+    _must_be_open(parent)
+    if parent.settled:
+        raise _wrong_state(parent, "something has settled; only an authorization can be reversed")
+    if body.amount is not None and body.amount > parent.authorized:
+        raise _beyond("OVER_REVERSAL", "must be at most what is authorized", parent.authorized)
+    said = {} if body.amount is None else {"amount": body.amount}
+    return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_REVERSAL, said)
+
+
+@sandbox.post(_PATH + "/authorization_expiry", response_model=CardTransactionResource)
+async def simulate_authorization_expiry(
+    card_id: CardId, body: SimulateOnParent, call: Here
+) -> Response:
+    """Let an authorization come to its end."""
+    card, parent = await _parent(call, card_id, body.card_transaction_id)
+    _must_be_open(parent)
+    return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
+
+
+@sandbox.post(_PATH + "/return", response_model=CardTransactionResource)
+async def simulate_return(card_id: CardId, body: SimulateReturn, call: Here) -> Response:
+    """Give `amount` back; at most what has settled and was not given back yet."""
+    card, parent = await _parent(call, card_id, body.card_transaction_id)
+    left = parent.settled - parent.refunded
+    if body.amount > left:
+        raise _beyond("OVER_REFUND", "must be at most what settled and was not refunded", left)
+    return await _tell(call, card_id, card, parent, EventType.RETURN, {"amount": body.amount})
+
+
+@sandbox.post(_PATH + "/return_reversal", response_model=CardTransactionResource)
+async def simulate_return_reversal(card_id: CardId, body: SimulateOnParent, call: Here) -> Response:
+    """Take the refunds of a card transaction back."""
+    card, parent = await _parent(call, card_id, body.card_transaction_id)
+    if not parent.refunded:
+        raise _wrong_state(parent, "nothing has been refunded")
+    said = {"amount": parent.refunded}
+    return await _tell(call, card_id, card, parent, EventType.RETURN_REVERSAL, said)
+
+
+@sandbox.post(_PATH + "/balance_inquiry", response_model=InquiryResource)
+async def simulate_balance_inquiry(card_id: CardId, body: SimulateInquiry, call: Here) -> Response:
+    """Ask whether the card is good, for nothing: an authorization of amount 0 and no record of it.
+
+    Answers `{issuerTransactionToken, approved, declineReason?, availableBalance}`. Looked at are
+    the merchant's suffix, the state of the card and its account, as for every authorization, but
+    no funds: a card without money is good. `availableBalance` is what an authorization would be
+    judged on, 0 for a closed card. There is no card transaction, no entry and no webhook, so the
+    token leads to nothing.
+    """
+    async with call.reading() as connection:
+        inquiry = await cards.inquire(
+            connection,
+            platform_id=call.platform_id,
+            card_id=card_id,
+            descriptor=body.merchant.descriptor,
+            at=call.now(),
+        )
+    if inquiry is None:
+        raise no_card()
+    return answer(
+        InquiryResource(
+            issuer_transaction_token=str(uuid4()),
+            approved=inquiry.decline_reason is None,
+            decline_reason=inquiry.decline_reason,
+            available_balance=money(inquiry.available, inquiry.currency),
+        )
+    )
+
+
+@sandbox.post(_PATH + "/financial_credit_authorization", response_model=CardTransactionResource)
+async def simulate_financial_credit_authorization(
+    card_id: CardId, body: SimulateAuthorization, call: Here
+) -> Response:
+    """Put `amount` on the card with one message, as a cash deposit or a push payment does.
+
+    It is a refund of no purchase: a card transaction with direction `CREDIT` and status
+    `REFUNDED`, whose amount is in `refundedAmount`. The network has already given the money, so
+    the state of the card refuses nothing. A merchant whose suffix asks for a refusal is 501.
+    """
+    card = await _card_in(call, card_id, body)
+    if suffixes.forced_decline(body.merchant.descriptor):
+        raise _not_implemented("a credit cannot be refused yet; use another descriptor")
+    said = {
+        "type": EventType.RETURN,
+        "issuerTransactionToken": str(uuid4()),
+        "amount": body.amount,
+        "currency": card.currency,
+        "merchant": body.merchant,
+        "occurredAt": call.now(),
+    }
+    return await _submit(call, card_id, said)
+
+
+@sandbox.post(_PATH + "/credit_authorization", response_model=CardTransactionResource)
+async def simulate_credit_authorization(
+    card_id: CardId, body: SimulateAuthorization, call: Here
+) -> Response:
+    """Announce a credit that moves no money yet: 501, there is no such event yet."""
+    raise await _no_credit_to_come(call, card_id, body)
+
+
+@sandbox.post(_PATH + "/credit_authorization_advice", response_model=CardTransactionResource)
+async def simulate_credit_authorization_advice(
+    card_id: CardId, body: SimulateAuthorization, call: Here
+) -> Response:
+    """Say that a credit was announced in our stead: 501, there is no such event yet."""
+    raise await _no_credit_to_come(call, card_id, body)
+
+
+async def _no_credit_to_come(call: Call, card_id: UUID, body: SimulateAuthorization) -> ApiError:
+    await _card_in(call, card_id, body)
+    return _not_implemented(
+        "a credit that is announced and not paid yet cannot be recorded;"
+        " financial_credit_authorization pays one at once"
+    )
+
+
+def _not_implemented(message: str) -> ApiError:
+    # A repetition gets the same answer, and the public clients repeat every 5xx.
+    return ApiError(Code.NOT_IMPLEMENTED, message, headers={"x-should-retry": "false"})
+
+
+async def _ask(
+    card_id: UUID, body: SimulateAuthorization, call: Call, question: EventType
+) -> Response:
+    card = await _card_in(call, card_id, body)
+    now = call.now()
+    said = {
+        "type": question,
+        "issuerTransactionToken": str(uuid4()),
+        "amount": body.amount,
+        "currency": card.currency,
+        "merchant": body.merchant,
+        "occurredAt": now,
+        "decideBy": now + _DECIDED_WITHIN * call.services.reply_timeout,
+    }
+    return await _submit(call, card_id, said)
+
+
+async def _tell(  # noqa: PLR0913, PLR0917 - what about, and what
+    call: Call,
+    card_id: UUID,
+    card: cards.Spending,
+    parent: cards.Parent,
+    kind: EventType,
+    said: Mapping[str, Any] = MappingProxyType({}),
+) -> Response:
+    event = {
+        "type": kind,
+        "issuerTransactionToken": parent.issuer_transaction_token,
+        "currency": card.currency,
+        "occurredAt": call.now(),
+        **said,
+    }
+    return await _submit(call, card_id, event)
+
+
+async def _parent(
+    call: Call, card_id: UUID, card_transaction_id: UUID
+) -> tuple[cards.Spending, cards.Parent]:
+    card = await _card(call, card_id, card_transaction_id)
     if card.parent is None:
         raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction of this card")
-    if card.parent.status not in _CLEARABLE:
-        message = (
-            f"the card transaction is {card.parent.status}; a clearing can be simulated while it is"
-            " AUTHORIZED or PARTIALLY_SETTLED"
-        )
-        details = {"reason": "CARD_TRANSACTION_NOT_OPEN", "status": card.parent.status}
-        raise ApiError(Code.INVALID_INPUT, message, details=details)
-    final = {} if body.final is None else {"final": body.final}
-    return await _submit(
-        call,
-        card_id,
-        {
-            "type": EventType.CLEARING,
-            "issuerTransactionToken": card.parent.issuer_transaction_token,
-            "amount": body.amount,
-            "currency": card.currency,
-            "occurredAt": call.now(),
-            **final,
-        },
-    )
+    return card, card.parent
+
+
+def _must_be_open(parent: cards.Parent) -> None:
+    if parent.status not in _OPEN:
+        raise _wrong_state(parent, "it has to be AUTHORIZED or PARTIALLY_SETTLED for this")
+
+
+def _wrong_state(parent: cards.Parent, why: str) -> ApiError:
+    details = {"reason": "CARD_TRANSACTION_NOT_OPEN", "status": parent.status}
+    message = f"the card transaction is {parent.status}; {why}"
+    return ApiError(Code.INVALID_INPUT, message, details=details)
+
+
+def _beyond(reason: str, message: str, limit: int) -> ApiError:
+    details = {"reason": reason, "limit": limit}
+    return ApiError(Code.INVALID_INPUT, f"amount {message}: {limit}", details=details)
 
 
 async def _card(
@@ -96,6 +283,13 @@ async def _card(
     if found is None:
         raise no_card()
     return found
+
+
+async def _card_in(call: Call, card_id: UUID, body: SimulateAuthorization) -> cards.Spending:
+    card = await _card(call, card_id)
+    if body.currency.code != card.currency:
+        raise _wrong_currency(card.currency)
+    return card
 
 
 async def _submit(call: Call, card_id: UUID, said: dict[str, Any]) -> Response:

@@ -13,12 +13,14 @@ from typing import Any, Self, TypeVar
 from uuid import UUID
 
 import httpx2
+import psycopg
 import uvicorn
 
 from api import BASE_PATH
 from api.app import ApiConfig, create_app
 from ledger import platforms, tokens
 from ledger.database import async_engine
+from ledger.ids import new_id
 from ledger.secrets import KeyRing
 
 SECRET_KEY = "a secret key that only tests use, long enough"
@@ -88,7 +90,7 @@ def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterat
         "import sys; from workers.process import WorkerConfig, run;"
         " run(WorkerConfig(database_url=sys.argv[1], redis_url=sys.argv[2],"
         " secret_key=sys.argv[3], threads=4, webhook_retry_scale=0.001,"
-        " sandbox=sys.argv[4] == 'True'))"
+        " sandbox_delay_s=0.5, sandbox=sys.argv[4] == 'True'))"
     )
     arguments = [sys.executable, "-c", program, database_url, redis_url, SECRET_KEY, str(sandbox)]
     with subprocess.Popen(arguments) as process:
@@ -149,6 +151,12 @@ class Api:
     def post(self, path: str, body: object) -> httpx2.Response:
         return self.http.post(path, json=body)
 
+    def patch(self, path: str, body: object) -> httpx2.Response:
+        return self.http.patch(path, json=body)
+
+    def simulate(self, card_id: str, name: str, body: object) -> httpx2.Response:
+        return self.post(f"/sandbox/cards/{card_id}/simulate/{name}", body)
+
     def raw(self, method: str, path: str, content: bytes | str, **headers: str) -> httpx2.Response:
         sent = {"content-type": "application/json"} | {
             name.replace("_", "-"): value for name, value in headers.items()
@@ -198,6 +206,50 @@ class Api:
     def clear(self, card_id: str, card_transaction_id: str, amount: int) -> dict[str, Any]:
         said = {"cardTransactionId": card_transaction_id, "amount": amount}
         return ok(self.post(f"/sandbox/cards/{card_id}/simulate/clearing", said))
+
+
+def another_account(  # noqa: PLR0913 - a row, by name
+    owner_url: str,
+    tenant: Tenant,
+    customer_id: str,
+    *,
+    ends_in: str = "abc",
+    currency: str = "USD",
+    kind: str = "INTERNAL_FIAT",
+    status: str = "ACTIVE",
+) -> str:
+    """Write an account into the record that the interface would not open; returns its id."""
+    key = str(new_id())[:-3] + ends_in
+    with psycopg.connect(owner_url) as connection:
+        connection.execute(
+            "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
+            " created_at, updated_at) VALUES (%s, %s, %s, %s, %s, %s, now(), now())",
+            [
+                key,
+                customer_id.removeprefix("Customer:"),
+                tenant.platform_id,
+                currency,
+                kind,
+                status,
+            ],
+        )
+    return f"InternalAccount:{key}"
+
+
+def webhooks(owner_url: str, resource_id: str, count: int) -> list[tuple[str, dict[str, Any]]]:
+    """Return type and data of the first `count` webhooks about a resource, in their order."""
+    key = resource_id.partition(":")[2]
+
+    def look() -> list[tuple[str, dict[str, Any]]] | None:
+        with psycopg.connect(owner_url) as connection:
+            rows = connection.execute(
+                "SELECT type, body::json -> 'data' FROM webhook_deliveries WHERE subject_id = %s"
+                " ORDER BY id",
+                [key],
+            ).fetchall()
+        return rows[:count] if len(rows) >= count else None
+
+    return eventually(look)
 
 
 def authorization(amount: object = 1250) -> dict[str, Any]:

@@ -1,0 +1,288 @@
+"""A card's number: seen once, by who may, for a while; and nowhere else."""
+
+import logging
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx2
+import psycopg
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from api.app import ApiConfig
+from api.middleware import shown
+from ledger.card_numbers import number_of, passes_luhn
+from ledger.ids import new_id
+from ledger.secrets import KeyRing
+from tests.api.support import SECRET_KEY, Api, new_tenant, ok, refused
+
+KEYS = KeyRing(SECRET_KEY)
+
+
+def reveal(api: Api, card: dict[str, Any]) -> str:
+    url = ok(api.http.post(f"/cards/{card['id']}/reveal"))["panEmbedUrl"]
+    assert isinstance(url, str)
+    return url
+
+
+def digits(page: httpx2.Response) -> str:
+    """Return the number on a page, as somebody would copy it."""
+    [groups] = re.findall(r'<div class="pan"[^>]*>(.*?)</div>', page.text)
+    return re.sub(r"<[^>]*>", "", groups)
+
+
+def assert_guarded(page: httpx2.Response) -> None:
+    """Assert that nobody keeps a page, that it leaks nothing and loads nothing."""
+    headers = page.headers
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    assert headers["cache-control"] == "no-store"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-request-id"]
+    assert "x-frame-options" not in headers
+    assert "set-cookie" not in headers
+    [style] = re.findall(r"<style>(.*?)</style>", page.text, re.DOTALL)
+    policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+    assert policy == {
+        "default-src": "'none'",
+        "style-src": f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "https: http://localhost:* http://127.0.0.1:*",
+    }
+    for loaded in ("http:", "https:", "src=", "href=", "url(", "<script", "style="):
+        assert loaded not in page.text
+
+
+@pytest.fixture
+def logs() -> Iterator[list[Any]]:
+    """What the server logs, which runs in this process."""
+    configured = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+    with capture_logs() as captured:
+        yield captured
+    structlog.configure(**configured)
+
+
+def test_a_card_is_shown_once(api: Api) -> None:
+    card = api.active_card(balance=0)
+
+    answer = api.http.post(f"/cards/{card['id']}/reveal")
+    url = ok(answer)["panEmbedUrl"]
+    page = httpx2.get(url)
+    again = httpx2.get(url)
+
+    assert answer.headers["cache-control"] == "no-store"
+    assert set(answer.json()) == {"panEmbedUrl", "expiresAt"}
+    assert re.fullmatch(re.escape(api.root) + r"/embed/cards/[A-Za-z0-9_-]{43}", url)
+    assert page.status_code == 200
+    assert_guarded(page)
+    number = digits(page)
+    assert re.fullmatch(r"400000\d{10}", number)
+    assert number.endswith(card["last4"])
+    assert passes_luhn(number)
+    assert f"{card['expMonth']:02}/{card['expYear'] % 100}" in page.text
+    assert re.search(r"CVV</dt><dd>\d{3}</dd>", page.text)
+    assert again.status_code == 404
+    assert_guarded(again)
+    assert number[:12] not in again.text
+
+
+def test_every_call_makes_a_page_and_all_show_the_same_number(api: Api) -> None:
+    card = api.active_card(balance=0)
+    first, second = reveal(api, card), reveal(api, card)
+
+    pages = [httpx2.get(url) for url in (second, first)]
+
+    assert first != second
+    assert pages[0].status_code == pages[1].status_code == 200
+    assert digits(pages[0]) == digits(pages[1])
+
+
+def test_a_frozen_card_is_shown_and_says_so(api: Api) -> None:
+    card = api.active_card(balance=0)
+    ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
+
+    page = httpx2.get(reveal(api, card))
+
+    assert page.status_code == 200
+    assert "frozen" in page.text
+
+
+def test_a_page_that_is_too_old_is_gone(api: Api, database_url: str) -> None:
+    url = reveal(api, api.active_card(balance=0))
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("SELECT expires_at - created_at FROM card_reveals").fetchall()
+        connection.execute(
+            "UPDATE card_reveals SET expires_at = created_at WHERE opened_at IS NULL"
+        )
+
+    page = httpx2.get(url)
+
+    assert {lifetime.total_seconds() for (lifetime,) in rows} == {300}
+    assert page.status_code == 404
+    assert_guarded(page)
+
+
+def test_a_card_closed_since_is_not_shown(api: Api) -> None:
+    card = api.active_card(balance=0)
+    url = reveal(api, card)
+    ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
+
+    assert httpx2.get(url).status_code == 404
+
+
+@pytest.mark.parametrize("token", ["x", "%00", "%ff", "a" * 43, "a" * 5000, "%F0%9F%8E%82", "'--"])
+def test_a_page_that_nobody_made_is_not_there(root: str, token: str) -> None:
+    page = httpx2.get(f"{root}/embed/cards/{token}")
+
+    assert page.status_code == 404
+    assert_guarded(page)
+    assert token not in page.text.split("<main>")[1]
+
+
+def test_a_page_is_only_read(api: Api) -> None:
+    url = reveal(api, api.active_card(balance=0))
+
+    for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
+        assert httpx2.request(method, url).status_code == 405
+
+    assert httpx2.get(url).status_code == 200  # None of them has used it up.
+
+
+def test_of_many_who_look_at_once_one_sees(api: Api) -> None:
+    url = reveal(api, api.active_card(balance=0))
+
+    with ThreadPoolExecutor(12) as pool:
+        pages = list(pool.map(lambda _: httpx2.get(url), range(12)))
+
+    assert sorted(page.status_code for page in pages) == [200] + [404] * 11
+
+
+@pytest.mark.parametrize("state", ["PENDING_KYC", "PROCESSING", "CLOSED"])
+def test_a_card_without_a_number_has_none_to_show(api: Api, database_url: str, state: str) -> None:
+    card = api.active_card(balance=0)
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE cards SET state = %s WHERE id = %s",
+            [state, card["id"].removeprefix("Card:")],
+        )
+
+    answer = api.http.post(f"/cards/{card['id']}/reveal")
+
+    assert state in refused(answer, 409, "CONFLICT")["message"]
+
+
+def test_a_card_is_shown_to_who_may_manage_it(
+    api: Api, stranger: Api, root: str, api_config: ApiConfig
+) -> None:
+    card = api.active_card(balance=0)
+    path = f"/cards/{card['id']}/reveal"
+
+    for permissions in (("VIEW",), ("TRANSACT",)):
+        tenant = new_tenant(api_config.database_url, permissions=permissions, of=api.tenant)
+        with Api(root, tenant) as other:
+            refused(other.http.post(path), 403, "FORBIDDEN")
+    refused(httpx2.post(root + "/2025-10-13" + path), 401, "UNAUTHORIZED")
+    refused(stranger.http.post(path), 404, "REFERENCE_NOT_FOUND")
+    refused(api.http.post(f"/cards/Card:{uuid4()}/reveal"), 404, "REFERENCE_NOT_FOUND")
+
+
+@pytest.mark.parametrize("host", ["", "[", "@", "a b", "example.com:x", "example.com:99999"])
+def test_a_host_that_is_none_is_refused_or_ignored(api: Api, host: str) -> None:
+    card = api.active_card(balance=0)
+
+    answer = api.http.post(f"/cards/{card['id']}/reveal", headers={"host": host})
+
+    if answer.status_code == 200:
+        assert answer.json()["panEmbedUrl"].startswith(api.root)
+    else:
+        assert answer.status_code == 400
+
+
+def test_who_looked_is_recorded_and_nothing_secret_is(
+    api: Api, database_url: str, logs: list[Any]
+) -> None:
+    card = api.active_card(balance=0)
+    url = reveal(api, card)
+    token = url.rpartition("/")[2]
+    page = httpx2.get(url)
+    httpx2.get(url.replace("/embed/cards/", "/embed//Cards/"))
+    httpx2.get(url + "/")
+    number = number_of(KEYS, UUID(card["id"][5:]), card["last4"])
+    assert digits(page) == number.pan
+
+    with psycopg.connect(database_url) as connection:
+        [[actor, opened]] = connection.execute(
+            "SELECT t.client_id, r.opened_at FROM card_reveals r JOIN api_tokens t"
+            " ON t.id = r.api_token_id WHERE r.card_id = %s",
+            [card["id"][5:]],
+        ).fetchall()
+        [[actor_id]] = connection.execute(
+            "SELECT id FROM api_tokens WHERE client_id = %s", [actor]
+        ).fetchall()
+        tables = connection.execute(
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+        ).fetchall()
+        record = "".join(
+            str(connection.execute(f'SELECT t::text FROM "{table}" t').fetchall())
+            for (table,) in tables
+        )
+
+    assert actor == api.tenant.client_id
+    assert opened is not None
+    audited = [entry for entry in logs if entry.get("audit")]
+    assert [(entry["event"], entry["actor"], entry["card"]) for entry in audited] == [
+        ("card number asked for", str(actor_id), card["id"]),
+        ("card number shown", str(actor_id), card["id"]),
+    ]
+    paths = [entry["path"] for entry in logs if entry["event"] == "request"]
+    assert "/embed/cards/…" in paths
+    for secret in (token, number.pan, number.pan[:12]):
+        assert secret not in record
+        assert secret.encode().hex() not in record
+        assert secret not in str(logs)
+
+
+def test_uvicorns_access_log_has_no_token(caplog: pytest.LogCaptureFixture, api: Api) -> None:
+    assert api.root  # The application is there.
+    access = logging.getLogger("uvicorn.access")
+
+    with caplog.at_level(logging.INFO, "uvicorn.access"):
+        access.info('%s - "%s %s" %d', "127.0.0.1:5", "GET", "/embed/cards/s3cret?a=b", 200)
+        access.info('%s - "%s %s" %d', "127.0.0.1:5", "GET", "/2025-10-13/cards/Card:1", 200)
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == [
+        '127.0.0.1:5 - "GET /embed/cards/…" 200',
+        '127.0.0.1:5 - "GET /2025-10-13/cards/Card:1" 200',
+    ]
+
+
+def test_only_what_is_secret_is_hidden() -> None:
+    for path in ("/embed/cards/", "/embed", "/2025-10-13/cards/Card:1/reveal"):
+        assert shown(path) == path
+    for path in ("/embed/cards/x", "//embed//cards//x/y", "/EMBED/cards/x\ny", "/a/embed/cards/x"):
+        assert shown(path).endswith("/…")
+
+
+def test_numbers_belong_to_a_card_and_to_the_server_key() -> None:
+    cards = [new_id() for _ in range(300)]
+    numbers = [number_of(KEYS, card, "0042") for card in cards]
+
+    assert all(passes_luhn(number.pan) and number.pan.endswith("0042") for number in numbers)
+    assert {len(number.pan) for number in numbers} == {16}
+    assert len({number.pan for number in numbers}) > 290
+    assert numbers[0] == number_of(KEYS, cards[0], "0042")
+    assert numbers[0] != number_of(
+        KeyRing("another server key, also long enough"), cards[0], "0042"
+    )
+    assert numbers[0].pan not in repr(numbers[0])
+    assert passes_luhn("4111111111111111")
+    assert not passes_luhn("4111111111111112")

@@ -1,0 +1,182 @@
+"""Simulators that ask without taking, and those that give."""
+
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from tests.api.support import Api, another_account, authorization, ok, refused
+
+CREDITS = (
+    "financial_credit_authorization",
+    "credit_authorization",
+    "credit_authorization_advice",
+)
+
+
+def inquire(api: Api, card_id: str, descriptor: str = "RESTAURANT 9") -> dict[str, Any]:
+    body = {"merchant": {"descriptor": descriptor}}
+    return ok(api.simulate(card_id, "balance_inquiry", body))
+
+
+def traces(owner_url: str, card: dict[str, Any]) -> list[int]:
+    holder = card["cardholderId"].removeprefix("Customer:")
+    with psycopg.connect(owner_url) as connection:
+        return [
+            connection.execute(
+                f"SELECT count(*) FROM {table} WHERE customer_id = %s", [holder]
+            ).fetchall()[0][0]
+            for table in ("card_transactions", "entries", "outcomes", "inbox", "rejections")
+        ]
+
+
+def test_an_inquiry_says_what_there_is_and_leaves_no_trace(api: Api, database_url: str) -> None:
+    card = api.active_card(balance=1000)
+    api.authorize(card["id"], 300)
+    before = traces(database_url, card)
+
+    answer = inquire(api, card["id"])
+
+    assert answer["approved"] is True
+    assert "declineReason" not in answer
+    assert answer["availableBalance"]["amount"] == 700
+    assert answer["availableBalance"]["currency"]["code"] == "USD"
+    assert answer["issuerTransactionToken"] != inquire(api, card["id"])["issuerTransactionToken"]
+    assert traces(database_url, card) == before
+
+
+def test_an_inquiry_needs_no_funds_and_counts_debts(api: Api) -> None:
+    poor, debtor = api.active_card(balance=0), api.active_card(balance=1000)
+    authorized = api.authorize(debtor["id"], 900)
+    api.clear(debtor["id"], authorized["id"], 1050)
+
+    without, indebted = inquire(api, poor["id"]), inquire(api, debtor["id"])
+
+    assert (without["approved"], without["availableBalance"]["amount"]) == (True, 0)
+    assert (indebted["approved"], indebted["availableBalance"]["amount"]) == (True, 0)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "reason"),
+    [
+        ("002", "INSUFFICIENT_FUNDS"),
+        ("003", "CARD_PAUSED"),
+        ("005", None),
+        ("006", None),
+        ("001", None),
+    ],
+)
+def test_the_end_of_the_merchants_name_answers_an_inquiry(
+    api: Api, suffix: str, reason: str | None
+) -> None:
+    card = api.active_card(balance=10)
+
+    answer = inquire(api, card["id"], f"SHOP {suffix}")
+
+    assert (answer["approved"], answer.get("declineReason")) == (reason is None, reason)
+
+
+def test_an_inquiry_follows_the_card_and_its_account(api: Api, database_url: str) -> None:
+    card = api.active_card(balance=10, maxSpendPerTransaction=1)
+    path = f"/cards/{card['id']}"
+    account = another_account(database_url, api.tenant, card["cardholderId"])
+    seen = [inquire(api, card["id"])]
+
+    ok(api.patch(path, {"fundingSources": [account, *card["fundingSources"]]}))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE internal_accounts SET status = 'FROZEN' WHERE id = %s",
+            [account.removeprefix("InternalAccount:")],
+        )
+    seen.append(inquire(api, card["id"]))
+    for state in ("FROZEN", "CLOSED"):
+        ok(api.patch(path, {"state": state}))
+        seen.append(inquire(api, card["id"]))
+
+    assert [answer.get("declineReason") for answer in seen] == [
+        None,
+        "NO_ELIGIBLE_FUNDING_SOURCE",
+        "CARD_PAUSED",
+        "CARD_NOT_ACTIVE",
+    ]
+    assert seen[-1]["availableBalance"]["amount"] == 0
+
+
+def test_an_inquiry_has_a_merchant_and_no_amount(api: Api, stranger: Api) -> None:
+    card = api.active_card(balance=0)
+    merchant = {"merchant": {"descriptor": "SHOP"}}
+
+    bodies: list[dict[str, Any]] = [
+        {},
+        {"merchant": {}},
+        {**merchant, "amount": 0},
+        authorization(),
+    ]
+    for body in bodies:
+        refused(api.simulate(card["id"], "balance_inquiry", body), 400, "INVALID_INPUT")
+    for who, card_id in ((stranger, card["id"]), (api, f"Card:{uuid4()}"), (api, "x")):
+        answer = who.simulate(card_id, "balance_inquiry", merchant)
+        refused(answer, 404, "REFERENCE_NOT_FOUND")
+
+
+def test_a_credit_is_a_card_transaction_that_gives(api: Api) -> None:
+    card = api.active_card(balance=1000)
+
+    credit = ok(api.simulate(card["id"], "financial_credit_authorization", authorization(250)))
+
+    assert (credit["direction"], credit["status"]) == ("CREDIT", "REFUNDED")
+    assert credit["refundedAmount"]["amount"] == 250
+    assert credit["refundSummary"] == {"count": 1, "totalAmount": 250}
+    assert credit["pullSummary"]["count"] == credit["settlementSummary"]["count"] == 0
+    assert credit["merchant"] == {"descriptor": "RESTAURANT 9", "mcc": "5812", "country": "US"}
+    assert api.account(card["cardholderId"])["balance"]["amount"] == 1250
+    assert ok(api.get(f"/transactions/{credit['id']}")) == credit
+
+
+def test_a_credit_pays_what_is_owed(api: Api) -> None:
+    card = api.active_card(balance=1000)
+    authorized = api.authorize(card["id"], 1000)
+    owed = api.clear(card["id"], authorized["id"], 1300)
+
+    ok(api.simulate(card["id"], "financial_credit_authorization", authorization(500)))
+
+    assert owed["status"] == "EXCEPTION"
+    assert ok(api.get(f"/transactions/{authorized['id']}"))["status"] == "SETTLED"
+    assert api.account(card["cardholderId"])["balance"]["amount"] == 200
+
+
+@pytest.mark.parametrize("suffix", ["002", "003"])
+def test_a_credit_cannot_be_refused_yet(api: Api, suffix: str) -> None:
+    card = api.active_card(balance=0)
+    body = authorization() | {"merchant": {"descriptor": f"CASH IN {suffix}"}}
+
+    answer = api.simulate(card["id"], "financial_credit_authorization", body)
+
+    refused(answer, 501, "NOT_IMPLEMENTED")
+    assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("name", ["credit_authorization", "credit_authorization_advice"])
+def test_a_credit_to_come_is_not_implemented(api: Api, database_url: str, name: str) -> None:
+    card = api.active_card(balance=0)
+    before = traces(database_url, card)
+
+    answer = api.simulate(card["id"], name, authorization())
+
+    refused(answer, 501, "NOT_IMPLEMENTED")
+    assert traces(database_url, card) == before
+
+
+@pytest.mark.parametrize("name", CREDITS)
+def test_a_credit_is_looked_at_as_every_authorization(api: Api, stranger: Api, name: str) -> None:
+    card = api.active_card(balance=0)
+
+    for amount in (0, -1, "1", 2**63):
+        answer = api.simulate(card["id"], name, authorization(amount))
+        refused(answer, 400, "INVALID_INPUT")
+    in_euro = authorization() | {"currency": {"code": "EUR"}}
+    refused(api.simulate(card["id"], name, in_euro), 400, "INVALID_CURRENCY")
+    for who, card_id in ((stranger, card["id"]), (api, f"Card:{uuid4()}")):
+        answer = who.simulate(card_id, name, authorization())
+        refused(answer, 404, "REFERENCE_NOT_FOUND")
