@@ -189,6 +189,28 @@ def verify(*, as_json: Json = False, data_dir: DataDir = None) -> None:
 
 
 @app.command()
+def expire(
+    *,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="As of this moment instead of now, as 2026-03-01T12:00:00Z.",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Let authorizations expire that are due, without waiting for the schedule.
+
+    Workers do this by themselves all the time. With --at, everything that will be due by then.
+    """
+    from cardledger import expiring
+
+    expiring.run(at=at, data_dir=data_dir)
+
+
+@app.command()
 def migrate(
     *,
     down: Annotated[

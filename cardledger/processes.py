@@ -64,6 +64,7 @@ def worker_config(settings: Settings) -> WorkerConfig:
         webhook_timeout_s=settings.webhook_timeout_s,
         webhook_retry_scale=settings.webhook_retry_scale,
         sandbox=settings.sandbox,
+        sandbox_delay_s=settings.sandbox_delay_s,
     )
 
 
