@@ -1,6 +1,8 @@
 """What the network does, on request: the sandbox's messages take the way of all others."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from functools import wraps
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID, uuid4
@@ -19,7 +21,7 @@ from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import CardId, money
 from schema.wire.errors import Code
 from schema.wire.network_events import EventType
-from schema.wire.outcomes import Outcome, RejectionReason
+from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from schema.wire.sandbox import (
     InquiryResource,
     SimulateAdvice,
@@ -38,6 +40,29 @@ _OPEN = frozenset({"AUTHORIZED", "PARTIALLY_SETTLED"})
 # An authorization that its caller has stopped waiting for must not be approved any more; decided
 # a little earlier, the refusal still reaches him.
 _DECIDED_WITHIN = 0.9
+
+_LOOKS = 20  # More simulations of one card transaction at once than anybody makes.
+
+_Route = Callable[..., Awaitable[Response]]
+
+
+class _MovedOnError(Exception):
+    """The card transaction is not what it was when it was looked at."""
+
+
+def _looking_again(route: _Route) -> _Route:
+    """Run `route` from the start while others change its card transaction under its hands."""
+
+    @wraps(route)
+    async def looking(*args: Any, **named: Any) -> Response:  # noqa: ANN401 - the route's own
+        for _ in range(_LOOKS):
+            with suppress(_MovedOnError):
+                return await route(*args, **named)
+        message = "too much happens to this card transaction at once; try again"
+        raise ApiError(Code.CONFLICT, message)
+
+    return looking
+
 
 _PATH = "/sandbox/cards/{card_id}/simulate"
 
@@ -59,6 +84,7 @@ async def simulate_financial_authorization(
 
 
 @sandbox.post(_PATH + "/clearing", response_model=CardTransactionResource)
+@_looking_again
 async def simulate_clearing(card_id: CardId, body: SimulateClearing, call: Here) -> Response:
     """Move `amount` for a card transaction that still expects it; 0 lets it expire."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
@@ -70,6 +96,7 @@ async def simulate_clearing(card_id: CardId, body: SimulateClearing, call: Here)
 
 
 @sandbox.post(_PATH + "/authorization_advice", response_model=CardTransactionResource)
+@_looking_again
 async def simulate_authorization_advice(
     card_id: CardId, body: SimulateAdvice, call: Here
 ) -> Response:
@@ -83,6 +110,7 @@ async def simulate_authorization_advice(
 
 
 @sandbox.post(_PATH + "/authorization_reversal", response_model=CardTransactionResource)
+@_looking_again
 async def simulate_authorization_reversal(
     card_id: CardId, body: SimulateReversal, call: Here
 ) -> Response:
@@ -98,6 +126,7 @@ async def simulate_authorization_reversal(
 
 
 @sandbox.post(_PATH + "/authorization_expiry", response_model=CardTransactionResource)
+@_looking_again
 async def simulate_authorization_expiry(
     card_id: CardId, body: SimulateOnParent, call: Here
 ) -> Response:
@@ -108,6 +137,7 @@ async def simulate_authorization_expiry(
 
 
 @sandbox.post(_PATH + "/return", response_model=CardTransactionResource)
+@_looking_again
 async def simulate_return(card_id: CardId, body: SimulateReturn, call: Here) -> Response:
     """Give `amount` back; at most what has settled and was not given back yet."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
@@ -118,6 +148,7 @@ async def simulate_return(card_id: CardId, body: SimulateReturn, call: Here) -> 
 
 
 @sandbox.post(_PATH + "/return_reversal", response_model=CardTransactionResource)
+@_looking_again
 async def simulate_return_reversal(card_id: CardId, body: SimulateOnParent, call: Here) -> Response:
     """Take the refunds of a card transaction back."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
@@ -240,6 +271,8 @@ async def _tell(  # noqa: PLR0913, PLR0917 - what about, and what
         "issuerTransactionToken": parent.issuer_transaction_token,
         "currency": card.currency,
         "occurredAt": call.now(),
+        # What was checked has to be true still when the engine decides.
+        "expectedSequence": parent.sequence,
         **said,
     }
     return await _submit(call, card_id, event)
@@ -295,6 +328,11 @@ async def _card_in(call: Call, card_id: UUID, body: SimulateAuthorization) -> ca
 async def _submit(call: Call, card_id: UUID, said: dict[str, Any]) -> Response:
     event = {"source": _SOURCE, "reference": str(uuid4()), "cardId": card_id, **said}
     [outcome] = await call.client.submit([event], platform_id=call.platform_id)
+    if outcome.reason == RejectionReason.OUTDATED:
+        raise _MovedOnError
+    if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
+        message = "there is nothing that this could be done to"
+        raise ApiError(Code.INVALID_INPUT, message, details={"reason": outcome.reason})
     if outcome.card_transaction is None:
         raise _rejected(outcome)
     return answer(outcome.card_transaction)

@@ -5,7 +5,7 @@ collected; the rules are those of `ledger.core`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from json import dumps
 from typing import Any, Final
@@ -16,7 +16,15 @@ from ledger.core import commands, sandbox
 from ledger.core.card_transaction import CardTransaction, Closure, decide, waits
 from ledger.core.entries import Account as Role
 from ledger.core.entries import Entry, deposit_entry, entries
-from ledger.core.events import Declined, Event, PullPending, Refunded, Released
+from ledger.core.events import (
+    Declined,
+    Event,
+    PullFailed,
+    PullPending,
+    PullResized,
+    Refunded,
+    Released,
+)
 from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError, checked
 from ledger.event_rows import to_row
 from ledger.ids import new_id
@@ -199,6 +207,7 @@ class Batch:
     def _authorize(self, message: Message) -> Decided:
         card, roll_up, account = self._concerned(message)
         body = message.body
+        named = _named(roll_up, body)
         decide_by = parse_time(body.get("decideBy"))
         descriptor = self._descriptor(roll_up, body)
         command = commands.Authorize(
@@ -215,8 +224,10 @@ class Batch:
             clears=body["type"] == EventType.FINANCIAL_AUTHORIZATION,
         )
         facts = decide(roll_up.state, command)
-        after = self._unpark(self._apply(message, roll_up, account, facts), account)
         first = facts[0]
+        # Only an approval names the merchant: it also starts the time that his category gives.
+        before = roll_up if isinstance(first, Declined) else named
+        after = self._unpark(self._apply(message, before, account, facts), account)
         if isinstance(first, Declined):
             return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
         if decide_by and (self.first_deadline is None or decide_by < self.first_deadline):
@@ -227,8 +238,8 @@ class Batch:
         """Record what has happened at the network: it cannot be refused."""
         _, roll_up, account = self._concerned(message)
         command = self._command(message.body, roll_up, account)
-        if waits(roll_up.state, command):
-            return self._park(message, roll_up)
+        if waits(roll_up.state, command) and "expiresAt" not in message.body:
+            return self._park(message, roll_up)  # The schedule speaks of what it has seen.
         known = roll_up if roll_up.state.sequence else None
         if _is_outdated(message, roll_up):
             return Decided(message, OutcomeType.IGNORED, reason=Remark.EXTENDED, roll_up=known)
@@ -304,7 +315,7 @@ class Batch:
         # In the order in which they were opened, whatever the order in which they were loaded.
         for purchase in sorted(self.known, key=lambda one: self.known[one].identity.id):
             roll_up = self.known[purchase]  # A release for another may have paid its open pull.
-            if roll_up.identity.card_id == card_id and roll_up.state.authorized:
+            if roll_up.identity.card_id == card_id:
                 account = self._loaded.accounts[roll_up.identity.account_id]
                 facts = decide(roll_up.state, commands.Cancel())
                 if facts:
@@ -322,6 +333,10 @@ class Batch:
                 RejectionReason.INVALID_CURRENCY, f"the currency of this card is {card.currency}"
             )
         roll_up = self.known.get(_purchase(message)) or self._open(message, card)
+        if body.get("expectedSequence", roll_up.state.sequence) != roll_up.state.sequence:
+            raise RejectedError(
+                RejectionReason.OUTDATED, "the card transaction has moved on; look at it again"
+            )
         return card, roll_up, self._loaded.accounts[roll_up.identity.account_id]
 
     def _open(self, message: Message, card: Card) -> RollUp:
@@ -364,7 +379,7 @@ class Batch:
                 RejectionReason.UNKNOWN_ACCOUNT, "accountId names no account of yours"
             )
         entry = deposit_entry(_amount(message.body))
-        checked(account.balance + entry.amount)
+        checked(account.balance + account.held + entry.amount)  # What is held can always go back.
         deposit = DepositRecord(
             id=new_id(),
             customer_id=account.customer_id,
@@ -382,7 +397,9 @@ class Batch:
         self._recover(message, self._loaded.accounts[UUID(message.body["accountId"])])
         return Decided(message, OutcomeType.APPLIED)
 
-    def _recover(self, message: Message | Parked, account: Account) -> None:
+    def _recover(
+        self, message: Message | Parked, account: Account, *, ahead_of: Purchase | None = None
+    ) -> None:
         """Try again what `account` has to pay, oldest first; the first that it cannot ends it."""
         loaded = [d for d in self._loaded.debts if d.identity.account_id == account.id]
         is_whole = len(loaded) < MANY_DEBTS
@@ -393,6 +410,8 @@ class Batch:
             if now.debt_since and now.identity.account_id == account.id
         )
         for _, _, purchase in queue:
+            if purchase == ahead_of:
+                return
             roll_up = self.known[purchase]
             facts = decide(roll_up.state, commands.Recover(balance=account.balance))
             if not facts:
@@ -433,7 +452,8 @@ class Batch:
         owed = checked(account.owed + after.state.owed - before.state.owed)
         pending = checked(account.pending + after.state.pending - before.state.pending)
         movements = [entries(fact) for fact in facts]
-        checked(account.balance + sum(_change(entry) for booked in movements for entry in booked))
+        change = sum(_change(entry) for booked in movements for entry in booked)
+        checked(account.balance + change + max(held, 0))  # What is held can always go back.
         account.held, account.owed, account.pending = held, owed, pending
         first = before.state.sequence + 1
         for sequence, (fact, booked) in enumerate(zip(facts, movements, strict=True), start=first):
@@ -453,9 +473,11 @@ class Batch:
                 descriptor = self._descriptor(before, message.body)
                 self._await_confirmation(before.identity, sequence, fact, descriptor)
         self._keep(after)
-        # A pull that failed brings no new money: what it gives back is what it could not pay.
-        if any(isinstance(fact, Released | Refunded) for fact in facts):
+        if any(isinstance(fact, Released | Refunded | PullResized) for fact in facts):
             self._recover(message, account)
+        elif any(isinstance(fact, PullFailed) for fact in facts):
+            # What it gives back is what it could not pay, but older debts may have it.
+            self._recover(message, account, ahead_of=purchase_of(after))
         return self.known[purchase_of(after)]  # Its own open pull may have been paid.
 
     def _await_confirmation(
@@ -606,6 +628,20 @@ def _purchase(message: Message) -> Purchase:
     body = message.body
     card_id = UUID(body["cardId"].removeprefix("Card:"))
     return Purchase(message.customer_id, card_id, body["issuerTransactionToken"])
+
+
+def _named(roll_up: RollUp, body: Mapping[str, Any]) -> RollUp:
+    """Return `roll_up` with the merchant that `body` names, if nobody has named one before."""
+    merchant = body.get("merchant")
+    if roll_up.identity.descriptor is not None or not merchant:
+        return roll_up
+    identity = replace(
+        roll_up.identity,
+        descriptor=merchant["descriptor"],
+        mcc=merchant.get("mcc"),
+        country=merchant.get("country"),
+    )
+    return replace(roll_up, identity=identity)
 
 
 def _refusal(error: Exception) -> RejectedError:

@@ -105,6 +105,7 @@ class Parent:
 
     issuer_transaction_token: str
     status: str
+    sequence: int
     authorized: int
     settled: int
     refunded: int
@@ -280,6 +281,7 @@ async def spending(
             cards.currency,
             parents.issuer_transaction_token,
             parents.status,
+            parents.sequence,
             parents.authorized,
             parents.settled,
             parents.refunded,
@@ -301,6 +303,7 @@ async def spending(
         parent = Parent(
             issuer_transaction_token=row.issuer_transaction_token,
             status=row.status,
+            sequence=row.sequence,
             authorized=row.authorized,
             settled=row.settled,
             refunded=row.refunded,

@@ -14,7 +14,7 @@ from schema.wire.card_transaction_events import Change, EntryResource
 from schema.wire.common import CURRENCIES, money
 
 _FIGURES: Final[dict[str, Callable[[CardTransaction], int | str | None]]] = {
-    "status": lambda state: state.status,
+    "status": lambda state: state.status if state.sequence else None,
     "authorizedAmount": lambda state: state.authorized_amount,
     "settledAmount": lambda state: state.settled,
     "refundedAmount": lambda state: state.refunded,
@@ -67,7 +67,7 @@ def sentence(  # noqa: PLR0912, C901 - one branch an event
     match event:
         case events.Authorized(amount=amount):
             more = " more" if before.authorized else ""
-            return f"The network asked for {said(amount)}{more} and it was approved."
+            return f"{said(amount)}{more} were authorized."
         case events.Declined(amount=amount, reason=reason):
             return f"The network asked for {said(amount)} and it was declined: {reason}."
         case events.AuthorizationAdjusted(amount=amount):
@@ -91,12 +91,15 @@ def sentence(  # noqa: PLR0912, C901 - one branch an event
             )
         case events.PullPending(amount=amount):
             return f"{said(amount)} were pulled from the funding account, to be confirmed."
+        case events.PullConfirmed(amount=0) | events.PullFailed(amount=0):
+            return "A pull was answered whose money had gone back before."
         case events.PullConfirmed(amount=amount):
             return f"The pull of {said(amount)} was confirmed."
         case events.PullFailed(amount=amount):
+            still = " and still has to pay" if after.open_pull else ""
             return (
                 f"The pull of {said(amount)} failed at its confirmation; the funding account has"
-                " its money back and still has to pay."
+                f" its money back{still}."
             )
         case events.PullOpened(amount=amount):
             return (

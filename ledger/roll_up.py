@@ -119,11 +119,12 @@ def render(roll_up: RollUp) -> CardTransactionResource:
 def _expires_at(
     roll_up: RollUp, state: CardTransaction, facts: Sequence[events.Event], recorded_at: datetime
 ) -> datetime | None:
-    """Return when what is outstanding goes back; every approval starts the time again."""
-    if state.closed or not state.authorized:
+    """Return when what stands comes to its end; every approval starts the time again."""
+    if not state.stands:
         return None
-    if any(isinstance(fact, events.Authorized | events.AuthorizationAdjusted) for fact in facts):
-        return recorded_at + window(roll_up.identity.mcc, state.authorized)
+    approvals = events.Authorized | events.AuthorizationAdjusted
+    if roll_up.expires_at is None or any(isinstance(fact, approvals) for fact in facts):
+        return recorded_at + window(roll_up.identity.mcc, max(state.authorized, state.settled))
     return roll_up.expires_at
 
 

@@ -347,7 +347,7 @@ def open_on_cards(connection: Connection[Any], card_ids: Iterable[UUID]) -> list
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
         " FROM cards c JOIN card_transactions t ON t.customer_id = c.customer_id"
         " AND t.card_id = c.id JOIN customers u ON u.id = t.customer_id"
-        " WHERE c.id = ANY(%s) AND t.closed_by IS NULL AND t.authorized > 0",
+        " WHERE c.id = ANY(%s) AND t.closed_by IS NULL AND (t.authorized > 0 OR t.settled > 0)",
         [list(card_ids)],
     )
     return [roll_up_rows.from_row(row) for row in cursor]
@@ -633,7 +633,7 @@ def insert_roll_ups(connection: Connection[Any], new: Sequence[RollUp]) -> None:
 
 # Who and what a card transaction concerns is decided by its first event and never rewritten.
 _FIXED: Final = {"id", "customer_id", "platform_id", "card_id", "account_id", "currency",
-    "issuer_transaction_token", "descriptor", "mcc", "country", "created_at"}  # fmt: skip
+    "issuer_transaction_token", "created_at"}  # fmt: skip
 _MOVING: Final = tuple(column for column in roll_up_rows.COLUMNS if column not in _FIXED)
 _UPDATED: Final = ("id", "customer_id", *_MOVING)
 _UPDATED_AT: Final = [roll_up_rows.COLUMNS.index(column) for column in _UPDATED]

@@ -117,7 +117,7 @@ class Books:
             return "APPLIED"
         if event["type"] == "CARD_CLOSED":
             for name in list(self.states):
-                if self.states[name].authorized:
+                if self.states[name].stands:
                     self._run(name, commands.Cancel(), number)
             return "APPLIED"
         return self._network(event, number)
@@ -193,12 +193,17 @@ class Books:
             self.debts.setdefault(name, number)
         else:
             self.debts.pop(name, None)
-        if any(isinstance(fact, events.Released | events.Refunded) for fact in facts):
+        again = events.Released | events.Refunded | events.PullResized
+        if any(isinstance(fact, again) for fact in facts):
             self._recover(number)
+        elif any(isinstance(fact, events.PullFailed) for fact in facts):
+            self._recover(number, ahead_of=name)
         return facts
 
-    def _recover(self, number: int) -> None:
+    def _recover(self, number: int, *, ahead_of: str | None = None) -> None:
         for name in self.queue:
+            if name == ahead_of:
+                return
             self._run(name, commands.Recover(balance=self.balance()), number)
             if name in self.debts:
                 return

@@ -158,6 +158,8 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
             return _authorize(state, command)
         case commands.StandIn(amount=amount, balance=balance):
             return _record(state, events.Authorized(amount=amount), balance)
+        case commands.Advise() if state.decline_reason:
+            return []  # The network was told no; it advises of nothing that stands.
         case commands.Advise(total=total, balance=balance):
             final = total <= state.settled
             return _record(state, events.AuthorizationAdjusted(amount=total, final=final), balance)
@@ -251,7 +253,7 @@ def evolve(  # noqa: PLR0912, C901 - one branch an event
                 state,
                 settled=checked(state.settled + amount),
                 settlement_count=state.settlement_count + 1,
-                closed_by=Closure.CLEARED if final else state.closed_by,
+                closed_by=_after_clearing(state, final=final),
             )
         case events.ClearingReversed(amount=amount):
             return replace(state, settled=checked(state.settled - amount))
@@ -305,6 +307,13 @@ def _cut(state: CardTransaction, amount: int) -> CardTransaction:
     return replace(state, authorized=checked(state.authorized - amount))
 
 
+def _after_clearing(state: CardTransaction, *, final: bool) -> Closure | None:
+    if final:
+        return Closure.CLEARED
+    # A refund without a purchase closed it; now there is a purchase, and more of it to come.
+    return None if state.closed_by is Closure.REFUNDED else state.closed_by
+
+
 def _shut(state: CardTransaction, closure: Closure | None) -> CardTransaction:
     return replace(state, closed_by=state.closed_by or closure)
 
@@ -332,13 +341,7 @@ def _given_back(state: CardTransaction, amount: int) -> CardTransaction:
 
 def _authorize(state: CardTransaction, command: commands.Authorize) -> list[events.Event]:
     authorized = events.Authorized(amount=command.amount)
-    approved = _approved(state, state.authorized + command.amount)
-    required = approved.required
-    if command.clears:
-        required = max(required, state.settled + command.amount)
-    # An authorization that arrives after its clearing needs no second pull.
-    needed = required - state.funded - state.open_pull
-    reason = decline_reason(command, needed)
+    reason = decline_reason(command, _committed(state, command))
     if reason:
         return [events.Declined(amount=command.amount, reason=reason)]
     facts = _record(state, authorized, command.balance, confirms_later=command.confirms_later)
@@ -347,6 +350,16 @@ def _authorize(state: CardTransaction, command: commands.Authorize) -> list[even
     # What both pulls take together was there when it was approved.
     clearing = commands.Clear(amount=command.amount, final=True, balance=command.balance)
     return [*facts, *_clear(fold(facts, state), clearing)]
+
+
+def _committed(state: CardTransaction, command: commands.Authorize) -> int:
+    """Return what approving `command` would promise beyond what has been promised or taken.
+
+    An authorization that arrives after its clearing promises nothing new. One that comes on top
+    of what has cleared does, though nothing is pulled for it before it clears as well.
+    """
+    taken = state.settled + (command.amount if command.clears else 0)
+    return max(state.authorized + command.amount, taken) - max(state.authorized, state.settled)
 
 
 def _reverse(state: CardTransaction, amount: int | None) -> list[events.Event]:

@@ -75,6 +75,8 @@ class Model:
     def _waits(self, event: Event) -> bool:
         """Whether `event` changes something that has not arrived yet."""
         known = self.purchases.get(event["issuerTransactionToken"], {})
+        if "expiresAt" in event:
+            return False  # A ledger's own schedule speaks of what it has seen.
         match event["type"]:
             case "AUTHORIZATION_REVERSAL" | "AUTHORIZATION_EXPIRY" | "AUTHORIZATION_ADVICE":
                 return not known.get("isAuthorizationKnown")
@@ -94,6 +96,8 @@ class Model:
             case "STAND_IN_AUTHORIZATION":
                 self._approve(purchase, purchase["authorized"] + amount)
             case "AUTHORIZATION_ADVICE":
+                if purchase["reason"]:
+                    return "IGNORED"
                 self._approve(purchase, amount)
                 if amount <= purchase["settled"]:
                     self._close(purchase, "REVERSED")
@@ -154,14 +158,11 @@ class Model:
         return "APPLIED"
 
     def _refusal(self, purchase: Purchase, amount: int, *, clears: bool) -> str | None:
-        required = purchase["settled"]
-        is_open = not purchase["closed"] or purchase["closed"] in _CAN_BE_TAKEN_AGAIN
-        if is_open and purchase["authorized"] + amount > required:
-            required = purchase["authorized"] + amount
-        if clears and purchase["settled"] + amount > required:
-            required = purchase["settled"] + amount
-        already_asked_for = purchase["pulled"] - purchase["released"] + purchase["open"]
-        missing = max(required - already_asked_for, 0)
+        promised = max(purchase["authorized"], purchase["settled"])
+        to_be_promised = purchase["authorized"] + amount
+        if clears:
+            to_be_promised = max(to_be_promised, purchase["settled"] + amount)
+        missing = max(to_be_promised - promised, 0)
         if purchase["descriptor"].endswith("002"):
             return "INSUFFICIENT_FUNDS"
         if purchase["descriptor"].endswith("003") or self.card_state == "FROZEN":
@@ -191,6 +192,8 @@ class Model:
             final = purchase["settled"] >= purchase["authorized"]
         if final:
             purchase["closed"] = "CLEARED"
+        elif purchase["closed"] == "REFUNDED":
+            purchase["closed"] = None
 
     def _close(self, purchase: Purchase, by: str) -> None:
         if not purchase["closed"]:
@@ -198,7 +201,8 @@ class Model:
 
     def _close_card(self) -> None:
         for purchase in list(self.purchases.values()):
-            if purchase["authorized"] and not purchase["closed"]:
+            stands = purchase["authorized"] or purchase["settled"]
+            if stands and not purchase["closed"]:
                 purchase["authorized"] = min(purchase["authorized"], purchase["settled"])
                 purchase["closed"] = "CARD_CLOSED"
                 self._settle_up(purchase, self.arrivals)
@@ -210,11 +214,12 @@ class Model:
         amount = min(event["amount"], purchase["pending"])
         purchase["pending"] -= amount
         if not event["succeeded"]:
-            # The account has its money back; whatever it owes is paid when other money comes.
+            # The account has its money back: older debts may have it, this one waits for other.
             purchase["pulled"] -= amount
             self.money += amount
             purchase["open"] = self._missing(purchase)
             self._note_debt(purchase, number)
+            self._pay_debts(ahead_of=purchase["name"])
         return "APPLIED"
 
     # --- the rule ----------------------------------------------------------------------------
@@ -239,7 +244,8 @@ class Model:
             money = self._pullable(purchase)
         missing = self._missing(purchase)
         surplus = purchase["pulled"] - purchase["released"] - self._required(purchase)
-        if purchase["open"]:
+        was_open = purchase["open"]
+        if was_open:
             purchase["open"] = missing  # One open pull; it follows the shortfall.
         elif missing:
             purchase["pulls"] += 1
@@ -257,7 +263,8 @@ class Model:
             funded = purchase["pulled"] - purchase["released"]
             purchase["pending"] = min(purchase["pending"], funded)
             self.money += surplus
-            self._pay_debts()
+        if surplus > 0 or (was_open and was_open != missing):
+            self._pay_debts()  # Money came back, or less is wanted.
 
     def _note_debt(self, purchase: Purchase, number: int) -> None:
         if purchase["open"] or purchase["unpaid"]:
@@ -265,9 +272,11 @@ class Model:
         else:
             self.debts.pop(purchase["name"], None)
 
-    def _pay_debts(self) -> None:
+    def _pay_debts(self, ahead_of: str | None = None) -> None:
         """Pay what is owed, oldest first; one that cannot be paid keeps the others waiting."""
         for name in self.queue:
+            if name == ahead_of:
+                return
             purchase = self.purchases[name]
             if purchase["unpaid"] > self.money:
                 return

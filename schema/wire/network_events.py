@@ -45,6 +45,9 @@ class _NetworkEvent(Request):
     currency: Currency
     merchant: Merchant | None = None
     occurred_at: Time | None = None
+    # Only for senders that can take no for an answer, such as simulators: apply it if its card
+    # transaction is at this `sequence` still. What has happened at the network must not say it.
+    expected_sequence: Annotated[int, Field(strict=True, ge=0)] | None = None
 
 
 class Authorization(_NetworkEvent):

@@ -24,6 +24,7 @@ class RejectionReason(StrEnum):
     UNKNOWN_CARD = "UNKNOWN_CARD"  # No such card, or not a card of the sender.
     UNKNOWN_ACCOUNT = "UNKNOWN_ACCOUNT"  # No such account, or not an account of the sender.
     INVALID_CURRENCY = "INVALID_CURRENCY"  # Not the currency of the card.
+    OUTDATED = "OUTDATED"  # Not at the sequence that the sender expected any more.
     KEY_REUSED = "KEY_REUSED"  # Same source and reference, another body.
     AMOUNT_OUT_OF_RANGE = "AMOUNT_OUT_OF_RANGE"  # A total would not fit 63 bits.
     INTERNAL_ERROR = "INTERNAL_ERROR"  # Our fault; it can be sent again once mended.

@@ -1,5 +1,6 @@
 """Simulators that ask without taking, and those that give."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -180,3 +181,28 @@ def test_a_credit_is_looked_at_as_every_authorization(api: Api, stranger: Api, n
     for who, card_id in ((stranger, card["id"]), (api, f"Card:{uuid4()}")):
         answer = who.simulate(card_id, name, authorization())
         refused(answer, 404, "REFERENCE_NOT_FOUND")
+
+
+# --- at once --------------------------------------------------------------------------------------
+
+
+def at_once(api: Api, card_id: str, name: str, body: dict[str, Any], times: int) -> list[int]:
+    with ThreadPoolExecutor(times) as pool:
+        answers = pool.map(lambda _: api.simulate(card_id, name, body), range(times))
+        return sorted(answer.status_code for answer in answers)
+
+
+def test_what_may_happen_once_happens_once_however_many_ask_at_once(api: Api) -> None:
+    card = api.active_card(balance=50_000)
+    parent = api.authorize(card["id"], 4000)
+    whole = {"cardTransactionId": parent["id"], "amount": 4000}
+
+    assert at_once(api, card["id"], "clearing", whole, 6) == [200] + 5 * [400]
+    assert at_once(api, card["id"], "return", whole, 6) == [200] + 5 * [400]
+    back = {"cardTransactionId": parent["id"]}
+    assert at_once(api, card["id"], "return_reversal", back, 6) == [200] + 5 * [400]
+
+    seen = ok(api.get(f"/transactions/{parent['id']}"))
+    assert (seen["status"], seen["settlementSummary"]["totalAmount"]) == ("SETTLED", 4000)
+    assert seen["refundSummary"] == {"count": 0, "totalAmount": 0}
+    assert ok(api.simulate(card["id"], "return", whole))["status"] == "REFUNDED"

@@ -711,3 +711,27 @@ def test_what_has_cleared_beyond_its_authorization_has_nothing_to_expire() -> No
     assert decide(beyond, commands.Expire()) == [events.AuthorizationExpired(amount=0)]
     assert decide(beyond, commands.Cancel()) == [events.AuthorizationCancelled(amount=0)]
     assert (beyond.outstanding, beyond.held, beyond.overdrawn) == (0, 0, 0)
+
+
+# --- judgements -------------------------------------------------------------------------------
+
+
+def test_an_authorization_on_what_has_settled_is_judged_by_what_it_adds() -> None:
+    settled = after(authorize(9000), clear(9000))
+
+    assert decide(settled, authorize(1_000_000, balance=1000)) == [
+        events.Declined(amount=1_000_000, reason=DECLINED)
+    ]
+    assert decide(settled, authorize(1000, balance=1000)) == [events.Authorized(amount=1000)]
+
+
+def test_an_advice_of_what_was_refused_changes_nothing() -> None:
+    refused = after(authorize(60_000, balance=50_000))
+
+    assert decide(refused, commands.Advise(total=400, balance=50_000)) == []
+
+
+def test_a_clearing_with_more_to_come_opens_what_a_refund_had_closed() -> None:
+    returned = after(refund(2000), clear(10_000, final=False))
+
+    assert (returned.status, returned.closed) == (Status.PARTIALLY_SETTLED, False)

@@ -509,7 +509,7 @@ def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: UU
         "T1": "VOIDED",
         "T2": "SETTLED",
         "T3": "DECLINED",
-        "T4": "PARTIALLY_SETTLED",
+        "T4": "SETTLED",
     }
     assert (life.column("closed_by"), life.told()) == ("CARD_CLOSED", ["AUTHORIZED", "VOIDED"])
     late = life.tell("CLEARING", 100)
@@ -702,3 +702,69 @@ def test_a_waiting_message_that_does_not_fit_goes_on_waiting(
     assert words(decided) == ["APPLIED", "PARKED", "APPLIED"]
     assert parked(world, holder) == 1
     world.check_books(holder)
+
+
+# --- judgements ---------------------------------------------------------------------------------
+
+
+def test_a_pull_that_fails_pays_older_debts_with_what_it_gives_back(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 10_000)
+    life.tell("AUTHORIZATION", 5000, merchant={"descriptor": "SLOW-006"})
+    life.tell("CLEARING", 7000, token="T0")
+    assert life.balance == 5000
+
+    life.tick(NOON + timedelta(seconds=30))
+
+    standing = world.account(life.holder)["transactions"]
+    assert standing["T0"]["status"] == "SETTLED"
+    assert standing["T1"]["status"] == "EXCEPTION"
+    assert life.balance == 3000
+
+
+def test_an_open_pull_that_shrinks_to_what_is_there_is_paid(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    life.tell("STAND_IN_AUTHORIZATION", 5000)
+
+    cleared = life.tell("CLEARING", 800, final=True)
+
+    assert (state(cleared).status, life.balance) == (Status.SETTLED, 200)
+
+
+def test_a_forced_clearing_with_more_to_come_ends_some_day(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 10_000)
+    life.tell("CLEARING", 4000, final=False)
+
+    [expired] = life.tick(NOON + timedelta(days=7))
+
+    assert (expired.outcome, state(expired).status) == (OutcomeType.APPLIED, Status.SETTLED)
+
+
+def test_a_merchant_that_the_first_event_left_out_is_named_by_the_authorization(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 10_000)
+    life.tell("CLEARING", 1000, final=False)
+
+    life.tell("AUTHORIZATION", 8300, merchant={"descriptor": "HOTEL", "mcc": "7011"})
+
+    assert (life.column("descriptor"), life.column("mcc")) == ("HOTEL", "7011")
+    assert life.column("expires_at") == NOON + timedelta(days=30)
+
+
+def test_what_is_held_can_go_back_at_the_end_of_all_numbers(world: World, platform: UUID) -> None:
+    life = Life(world, platform, 1000)
+    life.tell("AUTHORIZATION", 600)
+
+    too_much = world.event("RETURN", life.holder, "T9", MAX_AMOUNT - 500)
+    [refused] = world.play(life.engine, [(life.holder, too_much)])
+    taken = life.tell("RETURN", MAX_AMOUNT - 1000, token="T8")
+    [expired] = life.tick(NOON + timedelta(days=7))
+
+    assert (refused.outcome, refused.reason) == (
+        OutcomeType.REJECTED,
+        RejectionReason.AMOUNT_OUT_OF_RANGE,
+    )
+    assert taken.outcome is OutcomeType.APPLIED
+    assert (state(expired).status, life.balance) == (Status.VOIDED, MAX_AMOUNT)

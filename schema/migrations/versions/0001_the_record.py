@@ -28,7 +28,8 @@ UPDATABLE = {
     " max_spend_per_transaction, activate_at, updated_at",
     "card_reveals": "opened_at",
     "internal_accounts": "status, balance, held, owed, pending, version, updated_at",
-    "card_transactions": "status, sequence, authorizations, authorized, settled, settlement_count,"
+    "card_transactions": "descriptor, mcc, country, status, sequence, authorizations, authorized,"
+    " settled, settlement_count,"
     " refunded, refund_count, pulled, pull_count, pending, pending_count, open_pull, unpaid,"
     " debt_since, debt_id, released, release_count, closed_by, declined, decline_reason,"
     " expires_at, last_event_at, updated_at",
