@@ -204,3 +204,17 @@ def _answer(response: httpx2.Response) -> dict[str, Any]:
     assert response.is_success, response.text
     said: dict[str, Any] = response.json()
     return said
+
+
+@contextmanager
+def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:  # noqa: ANN401 - those of Popen
+    """Run `command`; whatever happens in between, it has ended afterwards.
+
+    A test that fails before it has stopped its process must not wait for it for ever.
+    """
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()

@@ -7,10 +7,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psutil
 import pytest
 
-from tests.system.support import COMMAND, environment, eventually, run
+from tests.system.support import COMMAND, environment, eventually, run, started
 
 pytestmark = pytest.mark.slow
 
@@ -50,19 +51,18 @@ def test_the_same_seed_plays_the_same_crowd(tmp_path: Path) -> None:
 
 def test_kept_up_it_can_be_looked_at_and_ctrl_c_removes_everything(tmp_path: Path) -> None:
     command = [*COMMAND, "demo", "--keep", "--json", "--events", "20", "--port", "0"]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+    with started(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         document = _document(process.stdout)
         children = psutil.Process(process.pid).children(recursive=True)
         running, story = document["running"], document["story"]
-        curl = ["curl", "-sf", "-u", f"{running['clientId']}:{running['clientSecret']}"]
         url = f"{running['baseUrl']}/transactions/{story['cardTransactionId']}"
 
-        answered = subprocess.run([*curl, url], capture_output=True, check=False)
+        answered = httpx2.get(url, auth=(running["clientId"], running["clientSecret"]))
         process.send_signal(2)
         code = process.wait(60)
 
-    assert json.loads(answered.stdout)["settlementSummary"]["totalAmount"] == 1500
+    assert answered.json()["settlementSummary"]["totalAmount"] == 1500
     assert code == 0
     assert not any(child.is_running() for child in children)
     del tmp_path
@@ -72,7 +72,7 @@ def test_on_a_terminal_it_is_coloured(tmp_path: Path) -> None:
     parent, child = pty.openpty()
     env = environment() | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "40"}
     command = [*COMMAND, "demo", "--events", "50", "--port", "0"]
-    with subprocess.Popen(command, env=env, cwd=tmp_path, stdout=child, stderr=child) as process:
+    with started(command, env=env, cwd=tmp_path, stdout=child, stderr=child) as process:
         os.close(child)
         said = _everything(parent)
         process.wait(60)
@@ -85,7 +85,7 @@ def test_on_a_terminal_it_is_coloured(tmp_path: Path) -> None:
 def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path: Path) -> None:
     env = environment() | {"TMPDIR": str(tmp_path)}
     command = [*COMMAND, "demo", "--port", "0"]
-    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+    with started(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         eventually(lambda: "PostgreSQL" in process.stdout.readline())  # type: ignore[union-attr]
         children = psutil.Process(process.pid).children(recursive=True)

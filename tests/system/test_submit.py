@@ -17,7 +17,7 @@ from cardledger import lines
 from cardledger.lines import Splitter
 from cardledger.servers import DatabaseUrl
 from tests.system import support
-from tests.system.support import COMMAND, Up, eventually, outcomes, purchases, write_lines
+from tests.system.support import COMMAND, Up, eventually, outcomes, purchases, started, write_lines
 from workers.client import Unreadable
 
 pytestmark = pytest.mark.slow
@@ -64,7 +64,7 @@ def test_kill_9_of_the_worker_in_the_middle_loses_no_event_and_applies_none_twic
     events = purchases(cards, 6_000, prefix="killed")
     file = write_lines(tmp_path / "events.jsonl", events)
     command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), file]
-    with subprocess.Popen(command, env=system.env, stdout=subprocess.PIPE, text=True) as process:
+    with started(command, env=system.env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         told = [json.loads(process.stdout.readline())]
         os.kill(system.ready["pids"]["worker-1"], signal.SIGKILL)
@@ -119,7 +119,7 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
 def test_standard_input_is_answered_line_by_line(system: Up, cards: list[str]) -> None:
     first, second = purchases(cards, 2, prefix="typed")
     command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), "-"]
-    with subprocess.Popen(
+    with started(
         command, env=system.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None
@@ -155,7 +155,7 @@ def test_a_reader_that_leaves_is_no_error_message(
 ) -> None:
     file = write_lines(tmp_path / "events.jsonl", purchases(cards, 3_000, prefix="piped"))
     command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), file]
-    with subprocess.Popen(
+    with started(
         command, env=system.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
@@ -204,7 +204,7 @@ def test_postgresql_going_away_in_the_middle_is_waited_out(tmp_path: Path) -> No
             cards = [support.cardholder(api, funds=10_000_000)["card"] for _ in range(2)]
         events = purchases(cards, 4_000, prefix="outage")
         command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), "-"]
-        with subprocess.Popen(
+        with started(
             command, env=system.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
             assert process.stdin is not None
