@@ -367,7 +367,8 @@ class System:
         with self._publishing:
             for path in self._ready_files() if self._lock is not None else ():
                 path.unlink(missing_ok=True)
-        if self._watcher is not None:
+        # It may be asked to stop before its watcher has started.
+        if self._watcher is not None and self._watcher.ident is not None:
             self._watcher.join()
         if self._socket is not None:
             self._socket.close()

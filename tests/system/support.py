@@ -215,6 +215,6 @@ def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen
     with subprocess.Popen(command, **options) as process:
         try:
             yield process
-        finally:
-            if process.poll() is None:
-                process.kill()
+        except BaseException:
+            process.kill()
+            raise
