@@ -17,14 +17,17 @@ from api import (
     customers,
     embed,
     errors,
+    external_accounts,
     health,
     internal_accounts,
     simulators,
+    tokens,
     transactions,
 )
 from api.authentication import Authenticator
 from api.context import Services
 from api.middleware import Edge, hide_tokens_in_access_log
+from api.once import Flights
 from api.routing import SANDBOX
 from ledger.database import async_engine
 from ledger.secrets import KeyRing
@@ -35,18 +38,22 @@ _CONNECTIONS: Final = 20
 _MORE_CONNECTIONS: Final = 20
 _WAIT_FOR_CONNECTION_S: Final = 5.0
 
-# The list of accounts first: its path would otherwise be read as a customer's id.
+# The lists of accounts first: their paths would otherwise be read as a customer's id.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     config.reads,
     config.writes,
     internal_accounts.reads,
     internal_accounts.sandbox,
+    external_accounts.reads,
+    external_accounts.writes,
     customers.reads,
     customers.writes,
     cards.reads,
     cards.writes,
     simulators.sandbox,
     transactions.reads,
+    tokens.reads,
+    tokens.writes,
 )
 
 
@@ -113,6 +120,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 writer=engine,
                 reader=reader,
                 client=client,
+                flights=Flights(),
                 keys=keys,
                 authenticator=Authenticator(reader, keys),
                 clock=clock,

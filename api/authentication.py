@@ -5,6 +5,7 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Final
+from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -60,6 +61,11 @@ class Authenticator:
             self._known.clear()
         self._known[key] = token, now + _TTL_S
         return token
+
+    def forget(self, token_id: UUID) -> None:
+        """Forget a token that was deleted; other processes forget it in time."""
+        for key in [key for key, (token, _) in self._known.items() if token.id == token_id]:
+            del self._known[key]
 
 
 def require(token: Token, permission: Permission) -> None:

@@ -66,7 +66,7 @@ async def create_card(body: CardCreate, call: Here) -> Response:
             )
     except cards.RefusedError as error:
         raise _refused(error) from None
-    await call.client.ring(doorbell.CARDS)
+    await call.ring(doorbell.CARDS)
     return answer(created, CREATED)
 
 
@@ -131,7 +131,7 @@ async def update_card(card_id: CardId, body: CardUpdate, call: Here) -> Response
         raise ApiError(_CONFLICTS[error.conflict], str(error)) from None
     if changed is None:
         raise no_card()
-    await call.client.ring(doorbell.WEBHOOKS)
+    await call.ring(doorbell.WEBHOOKS)
     if changed.closing is not None:
         with suppress(ReplyTimeoutError):  # The card is closed; what is held follows.
             await call.client.outcome_of(changed.closing)

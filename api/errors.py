@@ -30,6 +30,7 @@ _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 _NOT_FOUND: Final[Mapping[str, Code]] = {
     "customer_id": Code.USER_NOT_FOUND,
+    "token_id": Code.TOKEN_NOT_FOUND,
     "transaction_id": Code.TRANSACTION_NOT_FOUND,
 }
 """Code of an id in the path that nothing has; every other is `REFERENCE_NOT_FOUND`."""

@@ -1,25 +1,50 @@
 """Internal accounts: listing them, and putting sandbox money on them."""
 
-from typing import Annotated
-from uuid import uuid4
+from collections.abc import Mapping
+from typing import Annotated, Any
+from uuid import UUID, uuid4
 
 from fastapi import Query, Response
 
-from api import routing
+from api import once, routing
 from api.answers import Listing, answer
-from api.context import Here
+from api.context import Call, Here
 from api.errors import ApiError, not_found
 from ledger import accounts
 from ledger.tokens import Permission
-from schema.wire.accounts import FundRequest, InternalAccountResource, InternalAccountsQuery
+from schema.wire.accounts import (
+    FundRequest,
+    InternalAccountResource,
+    InternalAccountsQuery,
+    PlatformAccounts,
+    PlatformAccountsQuery,
+)
 from schema.wire.common import InternalAccountId, Page
 from schema.wire.errors import Code
 from schema.wire.outcomes import OutcomeType, RejectionReason
 
 reads = routing.routes(Permission.VIEW, tag="Internal Accounts")
-sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX)
 
 _SOURCE = "sandbox"
+
+
+async def _send(call: Call, deposit: Mapping[str, Any]) -> Response:
+    account_id = UUID(deposit["accountId"])
+    outcome = await call.client.deposit(
+        platform_id=call.platform_id,
+        account_id=account_id,
+        amount=deposit["amount"],
+        source=_SOURCE,
+        reference=deposit["reference"],
+    )
+    if outcome.reason == RejectionReason.AMOUNT_OUT_OF_RANGE:
+        message = "the balance would leave the range of a 64-bit integer; fund less"
+        raise ApiError(Code.AMOUNT_OUT_OF_RANGE, message)
+    assert outcome.outcome in {OutcomeType.APPLIED, OutcomeType.DUPLICATE}, outcome
+    return answer(await _account(call, account_id))
+
+
+sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX, send=_send)
 
 
 @reads.get("/customers/internal-accounts", response_model=Page[InternalAccountResource])
@@ -41,6 +66,17 @@ async def list_customer_internal_accounts(
     return listing.answer(page)
 
 
+@reads.get("/platform/internal-accounts", response_model=PlatformAccounts)
+async def list_platform_internal_accounts(
+    _query: Annotated[PlatformAccountsQuery, Query()],
+) -> Response:
+    """List the platform's own internal accounts: none, whatever is asked for.
+
+    Nothing pays into or out of a platform yet, so no platform has an account of its own.
+    """
+    return answer(PlatformAccounts(data=[]))
+
+
 @sandbox.post(
     "/sandbox/internal-accounts/{internal_account_id}/fund",
     response_model=InternalAccountResource,
@@ -53,21 +89,15 @@ async def fund_internal_account(
     if before.status != accounts.ACTIVE:
         message = f"the account is {before.status}; only an ACTIVE account can be funded"
         raise ApiError(Code.INVALID_INPUT, message, details={"reason": "ACCOUNT_NOT_ACTIVE"})
-    outcome = await call.client.deposit(
-        platform_id=call.platform_id,
-        account_id=internal_account_id,
-        amount=body.amount,
-        source=_SOURCE,
-        reference=str(uuid4()),
-    )
-    if outcome.reason == RejectionReason.AMOUNT_OUT_OF_RANGE:
-        message = "the balance would leave the range of a 64-bit integer; fund less"
-        raise ApiError(Code.AMOUNT_OUT_OF_RANGE, message)
-    assert outcome.outcome is OutcomeType.APPLIED, outcome
-    return answer(await _account(call, internal_account_id))
+    deposit = {
+        "accountId": str(internal_account_id),
+        "amount": body.amount,
+        "reference": str(uuid4()),
+    }
+    return await _send(call, await once.settle(call, deposit))
 
 
-async def _account(call: Here, account_id: InternalAccountId) -> InternalAccountResource:
+async def _account(call: Call, account_id: UUID) -> InternalAccountResource:
     async with call.reading() as connection:
         found = await accounts.get(connection, platform_id=call.platform_id, account_id=account_id)
     if found is None:

@@ -1,7 +1,8 @@
 """Routes that know who calls before they look at what was sent.
 
-In this order: credentials (401), permission (403), the body as such (400, 413), then what FastAPI
-makes of path, query and body, then the route. So nobody without a token learns anything.
+In this order: credentials (401), permission (403), the idempotency key and the body as such (400,
+413), what was answered to that key before, then what FastAPI makes of path, query and body, then
+the route. So nobody without a token learns anything.
 """
 
 from collections import Counter
@@ -13,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
-from api import json_body
+from api import json_body, once
 from api.authentication import require
 from api.context import services_of
 from api.errors import TOO_LARGE, ApiError, invalid_field
@@ -26,8 +27,11 @@ SANDBOX: Final = "Sandbox"
 """Tag of what only a sandbox has."""
 
 
-def routes(permission: Permission, *, tag: str) -> APIRouter:
-    """Return a router whose routes need `permission`."""
+def routes(permission: Permission, *, tag: str, send: once.Sender | None = None) -> APIRouter:
+    """Return a router whose routes need `permission`.
+
+    `send` sends an event a second time: for routes whose effects are events.
+    """
 
     class GuardedRoute(APIRoute):
         @override
@@ -40,8 +44,13 @@ def routes(permission: Permission, *, tag: str) -> APIRouter:
                 token = await authenticator.token(request.headers.getlist("authorization"))
                 require(token, permission)
                 request.state.token = token
+                key = once.key_of(request)
                 _refuse_repeated_parameters(request)
-                return await handle(await _parsed(request) if takes_body else request)
+                parsed = await _parsed(request) if takes_body else request
+                if key is None:
+                    return await handle(parsed)
+                body = await parsed.json() if takes_body else None
+                return await once.answer(parsed, key, body, handle=handle, send=send)
 
             return guarded
 

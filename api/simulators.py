@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 from fastapi import Response
 
-from api import routing
+from api import once, routing
 from api.answers import answer
 from api.cards import no_card
 from api.context import Call, Here
@@ -20,7 +20,7 @@ from ledger.tokens import Permission
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import CardId, money
 from schema.wire.errors import Code
-from schema.wire.network_events import EventType
+from schema.wire.network_events import NETWORK_EVENT, EventType, body_of
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from schema.wire.sandbox import (
     InquiryResource,
@@ -33,7 +33,24 @@ from schema.wire.sandbox import (
     SimulateReversal,
 )
 
-sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX)
+
+async def _send(call: Call, event: Mapping[str, Any]) -> Response:
+    [outcome] = await call.client.submit([event], platform_id=call.platform_id)
+    if outcome.reason == RejectionReason.OUTDATED:
+        if call.attempt is None:
+            raise _MovedOnError
+        # Its key stands for the event as it was written, so nobody can look again for it.
+        message = "the card transaction has moved on meanwhile; send a new request with a new key"
+        raise ApiError(Code.CONFLICT, message)
+    if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
+        message = "there is nothing that this could be done to"
+        raise ApiError(Code.INVALID_INPUT, message, details={"reason": outcome.reason})
+    if outcome.card_transaction is None:
+        raise _rejected(outcome)
+    return answer(outcome.card_transaction)
+
+
+sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX, send=_send)
 
 _SOURCE = "simulator"
 _OPEN = frozenset({"AUTHORIZED", "PARTIALLY_SETTLED"})
@@ -327,15 +344,8 @@ async def _card_in(call: Call, card_id: UUID, body: SimulateAuthorization) -> ca
 
 async def _submit(call: Call, card_id: UUID, said: dict[str, Any]) -> Response:
     event = {"source": _SOURCE, "reference": str(uuid4()), "cardId": card_id, **said}
-    [outcome] = await call.client.submit([event], platform_id=call.platform_id)
-    if outcome.reason == RejectionReason.OUTDATED:
-        raise _MovedOnError
-    if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
-        message = "there is nothing that this could be done to"
-        raise ApiError(Code.INVALID_INPUT, message, details={"reason": outcome.reason})
-    if outcome.card_transaction is None:
-        raise _rejected(outcome)
-    return answer(outcome.card_transaction)
+    written = body_of(NETWORK_EVENT.validate_python(event))
+    return await _send(call, await once.settle(call, written))
 
 
 def _rejected(outcome: Outcome) -> Exception:

@@ -496,11 +496,14 @@ async def _check_cardholder(
 ) -> None:
     columns = tables.customers.c
     rows = await connection.execute(
-        select(columns.customer_type, columns.kyc_status).where(
+        select(columns.customer_type, columns.kyc_status)
+        .where(
             columns.id == cardholder_id,
             columns.platform_id == platform_id,
             ~columns.is_deleted,
         )
+        # Until the card is there: a customer with a card is not deleted.
+        .with_for_update(read=True, key_share=True)
     )
     cardholder = rows.one_or_none()
     if cardholder is None:

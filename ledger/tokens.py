@@ -5,15 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from ledger import paging
 from ledger.ids import new_id
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.wire.tokens import TokenResource
 
 _MAX_CLIENT_ID: Final = 100
 
@@ -39,6 +41,27 @@ class Token:
         return permission is Permission.VIEW or permission in self.permissions
 
 
+_TOKEN: Final = select(
+    tables.api_tokens.c.id,
+    tables.api_tokens.c.name,
+    tables.api_tokens.c.permissions,
+    tables.api_tokens.c.client_id,
+    tables.api_tokens.c.created_at,
+)
+"""Everything but the hash of the secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What tokens have to match; None matches all, and times are included."""
+
+    name: str | None = None
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+    updated_from: datetime | None = None
+    updated_to: datetime | None = None
+
+
 async def create(  # noqa: PLR0913 - a row, by name
     connection: AsyncConnection,
     *,
@@ -49,21 +72,101 @@ async def create(  # noqa: PLR0913 - a row, by name
     at: datetime | None = None,
 ) -> tuple[str, str]:
     """Make a token; returns its client id and its secret, which nobody can read again."""
+    made = await issue(
+        connection,
+        platform_id=platform_id,
+        name=name,
+        permissions=permissions,
+        keys=keys,
+        at=at or datetime.now(UTC),
+    )
+    assert made.client_secret is not None
+    return made.client_id, made.client_secret
+
+
+async def issue(  # noqa: PLR0913 - a row, by name
+    connection: AsyncConnection,
+    *,
+    platform_id: UUID,
+    name: str,
+    permissions: Iterable[str],
+    keys: KeyRing,
+    at: datetime,
+) -> TokenResource:
+    """Make a token; what is returned has its secret, which nobody can read again."""
     # Prefixes, so that a search for leaked secrets can know one when it sees it.
     client_id = f"clid_{secrets.token_hex(12)}"
     client_secret = f"clsk_{secrets.token_urlsafe(32)}"
-    await connection.execute(
-        tables.api_tokens.insert().values(
+    rows = await connection.execute(
+        tables.api_tokens.insert()
+        .values(
             id=new_id(),
             platform_id=platform_id,
             name=name,
             client_id=client_id,
             secret_hash=keys.hash_secret(client_secret),
             permissions=[Permission(permission).value for permission in permissions],
-            created_at=at or datetime.now(UTC),
+            created_at=at,
         )
+        .returning(*_TOKEN.selected_columns)
     )
-    return client_id, client_secret
+    return _render(rows.one(), client_secret)
+
+
+async def get(
+    connection: AsyncConnection, *, platform_id: UUID, token_id: UUID
+) -> TokenResource | None:
+    """Return the platform's token `token_id`, or None when it has no such token."""
+    columns = tables.api_tokens.c
+    rows = await connection.execute(
+        _TOKEN.where(columns.id == token_id, columns.platform_id == platform_id)
+    )
+    row = rows.one_or_none()
+    return None if row is None else _render(row)
+
+
+async def page(
+    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+) -> paging.Page[TokenResource]:
+    """Return one page of the platform's tokens."""
+    columns = tables.api_tokens.c
+    matching = [columns.platform_id == platform_id]
+    if filters.name is not None:
+        matching.append(columns.name == filters.name)
+    # A token never changes, so it was last updated when it was made.
+    since = [time for time in (filters.created_from, filters.updated_from) if time is not None]
+    until = [time for time in (filters.created_to, filters.updated_to) if time is not None]
+    matching += [columns.created_at >= time for time in since]
+    matching += [columns.created_at <= time for time in until]
+    return await paging.read(
+        connection,
+        _TOKEN,
+        table=tables.api_tokens,
+        matching=matching,
+        wanted=wanted,
+        item=_render,
+    )
+
+
+async def delete(connection: AsyncConnection, *, platform_id: UUID, token_id: UUID) -> bool:
+    """Delete the platform's token `token_id`; returns whether it was there."""
+    columns = tables.api_tokens.c
+    deleted = await connection.execute(
+        tables.api_tokens.delete().where(columns.id == token_id, columns.platform_id == platform_id)
+    )
+    return deleted.rowcount == 1
+
+
+def _render(row: Row[*tuple[Any, ...]], client_secret: str | None = None) -> TokenResource:
+    return TokenResource(
+        id=row.id,
+        name=row.name,
+        permissions=row.permissions,
+        client_id=row.client_id,
+        client_secret=client_secret,
+        created_at=row.created_at,
+        updated_at=row.created_at,
+    )
 
 
 async def authenticate(

@@ -136,6 +136,7 @@ customers = Table(
     Column("birth_date", Date, comment="Date of birth of an individual."),
     _text("nationality", "Nationality of an individual, alpha-2.", nullable=True),
     Column("address", JSONB, comment="Postal address, as it was sent."),
+    Column("business_info", JSONB, comment="What a business says of itself, as it was sent."),
     Column(
         "is_deleted",
         Boolean,
@@ -223,6 +224,90 @@ card_reveals = Table(
     _time("expires_at", "When the page can no longer be opened."),
     _time("opened_at", "When the page was opened, which happens once; null: not.", nullable=True),
     comment="Who asked to see a card's number, and when it was seen. The number is nowhere.",
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Who sent the key."),
+    _text("key", "The header Idempotency-Key, as it was sent."),
+    Column(
+        "request_hash",
+        LargeBinary,
+        nullable=False,
+        comment="SHA-256 of method, path and body: tells a repetition from a reuse.",
+    ),
+    Column(
+        "event",
+        JSON(none_as_null=True),
+        comment="The event that the request sends, to be sent again while there is no answer;"
+        " null: it sends none.",
+    ),
+    Column("status", SmallInteger, comment="Status of the answer; null: not answered yet."),
+    Column("answer", LargeBinary, comment="Body of the answer, encrypted with the server key."),
+    _time("created_at", "When the key was first used."),
+    PrimaryKeyConstraint("platform_id", "key"),
+    CheckConstraint("num_nulls(status, answer) IN (0, 2)", name="answer_whole"),
+    comment="The first answer to every POST that came with a key; kept for ever.",
+)
+
+external_accounts = Table(
+    "external_accounts",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The external account."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    Column(
+        "customer_id",
+        ForeignKey(customers.c.id),
+        comment="Whose account it is; null: the platform's own.",
+    ),
+    _text("platform_account_id", "The platform's own identifier.", nullable=True),
+    _text("currency", "Its currency."),
+    _text("account_type", "Its variant, such as USD_ACCOUNT."),
+    _text("status", "PENDING, ACTIVE, UNDER_REVIEW or INACTIVE; only ACTIVE receives."),
+    Column(
+        "default_uma_deposit_account",
+        Boolean,
+        nullable=False,
+        comment="Whether UMA payments to its customer go there; at most one of a customer's.",
+    ),
+    Column(
+        "fingerprint",
+        LargeBinary,
+        nullable=False,
+        comment="SHA-256 of owner, currency, type and identifiers: equal for the same account.",
+    ),
+    Column("account_info", JSONB, nullable=False, comment="Its details, as they were sent."),
+    _text(
+        "beneficiary_verification_status",
+        "How its beneficiary's name compares to its holder's; null: wallets, which have none.",
+        nullable=True,
+    ),
+    _text("beneficiary_verified_name", "Its holder's name by the rail, if told.", nullable=True),
+    _time("created_at", "When it was registered."),
+    _time("updated_at", "When it last changed."),
+    _time("deleted_at", "When the platform deleted it; null: not.", nullable=True),
+    CheckConstraint("status IN ('PENDING', 'ACTIVE', 'UNDER_REVIEW', 'INACTIVE')", name="status"),
+    CheckConstraint(
+        "customer_id IS NOT NULL OR NOT default_uma_deposit_account", name="default_has_customer"
+    ),
+    comment="Bank accounts and wallets outside the service.",
+)
+Index("external_accounts_platform_id_idx", external_accounts.c.platform_id, external_accounts.c.id)
+Index("external_accounts_customer_id_idx", external_accounts.c.customer_id, external_accounts.c.id)
+Index(
+    "external_accounts_fingerprint_key",
+    external_accounts.c.platform_id,
+    external_accounts.c.fingerprint,
+    unique=True,
+    postgresql_where=external_accounts.c.deleted_at.is_(None),
+)
+Index(
+    "external_accounts_default_key",
+    external_accounts.c.customer_id,
+    unique=True,
+    postgresql_where=external_accounts.c.default_uma_deposit_account
+    & external_accounts.c.deleted_at.is_(None),
 )
 
 system_accounts = Table(

@@ -35,6 +35,13 @@ class InternalAccountsQuery(PageQuery):
     type: AccountType | None = None
 
 
+class PlatformAccountsQuery(Request):
+    """Filters of the list of the platform's own accounts."""
+
+    currency: Currency | None = None
+    type: AccountType | None = None
+
+
 class InternalAccountResource(Response):
     """An internal account as every reader sees it.
 
@@ -54,3 +61,9 @@ class InternalAccountResource(Response):
     funding_payment_instructions: list[dict[str, Any]]
     created_at: Time
     updated_at: Time
+
+
+class PlatformAccounts(Response):
+    """The platform's own internal accounts, all at once."""
+
+    data: list[InternalAccountResource]

@@ -86,10 +86,12 @@ def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
 
 CustomerId = _id_type("Customer")
 InternalAccountId = _id_type("InternalAccount")
+ExternalAccountId = _id_type("ExternalAccount")
 CardId = _id_type("Card")
 CardTransactionId = _id_type("CardTransaction")
 PlatformConfigId = _id_type("PlatformConfig")
 WebhookId = _id_type("Webhook")
+TokenId = _id_type("Token")
 
 Amount = Annotated[int, Field(strict=True, gt=0, le=MAX_AMOUNT)]
 """Minor units, above zero."""

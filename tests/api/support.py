@@ -154,6 +154,9 @@ class Api:
     def patch(self, path: str, body: object) -> httpx2.Response:
         return self.http.patch(path, json=body)
 
+    def delete(self, path: str) -> httpx2.Response:
+        return self.http.delete(path)
+
     def simulate(self, card_id: str, name: str, body: object) -> httpx2.Response:
         return self.post(f"/sandbox/cards/{card_id}/simulate/{name}", body)
 

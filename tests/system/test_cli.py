@@ -10,6 +10,7 @@ from psycopg import sql
 
 from cardledger import __version__
 from cardledger.servers import DatabaseUrl
+from schema import migrate
 from tests.system import support
 from tests.system.support import environment, run
 
@@ -84,8 +85,11 @@ def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
         down = run("migrate", "--down", "base", "--yes", env=env, stdin=subprocess.DEVNULL)
 
         assert (before.returncode, _states(before.stdout)["schema"]) == (1, "fail")
-        assert (first.returncode, first.stdout.splitlines()[0]) == (0, "schema none -> 0001")
-        assert second.stdout.startswith("schema 0001, as it was")
+        assert (first.returncode, first.stdout.splitlines()[0]) == (
+            0,
+            f"schema none -> {migrate.head()}",
+        )
+        assert second.stdout.startswith(f"schema {migrate.head()}, as it was")
         # Where PostgreSQL trusts everybody, any password lets the role in and none is set.
         assert kept is not None
         assert kept[0] is None or kept[0].startswith("SCRAM-SHA-256$")
@@ -94,7 +98,7 @@ def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
         assert unasked.returncode == 2
         assert "say --yes" in unasked.stderr
         assert kept_revision.endswith("as it was")
-        assert down.stdout == "schema 0001 -> none\n"
+        assert down.stdout == f"schema {migrate.head()} -> none\n"
 
 
 def test_migrate_prints_its_statements() -> None:

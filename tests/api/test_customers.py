@@ -1,0 +1,403 @@
+"""Customers after they were created: listed, changed, deleted; and businesses."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+
+from api.app import ApiConfig
+from ledger.ids import new_id
+from tests.api.support import Api, made, new_tenant, ok, refused
+
+INFO = {"legalName": "Acme Inc.", "taxId": "12-3456789", "incorporatedOn": "2001-02-03"}
+
+
+@pytest.fixture
+def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
+    """The interface as seen by a platform of this test alone."""
+    with Api(root, new_tenant(api_config.database_url)) as client:
+        yield client
+
+
+def business(api: Api, **fields: object) -> dict[str, Any]:
+    said = {"customerType": "BUSINESS", "businessInfo": INFO} | fields
+    return made(api.post("/customers", said))
+
+
+def change(api: Api, customer: dict[str, Any], **fields: object) -> httpx2.Response:
+    said = {"customerType": customer["customerType"]} | fields
+    return api.patch(f"/customers/{customer['id']}", said)
+
+
+def delete(api: Api, customer: dict[str, Any]) -> httpx2.Response:
+    return api.delete(f"/customers/{customer['id']}")
+
+
+def ids(answer: httpx2.Response) -> list[str]:
+    return [one["id"] for one in ok(answer)["data"]]
+
+
+# --- the list ----------------------------------------------------------------------------------
+
+
+def test_customers_are_listed_in_pages_newest_first(own: Api, stranger: Api) -> None:
+    created = [own.customer() for _ in range(5)]
+    stranger.customer()
+
+    first = ok(own.get("/customers", limit=3))
+    second = ok(own.get("/customers", limit=3, cursor=first["nextCursor"]))
+
+    assert first["data"] + second["data"] == created[::-1]
+    assert (first["hasMore"], first["totalCount"]) == (True, 5)
+    assert (second["hasMore"], second["totalCount"]) == (False, 5)
+    assert "nextCursor" not in second
+    refused(own.get("/customers", cursor=first["nextCursor"], region="US"), 400, "INVALID_INPUT")
+
+
+def test_customers_are_found_by_what_they_are(own: Api) -> None:
+    ada = own.customer(platformCustomerId="a", region="GB", currencies=["EUR"])
+    bob = own.customer(platformCustomerId="b", region="US", currencies=["USD", "EUR"])
+    acme = business(own, platformCustomerId="c", currencies=["USD"])
+    everybody = {ada["id"], bob["id"], acme["id"]}
+
+    def found(**query: str) -> set[str]:
+        return set(ids(own.get("/customers", **query)))
+
+    assert found() == everybody
+    assert found(platformCustomerId="a") == {ada["id"]}
+    assert found(customerType="BUSINESS") == {acme["id"]}
+    assert found(customerType="INDIVIDUAL") == {ada["id"], bob["id"]}
+    assert found(region="US") == {bob["id"]}
+    assert found(currency="EUR") == {ada["id"], bob["id"]}
+    assert found(currency="USDC") == set()
+    assert found(umaAddress=bob["umaAddress"]) == {bob["id"]}
+    assert found(region="US", currency="EUR", customerType="INDIVIDUAL") == {bob["id"]}
+    assert found(region="US", customerType="BUSINESS") == set()
+
+
+def test_customers_are_found_by_time_with_its_ends(own: Api) -> None:
+    old, middle, new = own.customer(), own.customer(), own.customer()
+    changed = ok(change(own, old, fullName="Ada King"))
+
+    def found(**query: str) -> set[str]:
+        return set(ids(own.get("/customers", **query)))
+
+    assert found(createdAfter=middle["createdAt"]) == {middle["id"], new["id"]}
+    assert found(createdBefore=middle["createdAt"]) == {old["id"], middle["id"]}
+    at = middle["createdAt"]
+    assert found(createdAfter=at, createdBefore=at) == {middle["id"]}
+    assert found(updatedAfter=changed["updatedAt"]) == {old["id"]}
+    assert found(updatedBefore=new["updatedAt"]) == {middle["id"], new["id"]}
+
+
+def test_deleted_customers_are_listed_on_request(own: Api) -> None:
+    gone, there = own.customer(), own.customer()
+    ok(delete(own, gone))
+
+    assert ids(own.get("/customers")) == [there["id"]]
+    assert ids(own.get("/customers", isIncludingDeleted="false")) == [there["id"]]
+    assert ids(own.get("/customers", isIncludingDeleted="true")) == [there["id"], gone["id"]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"customerType": "ROBOT"},
+        {"region": "usa"},
+        {"currency": "usd"},
+        {"createdAfter": "yesterday"},
+        {"createdAfter": "2026-01-01"},
+        {"updatedBefore": "2026-01-01T00:00:00"},
+        {"isIncludingDeleted": "maybe"},
+        {"umaAddress": ""},
+        {"limit": "0"},
+        {"cursor": "x"},
+        {"surprise": "1"},
+    ],
+)
+def test_a_filter_that_cannot_be_is_refused(api: Api, query: dict[str, str]) -> None:
+    refused(api.get("/customers", **query), 400, "INVALID_INPUT")
+
+
+# --- changes -----------------------------------------------------------------------------------
+
+
+def test_a_change_changes_what_it_names_and_nothing_else(api: Api) -> None:
+    before = api.customer(email="ada@example.com", region="GB", birthDate="1815-12-10")
+    wish = {
+        "email": "king@example.com",
+        "fullName": "Ada King 002",
+        "nationality": "GB",
+        "umaAddress": f"$ada.{uuid4().hex[:8]}@uma.example.com",
+        "address": {"line1": "12 St James's Square", "postalCode": "SW1Y 4JH", "country": "GB"},
+    }
+
+    after = ok(change(api, before, **wish, kycStatus="REJECTED"))
+
+    assert after == before | wish | {"updatedAt": after["updatedAt"]}
+    assert after["updatedAt"] > before["updatedAt"]
+    assert ok(api.get(f"/customers/{before['id']}")) == after
+
+
+def test_null_takes_away(api: Api) -> None:
+    before = api.customer(
+        email="ada@example.com", address={"line1": "1", "postalCode": "1", "country": "GB"}
+    )
+
+    after = ok(change(api, before, email=None, address=None, fullName=None))
+
+    assert {"email", "address", "fullName"}.isdisjoint(after)
+
+
+def test_a_new_currency_gets_an_account_and_an_old_one_keeps_its_own(api: Api) -> None:
+    customer = api.customer(currencies=["USD"])
+    dollars = api.account(customer["id"], "USD")
+
+    changed = ok(change(api, customer, currencies=["EUR", "USDC"]))
+    ok(change(api, customer, currencies=["USD", "EUR"]))
+
+    assert changed["currencies"] == ["EUR", "USDC"]
+    accounts = ok(api.get("/customers/internal-accounts", customerId=customer["id"]))["data"]
+    codes = [account["balance"]["currency"]["code"] for account in accounts]
+    assert codes == ["USD", "EUR", "USDC"]
+    assert accounts[0]["id"] == dollars["id"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({}, "INVALID_INPUT"),
+        ({"kycStatus": "APPROVED"}, "INVALID_INPUT"),
+        ({"customerType": "BUSINESS", "email": "a@example.com"}, "INVALID_INPUT"),
+        ({"customerType": "ROBOT", "email": "a@example.com"}, "INVALID_INPUT"),
+        ({"platformCustomerId": "other"}, "INVALID_INPUT"),
+        ({"region": "US"}, "INVALID_INPUT"),
+        ({"isDeleted": True}, "INVALID_INPUT"),
+        ({"fullName": "Bob", "email": "nobody"}, "INVALID_INPUT"),
+        ({"email": "a@example.com", "phoneNumber": "+14155550123"}, "INVALID_INPUT"),
+        ({"currencies": []}, "INVALID_INPUT"),
+        ({"currencies": None}, "INVALID_INPUT"),
+        ({"currencies": ["USD", "USD"]}, "INVALID_INPUT"),
+        ({"fullName": "Bob", "currencies": ["EUR", "JPY"]}, "INVALID_CURRENCY"),
+        ({"umaAddress": None}, "INVALID_INPUT"),
+        ({"umaAddress": "ada"}, "INVALID_UMA_ADDRESS"),
+        ({"businessInfo": INFO}, "INVALID_INPUT"),
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_whole(
+    api: Api, fields: dict[str, Any], code: str
+) -> None:
+    before = api.customer()
+
+    refused(change(api, before, **fields), 400, code)
+
+    assert ok(api.get(f"/customers/{before['id']}")) == before
+
+
+def test_an_address_of_another_customer_stays_theirs(api: Api) -> None:
+    theirs, mine = api.customer(), api.customer()
+
+    refused(change(api, mine, umaAddress=theirs["umaAddress"]), 409, "UMA_ADDRESS_EXISTS")
+
+
+def test_another_platform_neither_changes_nor_deletes(api: Api, stranger: Api) -> None:
+    customer = api.customer()
+
+    refused(change(stranger, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
+    refused(delete(stranger, customer), 404, "USER_NOT_FOUND")
+    refused(stranger.delete(f"/customers/Customer:{new_id()}"), 404, "USER_NOT_FOUND")
+
+    assert ok(api.get(f"/customers/{customer['id']}")) == customer
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def test_a_customer_is_deleted_once(api: Api) -> None:
+    customer = api.customer(platformCustomerId=f"no. {uuid4()}")
+
+    deleted = ok(delete(api, customer))
+
+    assert deleted == customer | {"isDeleted": True, "updatedAt": deleted["updatedAt"]}
+    assert ok(api.get(f"/customers/{customer['id']}")) == deleted
+    accounts = ok(api.get("/customers/internal-accounts", customerId=customer["id"]))["data"]
+    assert {account["status"] for account in accounts} == {"CLOSED"}
+    refused(delete(api, customer), 410, "CUSTOMER_DELETED")
+    refused(change(api, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
+    asked = {
+        "cardholderId": customer["id"],
+        "form": "VIRTUAL",
+        "fundingSources": [accounts[0]["id"]],
+    }
+    refused(api.post("/cards", asked), 400, "INVALID_INPUT")
+    fund = f"/sandbox/internal-accounts/{accounts[0]['id']}/fund"
+    refused(api.post(fund, {"amount": 5}), 400, "INVALID_INPUT")
+
+
+def test_what_a_deleted_customer_was_called_is_free_again(api: Api) -> None:
+    name = {"platformCustomerId": str(uuid4()), "umaAddress": f"${uuid4().hex}@uma.example.com"}
+    first = api.customer(**name)
+    ok(delete(api, first))
+
+    assert api.customer(**name)["id"] != first["id"]
+
+
+def test_a_customer_with_a_card_or_money_stays(api: Api) -> None:
+    card = api.active_card(balance=100)
+    customer = ok(api.get(f"/customers/{card['cardholderId']}"))
+
+    with_card = refused(delete(api, customer), 409, "CONFLICT")
+    bought = api.authorize(card["id"], 100)
+    api.clear(card["id"], bought["id"], 150)
+    ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
+    in_debt = refused(delete(api, customer), 409, "CONFLICT")
+    api.fund(card["fundingSources"][0], 51)
+    with_money = refused(delete(api, customer), 409, "CONFLICT")
+
+    assert with_card["details"] == {"reason": "OPEN_CARDS"}
+    assert in_debt["details"] == with_money["details"] == {"reason": "OPEN_BALANCE"}
+    assert ok(api.get(f"/customers/{customer['id']}")) == customer
+
+
+def test_a_customer_whose_money_is_spent_can_go(api: Api) -> None:
+    card = api.active_card(balance=100)
+    bought = api.authorize(card["id"], 100)
+    api.clear(card["id"], bought["id"], 100)
+    ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
+
+    assert ok(api.delete(f"/customers/{card['cardholderId']}"))["isDeleted"] is True
+
+    assert ok(api.get(f"/transactions/{bought['id']}"))["status"] == "SETTLED"
+
+
+def test_no_card_is_issued_to_a_customer_who_is_deleted_at_the_same_time(
+    api: Api, database_url: str
+) -> None:
+    for _ in range(10):
+        customer = api.customer()
+        account = api.account(customer["id"])
+        asked = {
+            "cardholderId": customer["id"],
+            "form": "VIRTUAL",
+            "fundingSources": [account["id"]],
+        }
+        with ThreadPoolExecutor(2) as pool:
+            issued = pool.submit(api.post, "/cards", asked)
+            deleted = pool.submit(delete, api, customer)
+
+        statuses = (issued.result().status_code, deleted.result().status_code)
+        assert statuses in {(201, 409), (400, 200)}
+    with psycopg.connect(database_url) as connection:
+        [row] = connection.execute(
+            "SELECT count(*) FROM cards JOIN customers c ON c.id = customer_id"
+            " WHERE c.is_deleted AND state <> 'CLOSED'"
+        ).fetchall()
+    assert row[0] == 0
+
+
+# --- businesses --------------------------------------------------------------------------------
+
+
+def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
+    said = {
+        "customerType": "BUSINESS",
+        "platformCustomerId": str(uuid4()),
+        "region": "US",
+        "currencies": ["USD"],
+        "address": {"line1": "1 Main Street", "postalCode": "10001", "country": "US"},
+        "businessInfo": INFO
+        | {
+            "country": "US",
+            "doingBusinessAs": "Acme",
+            "registrationNumber": "42",
+            "entityType": "LLC",
+            "countriesOfOperation": ["US", "MX"],
+            "businessType": "INFORMATION",
+            "purposeOfAccount": "CONTRACTOR_PAYOUTS",
+            "sourceOfFundsCategories": ["OPERATING_REVENUE"],
+            "expectedMonthlyTransactionCount": "COUNT_UNDER_10",
+            "expectedMonthlyTransactionVolume": "VOLUME_UNDER_10K",
+            "naicsCode": "511210",
+            "primaryContactFirstName": "Wile",
+        },
+    }
+
+    customer = made(api.post("/customers", said))
+
+    assert {name: customer[name] for name in said} == said
+    assert (customer["kybStatus"], customer["beneficialOwners"]) == ("UNVERIFIED", [])
+    assert "kycStatus" not in customer
+    assert ok(api.get(f"/customers/{customer['id']}")) == customer
+    assert api.account(customer["id"])["status"] == "ACTIVE"
+    assert "kybStatus" not in api.customer()
+
+
+@pytest.mark.parametrize("field", list(INFO))
+def test_a_business_says_who_it_is(api: Api, field: str) -> None:
+    info = {name: said for name, said in INFO.items() if name != field}
+
+    answer = api.post("/customers", {"customerType": "BUSINESS", "businessInfo": info})
+
+    [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+    assert (error["field"], error["message"]) == (f"businessInfo.{field}", "is required")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"businessInfo": None},
+        {"kycStatus": "APPROVED"},
+        {"fullName": "Ada"},
+        {"businessInfo": INFO | {"naicsCode": "1"}},
+        {"businessInfo": INFO | {"entityType": "CLUB"}},
+        {"businessInfo": INFO | {"incorporatedOn": "long ago"}},
+        {"businessInfo": INFO | {"countriesOfOperation": ["usa"]}},
+        {"businessInfo": INFO | {"surprise": 1}},
+    ],
+)
+def test_a_business_that_cannot_be_is_refused(api: Api, change: dict[str, Any]) -> None:
+    said = {"customerType": "BUSINESS", "businessInfo": INFO} | change
+
+    refused(api.post("/customers", said), 400, "INVALID_INPUT")
+
+
+def test_what_a_business_says_is_changed_field_by_field(api: Api) -> None:
+    before = business(api, businessInfo=INFO | {"entityType": "LLC", "naicsCode": "51"})
+
+    after = ok(change(api, before, businessInfo={"legalName": "Acme Corp.", "entityType": None}))
+
+    assert after["businessInfo"] == INFO | {"legalName": "Acme Corp.", "naicsCode": "51"}
+    for wish in ({"legalName": None}, {"taxId": None}, {"incorporatedOn": None}):
+        refused(change(api, before, businessInfo=wish), 400, "INVALID_INPUT")
+    refused(change(api, before, businessInfo=None), 400, "INVALID_INPUT")
+    assert ok(api.get(f"/customers/{before['id']}")) == after
+
+
+def test_a_business_holds_no_card(api: Api) -> None:
+    acme = business(api)
+    asked = {
+        "cardholderId": acme["id"],
+        "form": "VIRTUAL",
+        "fundingSources": [api.account(acme["id"])["id"]],
+    }
+
+    refused(api.post("/cards", asked), 400, "CARDHOLDER_KYC_NOT_APPROVED")
+
+
+# --- the platform's own accounts ---------------------------------------------------------------
+
+
+def test_a_platform_has_no_accounts_of_its_own(api: Api) -> None:
+    for query in ({}, {"currency": "USD"}, {"type": "INTERNAL_FIAT"}):
+        assert ok(api.get("/platform/internal-accounts", **query)) == {"data": []}
+
+
+@pytest.mark.parametrize("query", [{"type": "GOLD"}, {"currency": "usd"}, {"limit": "5"}])
+def test_a_filter_of_platform_accounts_that_cannot_be_is_refused(
+    api: Api, query: dict[str, str]
+) -> None:
+    refused(api.get("/platform/internal-accounts", **query), 400, "INVALID_INPUT")

@@ -1,0 +1,168 @@
+"""Tokens: made, shown without their secret, and dead soon after they are deleted."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from api.app import ApiConfig
+from ledger.ids import new_id
+from tests.api.support import Api, Tenant, eventually, made, new_tenant, ok, refused, server
+
+
+@pytest.fixture
+def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
+    """The interface as seen by a platform of this test alone."""
+    with Api(root, new_tenant(api_config.database_url)) as client:
+        yield client
+
+
+def token(api: Api, *permissions: str, name: str = "till") -> dict[str, Any]:
+    return made(api.post("/tokens", {"name": name, "permissions": permissions or ["VIEW"]}))
+
+
+def holder(api: Api, held: dict[str, Any], root: str | None = None) -> Api:
+    tenant = Tenant(api.tenant.platform_id, held["clientId"], held["clientSecret"])
+    return Api(root or api.root, tenant)
+
+
+def test_a_token_shows_its_secret_once_and_lets_in(own: Api) -> None:
+    held = token(own, "TRANSACT", "VIEW", name="till 1")
+
+    shown = ok(own.get(f"/tokens/{held['id']}"))
+
+    assert held["id"].startswith("Token:")
+    assert held["permissions"] == ["TRANSACT", "VIEW"]
+    assert held["createdAt"] == held["updatedAt"]
+    assert shown == {name: value for name, value in held.items() if name != "clientSecret"}
+    assert all("clientSecret" not in one for one in ok(own.get("/tokens"))["data"])
+    with holder(own, held) as till:
+        assert ok(till.get("/config"))["id"].endswith(str(own.tenant.platform_id))
+
+
+def test_the_answer_with_the_secret_is_not_for_caches(own: Api) -> None:
+    answer = own.post("/tokens", {"name": "till", "permissions": ["VIEW"]})
+
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_secret_is_kept_nowhere_in_clear(own: Api, database_url: str) -> None:
+    answer = own.http.post(
+        "/tokens",
+        json={"name": "till", "permissions": ["VIEW"]},
+        headers={"Idempotency-Key": str(uuid4())},
+    )
+    secret = made(answer)["clientSecret"]
+
+    with psycopg.connect(database_url) as connection:
+        for table in ("api_tokens", "idempotency_keys"):
+            rows = connection.execute(f"SELECT t::text, t.* FROM {table} t").fetchall()
+            assert secret not in str(rows)
+            assert secret.encode().hex() not in str(rows)
+
+
+@pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE"])
+def test_a_token_may_what_its_permissions_say(own: Api, permission: str) -> None:
+    account = own.account(own.customer()["id"])
+    with holder(own, token(own, permission)) as held:
+        ok(held.get("/tokens"))
+        fund = held.post(f"/sandbox/internal-accounts/{account['id']}/fund", {"amount": 5})
+        make = held.post("/tokens", {"name": "x", "permissions": ["VIEW"]})
+        delete = held.delete(f"/tokens/Token:{new_id()}")
+
+    if permission == "TRANSACT":
+        ok(fund)
+    else:
+        refused(fund, 403, "FORBIDDEN")
+    if permission == "MANAGE":
+        made(make)
+        refused(delete, 404, "TOKEN_NOT_FOUND")
+    else:
+        refused(make, 403, "FORBIDDEN")
+        refused(delete, 403, "FORBIDDEN")
+
+
+def test_a_deleted_token_lets_nobody_in(own: Api, api_config: ApiConfig) -> None:
+    held = token(own)
+    with server(api_config) as elsewhere, holder(own, held, elsewhere) as far:
+        ok(far.get("/config"))
+        with holder(own, held) as near:
+            ok(near.get("/config"))
+
+            deleted = own.delete(f"/tokens/{held['id']}")
+
+            assert (deleted.status_code, deleted.content) == (204, b"")
+            refused(near.get("/config"), 401, "UNAUTHORIZED")
+        # Another process knows it for a few seconds more.
+        eventually(lambda: far.get("/config").status_code == 401)
+    refused(own.get(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
+    refused(own.delete(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
+
+
+def test_nobody_deletes_the_token_that_he_calls_with(own: Api) -> None:
+    [mine] = ok(own.get("/tokens"))["data"]
+
+    refused(own.delete(f"/tokens/{mine['id']}"), 400, "INVALID_INPUT")
+
+    ok(own.get("/tokens"))
+
+
+def test_a_token_of_another_platform_is_not_there(own: Api, stranger: Api) -> None:
+    held = token(own)
+
+    refused(stranger.get(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
+    refused(stranger.delete(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
+    refused(own.get("/tokens/nonsense"), 404, "TOKEN_NOT_FOUND")
+
+    assert held["id"] not in [one["id"] for one in ok(stranger.get("/tokens"))["data"]]
+    ok(own.get(f"/tokens/{held['id']}"))
+
+
+def test_tokens_are_listed_in_pages_newest_first(own: Api) -> None:
+    names = [token(own, name=f"no. {number}")["name"] for number in range(4)]
+
+    first = ok(own.get("/tokens", limit=3))
+    second = ok(own.get("/tokens", limit=3, cursor=first["nextCursor"]))
+
+    assert [one["name"] for one in first["data"]] == names[:0:-1]
+    assert [one["name"] for one in second["data"]] == [names[0], "test"]
+    assert (first["hasMore"], first["totalCount"]) == (True, 5)
+    assert (second["hasMore"], second["totalCount"]) == (False, 5)
+    assert "nextCursor" not in second
+    refused(own.get("/tokens", cursor=first["nextCursor"], name="x"), 400, "INVALID_INPUT")
+
+
+def test_tokens_are_found_by_name_and_time(own: Api) -> None:
+    old, new = token(own, name="old"), token(own, name="new")
+
+    def found(**query: str) -> set[str]:
+        return {one["name"] for one in ok(own.get("/tokens", **query))["data"]} - {"test"}
+
+    assert found(name="old") == {"old"}
+    assert found(name="ol") == set()
+    for field in ("created", "updated"):
+        assert found(**{f"{field}After": new["createdAt"]}) == {"new"}
+        assert found(**{f"{field}Before": old["createdAt"]}) == {"old"}
+        both = {f"{field}After": old["createdAt"], f"{field}Before": new["createdAt"]}
+        assert found(**both) == {"old", "new"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": "x"},
+        {"name": "x", "permissions": []},
+        {"name": "", "permissions": ["VIEW"]},
+        {"name": "x" * 256, "permissions": ["VIEW"]},
+        {"name": "x", "permissions": ["ADMIN"]},
+        {"name": "x", "permissions": ["view"]},
+        {"name": "x", "permissions": ["VIEW", "VIEW"]},
+        {"name": "x", "permissions": "VIEW"},
+        {"name": "x", "permissions": ["VIEW"], "clientSecret": "mine"},
+    ],
+)
+def test_a_token_that_cannot_be_is_refused(api: Api, body: dict[str, Any]) -> None:
+    refused(api.post("/tokens", body), 400, "INVALID_INPUT")
