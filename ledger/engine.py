@@ -132,8 +132,9 @@ class Engine:
         messages = store.claim(connection, lane, shard, limit)
         if not messages:
             return []
-        now = self._clock()
         loaded = self._load(connection, messages)
+        # After the locks: what waited for another batch was not recorded before it.
+        now = self._clock()
         batch = Batch(loaded, now=now, sandbox_delay=self._sandbox_delay)
         decided = batch.decide(messages)
         self._write(connection, batch, now)

@@ -737,6 +737,31 @@ def test_debts_queue_in_the_order_in_which_they_were_opened_not_sent(
     assert standing["sent first"]["status"] == "EXCEPTION"
 
 
+def test_a_batch_that_waits_for_an_account_is_recorded_when_it_has_it(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 100)
+    before, after = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
+    now = [before]
+    engine = world.engine(clock=lambda: now[0])
+    world.accept(mine(holder, [world.authorization(holder, "T1", 1)]))
+
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(world.url) as other:
+        other.execute("SELECT FROM internal_accounts WHERE id = %s FOR UPDATE", [holder.account_id])
+        drained = pool.submit(world.drain, engine, Lane.LIVE)
+        while not world.rows(
+            "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database() AND query LIKE %s",
+            "%internal_accounts%FOR UPDATE%",
+        ):
+            assert not drained.done(), "the batch did not wait"
+        now[0] = after
+        other.rollback()
+        [decided] = drained.result(10)
+
+    assert rolled_up(decided).updated_at == after
+
+
 def test_an_engine_that_is_to_stop_ends_after_the_batch_it_is_at(
     world: World, platform: UUID
 ) -> None:
