@@ -2,14 +2,13 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
 from cardledger import configuration, locate
 from cardledger.errors import CommandError
 from ledger import schedule
-from ledger.database import sync_engine
+from ledger.database import driver, sync_engine
 
 
 def run(*, at: str | None, data_dir: Path | None) -> None:
@@ -20,9 +19,8 @@ def run(*, at: str | None, data_dir: Path | None) -> None:
     with locate.database(settings) as url:
         engine = sync_engine(url)
         try:
-            with engine.begin() as outer:
-                connection: Any = outer.connection.driver_connection
-                total = schedule.enqueue_all_due(connection, moment)
+            with engine.begin() as connection:
+                total = schedule.enqueue_all_due(driver(connection), moment)
         except DBAPIError as error:
             raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
         finally:

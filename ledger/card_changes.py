@@ -7,12 +7,12 @@ from enum import StrEnum
 from typing import Any, Final
 from uuid import UUID
 
-from psycopg import AsyncConnection as RawConnection
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ledger import cards, inbox, outbox
 from ledger.core.card import CardState
+from ledger.database import async_driver
 from ledger.inbox import Home, Lane, Message
 from schema import tables
 from schema.wire.cards import CardResource
@@ -190,7 +190,5 @@ async def _tell_the_engine(
         "cardId": public_id("Card", card_id),
     }
     message = inbox.address(body, home, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    pooled = await connection.get_raw_connection()
-    raw: RawConnection[Any] = pooled.driver_connection  # type: ignore[assignment]
-    await inbox.accept(raw, [message])
+    await inbox.accept(await async_driver(connection), [message])
     return message

@@ -3,10 +3,11 @@
 import select
 from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event, make_url
+import psycopg
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InvalidatePoolError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
 # A hung statement or a lost client must not hold the locks of an account for ever. The facade
@@ -21,6 +22,23 @@ _KEYED = (
     " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
     " -c plan_cache_mode=force_generic_plan"
 )
+
+
+def driver(connection: Connection) -> psycopg.Connection[Any]:
+    """Return psycopg's connection below `connection`, in its database transaction.
+
+    The hot path speaks to it: COPY and binary rows have no words in SQLAlchemy.
+    """
+    below = connection.connection.driver_connection
+    assert isinstance(below, psycopg.Connection)
+    return below
+
+
+async def async_driver(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+    """Do as `driver` does, for an event loop."""
+    below = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(below, psycopg.AsyncConnection)
+    return below
 
 
 def driver_url(url: str) -> URL:

@@ -20,6 +20,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ledger import inbox, store
 from ledger.batch import Batch, Decided, Loaded, closed_cards, purchases_of, rejection_of
+from ledger.database import driver
 from ledger.inbox import Lane, Message
 from ledger.store import Key
 from schema.wire.outcomes import OutcomeType, RejectionReason
@@ -230,8 +231,7 @@ class Engine:
         """
         try:
             with self._database.begin() as connection:
-                raw: Any = connection.connection.driver_connection
-                yield raw
+                yield driver(connection)
         except psycopg.errors.ProgramLimitExceeded:
             raise  # A value too long for its index is the message's fault and stays so.
         except _AWAY as error:

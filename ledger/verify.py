@@ -22,6 +22,7 @@ from sqlalchemy import Engine
 from ledger import history, roll_up_rows
 from ledger.core.entries import Account as Role
 from ledger.core.entries import Entry, entries
+from ledger.database import driver
 from ledger.event_rows import EventRow, from_row
 from ledger.roll_up import Identity
 
@@ -66,8 +67,7 @@ def verify(engine: Engine, progress: Progress | None = None) -> Report:
     Raises: OperationalError when PostgreSQL is away.
     """
     with engine.connect() as outer:
-        raw: Any = outer.connection.driver_connection
-        connection: Connection[Any] = raw
+        connection = driver(outer)
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
             with connection.transaction():

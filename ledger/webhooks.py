@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from sqlalchemy import Connection
 
 from ledger import history, roll_up, signing
+from ledger.database import driver as driver_of
 from ledger.roll_up import RollUp
 from ledger.secrets import KeyRing
 from schema.wire.common import public_id
@@ -131,7 +132,7 @@ def signer(connection: Connection, platform_id: UUID, keys: KeyRing) -> Signer:
 
     Raises: SecretsError when the server key is not the one that its keys are encrypted with.
     """
-    row = _driver(connection).execute(_KEYS, [platform_id]).fetchone()
+    row = driver_of(connection).execute(_KEYS, [platform_id]).fetchone()
     assert row is not None, f"no platform {platform_id}"
     signing_key, secret = row
     return Signer(
@@ -150,7 +151,7 @@ def dispatch(connection: Connection, *, limit: int, at: datetime) -> int:
     here as well. A row that cannot be rendered stays in the outbox, is logged, and is tried again
     in a minute: it stops only itself. The number of statements is the same for 1 row and for 500.
     """
-    driver = _driver(connection)
+    driver = driver_of(connection)
     with driver.cursor(binary=True) as cursor:
         rows = sorted(map(_Row._make, cursor.execute(_CLAIM_OUTBOX, [at, limit]).fetchall()))
     told = _render(driver, rows)
@@ -243,7 +244,7 @@ def claim_due(
         "shares": list(room.shares.values()),
         "busy": list(room.busy),
     }
-    driver = _driver(connection)
+    driver = driver_of(connection)
     driver.execute(_CLAIM_SETTINGS)
     with driver.cursor(binary=True) as cursor:
         rows = sorted(cursor.execute(_CLAIM_DELIVERIES, arguments).fetchall())
@@ -271,7 +272,7 @@ def record_attempt(
     An attempt that ends after its lease is kept too. If it delivered, that stands; if it failed,
     it changes nothing: somebody else has the delivery now.
     """
-    _driver(connection).execute(
+    driver_of(connection).execute(
         _RECORD_ATTEMPT,
         {
             "id": delivery.id,
@@ -297,12 +298,6 @@ def next_attempt_at(failed: int, *, at: datetime, scale: float, jitter: float) -
     if failed > len(PAUSES):
         return None
     return at + PAUSES[failed - 1] * scale * jitter
-
-
-def _driver(connection: Connection) -> psycopg.Connection[Any]:
-    driver = connection.connection.driver_connection
-    assert isinstance(driver, psycopg.Connection)
-    return driver
 
 
 _KEYS: Final = "SELECT signing_key, webhook_secret FROM platforms WHERE id = %s"

@@ -42,7 +42,7 @@ class WakingBroker(RedisBroker):
 
     def __init__(self, url: str, middleware: list[Middleware]) -> None:
         """Use the Redis at `url` as the doorbell."""
-        super().__init__(  # type: ignore[no-untyped-call]
+        super().__init__(  # type: ignore[no-untyped-call]  # Dramatiq's brokers have no types.
             client=connect(url),
             middleware=middleware,
             namespace=NAMESPACE,

@@ -28,7 +28,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger import answers, inbox, rejections, store
-from ledger.database import async_engine
+from ledger.database import async_driver, async_engine
 from ledger.ids import NIL, new_id
 from ledger.inbox import DEPOSIT, NOBODY, Home, Lane, Message, address
 from schema.wire.errors import explain
@@ -297,8 +297,7 @@ class Client:
         malformed = [item for item in batch if isinstance(item, _Malformed)]
         sent = [item for item in batch if isinstance(item, _Sent)]
         async with self._engine.begin() as outer:
-            raw = await outer.get_raw_connection()
-            connection: AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
+            connection = await async_driver(outer)
             await self._learn_homes(connection, sent)
             messages = [
                 address(
@@ -363,9 +362,7 @@ class Client:
             return
         try:
             async with self._engine.connect() as outer:
-                raw = await outer.get_raw_connection()
-                connection: AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
-                found = await answers.find(connection, late)
+                found = await answers.find(await async_driver(outer), late)
         except _AWAY as error:
             _log.warning("outcomes not looked up: PostgreSQL is away", error=str(error))
             return

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from dramatiq import Worker
@@ -14,7 +14,7 @@ from dramatiq.middleware import AgeLimit, ShutdownNotifications
 
 from ledger import cards, schedule
 from ledger.batch import Decided
-from ledger.database import sync_engine
+from ledger.database import driver, sync_engine
 from ledger.engine import Engine, UnavailableError
 from ledger.inbox import Lane
 from ledger.secrets import KeyRing
@@ -155,8 +155,7 @@ class WorkerProcess:
     def _enqueue_due(self) -> int:
         """Put into the inbox what time has brought about."""
         with self._cold.begin() as connection:
-            raw: Any = connection.connection.driver_connection
-            due = schedule.enqueue_due(raw, self._clock())
+            due = schedule.enqueue_due(driver(connection), self._clock())
         if due:
             self._sweep.wake()
         return 0
