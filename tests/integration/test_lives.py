@@ -327,6 +327,24 @@ def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: UUID
     assert life.balance == 1000
 
 
+def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
+    world: World, platform: UUID
+) -> None:
+    life = Life(world, platform, 10_000)
+    many = [world.authorization(life.holder, f"T{n}", 1) for n in range(1100)]
+    world.play(life.engine, [(life.holder, event) for event in many])
+    later = NOON + timedelta(days=8)
+
+    with psycopg.connect(world.app_url) as connection:
+        enqueued = schedule.enqueue_all_due(connection, later)
+    life.now = later
+    while world.drain(life.engine, Lane.BULK):
+        pass
+
+    assert enqueued >= 1100
+    assert (life.balance, world.account(life.holder)["held"]) == (10_000, 0)
+
+
 def test_every_approval_starts_the_time_again(world: World, platform: UUID) -> None:
     life = Life(world, platform, 1000)
     life.tell("AUTHORIZATION", 100)

@@ -136,6 +136,30 @@ def test_standard_input_is_answered_line_by_line(system: Up, cards: list[str]) -
     assert [one["cardTransaction"]["status"] for one in told] == ["AUTHORIZED", "SETTLED"]
 
 
+def test_expire_plays_any_moment_and_refuses_what_is_none(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    [authorization, *_] = purchases(cards, 2, prefix="forgotten")
+    file = write_lines(tmp_path / "one.jsonl", [authorization])
+    where = ("--data-dir", str(system.data_dir))
+    [told] = outcomes(support.run("submit", *where, file, env=system.env))
+    path = f"/transactions/{told['cardTransaction']['id']}"
+
+    early = support.run("expire", *where, env=system.env)
+    never = support.run("expire", "--at", "tomorrow", *where, env=system.env)
+    late = support.run("expire", "--at", "2099-01-01T00:00:00Z", *where, env=system.env)
+
+    assert (early.returncode, early.stdout.split(" due")[0]) == (0, "0")
+    assert (never.returncode, never.stdout) == (1, "")
+    assert "tomorrow is no time" in never.stderr
+    assert late.returncode == 0, late.stderr
+    with system.api() as api:
+        expired = support.eventually(
+            lambda: (seen := api.get(path).json())["status"] == "VOIDED" and seen
+        )
+    assert expired["statusReason"] == "EXPIRED"
+
+
 def test_no_wait_returns_when_everything_is_accepted(
     system: Up, cards: list[str], tmp_path: Path
 ) -> None:
