@@ -7,13 +7,15 @@ from uuid import UUID, uuid4
 from fastapi import Query, Response
 
 from api import once, routing
-from api.answers import Listing, answer
-from api.context import Call, Here
-from api.errors import ApiError, not_found
-from ledger import accounts
+from api.answers import CREATED, Listing, answer
+from api.context import AnyCall, Here
+from api.errors import ApiError, invalid_field, not_found
+from api.operations import answers
+from ledger import accounts, customers
 from ledger.tokens import Permission
 from schema.wire.accounts import (
     FundRequest,
+    InternalAccountCreate,
     InternalAccountResource,
     InternalAccountsQuery,
     PlatformAccounts,
@@ -23,12 +25,15 @@ from schema.wire.common import InternalAccountId, Page
 from schema.wire.errors import Code
 from schema.wire.outcomes import OutcomeType, RejectionReason
 
-reads = routing.routes(Permission.VIEW, tag="Internal Accounts")
+_TAG = "Internal Accounts"
+
+reads = routing.routes(Permission.VIEW, tag=_TAG)
+writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
 _SOURCE = "sandbox"
 
 
-async def _send(call: Call, deposit: Mapping[str, Any]) -> Response:
+async def _send(call: AnyCall, deposit: Mapping[str, Any]) -> Response:
     account_id = UUID(deposit["accountId"])
     outcome = await call.client.deposit(
         platform_id=call.platform_id,
@@ -40,6 +45,8 @@ async def _send(call: Call, deposit: Mapping[str, Any]) -> Response:
     if outcome.reason == RejectionReason.AMOUNT_OUT_OF_RANGE:
         message = "the balance would leave the range of a 64-bit integer; fund less"
         raise ApiError(Code.AMOUNT_OUT_OF_RANGE, message)
+    if outcome.reason == RejectionReason.ACCOUNT_NOT_ACTIVE:
+        raise _not_active((await _account(call, account_id)).status)
     assert outcome.outcome in {OutcomeType.APPLIED, OutcomeType.DUPLICATE}, outcome
     return answer(await _account(call, account_id))
 
@@ -66,6 +73,40 @@ async def list_customer_internal_accounts(
     return listing.answer(page)
 
 
+@writes.post(
+    "/customers/internal-accounts",
+    status_code=CREATED,
+    response_model=InternalAccountResource,
+    responses=answers(Code.INVALID_CURRENCY),
+)
+async def create_customer_internal_account(body: InternalAccountCreate, call: Here) -> Response:
+    """Open one more account of a customer, in one of the platform's currencies.
+
+    An addition of ours: every customer gets one account per currency by itself, and a transfer
+    needs two of one currency.
+    """
+    try:
+        async with call.writing() as connection:
+            opened = await customers.open_account(
+                connection,
+                platform_id=call.platform_id,
+                customer_id=body.customer_id,
+                currency=body.currency,
+                at=call.now(),
+            )
+    except customers.UnsupportedCurrencyError as error:
+        message = f"must be one of {', '.join(error.supported)}"
+        raise invalid_field("currency", message, Code.INVALID_CURRENCY) from None
+    except customers.DeletedError:
+        opened = None
+    except accounts.TooManyError:
+        message = f"the customer has {accounts.MOST} accounts, which is as many as one may have"
+        raise ApiError(Code.CONFLICT, message) from None
+    if opened is None:
+        raise invalid_field("customerId", "is not a customer of this platform")
+    return answer(opened, CREATED)
+
+
 @reads.get("/platform/internal-accounts", response_model=PlatformAccounts)
 async def list_platform_internal_accounts(
     _query: Annotated[PlatformAccountsQuery, Query()],
@@ -77,9 +118,16 @@ async def list_platform_internal_accounts(
     return answer(PlatformAccounts(data=[]))
 
 
+@reads.get("/internal-accounts/{internal_account_id}", response_model=InternalAccountResource)
+async def get_internal_account(internal_account_id: InternalAccountId, call: Here) -> Response:
+    """Return an internal account."""
+    return answer(await _account(call, internal_account_id))
+
+
 @sandbox.post(
     "/sandbox/internal-accounts/{internal_account_id}/fund",
     response_model=InternalAccountResource,
+    responses=answers(Code.AMOUNT_OUT_OF_RANGE),
 )
 async def fund_internal_account(
     internal_account_id: InternalAccountId, body: FundRequest, call: Here
@@ -87,8 +135,7 @@ async def fund_internal_account(
     """Put `amount` on an internal account; the answer shows it with the money on it."""
     before = await _account(call, internal_account_id)
     if before.status != accounts.ACTIVE:
-        message = f"the account is {before.status}; only an ACTIVE account can be funded"
-        raise ApiError(Code.INVALID_INPUT, message, details={"reason": "ACCOUNT_NOT_ACTIVE"})
+        raise _not_active(before.status)
     deposit = {
         "accountId": str(internal_account_id),
         "amount": body.amount,
@@ -97,9 +144,14 @@ async def fund_internal_account(
     return await _send(call, await once.settle(call, deposit))
 
 
-async def _account(call: Call, account_id: UUID) -> InternalAccountResource:
+async def _account(call: AnyCall, account_id: UUID) -> InternalAccountResource:
     async with call.reading() as connection:
         found = await accounts.get(connection, platform_id=call.platform_id, account_id=account_id)
     if found is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "internal account")
     return found
+
+
+def _not_active(status: str) -> ApiError:
+    message = f"the account is {status}; only an ACTIVE account can be funded"
+    return ApiError(Code.INVALID_INPUT, message, details={"reason": "ACCOUNT_NOT_ACTIVE"})

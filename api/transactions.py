@@ -1,62 +1,103 @@
-"""Transactions: card transactions, the only ones that exist yet."""
+"""Transactions: card transactions, transfers and deposits in one list."""
 
-from typing import Annotated
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Annotated, Final
+from uuid import UUID
 
 from fastapi import Query, Response
 
 from api import routing
 from api.answers import Listing, answer
-from api.context import Here
-from api.errors import not_found
-from ledger import card_transactions, paging
+from api.context import AnyCall, Call, Here
+from api.errors import ApiError, not_found
+from api.operations import answers
+from ledger import agent_actions, card_transactions, payments, transactions
+from ledger.agent_actions import Decision, Written
 from ledger.tokens import Permission
 from schema.wire.card_transaction_events import EventList
-from schema.wire.card_transactions import CardTransactionResource
-from schema.wire.common import CardTransactionId, Page
+from schema.wire.common import AnyTransactionId, CardTransactionId, Page, TypedId
 from schema.wire.errors import Code
-from schema.wire.transactions import TransactionsQuery
+from schema.wire.transactions import (
+    ApproveRequest,
+    PaymentsQuery,
+    RejectRequest,
+    TransactionResource,
+    TransactionsQuery,
+)
+from workers import doorbell
+from workers.client import ReplyTimeoutError
 
-reads = routing.routes(Permission.VIEW, tag="Transactions")
+_TAG = "Transactions"
+
+DECIDED: Final = answers(Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL)
+"""What every decision refuses: to be the second one."""
 
 
-@reads.get("/transactions", response_model=Page[CardTransactionResource])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Whose transactions a caller sees, and of which accounts; None is all of its platform's."""
+
+    customer_id: UUID | None = None
+    account_ids: Collection[UUID] | None = None
+
+
+ALL = Sight()
+"""What a platform sees."""
+
+reads = routing.routes(Permission.VIEW, tag=_TAG)
+decisions = routing.routes(Permission.TRANSACT, tag=_TAG)
+
+
+@reads.get("/transactions", response_model=Page[TransactionResource])
 async def list_transactions(query: Annotated[TransactionsQuery, Query()], call: Here) -> Response:
     """List transactions by creation, newest first unless `sortOrder` says otherwise."""
-    listing = Listing(call, "transactions", query)
-    wanted = listing.wanted(newest_first=query.sort_order == "desc")
-    sender = query.sender_account_identifier or query.account_identifier
-    is_elsewhere = query.account_identifier not in {None, sender}
-    if query.type not in {None, "CARD"} or query.receiver_account_identifier or is_elsewhere:
-        nothing: paging.Page[CardTransactionResource]
-        nothing = paging.Page(items=[], last=None, total_count=0)
-        return listing.answer(nothing)
-    filters = card_transactions.Filters(
+    filters = replace(
+        filters_of(query),
         customer_id=query.customer_id,
         platform_customer_id=query.platform_customer_id,
         card_id=query.card_id,
-        account_id=sender,
-        status=query.status,
-        token=query.reference,
-        created_from=query.start_date,
-        created_to=query.end_date,
     )
-    async with call.reading() as connection:
-        page = await card_transactions.page(
-            connection, platform_id=call.platform_id, filters=filters, wanted=wanted
-        )
-    return listing.answer(page)
+    return await list_matching(call, "transactions", query, filters)
 
 
-@reads.get("/transactions/{transaction_id}", response_model=CardTransactionResource)
-async def get_transaction(transaction_id: CardTransactionId, call: Here) -> Response:
+@reads.get("/transactions/{transaction_id}", response_model=TransactionResource)
+async def get_transaction(transaction_id: AnyTransactionId, call: Here) -> Response:
     """Return a transaction."""
-    async with call.reading() as connection:
-        found = await card_transactions.get(
-            connection, platform_id=call.platform_id, card_transaction_id=transaction_id
-        )
-    if found is None:
-        raise not_found(Code.TRANSACTION_NOT_FOUND, "transaction")
-    return answer(found)
+    return await get_one(call, transaction_id)
+
+
+@decisions.post(
+    "/transactions/{transaction_id}/approve",
+    response_model=TransactionResource,
+    responses=DECIDED,
+)
+async def approve_transaction(
+    transaction_id: AnyTransactionId,
+    call: Here,
+    body: ApproveRequest | None = None,  # noqa: ARG001 - what it may say is for other types
+) -> Response:
+    """Let a transaction happen that an agent asked for and that waits for its platform.
+
+    What its agent's policy forbids by now, or its accounts cannot do, ends as `FAILED`; nothing
+    moves then. The answer waits for the ledger; with an `Idempotency-Key` it is `PROCESSING`, and
+    a webhook tells the rest.
+    """
+    return await _decide(call, transaction_id, Decision(approve=True))
+
+
+@decisions.post(
+    "/transactions/{transaction_id}/reject",
+    response_model=TransactionResource,
+    responses=DECIDED,
+)
+async def reject_transaction(
+    transaction_id: AnyTransactionId, call: Here, body: RejectRequest | None = None
+) -> Response:
+    """Refuse a transaction that an agent asked for and that waits for its platform."""
+    reason = None if body is None else body.reason
+    return await _decide(call, transaction_id, Decision(approve=False, reason=reason))
 
 
 @reads.get("/transactions/{transaction_id}/events", response_model=EventList)
@@ -67,5 +108,117 @@ async def list_events(transaction_id: CardTransactionId, call: Here) -> Response
             connection, platform_id=call.platform_id, card_transaction_id=transaction_id
         )
     if found is None:
-        raise not_found(Code.TRANSACTION_NOT_FOUND, "transaction")
+        raise no_transaction()
     return answer(EventList(data=found))
+
+
+# --- for platforms and for agents ----------------------------------------------------------------
+
+
+def filters_of(query: PaymentsQuery) -> transactions.Filters:
+    """Return the filters of `query` that every list of transactions has."""
+    return transactions.Filters(
+        type=query.type,
+        account_id=query.account_identifier,
+        sender_id=query.sender_account_identifier,
+        receiver_id=query.receiver_account_identifier,
+        status=query.status,
+        reference=query.reference,
+        created_from=query.start_date,
+        created_to=query.end_date,
+    )
+
+
+async def list_matching(
+    call: AnyCall, name: str, query: PaymentsQuery, filters: transactions.Filters
+) -> Response:
+    """Answer with the page that `query` asks for of the list `name`."""
+    listing = Listing(call, name, query)
+    wanted = listing.wanted(newest_first=query.sort_order == "desc")
+    async with call.reading() as connection:
+        page = await transactions.page(
+            connection, platform_id=call.platform_id, filters=filters, wanted=wanted
+        )
+    return listing.answer(page)
+
+
+async def get_one(call: AnyCall, transaction_id: TypedId, *, within: Sight = ALL) -> Response:
+    """Answer with a transaction of the caller's, as far as it sees.
+
+    Raises: ApiError TRANSACTION_NOT_FOUND.
+    """
+    return answer(await _found(call, transaction_id, within))
+
+
+def no_transaction() -> ApiError:
+    """Return the refusal of a transaction id that the caller does not have."""
+    return not_found(Code.TRANSACTION_NOT_FOUND, "transaction")
+
+
+def not_pending(status: str) -> ApiError:
+    """Return the refusal to decide about what nobody waits for."""
+    message = f"the transaction is {status}; only one that waits for your approval is decided about"
+    code = Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL
+    return ApiError(code, message, details={"status": status})
+
+
+async def carry_out(call: AnyCall, written: Written) -> None:
+    """Have the engine decide what was `written`; wait for that where it is committed by now.
+
+    The rows of a request with a key are not: they are committed with its answer.
+    """
+    await call.ring(doorbell.WEBHOOKS)
+    if written.message is None:
+        return
+    if call.attempt is not None:
+        await call.ring(doorbell.drain(written.message.lane, written.message.shard))
+        return
+    with suppress(ReplyTimeoutError):  # It is on its way, and says so.
+        await call.client.outcome_of(written.message)
+
+
+async def _decide(call: Call, transaction_id: TypedId, decision: Decision) -> Response:
+    if transaction_id.resource != "Transaction":
+        raise not_pending((await _found(call, transaction_id)).status)
+    try:
+        async with call.writing() as connection:
+            written = await agent_actions.decide(
+                connection,
+                platform_id=call.platform_id,
+                transaction_id=transaction_id.key,
+                decision=decision,
+                reply_to=call.client.reply_list,
+                at=call.now(),
+            )
+    except agent_actions.NotPendingError as error:
+        raise not_pending(error.status) from None
+    if written is None:
+        raise not_pending((await _found(call, transaction_id)).status)
+    await carry_out(call, written)
+    if call.attempt is not None:
+        return answer(payments.outgoing(written.action.transfer))
+    return await get_one(call, transaction_id)
+
+
+async def _found(
+    call: AnyCall, transaction_id: TypedId, within: Sight = ALL
+) -> transactions.Resource:
+    found: transactions.Resource | None
+    async with call.reading() as connection:
+        if transaction_id.resource == "CardTransaction":
+            found = await card_transactions.get(
+                connection,
+                platform_id=call.platform_id,
+                card_transaction_id=transaction_id.key,
+                account_ids=within.account_ids,
+            )
+        else:
+            found = await transactions.payment(
+                connection,
+                platform_id=call.platform_id,
+                transaction_id=transaction_id.key,
+                account_ids=within.account_ids,
+            )
+    if found is None or within.customer_id not in {None, found.customer_id}:
+        raise no_transaction()
+    return found

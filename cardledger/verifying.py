@@ -60,6 +60,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "accounts": report.accounts,
         "entries": report.entries,
         "deposits": report.deposits,
+        "transfers": report.transfers,
         "differenceCount": report.difference_count,
         "differences": report.differences,
     }

@@ -1,12 +1,12 @@
 """Internal accounts: reading them, and opening them with their customer."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 from uuid import UUID
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ledger import paging
@@ -17,6 +17,9 @@ from schema.wire.common import CRYPTO, money
 
 ACTIVE: Final = "ACTIVE"
 """The only status in which an account pays, or may fund a card."""
+
+MOST: Final = 100
+"""Accounts that a customer may have: a batch locks them all."""
 
 _ACCOUNT: Final = select(
     tables.internal_accounts.c.id,
@@ -33,6 +36,10 @@ _ACCOUNT: Final = select(
 )
 
 
+class TooManyError(Exception):
+    """The customer has as many accounts as one may have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
     """What accounts have to match; None matches all."""
@@ -40,6 +47,7 @@ class Filters:
     currency: str | None = None
     customer_id: UUID | None = None
     type: str | None = None
+    ids: Collection[UUID] | None = None
 
 
 class Account(Protocol):
@@ -69,6 +77,23 @@ class Account(Protocol):
     def updated_at(self) -> datetime: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Then:
+    """An account as it was."""
+
+    id: UUID
+    customer_id: UUID
+    type: str
+    status: str
+    currency: str
+    balance: int
+    held: int
+    owed: int
+    pending: int
+    created_at: datetime
+    updated_at: datetime
+
+
 def render(account: Account) -> InternalAccountResource:
     """Return `account` as every reader sees it."""
     currency = account.currency
@@ -88,6 +113,40 @@ def render(account: Account) -> InternalAccountResource:
     )
 
 
+def kept(account: Account) -> dict[str, Any]:
+    """Return what `rendered` makes the resource of later: a batch has no time for that."""
+    return {
+        "id": str(account.id),
+        "customer_id": str(account.customer_id),
+        "type": account.type,
+        "status": account.status,
+        "currency": account.currency,
+        "balance": account.balance,
+        "held": account.held,
+        "owed": account.owed,
+        "pending": account.pending,
+        "created_at": account.created_at.isoformat(),
+        "updated_at": account.updated_at.isoformat(),
+    }
+
+
+def rendered(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the account that was `kept` as every reader sees it.
+
+    Raises: LookupError or ValueError for what no account leaves.
+    """
+    then = _Then(
+        **{
+            **kept,
+            "id": UUID(kept["id"]),
+            "customer_id": UUID(kept["customer_id"]),
+            "created_at": datetime.fromisoformat(kept["created_at"]),
+            "updated_at": datetime.fromisoformat(kept["updated_at"]),
+        }
+    )
+    return render(then).wire()
+
+
 async def open_all(
     connection: AsyncConnection,
     *,
@@ -99,20 +158,48 @@ async def open_all(
     """Open one active internal account per currency for a new customer."""
     await connection.execute(
         tables.internal_accounts.insert(),
-        [
-            {
-                "id": new_id(),
-                "customer_id": customer_id,
-                "platform_id": platform_id,
-                "currency": currency,
-                "type": "INTERNAL_CRYPTO" if currency in CRYPTO else "INTERNAL_FIAT",
-                "status": ACTIVE,
-                "created_at": at,
-                "updated_at": at,
-            }
-            for currency in currencies
-        ],
+        [_new(customer_id, platform_id, currency, at) for currency in currencies],
     )
+
+
+async def open_one(
+    connection: AsyncConnection,
+    *,
+    customer_id: UUID,
+    platform_id: UUID,
+    currency: str,
+    at: datetime,
+) -> InternalAccountResource:
+    """Open one more account of a customer, whom the caller has locked.
+
+    Raises: TooManyError.
+    """
+    columns = tables.internal_accounts.c
+    there = await connection.scalar(
+        select(func.count())
+        .select_from(tables.internal_accounts)
+        .where(columns.customer_id == customer_id)
+    )
+    if (there or 0) >= MOST:
+        raise TooManyError
+    row = _new(customer_id, platform_id, currency, at)
+    await connection.execute(tables.internal_accounts.insert().values(**row))
+    opened = await get(connection, platform_id=platform_id, account_id=row["id"])
+    assert opened is not None
+    return opened
+
+
+def _new(customer_id: UUID, platform_id: UUID, currency: str, at: datetime) -> dict[str, Any]:
+    return {
+        "id": new_id(),
+        "customer_id": customer_id,
+        "platform_id": platform_id,
+        "currency": currency,
+        "type": "INTERNAL_CRYPTO" if currency in CRYPTO else "INTERNAL_FIAT",
+        "status": ACTIVE,
+        "created_at": at,
+        "updated_at": at,
+    }
 
 
 async def get(
@@ -146,6 +233,7 @@ async def page(
         matching=[
             columns.platform_id == platform_id,
             *(column == value for column, value in asked.items() if value is not None),
+            *([] if filters.ids is None else [columns.id.in_(filters.ids)]),
         ],
         wanted=wanted,
         item=_render,

@@ -5,17 +5,19 @@ collected; the rules are those of `ledger.core`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from json import dumps
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ledger import accounts, inbox
-from ledger.core import commands, sandbox
+from ledger import accounts, inbox, payments
+from ledger.core import commands, sandbox, transfer
 from ledger.core.card_transaction import CardTransaction, Closure, decide, waits
 from ledger.core.entries import Account as Role
-from ledger.core.entries import Entry, deposit_entry, entries
+from ledger.core.entries import Entry, deposit_entry, entries, transfer_entries
 from ledger.core.events import (
     Declined,
     Event,
@@ -29,6 +31,7 @@ from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError, checked
 from ledger.event_rows import to_row
 from ledger.ids import new_id
 from ledger.inbox import Message
+from ledger.payments import Transfer
 from ledger.roll_up import Identity, RollUp, advance, opened
 from ledger.store import (
     MANY_DEBTS,
@@ -47,6 +50,9 @@ from ledger.store import (
 )
 from schema.wire.network_events import EventType, parse_time
 from schema.wire.outcomes import OutcomeType, RejectionReason, Remark
+from schema.wire.webhooks import WebhookType
+
+_FREES_MONEY: Final = frozenset({Released, Refunded, PullResized})
 
 _SELF: Final = "engine"  # Source of the messages that it sends to itself.
 
@@ -62,8 +68,7 @@ class RejectedError(Exception):
         self.detail = detail
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(NamedTuple):
     """What became of one message; `roll_up` is its card transaction after it."""
 
     message: Message
@@ -81,6 +86,7 @@ class Writes:
     events: list[EventRecord] = field(default_factory=list)
     entries: list[EntryRecord] = field(default_factory=list)
     deposits: list[DepositRecord] = field(default_factory=list)
+    transfers: dict[UUID, Transfer] = field(default_factory=dict)
     outcomes: dict[Key, OutcomeRow] = field(default_factory=dict)
     rejections: list[RejectionRecord] = field(default_factory=list)
     outbox: list[OutboxRecord] = field(default_factory=list)
@@ -94,20 +100,23 @@ class Writes:
     @property
     def size(self) -> int:
         """How much has been collected: it tells whether a message left any trace."""
-        return len(self.events) + len(self.entries) + len(self.deposits)
+        return len(self.events) + len(self.entries) + len(self.deposits) + len(self.transfers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """What the database holds about the messages of a batch, their accounts locked."""
 
-    outcomes: Mapping[Key, OutcomeRow]
-    cards: Mapping[UUID, Card]
-    accounts: Mapping[UUID, Account]
-    roll_ups: Iterable[RollUp]
-    debts: Sequence[RollUp]
-    parked: Mapping[Purchase, Sequence[Parked]]
-    system_accounts: _SystemAccounts
+    outcomes: Mapping[Key, OutcomeRow] = field(default_factory=dict)
+    cards: Mapping[UUID, Card] = field(default_factory=dict)
+    accounts: Mapping[UUID, Account] = field(default_factory=dict)
+    roll_ups: Iterable[RollUp] = ()
+    debts: Sequence[RollUp] = ()
+    parked: Mapping[Purchase, Sequence[Parked]] = field(default_factory=dict)
+    system_accounts: _SystemAccounts = field(default_factory=dict)
+    transfers: Mapping[UUID, Transfer] = field(default_factory=dict)
+    # What platforms call the customers that get a deposit.
+    names: Mapping[UUID, str] = field(default_factory=dict)
 
 
 class Batch:
@@ -129,6 +138,9 @@ class Batch:
         self.first_deadline: datetime | None = None  # Of the approvals given.
         self._loaded: Final = loaded
         self._parked: Final = {purchase: [*rows] for purchase, rows in loaded.parked.items()}
+        self._owing: Final[dict[UUID, set[Purchase]]] = {}
+        for purchase, roll_up in self.known.items():
+            self._note_debt(purchase, roll_up)
         self._now: Final = now
         self._sandbox_delay: Final = sandbox_delay
 
@@ -183,7 +195,18 @@ class Batch:
         self.writes.rejections.append(
             rejection_of(message, refusal.reason, refusal.detail, self._now)
         )
+        self.give_up([message])
         return Decided(message, OutcomeType.REJECTED, reason=refusal.reason, detail=refusal.detail)
+
+    def give_up(self, messages: Iterable[Message]) -> None:
+        """Let the transfers fail that `messages`, which are rejected, were to carry out.
+
+        Nobody is left who would: whoever asked must not wait for ever.
+        """
+        for key, customer_id in transfers_of(messages):
+            wanted = self._in_progress(key, customer_id)
+            if wanted is not None:
+                self._end(wanted.failed(transfer.FailureReason.INTERNAL_ERROR, at=self._now))
 
     # --- network events --------------------------------------------------------------------
 
@@ -191,6 +214,8 @@ class Batch:
         match message.body["type"]:
             case inbox.DEPOSIT:
                 return self._deposit(message)
+            case inbox.TRANSFER:
+                return self._transfer(message)
             case inbox.CARD_CLOSED:
                 return self._close_card(message)
             case inbox.RECOVERY:
@@ -311,7 +336,7 @@ class Batch:
 
     def _close_card(self, message: Message) -> Decided:
         """Give back what is held for the card transactions of a card that was closed."""
-        card_id = UUID(message.body["cardId"].removeprefix("Card:"))
+        card_id = _card_id(message.body["cardId"])
         # In the order in which they were opened, whatever the order in which they were loaded.
         for purchase in sorted(self.known, key=lambda one: self.known[one].identity.id):
             roll_up = self.known[purchase]  # A release for another may have paid its open pull.
@@ -325,7 +350,7 @@ class Batch:
     def _concerned(self, message: Message) -> tuple[Card, RollUp, Account]:
         """Return the card, the card transaction and the funding account of a network event."""
         body = message.body
-        card = self._loaded.cards.get(UUID(body["cardId"].removeprefix("Card:")))
+        card = self._loaded.cards.get(_card_id(body["cardId"]))
         if card is None or card.customer_id != message.customer_id:
             raise RejectedError(RejectionReason.UNKNOWN_CARD, "cardId names no card of yours")
         if body["currency"] != card.currency:
@@ -378,6 +403,12 @@ class Batch:
             raise RejectedError(
                 RejectionReason.UNKNOWN_ACCOUNT, "accountId names no account of yours"
             )
+        if account.status != accounts.ACTIVE:
+            # It was when the money was sent: a customer may have been deleted in between.
+            raise RejectedError(
+                RejectionReason.ACCOUNT_NOT_ACTIVE,
+                f"the account is {account.status}; only an ACTIVE account can be funded",
+            )
         entry = deposit_entry(_amount(message.body))
         checked(account.balance + account.held + entry.amount)  # What is held can always go back.
         deposit = DepositRecord(
@@ -387,11 +418,73 @@ class Batch:
             amount=entry.amount,
             message_id=message.id,
             recorded_at=self._now,
+            platform_id=account.platform_id,
+        )
+        told = payments.incoming(
+            payments.Deposit(
+                id=deposit.id,
+                customer_id=deposit.customer_id,
+                account_id=deposit.account_id,
+                amount=deposit.amount,
+                recorded_at=deposit.recorded_at,
+                currency=account.currency,
+                platform_customer_id=self._loaded.names[account.customer_id],
+            )
         )
         self.writes.deposits.append(deposit)
         self._book(account, [entry], subject_id=deposit.id, sequence=0)
+        self._tell(
+            WebhookType.INCOMING_PAYMENT_COMPLETED,
+            deposit.id,
+            deposit.customer_id,
+            deposit.platform_id,
+            None,
+            told.wire(),
+        )
         self._recover(message, account)
         return Decided(message, OutcomeType.APPLIED)
+
+    # --- money between accounts of one customer ------------------------------------------------
+
+    def _transfer(self, message: Message) -> Decided:
+        """Carry a transfer out or let it fail; what it says stands in its row, not here."""
+        key = UUID(message.body["transferId"])
+        wanted = self._in_progress(key, message.customer_id)
+        if wanted is None:
+            raise RejectedError(
+                RejectionReason.UNKNOWN_TRANSFER,
+                "transferId names no transfer of yours that is to be carried out",
+            )
+        source = self._loaded.accounts[wanted.source_account_id]
+        destination = self._loaded.accounts[wanted.destination_account_id]
+        refused = transfer.refusal(wanted.amount, _funds(source), _funds(destination))
+        if refused:
+            self._end(wanted.failed(refused, at=self._now))
+            return Decided(message, OutcomeType.DECLINED, reason=refused)
+        out, into = transfer_entries(wanted.amount)
+        self._book(source, [out], subject_id=key, sequence=0)
+        self._book(destination, [into], subject_id=key, sequence=0, line=1)
+        self._end(wanted.completed(at=self._now))
+        self._recover(message, destination)
+        return Decided(message, OutcomeType.APPLIED)
+
+    def _in_progress(self, key: UUID, customer_id: UUID) -> Transfer | None:
+        """Return the customer's transfer `key` if it is to be carried out."""
+        wanted = self.writes.transfers.get(key) or self._loaded.transfers.get(key)
+        if wanted is None or wanted.customer_id != customer_id:
+            return None
+        return wanted if wanted.status == payments.PROCESSING else None
+
+    def _end(self, ended: Transfer) -> None:
+        self.writes.transfers[ended.id] = ended
+        self._tell(
+            f"OUTGOING_PAYMENT.{ended.status}",
+            ended.id,
+            ended.customer_id,
+            ended.platform_id,
+            None,
+            payments.outgoing(ended).wire(),
+        )
 
     def _go_on_recovering(self, message: Message) -> Decided:
         self._recover(message, self._loaded.accounts[UUID(message.body["accountId"])])
@@ -401,13 +494,16 @@ class Batch:
         self, message: Message | Parked, account: Account, *, ahead_of: Purchase | None = None
     ) -> None:
         """Try again what `account` has to pay, oldest first; the first that it cannot ends it."""
+        owing = self._owing.get(account.id)
+        if not owing:
+            return
         loaded = [d for d in self._loaded.debts if d.identity.account_id == account.id]
         is_whole = len(loaded) < MANY_DEBTS
-        mine = loaded if not is_whole else self.known.values()
+        mine = owing if is_whole else owing & {purchase_of(debt) for debt in loaded}
         queue = sorted(
-            (now.debt_since, now.debt_id, purchase_of(now))
-            for now in (self.known[purchase_of(debt)] for debt in mine)
-            if now.debt_since and now.identity.account_id == account.id
+            (now.debt_since, now.debt_id, purchase)
+            for purchase in mine
+            if (now := self.known[purchase]).debt_since
         )
         for _, _, purchase in queue:
             if purchase == ahead_of:
@@ -424,6 +520,13 @@ class Batch:
                 return
         if not is_whole:
             self._follow_up(account)
+
+    def _note_debt(self, purchase: Purchase, now: RollUp) -> None:
+        """Know which card transactions have something to pay, without looking at all of them."""
+        if now.debt_since:
+            self._owing.setdefault(now.identity.account_id, set()).add(purchase)
+        elif owing := self._owing.get(now.identity.account_id):
+            owing.discard(purchase)
 
     def _follow_up(self, account: Account) -> None:
         """Have the rest of a long queue paid by a message of its own."""
@@ -452,7 +555,7 @@ class Batch:
         owed = checked(account.owed + after.state.owed - before.state.owed)
         pending = checked(account.pending + after.state.pending - before.state.pending)
         movements = [entries(fact) for fact in facts]
-        change = sum(_change(entry) for booked in movements for entry in booked)
+        change = sum([_change(entry) for booked in movements for entry in booked])
         checked(account.balance + change + max(held, 0))  # What is held can always go back.
         account.held, account.owed, account.pending = held, owed, pending
         first = before.state.sequence + 1
@@ -473,9 +576,10 @@ class Batch:
                 descriptor = self._descriptor(before, message.body)
                 self._await_confirmation(before.identity, sequence, fact, descriptor)
         self._keep(after)
-        if any(isinstance(fact, Released | Refunded | PullResized) for fact in facts):
+        kinds = {type(fact) for fact in facts}
+        if not kinds.isdisjoint(_FREES_MONEY):
             self._recover(message, account)
-        elif any(isinstance(fact, PullFailed) for fact in facts):
+        elif PullFailed in kinds:
             # What it gives back is what it could not pay, but older debts may have it.
             self._recover(message, account, ahead_of=purchase_of(after))
         return self.known[purchase_of(after)]  # Its own open pull may have been paid.
@@ -498,10 +602,19 @@ class Batch:
         )
 
     def _book(
-        self, account: Account, movements: Iterable[Entry], *, subject_id: UUID, sequence: int
+        self,
+        account: Account,
+        movements: Iterable[Entry],
+        *,
+        subject_id: UUID,
+        sequence: int,
+        line: int = 0,
     ) -> None:
-        """Append `movements`; the customer's side moves the balance of `account`."""
-        for line, entry in enumerate(movements):
+        """Append `movements` from `line` on; the customer's side moves the balance of `account`."""
+        for place, entry in enumerate(movements, start=line):
+            debit, credit = (
+                self._account_id(role, account) for role in (entry.debit, entry.credit)
+            )
             change = _change(entry)
             if change:
                 account.balance += change
@@ -510,10 +623,10 @@ class Batch:
                 EntryRecord(
                     subject_id=subject_id,
                     sequence=sequence,
-                    line=line,
+                    line=place,
                     customer_id=account.customer_id,
-                    debit_account_id=self._account_id(entry.debit, account),
-                    credit_account_id=self._account_id(entry.credit, account),
+                    debit_account_id=debit,
+                    credit_account_id=credit,
                     amount=entry.amount,
                     account_id=account.id if change else None,
                     account_version=account.version if change else None,
@@ -532,6 +645,7 @@ class Batch:
     def _keep(self, after: RollUp) -> None:
         purchase = purchase_of(after)
         self.known[purchase] = self.writes.roll_ups[purchase] = after
+        self._note_debt(purchase, after)
         self._tell(
             f"CARD_TRANSACTION.{after.state.status}",
             after.identity.id,
@@ -553,7 +667,7 @@ class Batch:
                     account.customer_id,
                     account.platform_id,
                     account.version,
-                    accounts.render(account).wire(),
+                    accounts.kept(account),
                 )
 
     def _tell(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
@@ -562,7 +676,7 @@ class Batch:
         subject_id: UUID,
         customer_id: UUID,
         platform_id: UUID,
-        sequence: int,
+        sequence: int | None,
         data: dict[str, Any] | None = None,
     ) -> None:
         self.writes.outbox.append(
@@ -618,16 +732,40 @@ def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
 def closed_cards(messages: Iterable[Message]) -> set[UUID]:
     """Return the cards that `messages` say were closed."""
     return {
-        UUID(message.body["cardId"].removeprefix("Card:"))
+        _card_id(message.body["cardId"])
         for message in messages
         if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED
     }
 
 
+def transfers_of(messages: Iterable[Message]) -> set[tuple[UUID, UUID]]:
+    """Return the transfers that `messages` are to carry out, each with its customer."""
+    found = set()
+    for message in messages:
+        if isinstance(message.body, dict) and message.body.get("type") == inbox.TRANSFER:
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
+                found.add((UUID(message.body["transferId"]), message.customer_id))
+    return found
+
+
+def receivers_of(messages: Iterable[Message]) -> set[UUID]:
+    """Return the customers to whose accounts `messages` bring money."""
+    return {
+        message.customer_id
+        for message in messages
+        if isinstance(message.body, dict) and message.body.get("type") == inbox.DEPOSIT
+    }
+
+
 def _purchase(message: Message) -> Purchase:
     body = message.body
-    card_id = UUID(body["cardId"].removeprefix("Card:"))
+    card_id = _card_id(body["cardId"])
     return Purchase(message.customer_id, card_id, body["issuerTransactionToken"])
+
+
+@lru_cache(maxsize=100_000)
+def _card_id(wire: str) -> UUID:
+    return UUID(wire.removeprefix("Card:"))
 
 
 def _named(roll_up: RollUp, body: Mapping[str, Any]) -> RollUp:
@@ -635,13 +773,12 @@ def _named(roll_up: RollUp, body: Mapping[str, Any]) -> RollUp:
     merchant = body.get("merchant")
     if roll_up.identity.descriptor is not None or not merchant:
         return roll_up
-    identity = replace(
-        roll_up.identity,
+    identity = roll_up.identity._replace(
         descriptor=merchant["descriptor"],
         mcc=merchant.get("mcc"),
         country=merchant.get("country"),
     )
-    return replace(roll_up, identity=identity)
+    return roll_up._replace(identity=identity)
 
 
 def _refusal(error: Exception) -> RejectedError:
@@ -688,6 +825,15 @@ def _remark(before: CardTransaction, command: commands.Command) -> Remark | None
             return Remark.ADVICE_BELOW_SETTLED
         case _:
             return None
+
+
+def _funds(account: Account) -> transfer.Funds:
+    return transfer.Funds(
+        is_usable=account.status == accounts.ACTIVE,
+        balance=account.balance,
+        held=account.held,
+        owed=account.owed,
+    )
 
 
 def _change(entry: Entry) -> int:

@@ -1,6 +1,6 @@
 """Card transactions as readers ask for them: one, or a page."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -53,6 +53,7 @@ class Filters:
     platform_customer_id: str | None = None
     card_id: UUID | None = None
     account_id: UUID | None = None
+    account_ids: Collection[UUID] | None = None
     status: str | None = None
     token: str | None = None
     created_from: datetime | None = None
@@ -60,13 +61,21 @@ class Filters:
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, card_transaction_id: UUID
+    connection: AsyncConnection,
+    *,
+    platform_id: UUID,
+    card_transaction_id: UUID,
+    account_ids: Collection[UUID] | None = None,
 ) -> CardTransactionResource | None:
-    """Return the platform's card transaction, or None when it has no such."""
+    """Return the platform's card transaction, or None when it has no such.
+
+    With `account_ids`, only those that are paid from these accounts are looked at.
+    """
     rows = await connection.execute(
         _CARD_TRANSACTION.where(
             tables.card_transactions.c.id == card_transaction_id,
             tables.card_transactions.c.platform_id == platform_id,
+            *_matching(Filters(account_ids=account_ids)),
         )
     )
     row = rows.one_or_none()
@@ -132,6 +141,8 @@ def _matching(filters: Filters) -> Iterator[ColumnElement[bool]]:
         columns.issuer_transaction_token: filters.token,
     }
     yield from (column == value for column, value in asked.items() if value is not None)
+    if filters.account_ids is not None:
+        yield columns.account_id.in_(filters.account_ids)
     if filters.created_from is not None:
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:

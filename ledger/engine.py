@@ -5,7 +5,7 @@ the accounts of its cardholders in the order of their ids, loads what it needs w
 a table, decides, and writes everything in one database transaction (docs/decisions/0004).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Event
@@ -19,7 +19,16 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ledger import inbox, store
-from ledger.batch import Batch, Decided, Loaded, closed_cards, purchases_of, rejection_of
+from ledger.batch import (
+    Batch,
+    Decided,
+    Loaded,
+    closed_cards,
+    purchases_of,
+    receivers_of,
+    rejection_of,
+    transfers_of,
+)
 from ledger.database import driver
 from ledger.inbox import Lane, Message
 from ledger.store import Key
@@ -59,20 +68,38 @@ class Engine:
         self._system_accounts: dict[tuple[UUID, str, str], UUID] = {}
         self._stopping: Final = Event()
 
-    def drain(self, lane: Lane, shard: int, committed: Callable[[list[Decided]], None]) -> int:
-        """Decide all that waits in a queue; call `committed` after every commit.
+    def drain(
+        self, lane: Lane, shards: Sequence[int], committed: Callable[[list[Decided]], None]
+    ) -> int:
+        """Decide all that waits in queues; call `committed` after every commit.
 
         Returns the number of messages decided.
         Raises: UnavailableError when PostgreSQL is; what was committed stays committed.
         """
-        total = 0
-        while True:
-            decided = self._run(lane, shard)
-            if decided:
-                committed(decided)
-            total += len(decided)
-            if len(decided) < self._batch_size or self._stopping.is_set():
-                return total
+        counted: list[int] = []
+
+        def count(decided: list[Decided]) -> None:
+            committed(decided)
+            counted.append(len(decided))
+
+        while self.step(lane, shards, count):
+            pass
+        return sum(counted)
+
+    def step(
+        self, lane: Lane, shards: Sequence[int], committed: Callable[[list[Decided]], None]
+    ) -> bool:
+        """Decide one batch of what waits in queues; returns whether there is more.
+
+        Messages of different queues share a batch: what waits in many is decided with one commit.
+        Raises: as `drain`.
+        """
+        if self._stopping.is_set():
+            return False
+        decided = self._run(lane, shards)
+        if decided:
+            committed(decided)
+        return len(decided) >= self._batch_size
 
     def stop(self) -> None:
         """Let drains end after the batch they are at; what waits stays in the inbox."""
@@ -86,51 +113,51 @@ class Engine:
         with self._transaction() as connection:
             return store.waiting(connection)
 
-    def _run(self, lane: Lane, shard: int) -> list[Decided]:
+    def _run(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
         try:
-            return self._commit_batch(lane, shard, self._batch_size)
+            return self._commit_batch(lane, shards, self._batch_size)
         except UnavailableError:
             raise
         except Exception:  # noqa: BLE001 - whichever message it was, its neighbours go on
-            _log.exception("batch failed: its messages are tried one by one", shard=shard)
-            return self._run_one_by_one(lane, shard)
+            _log.exception("batch failed: its messages are tried one by one", shards=shards)
+            return self._run_one_by_one(lane, shards)
 
-    def _run_one_by_one(self, lane: Lane, shard: int) -> list[Decided]:
+    def _run_one_by_one(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
         """Decide a batch's worth of messages in commits of their own.
 
         A message that fails even alone is ours to mend: it is set aside with its body.
         """
         decided: list[Decided] = []
         for _ in range(self._batch_size):
-            one = self._run_one(lane, shard)
+            one = self._run_one(lane, shards)
             if not one:
                 break
             decided += one
         return decided
 
-    def _run_one(self, lane: Lane, shard: int) -> list[Decided]:
+    def _run_one(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._commit_batch(lane, shard, 1)
+                return self._commit_batch(lane, shards, 1)
             except UnavailableError:
                 raise
             except Exception:  # noqa: BLE001 - what we got wrong must not stop the queue
-                _log.exception("message failed alone", shard=shard, attempt=attempt)
-        return self._set_aside(lane, shard)
+                _log.exception("message failed alone", shards=shards, attempt=attempt)
+        return self._set_aside(lane, shards)
 
-    def _commit_batch(self, lane: Lane, shard: int, limit: int) -> list[Decided]:
+    def _commit_batch(self, lane: Lane, shards: Sequence[int], limit: int) -> list[Decided]:
         while True:
             try:
                 with self._transaction() as connection:
-                    return self._decide(connection, lane, shard, limit)
+                    return self._decide(connection, lane, shards, limit)
             except _DeadlinePassedError:
                 continue  # The clock has moved on: now they are refused.
 
     def _decide(
-        self, connection: psycopg.Connection[Any], lane: Lane, shard: int, limit: int
+        self, connection: psycopg.Connection[Any], lane: Lane, shards: Sequence[int], limit: int
     ) -> list[Decided]:
-        store.lock_shard(connection, lane, shard)
-        messages = store.claim(connection, lane, shard, limit)
+        store.lock_shards(connection, lane, shards)
+        messages = store.claim(connection, lane, shards, limit)
         if not messages:
             return []
         loaded = self._load(connection, messages)
@@ -139,7 +166,7 @@ class Engine:
         batch = Batch(loaded, now=now, sandbox_delay=self._sandbox_delay)
         decided = batch.decide(messages)
         self._write(connection, batch, now)
-        store.remove(connection, lane, shard, [message.id for message in messages])
+        store.remove(connection, messages)
         if batch.first_deadline and self._clock() > batch.first_deadline:
             raise _DeadlinePassedError
         return decided
@@ -154,6 +181,7 @@ class Engine:
             for message in messages
         }
         roll_ups = store.roll_ups(connection, purchases)
+        transfers, receivers = transfers_of(messages), receivers_of(messages)
         closed = closed_cards(messages)
         if closed:
             roll_ups += store.open_on_cards(connection, closed)
@@ -164,14 +192,23 @@ class Engine:
             roll_ups=roll_ups,
             debts=store.debts(connection, accounts),
             parked=store.parked(connection, purchases),
-            system_accounts=self._chart(connection, {a.platform_id for a in accounts.values()}),
+            # Asked for where they are needed: most batches have neither.
+            transfers=store.lock_transfers(connection, transfers) if transfers else {},
+            names=store.platform_customer_ids(connection, receivers) if receivers else {},
+            system_accounts=self._chart(
+                connection, {(a.platform_id, a.currency) for a in accounts.values()}
+            ),
         )
 
     def _chart(
-        self, connection: psycopg.Connection[Any], platform_ids: set[UUID]
+        self, connection: psycopg.Connection[Any], books: set[tuple[UUID, str]]
     ) -> dict[tuple[UUID, str, str], UUID]:
-        """Return the system accounts, which never change once they are there."""
-        missing = platform_ids - {platform_id for platform_id, _, _ in self._system_accounts}
+        """Return the system accounts, which never change once they are there.
+
+        A platform's new currency brings new ones: so what is known is known by currency, too.
+        """
+        known = {(platform_id, currency) for platform_id, currency, _ in self._system_accounts}
+        missing = {platform_id for platform_id, _ in books - known}
         if missing:
             found = store.system_accounts(connection, missing)
             self._system_accounts = {**self._system_accounts, **found}
@@ -183,6 +220,7 @@ class Engine:
         store.append_events(connection, writes.events)
         store.append_entries(connection, writes.entries)
         store.append_deposits(connection, writes.deposits)
+        store.end_transfers(connection, list(writes.transfers.values()))
         store.append_outcomes(connection, writes.outcomes.values(), now)
         store.append_rejections(connection, writes.rejections)
         store.append_outbox(connection, writes.outbox)
@@ -198,29 +236,46 @@ class Engine:
         )
         store.update_accounts(connection, list(writes.accounts.values()))
 
-    def _set_aside(self, lane: Lane, shard: int) -> list[Decided]:
+    def _set_aside(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
         detail = "it failed inside the ledger and was set aside; send it again once that is mended"
+        reason = RejectionReason.INTERNAL_ERROR
         with self._transaction() as connection:
-            store.lock_shard(connection, lane, shard)
-            messages = store.claim(connection, lane, shard, 1)
+            store.lock_shards(connection, lane, shards)
+            messages = store.claim(connection, lane, shards, 1)
             now = self._clock()
-            store.append_rejections(
-                connection,
-                [
-                    rejection_of(message, RejectionReason.INTERNAL_ERROR, detail, now)
-                    for message in messages
-                ],
-            )
-            store.remove(connection, lane, shard, [message.id for message in messages])
+            rejected = [rejection_of(message, reason, detail, now) for message in messages]
+            store.append_rejections(connection, rejected)
+            store.remove(connection, messages)
+            self._give_up(connection, messages, now)
         return [
-            Decided(
-                message,
-                OutcomeType.REJECTED,
-                reason=RejectionReason.INTERNAL_ERROR,
-                detail=detail,
-            )
+            Decided(message, OutcomeType.REJECTED, reason=reason, detail=detail)
             for message in messages
         ]
+
+    def _give_up(
+        self, connection: psycopg.Connection[Any], messages: Sequence[Message], now: datetime
+    ) -> None:
+        """Let transfers fail that `messages`, which are set aside, were to carry out.
+
+        Where that is what fails, the queue goes on all the same: it is in the log.
+        """
+        transfers = transfers_of(messages)
+        if not transfers:
+            return
+        try:
+            with connection.transaction():
+                found = store.lock_transfers(connection, transfers)
+                batch = Batch(Loaded(transfers=found), now=now, sandbox_delay=None)
+                batch.give_up(messages)
+                store.end_transfers(connection, list(batch.writes.transfers.values()))
+                store.append_outbox(connection, batch.writes.outbox)
+        except psycopg.OperationalError:
+            raise
+        except Exception:  # noqa: BLE001 - as for any message
+            _log.exception(
+                "a transfer that was set aside stays PROCESSING",
+                transfers=[str(key) for key, _ in transfers],
+            )
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:

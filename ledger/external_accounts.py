@@ -209,13 +209,19 @@ async def create(
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, account_id: UUID, of_platform: bool = False
+    connection: AsyncConnection,
+    *,
+    platform_id: UUID,
+    account_id: UUID,
+    of_platform: bool = False,
+    customer_id: UUID | None = None,
 ) -> ExternalAccountResource | None:
     """Return the platform's external account; None when it has no such one.
 
-    With `of_platform`, only those that have no customer are looked at.
+    With `of_platform`, only those that have no customer are looked at; with `customer_id`, only
+    those of that customer.
     """
-    matching = _visible(platform_id, account_id, of_platform=of_platform)
+    matching = _visible(platform_id, account_id, customer_id, of_platform=of_platform)
     row = (await connection.execute(_SHOWN.where(*matching))).one_or_none()
     return None if row is None else _render(row)
 
@@ -244,28 +250,29 @@ async def page(
     )
 
 
-async def delete(
+async def delete(  # noqa: PLR0913 - whose, which, and when
     connection: AsyncConnection,
     *,
     platform_id: UUID,
     account_id: UUID,
     at: datetime,
     of_platform: bool = False,
+    customer_id: UUID | None = None,
 ) -> bool:
     """Take the account away from readers; the row stays for what was paid there.
 
-    Returns whether there was one.
+    Looked at are those that `get` looks at. Returns whether there was one.
     """
     gone = await connection.execute(
         update(tables.external_accounts)
-        .where(*_visible(platform_id, account_id, of_platform=of_platform))
+        .where(*_visible(platform_id, account_id, customer_id, of_platform=of_platform))
         .values(deleted_at=at, updated_at=at)
     )
     return gone.rowcount == 1
 
 
 def _visible(
-    platform_id: UUID, account_id: UUID, *, of_platform: bool
+    platform_id: UUID, account_id: UUID, customer_id: UUID | None, *, of_platform: bool
 ) -> Sequence[ColumnElement[bool]]:
     columns = _EXTERNAL_ACCOUNTS
     mine = [
@@ -273,6 +280,8 @@ def _visible(
         columns.platform_id == platform_id,
         columns.deleted_at.is_(None),
     ]
+    if customer_id is not None:
+        return [*mine, columns.customer_id == customer_id]
     return [*mine, columns.customer_id.is_(None)] if of_platform else mine
 
 

@@ -14,15 +14,15 @@ from uuid import UUID
 
 from psycopg import Connection
 
-from ledger import roll_up_rows
+from ledger import arrays, roll_up_rows
 from ledger.core.card import CardState
 from ledger.event_rows import EventRow
 from ledger.inbox import Lane, Message
+from ledger.payments import TRANSFER_COLUMNS, Transfer
 from ledger.roll_up import RollUp
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """What a decision reads of a card."""
 
     id: UUID
@@ -75,8 +75,7 @@ class Purchase(NamedTuple):
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class OutcomeRow:
+class OutcomeRow(NamedTuple):
     """A row of `outcomes`."""
 
     key: Key
@@ -125,6 +124,7 @@ class DepositRecord(NamedTuple):
     amount: int
     message_id: UUID
     recorded_at: datetime
+    platform_id: UUID
 
 
 class Parked(NamedTuple):
@@ -186,22 +186,29 @@ class OutboxRecord(NamedTuple):
 # --- the queue ---------------------------------------------------------------------------------
 
 
-def lock_shard(connection: Connection[Any], lane: Lane, shard: int) -> None:
-    """Wait until nobody else drains this queue: its messages are decided in order."""
+def lock_shards(connection: Connection[Any], lane: Lane, shards: Sequence[int]) -> None:
+    """Wait until nobody else drains these queues: the messages of each are decided in order."""
     connection.execute(
-        "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = %s FOR UPDATE", [lane, shard]
+        "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = ANY(%s) ORDER BY shard FOR UPDATE",
+        [lane, arrays.integers(shards)],
     )
 
 
-def claim(connection: Connection[Any], lane: Lane, shard: int, limit: int) -> list[Message]:
-    """Return the oldest messages of a queue whose lock is held, at most `limit`."""
+def claim(
+    connection: Connection[Any], lane: Lane, shards: Sequence[int], limit: int
+) -> list[Message]:
+    """Return the oldest messages of queues whose locks are held, at most `limit`.
+
+    Shape: by age over all the queues, so those of one are in their order.
+    """
     cursor = connection.cursor(binary=True).execute(
-        "SELECT id, customer_id, platform_id, source, reference, body::text, body_hash, reply_to,"
-        " received_at FROM inbox WHERE lane = %s AND shard = %s ORDER BY id LIMIT %s",
-        [lane, shard, limit],
+        "SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference, i.body::text,"
+        " i.body_hash, i.reply_to, i.received_at FROM unnest(%s) AS s (shard)"
+        " CROSS JOIN LATERAL (SELECT * FROM inbox"
+        " WHERE lane = %s AND shard = s.shard ORDER BY id LIMIT %s) i ORDER BY i.id LIMIT %s",
+        [arrays.integers(shards), lane, limit, limit],
     )
-    rows = ((*row[:5], _parsed(row[5]), *row[6:]) for row in cursor)
-    return [Message(lane, shard, *row) for row in rows]
+    return [Message._make((lane, *row[:6], _parsed(row[6]), *row[7:])) for row in cursor.fetchall()]
 
 
 def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
@@ -213,11 +220,16 @@ def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
         return body
 
 
-def remove(connection: Connection[Any], lane: Lane, shard: int, ids: Sequence[UUID]) -> None:
-    """Take decided messages off the queue."""
+def remove(connection: Connection[Any], messages: Sequence[Message]) -> None:
+    """Take decided messages off their queues."""
     connection.execute(
-        "DELETE FROM inbox WHERE lane = %s AND shard = %s AND id = ANY(%s)",
-        [lane, shard, list(ids)],
+        "DELETE FROM inbox i USING unnest(%s, %s, %s) AS k (lane, shard, id)"
+        " WHERE i.lane = k.lane AND i.shard = k.shard AND i.id = k.id",
+        [
+            arrays.integers([message.lane for message in messages]),
+            arrays.integers([message.shard for message in messages]),
+            arrays.uuids([message.id for message in messages]),
+        ],
     )
 
 
@@ -235,16 +247,16 @@ def waiting(connection: Connection[Any]) -> list[tuple[Lane, int]]:
 
 def outcomes(connection: Connection[Any], keys: Iterable[Key]) -> dict[Key, OutcomeRow]:
     """Return what became of earlier messages with `keys`."""
-    references, sources, platforms, customers = _columns(keys, 4)
+    references, sources, platforms, customers = _columns(keys, "text", "text", "uuid", "uuid")
     cursor = connection.cursor(binary=True).execute(
         "SELECT o.reference, o.source, o.platform_id, o.customer_id, o.body_hash, o.message_id,"
         " o.outcome, o.reason, o.subject_id, o.sequence"
-        " FROM unnest(%s::text[], %s::text[], %s::uuid[], %s::uuid[])"
+        " FROM unnest(%s, %s, %s, %s)"
         " AS k (reference, source, platform_id, customer_id)"
         " JOIN outcomes o USING (reference, source, platform_id, customer_id)",
         [references, sources, platforms, customers],
     )
-    rows = ((Key(*row[:4]), row[4:]) for row in cursor)
+    rows = [(Key(*row[:4]), row[4:]) for row in cursor.fetchall()]
     return {key: OutcomeRow(key, *rest) for key, rest in rows}
 
 
@@ -254,12 +266,10 @@ def cards(connection: Connection[Any], ids: Iterable[UUID]) -> dict[UUID, Card]:
         "SELECT c.id, c.customer_id, c.platform_id, u.platform_customer_id, c.funding_sources[1],"
         " c.currency, c.state, c.max_spend_per_transaction"
         " FROM cards c JOIN customers u ON u.id = c.customer_id WHERE c.id = ANY(%s)",
-        [list(ids)],
+        [arrays.uuids(list(ids))],
     )
-    return {
-        key: Card(key, customer_id, platform_id, name, account_id, currency, CardState(state), top)
-        for key, customer_id, platform_id, name, account_id, currency, state, top in cursor
-    }
+    rows = cursor.fetchall()
+    return {row[0]: Card._make((*row[:6], CardState(row[6]), row[7])) for row in rows}
 
 
 def lock_accounts(connection: Connection[Any], customer_ids: Iterable[UUID]) -> dict[UUID, Account]:
@@ -272,9 +282,9 @@ def lock_accounts(connection: Connection[Any], customer_ids: Iterable[UUID]) -> 
         "SELECT id, customer_id, platform_id, currency, type, status, balance, held, owed,"
         " pending, version, created_at, updated_at FROM internal_accounts"
         " WHERE customer_id = ANY(%s) ORDER BY id FOR UPDATE",
-        [list(customer_ids)],
+        [arrays.uuids(list(customer_ids))],
     )
-    return {row[0]: Account(*row) for row in cursor}
+    return {row[0]: Account(*row) for row in cursor.fetchall()}
 
 
 _ROLL_UP: Final = ", ".join(f"t.{column}" for column in roll_up_rows.COLUMNS)
@@ -282,16 +292,16 @@ _ROLL_UP: Final = ", ".join(f"t.{column}" for column in roll_up_rows.COLUMNS)
 
 def roll_ups(connection: Connection[Any], purchases: Iterable[Purchase]) -> list[RollUp]:
     """Return the card transactions of `purchases` that exist."""
-    customers, card_ids, tokens = _columns(purchases, 3)
+    customers, card_ids, tokens = _columns(purchases, "uuid", "uuid", "text")
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM unnest(%s::uuid[], %s::uuid[], %s::text[]) AS k (customer_id, card_id, token)"
+        " FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)"
         " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
         " AND t.issuer_transaction_token = k.token"
         " JOIN customers u ON u.id = t.customer_id",
         [customers, card_ids, tokens],
     )
-    return [roll_up_rows.from_row(row) for row in cursor]
+    return [roll_up_rows.from_row(row) for row in cursor.fetchall()]
 
 
 def debts(connection: Connection[Any], account_ids: Iterable[UUID]) -> list[RollUp]:
@@ -301,14 +311,14 @@ def debts(connection: Connection[Any], account_ids: Iterable[UUID]) -> list[Roll
     """
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM unnest(%s::uuid[]) AS a (id)"
+        " FROM unnest(%s) AS a (id)"
         " CROSS JOIN LATERAL (SELECT * FROM card_transactions"
         " WHERE account_id = a.id AND debt_id IS NOT NULL"
         " ORDER BY debt_since, debt_id LIMIT %s) t"
         " JOIN customers u ON u.id = t.customer_id ORDER BY t.account_id, t.debt_since, t.debt_id",
-        [list(account_ids), MANY_DEBTS],
+        [arrays.uuids(list(account_ids)), MANY_DEBTS],
     )
-    return [roll_up_rows.from_row(row) for row in cursor]
+    return [roll_up_rows.from_row(row) for row in cursor.fetchall()]
 
 
 def system_accounts(
@@ -326,10 +336,10 @@ def parked(
     connection: Connection[Any], purchases: Iterable[Purchase]
 ) -> dict[Purchase, list[Parked]]:
     """Return the messages that wait for events of `purchases`, in their order of arrival."""
-    customers, card_ids, tokens = _columns(purchases, 3)
+    customers, card_ids, tokens = _columns(purchases, "uuid", "uuid", "text")
     cursor = connection.cursor(binary=True).execute(
         "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
-        " FROM unnest(%s::uuid[], %s::uuid[], %s::text[])"
+        " FROM unnest(%s, %s, %s)"
         " AS k (customer_id, card_id, issuer_transaction_token)"
         " JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id",
         [customers, card_ids, tokens],
@@ -350,7 +360,32 @@ def open_on_cards(connection: Connection[Any], card_ids: Iterable[UUID]) -> list
         " WHERE c.id = ANY(%s) AND t.closed_by IS NULL AND (t.authorized > 0 OR t.settled > 0)",
         [list(card_ids)],
     )
-    return [roll_up_rows.from_row(row) for row in cursor]
+    return [roll_up_rows.from_row(row) for row in cursor.fetchall()]
+
+
+def platform_customer_ids(
+    connection: Connection[Any], customer_ids: Iterable[UUID]
+) -> dict[UUID, str]:
+    """Return what their platforms call `customer_ids`, by id."""
+    cursor = connection.cursor(binary=True).execute(
+        "SELECT id, platform_customer_id FROM customers WHERE id = ANY(%s)", [list(customer_ids)]
+    )
+    return dict(cursor)
+
+
+def lock_transfers(
+    connection: Connection[Any], keys: Iterable[tuple[UUID, UUID]]
+) -> dict[UUID, Transfer]:
+    """Lock and return the transfers with `keys`, each with its customer, that exist."""
+    ids, customers = _columns(sorted(keys), "uuid", "uuid")
+    cursor = connection.cursor(binary=True).execute(
+        f"SELECT {', '.join(f't.{column}' for column in TRANSFER_COLUMNS)}, u.platform_customer_id"
+        " FROM unnest(%s, %s) AS k (id, customer_id)"
+        " JOIN transfers t USING (id, customer_id) JOIN customers u ON u.id = t.customer_id"
+        " ORDER BY t.id FOR UPDATE OF t",
+        [ids, customers],
+    )
+    return {row[0]: Transfer(*row) for row in cursor}
 
 
 # --- writes ------------------------------------------------------------------------------------
@@ -425,6 +460,7 @@ _DEPOSITS: Final = _Copy(
         ("amount", "int8"),
         ("message_id", "uuid"),
         ("recorded_at", "timestamptz"),
+        ("platform_id", "uuid"),
     ),
 )
 
@@ -607,12 +643,13 @@ def park(connection: Connection[Any], records: Sequence[Parked]) -> None:
 def unpark(connection: Connection[Any], ids: Sequence[tuple[Purchase, UUID]]) -> None:
     """Remove messages that have found what they take back."""
     if ids:
-        customers, cards_, tokens = _columns((purchase for purchase, _ in ids), 3)
+        purchases = [purchase for purchase, _ in ids]
+        customers, cards_, tokens = _columns(purchases, "uuid", "uuid", "text")
         connection.execute(
-            "DELETE FROM parked p USING unnest(%s::uuid[], %s::uuid[], %s::text[], %s::uuid[])"
+            "DELETE FROM parked p USING unnest(%s, %s, %s, %s)"
             " AS k (customer_id, card_id, token, id) WHERE p.customer_id = k.customer_id"
             " AND p.card_id = k.card_id AND p.issuer_transaction_token = k.token AND p.id = k.id",
-            [customers, cards_, tokens, [key for _, key in ids]],
+            [customers, cards_, tokens, arrays.uuids([key for _, key in ids])],
         )
 
 
@@ -636,12 +673,15 @@ _FIXED: Final = {"id", "customer_id", "platform_id", "card_id", "account_id", "c
     "issuer_transaction_token", "created_at"}  # fmt: skip
 _MOVING: Final = tuple(column for column in roll_up_rows.COLUMNS if column not in _FIXED)
 _UPDATED: Final = ("id", "customer_id", *_MOVING)
-_UPDATED_AT: Final = [roll_up_rows.COLUMNS.index(column) for column in _UPDATED]
+_UPDATED_AT: Final = [
+    (roll_up_rows.COLUMNS.index(column), arrays.OF_TYPE[_ROLL_UP_TYPES[column]])
+    for column in _UPDATED
+]
 _UPDATE_ROLL_UPS: Final = (
     "UPDATE card_transactions t SET "
     + ", ".join(f"{column} = u.{column}" for column in _MOVING)
     + " FROM unnest("
-    + ", ".join(f"%s::{_ROLL_UP_TYPES[column]}[]" for column in _UPDATED)
+    + ", ".join("%s" for _ in _UPDATED)
     + f") AS u ({', '.join(_UPDATED)}) WHERE t.id = u.id AND t.customer_id = u.customer_id"
 )
 
@@ -651,9 +691,31 @@ def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> N
     if not changed:
         return
     rows = [roll_up_rows.to_row(roll_up) for roll_up in changed]
-    columns = [[row[index] for row in rows] for index in _UPDATED_AT]
+    columns = [_array([row[index] for row in rows]) for index, _array in _UPDATED_AT]
     updated = connection.execute(_UPDATE_ROLL_UPS, columns).rowcount
     assert updated == len(rows), f"{updated} of {len(rows)} roll-ups were there to update"
+
+
+def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> None:
+    """Write what became of transfers that were being carried out."""
+    if not ended:
+        return
+    updated = connection.execute(
+        "UPDATE transfers t SET status = u.status, failure_reason = u.failure_reason,"
+        " settled_at = u.settled_at, updated_at = u.updated_at"
+        " FROM unnest(%s, %s, %s, %s, %s, %s)"
+        " AS u (id, customer_id, status, failure_reason, settled_at, updated_at)"
+        " WHERE t.id = u.id AND t.customer_id = u.customer_id AND t.status = 'PROCESSING'",
+        [
+            arrays.uuids([t.id for t in ended]),
+            arrays.uuids([t.customer_id for t in ended]),
+            arrays.texts([t.status for t in ended]),
+            arrays.texts([t.failure_reason for t in ended]),
+            arrays.times([t.settled_at for t in ended]),
+            arrays.times([t.updated_at for t in ended]),
+        ],
+    ).rowcount
+    assert updated == len(ended), f"{updated} of {len(ended)} transfers were there to end"
 
 
 def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> None:
@@ -663,25 +725,24 @@ def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> 
     updated = connection.execute(
         "UPDATE internal_accounts a SET balance = u.balance, held = u.held, owed = u.owed,"
         " pending = u.pending, version = u.version, updated_at = u.updated_at"
-        " FROM unnest(%s::uuid[], %s::uuid[], %s::int8[], %s::int8[], %s::int8[], %s::int8[],"
-        " %s::int8[], %s::timestamptz[])"
+        " FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s)"
         " AS u (id, customer_id, balance, held, owed, pending, version, updated_at)"
         " WHERE a.id = u.id AND a.customer_id = u.customer_id",
         [
-            [a.id for a in changed],
-            [a.customer_id for a in changed],
-            [a.balance for a in changed],
-            [a.held for a in changed],
-            [a.owed for a in changed],
-            [a.pending for a in changed],
-            [a.version for a in changed],
-            [a.updated_at for a in changed],
+            arrays.uuids([a.id for a in changed]),
+            arrays.uuids([a.customer_id for a in changed]),
+            arrays.bigints([a.balance for a in changed]),
+            arrays.bigints([a.held for a in changed]),
+            arrays.bigints([a.owed for a in changed]),
+            arrays.bigints([a.pending for a in changed]),
+            arrays.bigints([a.version for a in changed]),
+            arrays.times([a.updated_at for a in changed]),
         ],
     ).rowcount
     assert updated == len(changed), f"{updated} of {len(changed)} accounts were there to update"
 
 
-def _columns(rows: Iterable[tuple[Any, ...]], width: int) -> list[list[Any]]:
-    """Return `rows` as `width` columns, also when there are none."""
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return columns or [[] for _ in range(width)]
+def _columns(rows: Iterable[tuple[Any, ...]], *types: str) -> list[arrays.Array]:
+    """Return `rows` as one array of each of `types`, also when there are none."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(types)
+    return [arrays.OF_TYPE[kind](column) for kind, column in zip(types, columns, strict=True)]

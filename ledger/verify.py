@@ -22,6 +22,7 @@ from sqlalchemy import Engine
 from ledger import history, roll_up_rows
 from ledger.core.entries import Account as Role
 from ledger.core.entries import Entry, entries
+from ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from ledger.database import driver
 from ledger.event_rows import EventRow, from_row
 from ledger.roll_up import Identity
@@ -46,6 +47,7 @@ class Report:
     accounts: int = 0
     entries: int = 0
     deposits: int = 0
+    transfers: int = 0
     difference_count: int = 0
     differences: list[str] = field(default_factory=list)
 
@@ -80,7 +82,7 @@ def verify_on(connection: Connection[Any], progress: Progress) -> Report:
     """Do as `verify` does, in the database transaction of `connection`."""
     report = Report()
     connection.execute("SET LOCAL statement_timeout = 0")
-    for table in ("accounts", "deposits", "entries"):
+    for table in ("accounts", "deposits", "entries", "transfers"):
         name = "internal_accounts" if table == "accounts" else table
         setattr(report, table, _count(connection, name))
     total = _count(connection, "card_transaction_events")
@@ -210,6 +212,8 @@ def _count(connection: Connection[Any], table: str) -> int:
     return count
 
 
+_REFUSALS: Final = ", ".join(f"'{reason}'" for reason in sorted(DECIDED_BY_THE_LEDGER))
+
 # Each statement returns what is wrong; each sentence says it.
 _MUST_BE_EMPTY: Final = (
     (
@@ -267,7 +271,8 @@ _MUST_BE_EMPTY: Final = (
         SELECT e.subject_id, e.sequence, e.line FROM entries e
         LEFT JOIN card_transactions t ON t.id = e.subject_id AND e.sequence > 0
         LEFT JOIN deposits d ON d.id = e.subject_id AND e.sequence = 0
-        WHERE t.id IS NULL AND d.id IS NULL
+        LEFT JOIN transfers f ON f.id = e.subject_id AND e.sequence = 0
+        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL
         """,
         "entry {}/{}/{}: belongs to nothing",
     ),
@@ -284,10 +289,74 @@ _MUST_BE_EMPTY: Final = (
     ),
     (
         """
-        SELECT subject_id, count(*) FROM entries WHERE sequence = 0
-        GROUP BY subject_id HAVING count(*) <> 1 OR max(line) <> 0
+        SELECT e.subject_id, count(*) FROM entries e JOIN deposits d ON d.id = e.subject_id
+        WHERE e.sequence = 0 GROUP BY e.subject_id HAVING count(*) <> 1 OR max(e.line) <> 0
         """,
         "deposit {}: has {} entries",
+    ),
+    (
+        """
+        SELECT d.id FROM deposits d LEFT JOIN internal_accounts a ON a.id = d.account_id
+        WHERE a.id IS NULL OR (a.customer_id, a.platform_id) <> (d.customer_id, d.platform_id)
+        """,
+        "deposit {}: its account is not one of its owner and platform",
+    ),
+    (
+        """
+        SELECT f.id, f.status, count(e.subject_id)
+        FROM transfers f
+        LEFT JOIN system_accounts s ON (s.platform_id, s.currency, s.kind)
+            = (f.platform_id, f.currency, 'TRANSFERS')
+        LEFT JOIN entries e ON e.subject_id = f.id
+        GROUP BY f.id, f.status
+        HAVING count(e.subject_id) <> CASE f.status WHEN 'COMPLETED' THEN 2 ELSE 0 END
+            OR bool_or(
+                (e.sequence, e.customer_id, e.amount) <> (0, f.customer_id, f.amount)
+                OR (e.line, e.debit_account_id, e.credit_account_id, e.account_id) NOT IN (
+                    (0, f.source_account_id, s.id, f.source_account_id),
+                    (1, s.id, f.destination_account_id, f.destination_account_id)
+                )
+            ) IS TRUE
+        """,
+        "transfer {}: is {}, and its {} entries are not what that makes of it",
+    ),
+    (
+        """
+        SELECT f.id FROM transfers f
+        LEFT JOIN customers u ON u.id = f.customer_id
+        LEFT JOIN internal_accounts a ON a.id = f.source_account_id
+        LEFT JOIN internal_accounts b ON b.id = f.destination_account_id
+        WHERE num_nulls(u.id, a.id, b.id) > 0 OR u.platform_id <> f.platform_id
+            OR (a.customer_id, a.platform_id, a.currency)
+                <> (f.customer_id, f.platform_id, f.currency)
+            OR (b.customer_id, b.platform_id, b.currency)
+                <> (f.customer_id, f.platform_id, f.currency)
+        """,
+        "transfer {}: its accounts are not two of its customer and platform, in its currency",
+    ),
+    (
+        f"""
+        SELECT f.id, f.status, f.failure_reason, o.outcome, o.reason
+        FROM transfers f
+        LEFT JOIN outcomes o ON (o.reference, o.source, o.platform_id, o.customer_id)
+            = (f.id::text, 'transfers', f.platform_id, f.customer_id)
+        WHERE CASE
+            WHEN f.status = 'COMPLETED' THEN o.outcome IS DISTINCT FROM 'APPLIED'
+            WHEN f.failure_reason IN ({_REFUSALS}) THEN
+                (o.outcome, o.reason) IS DISTINCT FROM ('DECLINED', f.failure_reason)
+            ELSE o.outcome IS NOT NULL END
+        """,
+        "transfer {}: is {} ({}), its outcome is {} ({})",
+    ),
+    (
+        """
+        SELECT f.id FROM transfers f LEFT JOIN agent_actions a ON a.id = f.id
+        WHERE f.agent_id IS DISTINCT FROM a.agent_id
+            OR (a.customer_id, a.platform_id) <> (f.customer_id, f.platform_id)
+            OR (a.rejection_reason IS NOT NULL
+                AND f.failure_reason IS DISTINCT FROM 'REJECTED_BY_PLATFORM')
+        """,
+        "transfer {}: is not what its agent's action asked for",
     ),
     (
         """
@@ -309,7 +378,8 @@ _MUST_BE_EMPTY: Final = (
         SELECT e.subject_id, e.sequence, e.line FROM entries e
         LEFT JOIN card_transactions t ON t.id = e.subject_id
         LEFT JOIN deposits d ON d.id = e.subject_id
-        WHERE coalesce(t.customer_id, d.customer_id) <> e.customer_id
+        LEFT JOIN transfers f ON f.id = e.subject_id
+        WHERE coalesce(t.customer_id, d.customer_id, f.customer_id) <> e.customer_id
         """,
         "entry {}/{}/{}: is at home with another cardholder than what it belongs to",
     ),

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
 
 import psycopg
+from psycopg.types.json import Jsonb
 from sqlalchemy import Engine as Database
 from sqlalchemy import NullPool
 
@@ -18,7 +19,7 @@ from ledger.batch import Decided
 from ledger.database import async_engine, sync_engine
 from ledger.engine import Clock, Engine
 from ledger.ids import new_id
-from ledger.inbox import CARD_CLOSED, DEPOSIT, NOBODY, Home, Lane, Message
+from ledger.inbox import CARD_CLOSED, DEPOSIT, NOBODY, TRANSFER, Home, Lane, Message
 from ledger.secrets import KeyRing
 from ledger.testing.model import Model
 from ledger.testing.strategies import Scene
@@ -85,19 +86,14 @@ class World:
         engine: Engine | None = None,
     ) -> Holder:
         """Return a new cardholder; `balance` is deposited, as every balance has to be."""
-        now, customer_id, account_id, card_id = datetime.now(UTC), new_id(), new_id(), new_id()
+        now, customer_id, card_id = datetime.now(UTC), new_id(), new_id()
         self.owner.execute(
             "INSERT INTO customers (id, platform_id, platform_customer_id, customer_type,"
             " kyc_status, uma_address, currencies, created_at, updated_at)"
             " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, '{USD}', %s, %s)",
             [customer_id, platform_id, str(customer_id), f"${customer_id}@test", now, now],
         )
-        self.owner.execute(
-            "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
-            " created_at, updated_at)"
-            " VALUES (%s, %s, %s, 'USD', 'INTERNAL_FIAT', 'ACTIVE', %s, %s)",
-            [account_id, customer_id, platform_id, now, now],
-        )
+        account_id = self._account(Home(customer_id, platform_id), "USD", "ACTIVE")
         self.owner.execute(
             "INSERT INTO cards (id, customer_id, platform_id, platform_card_id, state, form,"
             " currency, funding_sources, max_spend_per_transaction, processor_ref, issuer_ref,"
@@ -109,6 +105,42 @@ class World:
         if balance:
             self.play(engine or self.engine(), [(holder, self.deposit(holder, balance))])
         return holder
+
+    def another_account(
+        self, holder: Holder, balance: int = 0, *, currency: str = "USD", status: str = "ACTIVE"
+    ) -> Holder:
+        """Return `holder` with another account, on which `balance` is deposited."""
+        other = replace(holder, account_id=self._account(holder.home, currency, status))
+        if balance:
+            self.play(self.engine(), [(other, self.deposit(other, balance))])
+        return other
+
+    def _account(self, home: Home, currency: str, status: str) -> UUID:
+        key, now = new_id(), datetime.now(UTC)
+        self.owner.execute(
+            "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
+            " created_at, updated_at) VALUES (%s, %s, %s, %s, 'INTERNAL_FIAT', %s, %s, %s)",
+            [key, home.customer_id, home.platform_id, currency, status, now, now],
+        )
+        return key
+
+    def agent(self, holder: Holder, **policy: Any) -> UUID:  # noqa: ANN401 - JSON
+        """Return a new agent of the holder that may make transfers at once, unless said otherwise.
+
+        `policy` is in the words of the interface.
+        """
+        key = new_id()
+        usual = {
+            "permissions": ["CREATE_TRANSFERS"],
+            "defaultExecutionMode": "AUTO",
+            "spendingLimits": {"currency": "USD", "perTransactionLimit": 1_000_000},
+        }
+        self.owner.execute(
+            "INSERT INTO agents (id, platform_id, customer_id, name, is_paused, policy, created_at,"
+            " updated_at) VALUES (%s, %s, %s, 'test', false, %s, now(), now())",
+            [key, holder.home.platform_id, holder.home.customer_id, Jsonb(usual | policy)],
+        )
+        return key
 
     def engine(
         self,
@@ -136,6 +168,29 @@ class World:
             "reference": self._reference(),
             "accountId": str(holder.account_id),
             "amount": amount,
+        }
+
+    def transfer(self, source: Holder, destination: Holder, amount: int) -> dict[str, Any]:
+        """Write a transfer that is to be carried out; return the message that says so."""
+        key = new_id()
+        self.owner.execute(
+            "INSERT INTO transfers (id, customer_id, platform_id, source_account_id,"
+            " destination_account_id, amount, currency, status, created_at, updated_at)"
+            " VALUES (%s, %s, %s, %s, %s, %s, 'USD', 'PROCESSING', now(), now())",
+            [
+                key,
+                source.home.customer_id,
+                source.home.platform_id,
+                source.account_id,
+                destination.account_id,
+                amount,
+            ],
+        )
+        return {
+            "type": TRANSFER,
+            "source": "transfers",
+            "reference": str(key),
+            "transferId": str(key),
         }
 
     def event(
@@ -222,7 +277,7 @@ class World:
         decided: list[Decided] = []
         for waiting_lane, shard in engine.waiting():
             if waiting_lane is lane:
-                engine.drain(lane, shard, decided.extend)
+                engine.drain(lane, [shard], decided.extend)
         return sorted(decided, key=lambda one: one.message.id)
 
     def play(
@@ -273,6 +328,10 @@ class World:
                 ) in self.rows(_ROLL_UPS, holder.account_id)
             },
         }
+
+    def balance(self, holder: Holder) -> int:
+        [(balance, *_)] = self.rows(_ACCOUNT, holder.account_id)
+        return int(balance)
 
     def check_books(self, holder: Holder, model: Model | None = None) -> None:
         """Add everything up again, from the facts and from the entries; see that all agree."""

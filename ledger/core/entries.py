@@ -23,6 +23,7 @@ class Account(StrEnum):
     RECEIVABLE = "RECEIVABLE"
     SANDBOX_FUNDING = "SANDBOX_FUNDING"
     OPERATOR_LOSS = "OPERATOR_LOSS"
+    TRANSFERS = "TRANSFERS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +90,18 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
 def deposit_entry(amount: int) -> Entry:
     """Return the movement of money that arrives on a customer's account in the sandbox."""
     return Entry(debit=Account.SANDBOX_FUNDING, credit=Account.CUSTOMER, amount=amount)
+
+
+def transfer_entries(amount: int) -> tuple[Entry, Entry]:
+    """Return the movements of a transfer: out of the source's account, into the destination's.
+
+    Two, so that each has one customer's account in it; between them the money is nowhere, and
+    what the account in the middle keeps of it is always zero.
+    """
+    return (
+        Entry(debit=Account.CUSTOMER, credit=Account.TRANSFERS, amount=amount),
+        Entry(debit=Account.TRANSFERS, credit=Account.CUSTOMER, amount=amount),
+    )
 
 
 def _moves(*movements: tuple[Account, Account, int]) -> list[Entry]:

@@ -27,6 +27,13 @@ class FundRequest(Request):
     amount: Annotated[int, Field(strict=True, gt=0, le=MAX_FUND)]
 
 
+class InternalAccountCreate(Request):
+    """One more account of a customer, in one of the platform's currencies."""
+
+    customer_id: CustomerId
+    currency: Currency
+
+
 class InternalAccountsQuery(PageQuery):
     """Filters of the list of internal accounts."""
 

@@ -24,7 +24,7 @@ from ledger.batch import Decided
 from ledger.core.card_transaction import Status
 from ledger.core.money import MAX_AMOUNT
 from ledger.engine import Engine, UnavailableError
-from ledger.inbox import Lane
+from ledger.inbox import SHARDS, Lane
 from ledger.roll_up import RollUp
 from ledger.store import MANY_DEBTS
 from ledger.testing.model import Model
@@ -110,7 +110,7 @@ def test_every_change_is_told_once_with_its_place(
     )
     assert told == [("CARD_TRANSACTION.AUTHORIZED", 2, True), ("CARD_TRANSACTION.SETTLED", 4, True)]
     balances = world.rows(
-        "SELECT sequence, data->'balance'->>'amount' FROM outbox WHERE subject_id = %s ORDER BY id",
+        "SELECT sequence, data->>'balance' FROM outbox WHERE subject_id = %s ORDER BY id",
         holder.account_id,
     )
     assert balances == [(1, "50000"), (3, "48500")]
@@ -159,7 +159,7 @@ def test_a_batch_of_500_is_one_commit(world: World, platform: UUID) -> None:
     commits: list[int] = []
 
     total = world.engine(batch_size=500).drain(
-        Lane.LIVE, holder.shard, lambda decided: commits.append(len(decided))
+        Lane.LIVE, [holder.shard], lambda decided: commits.append(len(decided))
     )
 
     assert (total, commits) == (1201, [500, 500, 201])
@@ -170,6 +170,24 @@ def test_a_batch_of_500_is_one_commit(world: World, platform: UUID) -> None:
     )
     assert stamps == [(3,)]
     world.check_books(holder)
+
+
+def test_messages_of_many_queues_are_one_commit(world: World, platform: UUID) -> None:
+    holders = [world.holder(platform, 10_000) for _ in range(12)]
+    world.accept(
+        [(h, world.authorization(h, f"T{n}", 10 + n)) for n in range(5) for h in holders],
+        Lane.BULK,
+    )
+    decided: list[list[Decided]] = []
+
+    world.engine(batch_size=50).drain(Lane.BULK, range(SHARDS), decided.append)
+
+    assert [len(batch) for batch in decided] == [50, 10]
+    ids = [one.message.id for batch in decided for one in batch]
+    assert ids == sorted(ids), "by age, over all the queues"
+    assert all(queue[0] is not Lane.BULK for queue in world.engine().waiting())
+    for holder in holders:
+        world.check_books(holder)
 
 
 def test_the_number_of_statements_does_not_grow_with_the_batch(
@@ -185,7 +203,27 @@ def statements(world: World, platform: UUID, size: int) -> int:
     world.play(world.engine(), mine(holder, old))
     both = [world.clearing(holder, f"old-{n}", 10) for n in range(size)]
     both += [world.authorization(holder, f"new-{n}", 10) for n in range(size)]
-    world.accept(mine(holder, both))
+    return statements_for(world, holder, both)
+
+
+def test_transfers_and_deposits_cost_as_many_statements_as_one_of_each(
+    world: World, platform: UUID
+) -> None:
+    holder = world.holder(platform, 1_000_000)
+    other = world.another_account(holder)
+
+    def both(size: int) -> int:
+        events = [world.transfer(holder, other, 10) for _ in range(size)]
+        events += [world.deposit(holder, 10) for _ in range(size)]
+        return statements_for(world, holder, events)
+
+    # Beside what every batch does: the transfers, the names, the deposits, and what became of it.
+    assert both(100) == both(1) <= 20
+
+
+def statements_for(world: World, holder: Holder, events: list[dict[str, Any]]) -> int:
+    """Return how many statements decide `events` in one batch."""
+    world.accept(mine(holder, events))
     with world.database.connect() as connection, TemporaryFile("w+b") as trace:
         raw: Any = connection.connection.driver_connection
         raw.pgconn.trace(trace.fileno())  # libpq's own record of what it sends.
@@ -193,9 +231,9 @@ def statements(world: World, platform: UUID, size: int) -> int:
             OneConnection(connection),  # type: ignore[arg-type] # All that it uses of a database.
             clock=lambda: datetime.now(UTC),
             sandbox_delay=timedelta(0),
-            batch_size=2 * size + 1,
+            batch_size=len(events) + 1,
         )
-        engine.drain(Lane.LIVE, holder.shard, lambda _: None)
+        engine.drain(Lane.LIVE, [holder.shard], lambda _: None)
         raw.pgconn.untrace()
         trace.seek(0)
         sent = [line.split(b"\t") for line in trace]
@@ -516,7 +554,7 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
     assert not kinds
     commits: list[list[Decided]] = []
 
-    engine.drain(Lane.LIVE, holder.shard, commits.append)
+    engine.drain(Lane.LIVE, [holder.shard], commits.append)
 
     [decided] = commits  # One commit: nothing had to be tried alone.
     assert len(decided) == 500
@@ -768,11 +806,16 @@ def test_an_engine_that_is_to_stop_ends_after_the_batch_it_is_at(
     holder = world.holder(platform, 100)
     engine = world.engine(batch_size=10)
     world.accept(mine(holder, [world.authorization(holder, f"T{n}", 1) for n in range(30)]))
-    engine.stop()
+    decided: list[Decided] = []
 
-    decided = world.drain(engine, Lane.LIVE)
+    def stop_meanwhile(batch: list[Decided]) -> None:
+        decided.extend(batch)
+        engine.stop()
+
+    engine.drain(Lane.LIVE, [holder.shard], stop_meanwhile)
 
     assert len(decided) == 10
+    assert world.drain(engine, Lane.LIVE) == [], "it begins no other"
     assert len(world.drain(world.engine(), Lane.LIVE)) == 20
 
 
@@ -909,7 +952,7 @@ def test_racing_lanes_never_overdraw_an_account_and_the_books_add_up(
     def race(lane: Lane) -> list[Decided]:
         decided: list[Decided] = []
         start.wait()
-        world.engine(batch_size=9).drain(lane, holder.shard, decided.extend)
+        world.engine(batch_size=9).drain(lane, [holder.shard], decided.extend)
         return decided
 
     with ThreadPoolExecutor(4) as threads:
@@ -940,7 +983,7 @@ def test_two_lanes_that_open_one_card_transaction_at_once_open_it_once(
 
         def race(lane: Lane, holder: Holder = holder, start: threading.Barrier = start) -> None:
             start.wait()
-            engine.drain(lane, holder.shard, lambda _: None)
+            engine.drain(lane, [holder.shard], lambda _: None)
 
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(race, Lane))
@@ -963,7 +1006,7 @@ def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
     def race(_: int) -> None:
         start.wait()
         engine = world.engine(batch_size=3)
-        engine.drain(Lane.LIVE, holder.shard, lambda _: None)
+        engine.drain(Lane.LIVE, [holder.shard], lambda _: None)
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(race, range(3)))
@@ -992,7 +1035,7 @@ def test_a_lost_connection_is_unavailable_and_the_next_drain_succeeds(
     fatal = killing_clock(world)
 
     with pytest.raises(UnavailableError):
-        world.engine(clock=fatal).drain(Lane.LIVE, holder.shard, lambda _: None)
+        world.engine(clock=fatal).drain(Lane.LIVE, [holder.shard], lambda _: None)
 
     assert world.account(holder)["balance"] == 1000
     [decided] = drained_at_last(world, holder)
@@ -1020,7 +1063,7 @@ def drained_at_last(world: World, holder: Holder) -> list[Decided]:
     for _ in range(10):
         decided: list[Decided] = []
         try:
-            engine.drain(Lane.LIVE, holder.shard, decided.extend)
+            engine.drain(Lane.LIVE, [holder.shard], decided.extend)
         except UnavailableError:
             continue
         return decided
@@ -1034,7 +1077,7 @@ def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: UUID)
     world.accept(mine(holder, events))
 
     with pytest.raises(UnavailableError):
-        world.engine(clock=killing_clock(world)).drain(Lane.LIVE, holder.shard, lambda _: None)
+        world.engine(clock=killing_clock(world)).drain(Lane.LIVE, [holder.shard], lambda _: None)
 
     assert rows_of(world, holder) == before
     assert len(drained_at_last(world, holder)) == 20

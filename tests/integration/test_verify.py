@@ -50,6 +50,47 @@ MANIPULATIONS: Final[dict[str, LiteralString]] = {
     "a missing outcome": "DELETE FROM outcomes",
     "an outcome's place": "UPDATE outcomes SET sequence = 99 WHERE sequence IS NOT NULL",
     "a missing card": "DELETE FROM cards",
+    "a deposit's platform": "UPDATE deposits SET platform_id = gen_random_uuid()",
+    "a transfer's amount": "UPDATE transfers SET amount = amount + 1 WHERE status = 'COMPLETED'",
+    "a transfer's direction": (
+        "UPDATE transfers SET source_account_id = destination_account_id,"
+        " destination_account_id = source_account_id WHERE status = 'COMPLETED'"
+    ),
+    "a transfer's home": "UPDATE transfers SET customer_id = gen_random_uuid()",
+    "a transfer's platform": "UPDATE transfers SET platform_id = gen_random_uuid()",
+    "a transfer's currency": "UPDATE transfers SET currency = 'EUR'",
+    "that a transfer moved money": (
+        "UPDATE transfers SET status = 'FAILED', failure_reason = 'INSUFFICIENT_FUNDS',"
+        " settled_at = NULL WHERE status = 'COMPLETED'"
+    ),
+    "that a transfer failed": (
+        "UPDATE transfers SET status = 'COMPLETED', failure_reason = NULL, settled_at = now()"
+        " WHERE failure_reason = 'INSUFFICIENT_FUNDS'"
+    ),
+    "that a transfer was decided": (
+        "UPDATE transfers SET status = 'PROCESSING', failure_reason = NULL WHERE status = 'FAILED'"
+        " AND failure_reason = 'INSUFFICIENT_FUNDS'"
+    ),
+    "why a transfer failed": (
+        "UPDATE transfers SET failure_reason = 'ACCOUNT_INVALID' WHERE status = 'FAILED'"
+        " AND failure_reason = 'INSUFFICIENT_FUNDS'"
+    ),
+    "that the platform refused a transfer": (
+        "UPDATE transfers SET failure_reason = 'REJECTED_BY_PLATFORM' WHERE status = 'FAILED'"
+        " AND failure_reason = 'INSUFFICIENT_FUNDS'"
+    ),
+    "what a transfer's outcome was": (
+        "UPDATE outcomes SET outcome = 'DECLINED', reason = 'INSUFFICIENT_FUNDS'"
+        " WHERE source = 'transfers' AND outcome = 'APPLIED'"
+    ),
+    "a missing transfer": "DELETE FROM transfers WHERE status = 'COMPLETED'",
+    "half of a transfer": (
+        "DELETE FROM entries USING transfers t WHERE t.id = subject_id AND line = 1"
+    ),
+    "an agent's transfer without its action": "DELETE FROM agent_actions",
+    "who asked for a transfer": (
+        "UPDATE transfers SET agent_id = gen_random_uuid() WHERE agent_id IS NOT NULL"
+    ),
 }
 
 # What even the application may do: it has to be able to add rows.
@@ -65,7 +106,22 @@ FORGERIES: Final[dict[str, LiteralString]] = {
     ),
     "a deposit without an entry": (
         "INSERT INTO deposits SELECT gen_random_uuid(), customer_id, account_id, 5, message_id,"
-        " now() FROM deposits LIMIT 1"
+        " now(), platform_id FROM deposits LIMIT 1"
+    ),
+    "a transfer that nothing was booked for": (
+        "INSERT INTO transfers SELECT gen_random_uuid(), customer_id, platform_id,"
+        " source_account_id, destination_account_id, amount, currency, status, failure_reason,"
+        " NULL, NULL, NULL, now(), settled_at, now() FROM transfers WHERE status = 'COMPLETED'"
+    ),
+    "an entry of a transfer that failed": (
+        "INSERT INTO entries SELECT t.id, 0, 0, t.customer_id, a.id, b.id, 5, NULL, NULL, NULL,"
+        " now() FROM transfers t, system_accounts a, system_accounts b"
+        " WHERE t.status = 'FAILED' AND a.kind = 'CARD_HOLDS' AND b.kind = 'RECEIVABLE' LIMIT 1"
+    ),
+    "a third entry of a transfer": (
+        "INSERT INTO entries SELECT t.id, 0, 2, t.customer_id, a.id, b.id, t.amount, NULL, NULL,"
+        " NULL, now() FROM transfers t, system_accounts a, system_accounts b"
+        " WHERE t.status = 'COMPLETED' AND a.kind = 'TRANSFERS' AND b.kind = 'OPERATOR_LOSS'"
     ),
 }
 
@@ -75,7 +131,17 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
     with world_of(database_url, app_database_url) as made:
         engine, holder = made.engine(), made.holder(made.platform(), 50000)
         events = [made.authorization(holder, "T1", 1250), made.clearing(holder, "T1", 1500)]
+        savings = made.another_account(holder)
+        events += [made.transfer(holder, savings, 100), made.transfer(savings, holder, 5000)]
         made.play(engine, [(holder, event) for event in events])
+        made.owner.execute(
+            "WITH asked AS (INSERT INTO transfers SELECT gen_random_uuid(), customer_id,"
+            " platform_id, source_account_id, destination_account_id, amount, currency, 'PENDING',"
+            " NULL, %s, NULL, NULL, now(), NULL, now() FROM transfers WHERE status = 'COMPLETED'"
+            " RETURNING *) INSERT INTO agent_actions SELECT id, agent_id, customer_id, platform_id,"
+            " 'TRANSFER_OUT', NULL, now() FROM asked",
+            [made.agent(holder)],
+        )
         yield made
 
 
@@ -94,6 +160,7 @@ def test_untouched_books_hold(world: World) -> None:
 
     assert report.holds, report.differences
     assert (report.events, report.card_transactions, report.deposits) == (4, 1, 1)
+    assert report.transfers == 3
 
 
 @pytest.mark.parametrize("what", MANIPULATIONS)
@@ -101,6 +168,7 @@ def test_a_manipulation_is_found(world: World, what: str) -> None:
     # Neither triggers nor foreign keys stand in the way of whoever may do this.
     unguarded: list[LiteralString] = ["SET session_replication_role = replica"]
     unguarded += [f"ALTER TABLE {table} DISABLE TRIGGER append_only" for table in GUARDED]
+    unguarded.append("ALTER TABLE transfers DISABLE TRIGGER only_forward")
 
     report = verified_after(world.url, [*unguarded, MANIPULATIONS[what]])
 

@@ -1,0 +1,870 @@
+"""Agents: programs with a token of their own, for one customer, within a policy."""
+
+import re
+from collections.abc import Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+import structlog
+
+from api import BASE_PATH
+from api.app import ApiConfig
+from ledger.ids import new_id
+from tests.api.support import (
+    TIMEOUT_S,
+    AgentApi,
+    Api,
+    Tenant,
+    made,
+    new_tenant,
+    ok,
+    redeem,
+    refused,
+    server,
+)
+from tests.external_accounts import body as external_account
+from tests.external_accounts import info
+
+LIMITS: dict[str, Any] = {"currency": "USD", "perTransactionLimit": 1000}
+POLICY: dict[str, Any] = {
+    "permissions": ["VIEW_TRANSACTIONS", "MANAGE_EXTERNAL_ACCOUNTS"],
+    "defaultExecutionMode": "AUTO",
+    "spendingLimits": LIMITS,
+}
+EXTERNAL = "/agents/me/external-accounts"
+
+
+@pytest.fixture
+def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
+    """The interface as seen by a platform that has no agent yet."""
+    with Api(root, new_tenant(api_config.database_url)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def customer(api: Api) -> str:
+    return str(api.customer()["id"])
+
+
+@pytest.fixture
+def agent(api: Api, customer: str) -> Iterator[AgentApi]:
+    """The interface as seen by a connected agent of `customer` that may view and register."""
+    with connected(api, create(api, customer)) as client:
+        yield client
+
+
+def asked(customer: str, **policy: object) -> dict[str, Any]:
+    return {"name": "Bookkeeper", "customerId": customer, "policy": POLICY | policy}
+
+
+def create(api: Api, customer: str, **policy: object) -> dict[str, Any]:
+    return made(api.post("/agents", asked(customer, **policy)))
+
+
+def connected(api: Api, created: dict[str, Any]) -> AgentApi:
+    redeemed = ok(redeem(api.root, created["deviceCode"]["code"]))
+    return AgentApi(api.root, redeemed["accessToken"])
+
+
+def path_of(created: dict[str, Any]) -> str:
+    return f"/agents/{created['agent']['id']}"
+
+
+def usd(number: str, **fields: object) -> dict[str, Any]:
+    return external_account(
+        "USD_ACCOUNT", accountInfo=info("USD_ACCOUNT", accountNumber=number), **fields
+    )
+
+
+# --- making and connecting ---------------------------------------------------------------------
+
+
+def test_a_new_agent_is_shown_with_its_code(api: Api, customer: str) -> None:
+    answered = api.post("/agents", asked(customer))
+
+    created = made(answered)
+    agent, code = created["agent"], created["deviceCode"]
+    assert answered.headers["cache-control"] == "no-store"
+    assert agent["id"].startswith("Agent:")
+    assert (agent["name"], agent["customerId"]) == ("Bookkeeper", customer)
+    assert (agent["isPaused"], agent["isConnected"]) == (False, False)
+    assert agent["policy"] == POLICY
+    usage = agent["usage"]
+    assert (usage["dailyTransactionCount"], usage["dailySpend"], usage["monthlySpend"]) == (0, 0, 0)
+    assert usage["dailyResetDate"].startswith(usage["monthlyResetMonth"])
+    assert re.fullmatch(r"[2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4}", code["code"])
+    assert (code["agentId"], code["redeemed"]) == (agent["id"], False)
+    assert ok(api.get(path_of(created))) == agent
+
+
+def test_a_code_makes_a_program_the_agent_and_works_once(api: Api, customer: str) -> None:
+    created = create(api, customer)
+    code = created["deviceCode"]["code"]
+    status = f"/agents/device-codes/{code}/status"
+    assert ok(api.get(status)) == {"code": code, "redeemed": False}
+
+    answered = redeem(api.root, code)
+
+    redeemed = ok(answered)
+    assert answered.headers["cache-control"] == "no-store"
+    assert set(redeemed) == {"agentId", "agentName", "accessToken", "policy"}
+    assert redeemed["agentId"] == created["agent"]["id"]
+    assert redeemed["policy"] == POLICY
+    assert re.fullmatch(r"clat_[A-Za-z0-9_-]{43}", redeemed["accessToken"])
+    with AgentApi(api.root, redeemed["accessToken"]) as agent:
+        shown = ok(agent.get("/agents/me"))
+    assert shown["isConnected"] is True
+    assert shown == ok(api.get(path_of(created)))
+    assert ok(api.get(status)) == {"code": code, "redeemed": True}
+    again = refused(redeem(api.root, code), 400, "INVALID_INPUT")
+    assert again["details"] == {"reason": "CODE_REDEEMED"}
+
+
+def test_a_code_is_known_in_small_letters_and_percent_encoded(api: Api, customer: str) -> None:
+    code = create(api, customer)["deviceCode"]["code"]
+
+    encoded = code.lower().replace("-", "%2D")
+
+    assert ok(api.get(f"/agents/device-codes/{encoded}/status"))["code"] == code
+    ok(redeem(api.root, encoded))
+
+
+@pytest.mark.parametrize("code", ["AAAA-AAAA", "x", "%00", "%F0%9F%92%A9", "A" * 5000, "'--"])
+def test_a_code_that_nobody_made_connects_nobody(api: Api, code: str) -> None:
+    refused(redeem(api.root, code), 404, "REFERENCE_NOT_FOUND")
+    refused(api.get(f"/agents/device-codes/{code}/status"), 404, "REFERENCE_NOT_FOUND")
+
+
+def test_a_code_lives_for_fifteen_minutes(api: Api, customer: str, database_url: str) -> None:
+    created = create(api, customer)
+    with psycopg.connect(database_url) as connection:
+        [lifetime] = connection.execute(
+            "UPDATE agent_device_codes SET created_at = created_at - interval '15 minutes',"
+            " expires_at = expires_at - interval '15 minutes' WHERE agent_id = %s"
+            " RETURNING extract(epoch FROM expires_at - created_at)::int",
+            [created["agent"]["id"].removeprefix("Agent:")],
+        ).fetchall()
+
+    late = refused(redeem(api.root, created["deviceCode"]["code"]), 400, "INVALID_INPUT")
+
+    assert lifetime == (15 * 60,)
+    assert late["details"] == {"reason": "CODE_EXPIRED"}
+    assert ok(api.get(path_of(created)))["isConnected"] is False
+
+
+def test_a_new_code_takes_the_place_of_the_earlier_one(api: Api, customer: str) -> None:
+    created = create(api, customer)
+    old = created["deviceCode"]["code"]
+
+    answered = api.http.post(f"{path_of(created)}/device-codes")
+
+    new = made(answered)
+    assert answered.headers["cache-control"] == "no-store"
+    assert set(new) == {"code", "agentId", "expiresAt", "redeemed"}
+    replaced = refused(redeem(api.root, old), 400, "INVALID_INPUT")
+    assert replaced["details"] == {"reason": "CODE_REPLACED"}
+    ok(redeem(api.root, new["code"]))
+    refused(api.http.post(f"{path_of(created)}/device-codes"), 409, "CONFLICT")
+
+
+def test_of_concurrent_redemptions_exactly_one_wins(
+    api: Api, customer: str, api_config: ApiConfig
+) -> None:
+    code = create(api, customer)["deviceCode"]["code"]
+    with server(api_config) as elsewhere, ThreadPoolExecutor(8) as pool:
+        roots = [api.root, elsewhere] * 4
+
+        answers = list(pool.map(lambda root: redeem(root, code), roots))
+
+    assert sorted(one.status_code for one in answers) == [200] + [400] * 7
+    [won] = [one for one in answers if one.status_code == 200]
+    with AgentApi(api.root, ok(won)["accessToken"]) as agent:
+        ok(agent.get("/agents/me"))
+
+
+def test_new_codes_and_redemptions_at_once_leave_one_way_in(api: Api, customer: str) -> None:
+    created = create(api, customer)
+
+    def again(_: int) -> httpx2.Response:
+        return api.http.post(f"{path_of(created)}/device-codes")
+
+    with ThreadPoolExecutor(8) as pool:
+        renewed = [pool.submit(again, number) for number in range(6)]
+        first = pool.submit(redeem, api.root, created["deviceCode"]["code"])
+
+    codes = [one.result().json()["code"] for one in renewed if one.result().status_code == 201]
+    later = [redeem(api.root, code) for code in codes]
+    assert {one.result().status_code for one in renewed} <= {201, 409}
+    answers = [first.result(), *later]
+    assert [one.status_code for one in answers].count(200) == 1
+    assert {one.status_code for one in answers} <= {200, 400}
+
+
+def test_a_redemption_whose_answer_was_lost_is_answered_again(api: Api, customer: str) -> None:
+    code = create(api, customer)["deviceCode"]["code"]
+    key = str(uuid4())
+    first = redeem(api.root, code, Idempotency_Key=key)
+
+    again = redeem(api.root, code, Idempotency_Key=key)
+
+    assert ok(again) == ok(first)
+    assert again.headers["idempotent-replayed"] == "true"
+    refused(redeem(api.root, code, Idempotency_Key=str(uuid4())), 400, "INVALID_INPUT")
+    other = create(api, customer)["deviceCode"]["code"]
+    assert ok(redeem(api.root, other, Idempotency_Key=key)) != ok(first)
+
+
+def test_a_code_that_is_too_old_tells_nobody_its_token_again(
+    api: Api, customer: str, database_url: str
+) -> None:
+    created = create(api, customer)
+    code, key = created["deviceCode"]["code"], "1"
+    ok(redeem(api.root, code, Idempotency_Key=key))
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE agent_device_codes SET expires_at = now() WHERE agent_id = %s",
+            [created["agent"]["id"].removeprefix("Agent:")],
+        )
+
+    late = refused(redeem(api.root, code, Idempotency_Key=key), 400, "INVALID_INPUT")
+
+    assert late["details"] == {"reason": "CODE_REDEEMED"}
+
+
+def test_no_token_and_no_code_is_kept_in_clear(api: Api, customer: str, database_url: str) -> None:
+    sent = api.http.post("/agents", json=asked(customer), headers={"Idempotency-Key": str(uuid4())})
+    code = made(sent)["deviceCode"]["code"]
+    token = ok(redeem(api.root, code, Idempotency_Key=str(uuid4())))["accessToken"]
+
+    with psycopg.connect(database_url) as connection:
+        for table in ("agents", "agent_device_codes", "idempotency_keys"):
+            rows = connection.execute(f"SELECT t::text, t.* FROM {table} t").fetchall()
+            assert rows
+            for secret in (code, token):
+                assert secret not in str(rows)
+                assert secret.encode().hex() not in str(rows)
+
+
+def test_no_code_is_in_the_log(api: Api, customer: str) -> None:
+    code = create(api, customer)["deviceCode"]["code"]
+    lines: list[MutableMapping[str, Any]] = []
+
+    def keep(_: object, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        lines.append(line)
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    structlog.configure(processors=[keep], wrapper_class=structlog.make_filtering_bound_logger(20))
+    try:
+        ok(api.get(f"/agents/device-codes/{code}/status"))
+        ok(redeem(api.root, code))
+    finally:
+        structlog.configure(**before)
+
+    paths = [line["path"] for line in lines if line["event"] == "request"]
+    assert [path.removeprefix(BASE_PATH) for path in paths] == [
+        "/agents/device-codes/…/status",
+        "/agents/device-codes/…/redeem",
+    ]
+    assert code not in str(lines)
+
+
+# --- who is let in -----------------------------------------------------------------------------
+
+WRONG: list[list[tuple[str, str]]] = [
+    [],
+    [("Authorization", "")],
+    [("Authorization", "Bearer")],
+    [("Authorization", "Bearer nonsense")],
+    [("Authorization", "Bearer clat_" + "A" * 43)],
+    [("Authorization", "Bearer " + "x" * 10_000)],
+    [("Authorization", "Bearer caf\u00e9 \u00ff")],
+    [("Authorization", "Token abc")],
+    [("Authorization", "Basic bm9uc2Vuc2U=")],
+]
+
+
+@pytest.mark.parametrize("headers", WRONG)
+def test_who_is_no_agent_is_not_let_in(root: str, headers: list[tuple[str, str]]) -> None:
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+
+    answered = httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=raw, timeout=TIMEOUT_S)
+
+    refused(answered, 401, "UNAUTHORIZED")
+    assert answered.headers["www-authenticate"].startswith('Bearer realm="api"')
+
+
+def test_two_authorization_headers_are_none(root: str, agent: AgentApi) -> None:
+    twice = [("Authorization", f"Bearer {agent.access_token}")] * 2
+
+    answered = httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=twice, timeout=TIMEOUT_S)
+
+    refused(answered, 401, "UNAUTHORIZED")
+
+
+def test_the_name_of_the_scheme_may_be_written_in_any_case(root: str, agent: AgentApi) -> None:
+    headers = {"Authorization": f"bEARER  {agent.access_token}"}
+
+    ok(httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=headers, timeout=TIMEOUT_S))
+
+
+def test_a_platform_is_no_agent_and_an_agent_no_platform(api: Api, agent: AgentApi) -> None:
+    me = ok(agent.get("/agents/me"))
+
+    for path in ("/agents/me", "/agents/me/internal-accounts", EXTERNAL):
+        refused(api.get(path), 401, "UNAUTHORIZED")
+    for path in ("/config", "/agents", f"/agents/{me['id']}", "/customers/external-accounts"):
+        answered = agent.get(path)
+        refused(answered, 401, "UNAUTHORIZED")
+        assert answered.headers["www-authenticate"].startswith("Basic ")
+    refused(agent.patch(f"/agents/{me['id']}/policy", {}), 401, "UNAUTHORIZED")
+    refused(agent.post("/tokens", {}), 401, "UNAUTHORIZED")
+
+
+def test_a_deleted_agent_is_out_at_once_everywhere(
+    api: Api, customer: str, api_config: ApiConfig
+) -> None:
+    created = create(api, customer)
+    with (
+        connected(api, created) as near,
+        server(api_config) as elsewhere,
+        AgentApi(elsewhere, near.access_token) as far,
+    ):
+        ok(far.get("/agents/me"))
+
+        deleted = api.delete(path_of(created))
+
+        assert (deleted.status_code, deleted.content) == (204, b"")
+        refused(near.get("/agents/me"), 401, "UNAUTHORIZED")
+        refused(far.get("/agents/me"), 401, "UNAUTHORIZED")
+    refused(api.get(path_of(created)), 404, "REFERENCE_NOT_FOUND")
+    refused(api.delete(path_of(created)), 404, "REFERENCE_NOT_FOUND")
+    refused(api.patch(path_of(created), {"name": "x"}), 404, "REFERENCE_NOT_FOUND")
+    refused(api.http.post(f"{path_of(created)}/device-codes"), 404, "REFERENCE_NOT_FOUND")
+    code = created["deviceCode"]["code"]
+    refused(redeem(api.root, code), 404, "REFERENCE_NOT_FOUND")
+    refused(api.get(f"/agents/device-codes/{code}/status"), 404, "REFERENCE_NOT_FOUND")
+    assert created["agent"]["id"] not in [one["id"] for one in ok(api.get("/agents"))["data"]]
+
+
+def test_an_agent_is_gone_with_its_customer(api: Api) -> None:
+    customer = api.customer()["id"]
+    created, waiting = create(api, customer), create(api, customer)
+    with connected(api, created) as agent:
+        ok(api.delete(f"/customers/{customer}"))
+
+        refused(agent.get("/agents/me"), 401, "UNAUTHORIZED")
+    refused(redeem(api.root, waiting["deviceCode"]["code"]), 404, "REFERENCE_NOT_FOUND")
+    assert ok(api.get("/agents", customerId=customer))["data"] == []
+    refused(api.post("/agents", asked(customer)), 400, "INVALID_INPUT")
+
+
+def test_no_agent_comes_to_a_customer_who_is_deleted_at_the_same_time(
+    api: Api, database_url: str
+) -> None:
+    for _ in range(10):
+        customer = api.customer()["id"]
+        with ThreadPoolExecutor(2) as pool:
+            created = pool.submit(api.post, "/agents", asked(customer))
+            deleted = pool.submit(api.delete, f"/customers/{customer}")
+
+        assert deleted.result().status_code == 200
+        assert created.result().status_code in {201, 400}
+    with psycopg.connect(database_url) as connection:
+        [row] = connection.execute(
+            "SELECT count(*) FROM agents a JOIN customers c ON c.id = customer_id"
+            " WHERE c.is_deleted AND a.deleted_at IS NULL"
+        ).fetchall()
+    assert row == (0,)
+
+
+def test_a_customer_that_is_not_deleted_keeps_its_agents(api: Api) -> None:
+    customer = api.customer()["id"]
+    api.fund(api.account(customer)["id"], 5)
+    with connected(api, create(api, customer)) as agent:
+        refused(api.delete(f"/customers/{customer}"), 409, "CONFLICT")
+
+        ok(agent.get("/agents/me"))
+
+
+def test_a_paused_agent_reads_and_does_not_write(api: Api, customer: str) -> None:
+    created = create(api, customer)
+    with connected(api, created) as agent:
+        account = made(agent.post(EXTERNAL, usd("8800000001")))
+
+        paused = ok(api.patch(path_of(created), {"isPaused": True}))
+
+        assert paused["isPaused"] is True
+        assert ok(agent.get("/agents/me"))["isPaused"] is True
+        ok(agent.get(f"{EXTERNAL}/{account['id']}"))
+        said = refused(agent.post(EXTERNAL, usd("8800000002")), 403, "FORBIDDEN")
+        assert said["details"] == {"reason": "AGENT_PAUSED"}
+        refused(agent.delete(f"{EXTERNAL}/{account['id']}"), 403, "FORBIDDEN")
+        ok(api.patch(path_of(created), {"isPaused": False}))
+        made(agent.post(EXTERNAL, usd("8800000002")))
+
+
+def test_an_agent_may_what_its_policy_says_and_from_then_on(api: Api, customer: str) -> None:
+    created = create(api, customer, permissions=[])
+    with connected(api, created) as agent:
+        ok(agent.get("/agents/me"))
+        unseen = refused(agent.get("/agents/me/internal-accounts"), 403, "FORBIDDEN")
+        refused(agent.get(EXTERNAL), 403, "FORBIDDEN")
+        refused(agent.delete(f"{EXTERNAL}/nonsense"), 403, "FORBIDDEN")
+        unregistered = refused(agent.post(EXTERNAL, {}), 403, "FORBIDDEN")
+
+        granted = {"permissions": ["MANAGE_EXTERNAL_ACCOUNTS", "VIEW_TRANSACTIONS"]}
+        ok(api.patch(f"{path_of(created)}/policy", granted))
+
+        ok(agent.get("/agents/me/internal-accounts"))
+        made(agent.post(EXTERNAL, usd("8800000003")))
+    assert unseen["details"] == {"permission": "VIEW_TRANSACTIONS"}
+    assert unregistered["details"] == {"permission": "MANAGE_EXTERNAL_ACCOUNTS"}
+
+
+def test_a_paused_agent_hears_so_before_it_hears_of_permissions(api: Api, customer: str) -> None:
+    created = create(api, customer, permissions=[])
+    with connected(api, created) as agent:
+        ok(api.patch(path_of(created), {"isPaused": True}))
+
+        said = refused(agent.post(EXTERNAL, {}), 403, "FORBIDDEN")
+
+    assert said["details"] == {"reason": "AGENT_PAUSED"}
+
+
+# --- the platform's side -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE"])
+def test_a_token_that_may_not_manage_only_reads_agents(
+    api: Api, customer: str, api_config: ApiConfig, permission: str
+) -> None:
+    created = create(api, customer)
+    path, code = path_of(created), created["deviceCode"]["code"]
+    tenant = new_tenant(api_config.database_url, permissions=(permission,), of=api.tenant)
+    with Api(api.root, tenant) as held:
+        ok(held.get("/agents"))
+        ok(held.get(path))
+        ok(held.get(f"/agents/device-codes/{code}/status"))
+        writes = [
+            held.patch(path, {"name": "x"}),
+            held.patch(f"{path}/policy", {"permissions": []}),
+            held.http.post(f"{path}/device-codes"),
+            held.post("/agents", asked(customer)),
+            held.delete(path),
+        ]
+
+    if permission == "MANAGE":
+        assert [one.status_code for one in writes] == [200, 200, 201, 201, 204]
+    else:
+        for one in writes:
+            assert refused(one, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
+
+
+def test_another_platforms_agent_is_not_there(api: Api, stranger: Api, customer: str) -> None:
+    created = create(api, customer)
+    path, code = path_of(created), created["deviceCode"]["code"]
+
+    answers = [
+        stranger.get(path),
+        stranger.patch(path, {"name": "x"}),
+        stranger.patch(f"{path}/policy", {"permissions": []}),
+        stranger.http.post(f"{path}/device-codes"),
+        stranger.delete(path),
+        stranger.get(f"/agents/device-codes/{code}/status"),
+    ]
+
+    for one in answers:
+        refused(one, 404, "REFERENCE_NOT_FOUND")
+    assert created["agent"]["id"] not in [one["id"] for one in ok(stranger.get("/agents"))["data"]]
+    refused(stranger.post("/agents", asked(customer)), 400, "INVALID_INPUT")
+    assert ok(api.get(path)) == created["agent"]
+    ok(redeem(api.root, code))
+
+
+def test_an_agent_is_named_anew(api: Api, customer: str) -> None:
+    created = create(api, customer)
+
+    changed = ok(api.patch(path_of(created), {"name": "Clerk"}))
+
+    assert changed["updatedAt"] > created["agent"]["updatedAt"]
+    expected = {"name": "Clerk", "updatedAt": changed["updatedAt"]}
+    assert changed == created["agent"] | expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"name": None},
+        {"name": ""},
+        {"isPaused": None},
+        {"isPaused": "true"},
+        {"isPaused": 1},
+        {"policy": POLICY},
+        {"customerId": f"Customer:{uuid4()}"},
+    ],
+)
+def test_a_change_that_cannot_be_is_refused(api: Api, customer: str, body: dict[str, Any]) -> None:
+    refused(api.patch(path_of(create(api, customer)), body), 400, "INVALID_INPUT")
+
+
+def test_agents_are_listed_newest_first_and_found(own: Api) -> None:
+    ada, eve = own.customer()["id"], own.customer()["id"]
+    first, second, third = create(own, ada), create(own, ada), create(own, eve)
+    ok(redeem(own.root, first["deviceCode"]["code"]))
+    ok(own.patch(path_of(second), {"isPaused": True}))
+    ids = [one["agent"]["id"] for one in (first, second, third)]
+
+    def found(**query: object) -> list[int]:
+        return [ids.index(one["id"]) for one in ok(own.get("/agents", **query))["data"]]
+
+    assert found() == [2, 1, 0]
+    assert found(customerId=ada) == [1, 0]
+    assert found(customerId=f"Customer:{new_id()}") == []
+    assert (found(isPaused="true"), found(isPaused="false")) == ([1], [2, 0])
+    assert (found(isConnected="true"), found(isConnected="false")) == ([0], [2, 1])
+    at = second["agent"]["createdAt"]
+    assert (found(createdAfter=at), found(createdBefore=at)) == ([2, 1], [1, 0])
+    assert found(updatedAfter=third["agent"]["createdAt"]) == [2, 1, 0]
+    assert found(updatedBefore=second["agent"]["createdAt"]) == []
+    page = ok(own.get("/agents", limit=2))
+    assert (page["hasMore"], page["totalCount"]) == (True, 3)
+    assert found(limit=2, cursor=page["nextCursor"]) == [0]
+    refused(own.get("/agents", isPaused="yes"), 400, "INVALID_INPUT")
+    elsewhere = own.get("/agents", limit=2, cursor=page["nextCursor"], isPaused="true")
+    refused(elsewhere, 400, "INVALID_INPUT")
+
+
+# --- the policy --------------------------------------------------------------------------------
+
+
+def test_a_policy_is_kept_whole(api: Api, customer: str) -> None:
+    account = api.account(customer)["id"]
+    policy = {
+        "permissions": ["CREATE_TRANSFERS"],
+        "defaultExecutionMode": "APPROVAL_REQUIRED",
+        "spendingLimits": LIMITS
+        | {"dailyLimit": 0, "dailyTransactionLimit": 3, "monthlyLimit": 2**63 - 1},
+        "accountRestrictions": {
+            "allowedAccountIds": [account],
+            "accountRules": [{"accountId": account, "executionMode": "AUTO"}],
+        },
+        "approvalThresholds": {"currency": "USD", "amount": 500},
+    }
+
+    created = create(api, customer, **policy)
+
+    assert created["agent"]["policy"] == policy
+
+
+def test_parts_of_a_policy_change_and_the_rest_stays(api: Api, customer: str) -> None:
+    account = api.account(customer)["id"]
+    created = create(api, customer, approvalThresholds={"currency": "USD", "amount": 5})
+    path = f"{path_of(created)}/policy"
+
+    ok(api.patch(path, {"spendingLimits": {"dailyLimit": 7}}))
+    ok(api.patch(path, {"accountRestrictions": {"allowedAccountIds": [account]}}))
+    changed = ok(api.patch(path, {"permissions": ["EXECUTE_QUOTES"], "approvalThresholds": None}))
+
+    assert changed["policy"] == {
+        "permissions": ["EXECUTE_QUOTES"],
+        "defaultExecutionMode": "AUTO",
+        "spendingLimits": LIMITS | {"dailyLimit": 7},
+        "accountRestrictions": {"allowedAccountIds": [account]},
+    }
+    assert changed == ok(api.get(path_of(created)))
+
+
+def test_changes_of_one_policy_at_once_are_all_in_it(api: Api, customer: str) -> None:
+    path = f"{path_of(create(api, customer))}/policy"
+    parts = [
+        {"spendingLimits": {"dailyLimit": 7}},
+        {"spendingLimits": {"monthlyLimit": 8}},
+        {"spendingLimits": {"dailyTransactionLimit": 9}},
+        {"defaultExecutionMode": "APPROVAL_REQUIRED"},
+    ]
+
+    with ThreadPoolExecutor(4) as pool:
+        for one in pool.map(lambda part: api.patch(path, part), parts):
+            ok(one)
+
+    policy = ok(api.get(path.removesuffix("/policy")))["policy"]
+    limits = {"dailyLimit": 7, "monthlyLimit": 8, "dailyTransactionLimit": 9}
+    assert policy["spendingLimits"] == LIMITS | limits
+    assert policy["defaultExecutionMode"] == "APPROVAL_REQUIRED"
+
+
+SOMEBODYS = f"InternalAccount:{uuid4()}"
+RULE = {"accountId": SOMEBODYS}
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"permissions": None},
+        {"permissions": ["VIEW"]},
+        {"permissions": ["VIEW_TRANSACTIONS", "VIEW_TRANSACTIONS"]},
+        {"permissions": "VIEW_TRANSACTIONS"},
+        {"defaultExecutionMode": "auto"},
+        {"defaultExecutionMode": None},
+        {"spendingLimits": None},
+        {"spendingLimits": LIMITS | {"perTransactionLimit": -1}},
+        {"spendingLimits": LIMITS | {"perTransactionLimit": 1.5}},
+        {"spendingLimits": LIMITS | {"perTransactionLimit": "5"}},
+        {"spendingLimits": LIMITS | {"perTransactionLimit": True}},
+        {"spendingLimits": LIMITS | {"perTransactionLimit": 2**63}},
+        {"spendingLimits": LIMITS | {"perTransactionLimit": None}},
+        {"spendingLimits": LIMITS | {"dailyLimit": -1}},
+        {"spendingLimits": LIMITS | {"monthlyLimit": -1}},
+        {"spendingLimits": LIMITS | {"dailyTransactionLimit": -1}},
+        {"spendingLimits": LIMITS | {"dailyTransactionLimit": 2**31}},
+        {"spendingLimits": LIMITS | {"currency": "XXX"}},
+        {"spendingLimits": LIMITS | {"weeklyLimit": 5}},
+        {"accountRestrictions": {"allowedAccountIds": [SOMEBODYS]}},
+        {"accountRestrictions": {"allowedAccountIds": ["Customer:1"]}},
+        {"accountRestrictions": {"accountRules": [RULE]}},
+        {"accountRestrictions": {"accountRules": [RULE, RULE]}},
+        {"accountRestrictions": {"accountRules": [{"executionMode": "AUTO"}]}},
+        {"accountRestrictions": {"accountRules": [RULE | {"perTransactionLimit": -1}]}},
+        {"accountRestrictions": {"allowedAccountIds": [SOMEBODYS] * 2}},
+        {"approvalThresholds": {"amount": 5}},
+        {"approvalThresholds": {"currency": "USD"}},
+        {"approvalThresholds": {"currency": "EUR", "amount": 5}},
+        {"approvalThresholds": {"currency": "USD", "amount": -5}},
+        {"surprise": True},
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_at_once_and_later(
+    api: Api, customer: str, agent: AgentApi, part: dict[str, Any]
+) -> None:
+    path = f"/agents/{ok(agent.get('/agents/me'))['id']}"
+
+    said = refused(api.post("/agents", asked(customer, **part)), 400, "INVALID_INPUT")
+    refused(api.patch(f"{path}/policy", part), 400, "INVALID_INPUT")
+
+    assert all(one["field"].startswith("policy") for one in said["details"]["errors"])
+    assert ok(api.get(path))["policy"] == POLICY
+
+
+def test_a_policy_speaks_of_its_customers_accounts_only(api: Api, customer: str) -> None:
+    mine, others = api.account(customer)["id"], api.account(api.customer()["id"])["id"]
+    restrictions = {
+        "allowedAccountIds": [mine, others],
+        "accountRules": [{"accountId": others}, {"accountId": mine}],
+    }
+
+    said = refused(
+        api.post("/agents", asked(customer, accountRestrictions=restrictions)),
+        400,
+        "INVALID_INPUT",
+    )
+
+    assert [one["field"] for one in said["details"]["errors"]] == [
+        "policy.accountRestrictions.allowedAccountIds.1",
+        "policy.accountRestrictions.accountRules.0.accountId",
+    ]
+
+
+def test_limits_are_in_a_currency_of_the_platform(api: Api, customer: str) -> None:
+    pounds = {"spendingLimits": {"currency": "GBP", "perTransactionLimit": 5}}
+    path = f"{path_of(create(api, customer))}/policy"
+
+    said = refused(api.post("/agents", asked(customer, **pounds)), 400, "INVALID_CURRENCY")
+    refused(api.patch(path, pounds), 400, "INVALID_CURRENCY")
+
+    assert said["details"]["errors"][0]["field"] == "policy.spendingLimits.currency"
+
+
+@pytest.mark.parametrize("missing", ["permissions", "defaultExecutionMode", "spendingLimits"])
+def test_a_policy_is_complete(api: Api, customer: str, missing: str) -> None:
+    body = asked(customer)
+    body["policy"] = {name: said for name, said in POLICY.items() if name != missing}
+
+    said = refused(api.post("/agents", body), 400, "INVALID_INPUT")
+
+    assert said["details"]["errors"][0]["field"] == f"policy.{missing}"
+
+
+def test_a_change_of_nothing_is_refused(api: Api, customer: str) -> None:
+    refused(api.patch(f"{path_of(create(api, customer))}/policy", {}), 400, "INVALID_INPUT")
+
+
+# --- what an agent sees and registers ----------------------------------------------------------
+
+
+def test_an_agent_sees_the_accounts_of_its_customer(
+    api: Api, customer: str, agent: AgentApi
+) -> None:
+    there = ok(api.get("/customers/internal-accounts", customerId=customer))
+
+    seen = ok(agent.get("/agents/me/internal-accounts"))
+
+    assert seen == there
+    assert seen["totalCount"] == 3
+    euros = ok(agent.get("/agents/me/internal-accounts", currency="EUR"))["data"]
+    assert [one["balance"]["currency"]["code"] for one in euros] == ["EUR"]
+    crypto = ok(agent.get("/agents/me/internal-accounts", type="INTERNAL_CRYPTO"))["data"]
+    assert [one["balance"]["currency"]["code"] for one in crypto] == ["USDC"]
+    refused(agent.get("/agents/me/internal-accounts", customerId=customer), 400, "INVALID_INPUT")
+
+
+def test_an_agent_sees_only_accounts_that_its_policy_allows(api: Api, customer: str) -> None:
+    account = api.account(customer)
+    created = create(api, customer, accountRestrictions={"allowedAccountIds": [account["id"]]})
+    with connected(api, created) as agent:
+        assert ok(agent.get("/agents/me/internal-accounts"))["data"] == [account]
+
+        none: dict[str, Any] = {"accountRestrictions": {"allowedAccountIds": []}}
+        ok(api.patch(f"{path_of(created)}/policy", none))
+
+        assert ok(agent.get("/agents/me/internal-accounts"))["data"] == []
+
+
+def test_a_cursor_of_another_agent_is_none(api: Api, customer: str) -> None:
+    with connected(api, create(api, customer)) as one, connected(api, create(api, customer)) as two:
+        path = "/agents/me/internal-accounts"
+        cursor = ok(one.get(path, limit=1))["nextCursor"]
+
+        ok(one.get(path, limit=1, cursor=cursor))
+        refused(two.get(path, limit=1, cursor=cursor), 400, "INVALID_INPUT")
+
+
+def test_an_agent_registers_an_account_for_its_customer(
+    api: Api, customer: str, agent: AgentApi
+) -> None:
+    created = made(agent.post(EXTERNAL, usd("8800000010", platformAccountId="mine")))
+
+    path = f"{EXTERNAL}/{created['id']}"
+    assert created["customerId"] == customer
+    assert ok(agent.get(path)) == created
+    assert ok(api.get(f"/customers/external-accounts/{created['id']}")) == created
+    assert created in ok(agent.get(EXTERNAL, currency="USD"))["data"]
+    assert created not in ok(agent.get(EXTERNAL, currency="EUR"))["data"]
+    named = made(agent.post(EXTERNAL, usd("8800000011", customerId=customer)))
+    assert named["customerId"] == customer
+    deleted = agent.delete(path)
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    refused(agent.get(path), 404, "REFERENCE_NOT_FOUND")
+    refused(agent.delete(path), 404, "REFERENCE_NOT_FOUND")
+    refused(agent.get(f"{EXTERNAL}/nonsense"), 404, "REFERENCE_NOT_FOUND")
+
+
+def test_an_account_is_registered_once_whoever_does_it(
+    api: Api, customer: str, agent: AgentApi
+) -> None:
+    made(agent.post(EXTERNAL, usd("8800000020")))
+
+    refused(agent.post(EXTERNAL, usd("8800000020")), 409, "CONFLICT")
+    refused(
+        api.post("/customers/external-accounts", usd("8800000020", customerId=customer)),
+        409,
+        "CONFLICT",
+    )
+    with connected(api, create(api, customer)) as another:
+        refused(another.post(EXTERNAL, usd("8800000020")), 409, "CONFLICT")
+    with connected(api, create(api, api.customer()["id"])) as elsewhere:
+        made(elsewhere.post(EXTERNAL, usd("8800000020")))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        usd("8800000030", customerId=f"Customer:{uuid4()}"),
+        usd("8800000030", customerId="nonsense"),
+        usd("8800000030", surprise=1),
+        {"currency": "USD"},
+    ],
+)
+def test_an_account_that_cannot_be_is_refused(agent: AgentApi, body: dict[str, Any]) -> None:
+    refused(agent.post(EXTERNAL, body), 400, "INVALID_INPUT")
+
+
+def test_an_agent_registers_for_no_other_customer_of_its_platform(
+    api: Api, agent: AgentApi
+) -> None:
+    other = api.customer()["id"]
+
+    said = refused(agent.post(EXTERNAL, usd("8800000031", customerId=other)), 400, "INVALID_INPUT")
+
+    assert said["details"]["errors"][0]["field"] == "customerId"
+    assert ok(api.get("/customers/external-accounts", customerId=other))["data"] == []
+
+
+def test_an_agent_reaches_no_account_but_its_customers(
+    api: Api, stranger: Api, agent: AgentApi
+) -> None:
+    other = api.customer()["id"]
+    others = [
+        made(api.post("/customers/external-accounts", usd("8800000040", customerId=other))),
+        made(api.post("/platform/external-accounts", usd("8800000041"))),
+        made(stranger.post("/platform/external-accounts", usd("8800000042"))),
+    ]
+
+    for one in others:
+        refused(agent.get(f"{EXTERNAL}/{one['id']}"), 404, "REFERENCE_NOT_FOUND")
+        refused(agent.delete(f"{EXTERNAL}/{one['id']}"), 404, "REFERENCE_NOT_FOUND")
+        assert one not in ok(agent.get(EXTERNAL))["data"]
+    assert ok(api.get(f"/customers/external-accounts/{others[0]['id']}")) == others[0]
+
+
+def test_the_default_account_is_one_whoever_registers_it(
+    api: Api, customer: str, agent: AgentApi
+) -> None:
+    first = made(agent.post(EXTERNAL, usd("8800000050", defaultUmaDepositAccount=True)))
+    body = usd("8800000051", customerId=customer, defaultUmaDepositAccount=True)
+    made(api.post("/customers/external-accounts", body))
+
+    assert ok(agent.get(f"{EXTERNAL}/{first['id']}"))["defaultUmaDepositAccount"] is False
+
+
+# --- keys of requests --------------------------------------------------------------------------
+
+
+def keyed(client: Api, path: str, body: object, key: str) -> httpx2.Response:
+    return client.http.post(path, json=body, headers={"Idempotency-Key": key})
+
+
+def test_what_an_agent_sends_again_is_done_once(agent: AgentApi) -> None:
+    key = str(uuid4())
+    first = keyed(agent, EXTERNAL, usd("8800000060"), key)
+
+    again = keyed(agent, EXTERNAL, usd("8800000060"), key)
+
+    assert made(again) == made(first)
+    assert again.headers["idempotent-replayed"] == "true"
+    refused(keyed(agent, EXTERNAL, usd("8800000061"), key), 409, "CONFLICT")
+
+
+def test_an_agents_key_is_nobody_elses(api: Api, customer: str, agent: AgentApi) -> None:
+    key = str(uuid4())
+    mine = made(keyed(agent, EXTERNAL, usd("8800000062"), key))
+    with connected(api, create(api, api.customer()["id"])) as other:
+        others = made(keyed(other, EXTERNAL, usd("8800000062"), key))
+    person = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
+    platforms = made(keyed(api, "/customers", person, key))
+    me = ok(agent.get("/agents/me"))["id"]
+    spelled = made(keyed(api, "/customers", person, f"{me}{key}"))
+
+    assert mine["customerId"] == customer
+    assert len({one["id"] for one in (mine, others, platforms, spelled)}) == 4
+
+
+def test_a_paused_agent_is_not_answered_again(api: Api, customer: str) -> None:
+    created, key = create(api, customer), str(uuid4())
+    with connected(api, created) as agent:
+        made(keyed(agent, EXTERNAL, usd("8800000063"), key))
+        ok(api.patch(path_of(created), {"isPaused": True}))
+
+        refused(keyed(agent, EXTERNAL, usd("8800000063"), key), 403, "FORBIDDEN")
+
+
+def test_a_platform_token_of_no_tenant_sees_no_agent(api: Api, root: str) -> None:
+    with Api(root, Tenant(api.tenant.platform_id, "clid_x", "clsk_x")) as nobody:
+        refused(nobody.get("/agents"), 401, "UNAUTHORIZED")
+        refused(nobody.post("/agents", {}), 401, "UNAUTHORIZED")

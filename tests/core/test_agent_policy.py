@@ -1,0 +1,432 @@
+"""What an agent may do by itself, what somebody has to approve, and what is refused."""
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ledger.agent_policy import (
+    AccountRestrictions,
+    AccountRule,
+    AgentPermission,
+    ApprovalThreshold,
+    ExecutionMode,
+    Policy,
+    Refusal,
+    RefusalReason,
+    Spend,
+    SpendingLimits,
+    Usage,
+    judge,
+)
+from ledger.agents import RefusedError, changed_policy, policy_of
+from schema.wire.agents import AgentPolicy
+from schema.wire.common import MAX_AMOUNT
+
+MINE, OTHER = UUID(int=1), UUID(int=2)
+EVERY = frozenset({MINE, OTHER})
+
+LIMITS = SpendingLimits(currency="USD", per_transaction=100)
+POLICY = Policy(
+    permissions=frozenset(AgentPermission),
+    default_execution_mode=ExecutionMode.AUTO,
+    spending_limits=LIMITS,
+)
+NOTHING = Usage()
+
+
+def spend(amount: int, currency: str = "USD", account_id: UUID = MINE) -> Spend:
+    return Spend(amount=amount, currency=currency, account_id=account_id)
+
+
+def reason(policy: Policy, usage: Usage, wanted: Spend) -> RefusalReason | None:
+    said = judge(policy, usage, wanted)
+    return said.reason if isinstance(said, Refusal) else None
+
+
+# --- examples ----------------------------------------------------------------------------------
+
+
+def test_what_equals_a_limit_is_within_it() -> None:
+    policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150, daily_count=2, monthly=150))
+    before = Usage(daily_count=1, daily_spend=50, monthly_spend=50)
+
+    assert judge(policy, before, spend(100)) is ExecutionMode.AUTO
+
+
+def test_limits_are_judged_in_their_order() -> None:
+    usage = Usage(daily_count=3, daily_spend=300, monthly_spend=3000)
+    wanted = Spend(amount=500, currency="EUR", account_id=MINE)
+    wider = replace(LIMITS, daily=300, daily_count=3, monthly=3000)
+    policy = replace(
+        POLICY,
+        spending_limits=wider,
+        account_restrictions=AccountRestrictions(allowed_account_ids=frozenset({OTHER})),
+    )
+
+    assert reason(policy, usage, wanted) is RefusalReason.ACCOUNT_NOT_ALLOWED
+    policy = replace(policy, account_restrictions=AccountRestrictions())
+    assert reason(policy, usage, wanted) is RefusalReason.CURRENCY_NOT_ALLOWED
+    wanted = replace(wanted, currency="USD")
+    assert reason(policy, usage, wanted) is RefusalReason.PER_TRANSACTION_LIMIT
+    wider = replace(wider, per_transaction=500)
+    policy = replace(policy, spending_limits=wider)
+    assert reason(policy, usage, wanted) is RefusalReason.DAILY_TRANSACTION_LIMIT
+    wider = replace(wider, daily_count=4)
+    policy = replace(policy, spending_limits=wider)
+    assert reason(policy, usage, wanted) is RefusalReason.DAILY_LIMIT
+    wider = replace(wider, daily=800)
+    policy = replace(policy, spending_limits=wider)
+    assert reason(policy, usage, wanted) is RefusalReason.MONTHLY_LIMIT
+    wider = replace(wider, monthly=3500)
+    policy = replace(policy, spending_limits=wider)
+    assert judge(policy, usage, wanted) is ExecutionMode.AUTO
+
+
+def test_a_refusal_says_what_is_left() -> None:
+    policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150))
+
+    said = judge(policy, Usage(daily_count=1, daily_spend=90, monthly_spend=90), spend(61))
+
+    assert isinstance(said, Refusal)
+    assert "60 more today" in said.message
+
+
+def test_a_refusal_for_the_month_says_what_is_left() -> None:
+    policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=150))
+
+    said = judge(policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61))
+
+    assert isinstance(said, Refusal)
+    assert "60 more this month" in said.message
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [replace(LIMITS, daily=50), replace(LIMITS, monthly=50), replace(LIMITS, daily_count=1)],
+)
+def test_who_has_spent_nothing_has_everything_left(limits: SpendingLimits) -> None:
+    policy = replace(POLICY, spending_limits=limits)
+
+    assert judge(policy, Usage(), spend(50)) is ExecutionMode.AUTO
+
+
+def test_a_threshold_is_passed_above_it_and_not_at_it() -> None:
+    threshold = ApprovalThreshold(currency="USD", amount=50)
+    policy = replace(POLICY, approval_threshold=threshold)
+
+    assert judge(policy, NOTHING, spend(49)) is ExecutionMode.AUTO
+    assert judge(policy, NOTHING, spend(50)) is ExecutionMode.AUTO
+    assert judge(policy, NOTHING, spend(51)) is ExecutionMode.APPROVAL_REQUIRED
+
+
+def test_an_account_that_is_allowed_is_spent_from_and_no_other() -> None:
+    mine = AccountRestrictions(allowed_account_ids=frozenset({MINE}))
+    policy = replace(POLICY, account_restrictions=mine)
+
+    assert judge(policy, NOTHING, spend(1)) is ExecutionMode.AUTO
+    other = reason(policy, NOTHING, spend(1, account_id=OTHER))
+    assert other is RefusalReason.ACCOUNT_NOT_ALLOWED
+
+
+def test_a_permission_that_is_not_granted_is_not_there() -> None:
+    viewer = replace(POLICY, permissions=frozenset({AgentPermission.VIEW_TRANSACTIONS}))
+
+    assert viewer.allows(AgentPermission.VIEW_TRANSACTIONS)
+    assert not viewer.allows(AgentPermission.CREATE_TRANSFERS)
+
+
+def test_nothing_is_left_after_a_limit_was_lowered_below_what_was_spent() -> None:
+    policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=10))
+
+    said = judge(policy, Usage(monthly_spend=90), spend(1))
+
+    assert isinstance(said, Refusal)
+    assert "spend 0 more this month" in said.message
+
+
+def test_nothing_is_left_of_a_day_after_its_limit_was_lowered() -> None:
+    policy = replace(POLICY, spending_limits=replace(LIMITS, daily=10))
+
+    said = judge(policy, Usage(daily_spend=90), spend(1))
+
+    assert isinstance(said, Refusal)
+    assert "spend 0 more today" in said.message
+
+
+def test_an_account_may_have_a_limit_and_a_mode_of_its_own() -> None:
+    rule = AccountRule(execution_mode=ExecutionMode.APPROVAL_REQUIRED, per_transaction=500)
+    policy = replace(POLICY, account_restrictions=AccountRestrictions(rules={MINE: rule}))
+
+    assert judge(policy, NOTHING, spend(500)) is ExecutionMode.APPROVAL_REQUIRED
+    assert reason(policy, NOTHING, spend(501)) is RefusalReason.PER_TRANSACTION_LIMIT
+    assert judge(policy, NOTHING, spend(100, account_id=OTHER)) is ExecutionMode.AUTO
+    assert reason(policy, NOTHING, spend(500, account_id=OTHER)) is not None
+
+
+def test_what_a_rule_does_not_say_is_as_for_every_account() -> None:
+    rules = AccountRestrictions(rules={MINE: AccountRule()})
+    policy = replace(POLICY, account_restrictions=rules)
+
+    assert judge(policy, NOTHING, spend(100)) is ExecutionMode.AUTO
+    assert reason(policy, NOTHING, spend(101)) is RefusalReason.PER_TRANSACTION_LIMIT
+
+
+def test_a_limit_of_nothing_allows_nothing() -> None:
+    policy = replace(POLICY, spending_limits=replace(LIMITS, per_transaction=0))
+
+    assert reason(policy, NOTHING, spend(1)) is RefusalReason.PER_TRANSACTION_LIMIT
+
+
+def test_no_account_allowed_is_not_every_account_allowed() -> None:
+    none = AccountRestrictions(allowed_account_ids=frozenset())
+
+    refused = reason(replace(POLICY, account_restrictions=none), NOTHING, spend(1))
+
+    assert refused is RefusalReason.ACCOUNT_NOT_ALLOWED
+
+
+def test_a_threshold_that_cannot_be_compared_is_taken_to_be_passed() -> None:
+    euros = ApprovalThreshold(currency="EUR", amount=100)
+
+    said = judge(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
+
+    assert said is ExecutionMode.APPROVAL_REQUIRED
+
+
+# --- properties --------------------------------------------------------------------------------
+
+amounts = st.integers(min_value=1, max_value=200)
+limits = st.integers(min_value=0, max_value=200)
+modes = st.sampled_from(ExecutionMode)
+accounts = st.sampled_from([MINE, OTHER])
+usages = st.builds(Usage, daily_count=limits, daily_spend=limits, monthly_spend=limits)
+spends = st.builds(Spend, amount=amounts, currency=st.just("USD"), account_id=accounts)
+policies = st.builds(
+    Policy,
+    permissions=st.just(frozenset(AgentPermission)),
+    default_execution_mode=modes,
+    spending_limits=st.builds(
+        SpendingLimits,
+        currency=st.just("USD"),
+        per_transaction=limits,
+        daily=st.none() | limits,
+        daily_count=st.none() | limits,
+        monthly=st.none() | limits,
+    ),
+    account_restrictions=st.builds(
+        AccountRestrictions,
+        allowed_account_ids=st.none() | st.frozensets(accounts),
+        rules=st.dictionaries(
+            accounts,
+            st.builds(
+                AccountRule, execution_mode=st.none() | modes, per_transaction=st.none() | limits
+            ),
+        ),
+    ),
+    approval_threshold=st.none()
+    | st.builds(ApprovalThreshold, currency=st.just("USD"), amount=limits),
+)
+
+
+@given(policies, st.lists(spends, max_size=30))
+def test_no_sequence_spends_more_than_the_limits_allow(policy: Policy, wanted: list[Spend]) -> None:
+    limits = policy.spending_limits
+    done: list[Spend] = []
+    for one in wanted:
+        spent = sum(each.amount for each in done)
+        usage = Usage(daily_count=len(done), daily_spend=spent, monthly_spend=spent)
+        if not isinstance(judge(policy, usage, one), Refusal):
+            done.append(one)
+
+    total = sum(each.amount for each in done)
+    assert limits.daily is None or total <= limits.daily
+    assert limits.monthly is None or total <= limits.monthly
+    assert limits.daily_count is None or len(done) <= limits.daily_count
+    for one in done:
+        rule = policy.account_restrictions.rules.get(one.account_id, AccountRule())
+        own = rule.per_transaction
+        assert one.amount <= (limits.per_transaction if own is None else own)
+        assert policy.allows_account(one.account_id)
+
+
+FREEDOM = {ExecutionMode.AUTO: 2, ExecutionMode.APPROVAL_REQUIRED: 1}
+
+
+def freedom(said: ExecutionMode | Refusal) -> int:
+    return 0 if isinstance(said, Refusal) else FREEDOM[said]
+
+
+def lower(limit: int | None, by: int) -> int | None:
+    return None if limit is None else max(0, limit - by)
+
+
+def stricter(policy: Policy, by: int, dropped: frozenset[UUID]) -> Policy:
+    """Return `policy` with everything in it a bit narrower."""
+    limits, restrictions = policy.spending_limits, policy.account_restrictions
+    allowed = restrictions.allowed_account_ids
+    threshold = policy.approval_threshold
+    return replace(
+        policy,
+        spending_limits=SpendingLimits(
+            currency=limits.currency,
+            per_transaction=max(0, limits.per_transaction - by),
+            daily=lower(limits.daily, by),
+            daily_count=lower(limits.daily_count, by),
+            monthly=lower(limits.monthly, by),
+        ),
+        account_restrictions=AccountRestrictions(
+            allowed_account_ids=(EVERY if allowed is None else allowed) - dropped,
+            rules={
+                account_id: replace(rule, per_transaction=lower(rule.per_transaction, by))
+                for account_id, rule in restrictions.rules.items()
+            },
+        ),
+        approval_threshold=threshold and replace(threshold, amount=max(0, threshold.amount - by)),
+    )
+
+
+@given(policies, usages, spends, limits, st.frozensets(accounts))
+def test_a_stricter_policy_never_allows_more(
+    policy: Policy, usage: Usage, wanted: Spend, by: int, dropped: frozenset[UUID]
+) -> None:
+    strict = judge(stricter(policy, by, dropped), usage, wanted)
+
+    assert freedom(strict) <= freedom(judge(policy, usage, wanted))
+
+
+@given(policies, usages, usages, spends)
+def test_who_has_spent_more_may_not_spend_more(
+    policy: Policy, usage: Usage, more: Usage, wanted: Spend
+) -> None:
+    after = Usage(
+        daily_count=usage.daily_count + more.daily_count,
+        daily_spend=usage.daily_spend + more.daily_spend,
+        monthly_spend=usage.monthly_spend + more.monthly_spend,
+    )
+
+    assert freedom(judge(policy, after, wanted)) <= freedom(judge(policy, usage, wanted))
+
+
+@given(policies, usages, spends)
+def test_a_threshold_only_asks_for_approval_and_only_above_it(
+    policy: Policy, usage: Usage, wanted: Spend
+) -> None:
+    without = judge(replace(policy, approval_threshold=None), usage, wanted)
+
+    said = judge(policy, usage, wanted)
+
+    passed = policy.approval_threshold and wanted.amount > policy.approval_threshold.amount
+    if isinstance(without, Refusal) or not passed:
+        assert said == without
+    else:
+        assert said is ExecutionMode.APPROVAL_REQUIRED
+
+
+@given(policies, usages, spends)
+def test_another_currency_is_never_spent(policy: Policy, usage: Usage, wanted: Spend) -> None:
+    assert isinstance(judge(policy, usage, replace(wanted, currency="EUR")), Refusal)
+
+
+# --- the policy as it is written ---------------------------------------------------------------
+
+ACCOUNT = f"InternalAccount:{MINE}"
+WRITTEN = {
+    "permissions": ["CREATE_TRANSFERS"],
+    "defaultExecutionMode": "AUTO",
+    "spendingLimits": {"currency": "USD", "perTransactionLimit": 100, "dailyLimit": 300},
+    "approvalThresholds": {"currency": "USD", "amount": 50},
+}
+
+
+def test_a_policy_is_judged_as_it_is_written() -> None:
+    rule = {"accountId": ACCOUNT, "executionMode": "APPROVAL_REQUIRED", "perTransactionLimit": 7}
+    written = WRITTEN | {
+        "spendingLimits": {
+            "currency": "USD",
+            "perTransactionLimit": 100,
+            "dailyLimit": 300,
+            "dailyTransactionLimit": 4,
+            "monthlyLimit": MAX_AMOUNT,
+        },
+        "accountRestrictions": {"allowedAccountIds": [ACCOUNT], "accountRules": [rule]},
+    }
+
+    policy = policy_of(AgentPolicy.model_validate(written))
+
+    own = AccountRule(execution_mode=ExecutionMode.APPROVAL_REQUIRED, per_transaction=7)
+    assert policy == Policy(
+        permissions=frozenset({AgentPermission.CREATE_TRANSFERS}),
+        default_execution_mode=ExecutionMode.AUTO,
+        spending_limits=SpendingLimits(
+            currency="USD", per_transaction=100, daily=300, daily_count=4, monthly=MAX_AMOUNT
+        ),
+        account_restrictions=AccountRestrictions(
+            allowed_account_ids=frozenset({MINE}), rules={MINE: own}
+        ),
+        approval_threshold=ApprovalThreshold(currency="USD", amount=50),
+    )
+
+
+def test_what_a_change_does_not_name_stays() -> None:
+    changed = changed_policy(
+        WRITTEN, {"spendingLimits": {"monthlyLimit": 900}, "approvalThresholds": {"amount": 60}}
+    )
+
+    policy = policy_of(changed)
+    assert policy.spending_limits == SpendingLimits(
+        currency="USD", per_transaction=100, daily=300, monthly=900
+    )
+    assert policy.approval_threshold == ApprovalThreshold(currency="USD", amount=60)
+    assert policy.permissions == {AgentPermission.CREATE_TRANSFERS}
+
+
+def test_null_takes_away_what_is_optional() -> None:
+    changed = changed_policy(
+        WRITTEN, {"spendingLimits": {"dailyLimit": None}, "approvalThresholds": None}
+    )
+
+    policy = policy_of(changed)
+    assert policy.spending_limits.daily is None
+    assert policy.approval_threshold is None
+
+
+def test_a_list_replaces_the_whole_list() -> None:
+    changed = changed_policy(WRITTEN, {"permissions": ["VIEW_TRANSACTIONS"]})
+
+    assert changed.permissions == ["VIEW_TRANSACTIONS"]
+
+
+def test_a_new_currency_needs_every_amount_anew() -> None:
+    euros = {"currency": "EUR", "perTransactionLimit": 90}
+
+    with pytest.raises(RefusedError) as refused:
+        changed_policy(WRITTEN, {"spendingLimits": euros, "approvalThresholds": None})
+
+    assert refused.value.errors[0].field == "spendingLimits.currency"
+    assert "dailyLimit" in refused.value.errors[0].message
+
+
+def test_a_new_currency_comes_with_its_amounts() -> None:
+    euros = {"currency": "EUR", "perTransactionLimit": 90, "dailyLimit": None}
+    threshold = {"currency": "EUR", "amount": 10}
+
+    changed = changed_policy(WRITTEN, {"spendingLimits": euros, "approvalThresholds": threshold})
+
+    assert policy_of(changed).spending_limits == SpendingLimits(currency="EUR", per_transaction=90)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"approvalThresholds": {"amount": 5}},
+        {"approvalThresholds": {"currency": "USD"}},
+        {"approvalThresholds": {"currency": "EUR", "amount": 5}},
+    ],
+)
+def test_a_threshold_that_could_never_apply_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError, match="approvalThresholds"):
+        AgentPolicy.model_validate(WRITTEN | wrong)

@@ -1,0 +1,647 @@
+"""Transfers in the record: moved once, or not at all; and who wins when several ask at once."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import errors, sql
+from sqlalchemy import NullPool
+
+from cardledger.servers import DatabaseUrl
+from ledger import agent_actions, agents, payments
+from ledger.agent_actions import Decision, Refusal, RefusedError, Wanted, Written
+from ledger.agent_policy import RefusalReason, Usage
+from ledger.core.transfer import FailureReason
+from ledger.database import async_engine
+from ledger.inbox import Lane
+from ledger.verify import verify
+from schema import migrate
+from tests.databases import fresh_database
+from tests.world import Holder, World, words, world_of
+
+Made = TypeVar("Made")
+
+APPROVE = Decision(approve=True)
+REJECT = Decision(approve=False, reason="not this one")
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    """A world whose books are proved once everything has happened in it."""
+    with world_of(database_url, app_database_url) as made:
+        yield made
+        report = verify(made.database)
+        assert report.holds, report.differences
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> UUID:
+    return world.platform()
+
+
+def two_accounts(world: World, platform: UUID, balance: int = 1_000) -> tuple[Holder, Holder]:
+    """Return a cardholder with `balance`, and the same with an empty account beside it."""
+    source = world.holder(platform, balance)
+    return source, world.another_account(source)
+
+
+def status(world: World, body: dict[str, Any]) -> tuple[str, str | None]:
+    [row] = world.rows(
+        "SELECT status, failure_reason FROM transfers WHERE id = %s", body["transferId"]
+    )
+    return row
+
+
+def entries(world: World, body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return world.rows(
+        "SELECT sequence, line, debit, credit, amount, account_id, balance_after, event"
+        " FROM journal WHERE subject_id = %s ORDER BY line",
+        body["transferId"],
+    )
+
+
+# --- one transfer ------------------------------------------------------------------------------
+
+
+def test_a_transfer_is_two_entries_and_two_balances(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    body = world.transfer(source, destination, 400)
+
+    decided = world.play(world.engine(), [(source, body)])
+
+    assert words(decided) == ["APPLIED"]
+    assert status(world, body) == ("COMPLETED", None)
+    assert (world.balance(source), world.balance(destination)) == (600, 400)
+    assert entries(world, body) == [
+        (0, 0, "CUSTOMER", "TRANSFERS", 400, source.account_id, 600, "TRANSFERRED"),
+        (0, 1, "TRANSFERS", "CUSTOMER", 400, destination.account_id, 400, "TRANSFERRED"),
+    ]
+
+
+def test_a_transfer_and_both_balances_are_told_in_its_commit(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    body = world.transfer(source, destination, 400)
+
+    world.play(world.engine(), [(source, body)])
+
+    [[stamp]] = world.rows("SELECT xmin::text FROM transfers WHERE id = %s", body["transferId"])
+    told = world.rows(
+        "SELECT type, data ->> 'status' FROM outbox WHERE customer_id = %s AND xmin::text = %s"
+        " ORDER BY type",
+        source.home.customer_id,
+        stamp,
+    )
+    assert told == [
+        ("INTERNAL_ACCOUNT.BALANCE_UPDATED", "ACTIVE"),
+        ("INTERNAL_ACCOUNT.BALANCE_UPDATED", "ACTIVE"),
+        ("OUTGOING_PAYMENT.COMPLETED", "COMPLETED"),
+    ]
+
+
+def test_a_transfer_that_is_sent_twice_moves_money_once(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    body = world.transfer(source, destination, 400)
+
+    at_once = world.play(world.engine(), [(source, body), (source, body)])
+    later = world.play(world.engine(), [(source, body)])
+
+    assert words([*at_once, *later]) == ["APPLIED", "DUPLICATE", "DUPLICATE"]
+    assert world.balance(destination) == 400
+
+
+def test_a_transfer_is_not_carried_out_again_under_another_reference(
+    world: World, platform: UUID
+) -> None:
+    source, destination = two_accounts(world, platform)
+    body = world.transfer(source, destination, 400)
+    again = body | {"source": "elsewhere"}
+
+    at_once = world.play(world.engine(), [(source, body), (source, again)])
+    later = world.play(world.engine(), [(source, again | {"reference": "another"})])
+
+    assert [one.reason for one in [*at_once, *later]] == [
+        None,
+        "UNKNOWN_TRANSFER",
+        "UNKNOWN_TRANSFER",
+    ]
+    assert world.balance(destination) == 400
+
+
+@pytest.mark.parametrize(
+    ("amount", "states", "reason"),
+    [
+        (1_001, ("ACTIVE", "ACTIVE"), FailureReason.INSUFFICIENT_FUNDS),
+        (1, ("FROZEN", "ACTIVE"), FailureReason.ACCOUNT_INVALID),
+        (1, ("ACTIVE", "CLOSED"), FailureReason.ACCOUNT_CANNOT_RECEIVE),
+        (2**63 - 1, ("ACTIVE", "ACTIVE"), FailureReason.INSUFFICIENT_FUNDS),
+    ],
+)
+def test_a_refused_transfer_fails_and_moves_nothing(
+    world: World,
+    platform: UUID,
+    amount: int,
+    states: tuple[str, str],
+    reason: FailureReason,
+) -> None:
+    source, destination = two_accounts(world, platform)
+    for holder, state in zip((source, destination), states, strict=True):
+        world.owner.execute(
+            "UPDATE internal_accounts SET status = %s WHERE id = %s", [state, holder.account_id]
+        )
+    body = world.transfer(source, destination, amount)
+
+    decided = world.play(world.engine(), [(source, body), (source, body)])
+
+    assert words(decided) == ["DECLINED", "DUPLICATE"]
+    assert {one.reason for one in decided} == {reason}
+    assert status(world, body) == ("FAILED", reason)
+    assert (world.balance(source), world.balance(destination)) == (1_000, 0)
+    assert entries(world, body) == []
+
+
+def test_transfers_of_one_batch_see_what_the_ones_before_have_left(
+    world: World, platform: UUID
+) -> None:
+    one, other = two_accounts(world, platform)
+    there = [world.transfer(one, other, 600), world.transfer(one, other, 600)]
+    back = world.transfer(other, one, 500)
+
+    decided = world.play(world.engine(), [(one, body) for body in [*there, back]])
+
+    assert words(decided) == ["APPLIED", "DECLINED", "APPLIED"]
+    assert (world.balance(one), world.balance(other)) == (900, 100)
+
+
+def test_what_is_owed_cannot_be_moved_away(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform, 1_000)
+    # The network took more than there was: 500 are owed and 1,000 are still there.
+    world.play(world.engine(), [(source, world.clearing(source, "T1", 1_500))])
+    all_of_it = world.transfer(source, destination, 501)
+    what_is_free = world.transfer(source, destination, 1)
+
+    decided = world.play(world.engine(), [(source, all_of_it), (source, what_is_free)])
+
+    assert [one.reason for one in decided] == ["INSUFFICIENT_FUNDS"] * 2
+
+
+def test_what_arrives_pays_the_debts_of_its_account(world: World, platform: UUID) -> None:
+    card, savings = two_accounts(world, platform, 100)
+    world.play(world.engine(), [(savings, world.deposit(savings, 5_000))])
+    world.play(world.engine(), [(card, world.clearing(card, "T1", 1_500))])
+    assert world.account(card)["transactions"]["T1"]["status"] == "EXCEPTION"
+
+    world.play(world.engine(), [(card, world.transfer(savings, card, 1_400))])
+
+    assert world.account(card)["transactions"]["T1"]["status"] == "SETTLED"
+    assert (world.balance(card), world.balance(savings)) == (0, 3_600)
+
+
+def test_nobody_carries_out_a_transfer_of_another_customer(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    stranger = world.holder(platform)
+    body = world.transfer(source, destination, 400)
+
+    [decided] = world.play(world.engine(), [(stranger, body)])
+
+    assert decided.reason == "UNKNOWN_TRANSFER"
+    assert status(world, body) == ("PROCESSING", None)
+    assert world.balance(source) == 1_000
+
+
+@pytest.mark.parametrize("said", [{}, {"transferId": "mine"}, {"transferId": None}])
+def test_a_message_without_a_transfer_is_rejected(
+    world: World, platform: UUID, said: dict[str, Any]
+) -> None:
+    holder = world.holder(platform)
+    body = {"type": "TRANSFER", "source": "transfers", "reference": f"odd {said}", **said}
+
+    [decided] = world.play(world.engine(), [(holder, body)])
+
+    assert (decided.outcome, decided.reason) == ("REJECTED", "MALFORMED")
+
+
+@pytest.mark.parametrize("state", ["CLOSED", "FROZEN"])
+def test_no_money_is_put_on_an_account_that_is_not_active(
+    world: World, platform: UUID, state: str
+) -> None:
+    holder = world.holder(platform)
+    world.owner.execute(
+        "UPDATE internal_accounts SET status = %s WHERE id = %s", [state, holder.account_id]
+    )
+
+    [decided] = world.play(world.engine(), [(holder, world.deposit(holder, 400))])
+
+    assert (decided.outcome, decided.reason) == ("REJECTED", "ACCOUNT_NOT_ACTIVE")
+    assert world.balance(holder) == 0
+
+
+# --- what the ledger gets wrong ------------------------------------------------------------------
+
+
+def ended(world: World, body: dict[str, Any]) -> list[tuple[Any, ...]]:
+    return world.rows(
+        "SELECT data ->> 'status', data ->> 'failureReason' FROM outbox WHERE subject_id = %s",
+        body["transferId"],
+    )
+
+
+def test_a_transfer_that_is_set_aside_has_failed(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    cursed = world.transfer(source, destination, 400)
+    good = world.transfer(source, destination, 100)
+    world.owner.execute(
+        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
+            cursed["reference"]
+        )
+    )
+    try:
+        decided = world.play(world.engine(), [(source, cursed), (source, good)])
+    finally:
+        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+
+    assert words(decided) == ["REJECTED", "APPLIED"]
+    assert status(world, cursed) == ("FAILED", FailureReason.INTERNAL_ERROR)
+    assert ended(world, cursed) == [("FAILED", "INTERNAL_ERROR")]
+    assert (world.balance(source), world.balance(destination)) == (900, 100)
+
+
+def test_a_transfer_that_is_set_aside_is_not_carried_out_later(
+    world: World, platform: UUID
+) -> None:
+    source, destination = two_accounts(world, platform)
+    body = world.transfer(source, destination, 400)
+    world.owner.execute(
+        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
+            body["reference"]
+        )
+    )
+    try:
+        world.play(world.engine(), [(source, body)])
+    finally:
+        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+
+    [again] = world.play(world.engine(), [(source, body)])
+
+    assert again.reason == "UNKNOWN_TRANSFER"
+    assert world.balance(destination) == 0
+
+
+def test_a_transfer_that_cannot_even_fail_does_not_stop_the_queue(
+    world: World, platform: UUID
+) -> None:
+    source, destination = two_accounts(world, platform)
+    cursed = world.transfer(source, destination, 400)
+    good = world.transfer(source, destination, 100)
+    world.owner.execute(
+        sql.SQL("ALTER TABLE outbox ADD CONSTRAINT curse CHECK (subject_id <> {})").format(
+            cursed["transferId"]
+        )
+    )
+    try:
+        decided = world.play(world.engine(), [(source, cursed), (source, good)])
+    finally:
+        world.owner.execute("ALTER TABLE outbox DROP CONSTRAINT curse")
+
+    assert words(decided) == ["REJECTED", "APPLIED"]
+    assert status(world, cursed) == ("PROCESSING", None)
+
+
+def test_a_transfer_whose_message_is_rejected_has_failed(world: World) -> None:
+    incomplete = world.platform()
+    source, destination = two_accounts(world, incomplete)
+    body = world.transfer(source, destination, 400)
+    # A part of its books is not there: nobody but an operator can do that.
+    world.owner.execute(
+        "DELETE FROM system_accounts WHERE platform_id = %s AND kind = 'TRANSFERS'", [incomplete]
+    )
+
+    [decided] = world.play(world.engine(), [(source, body)])
+
+    assert decided.reason == "MALFORMED"
+    assert status(world, body) == ("FAILED", FailureReason.INTERNAL_ERROR)
+    assert ended(world, body) == [("FAILED", "INTERNAL_ERROR")]
+
+
+# --- the record guards itself --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("COMPLETED", "PROCESSING"),
+        ("COMPLETED", "FAILED"),
+        ("FAILED", "COMPLETED"),
+        ("FAILED", "PENDING"),
+        ("PROCESSING", "PENDING"),
+        ("PENDING", "COMPLETED"),
+        ("COMPLETED", "COMPLETED"),
+    ],
+)
+def test_a_transfer_never_goes_back(world: World, platform: UUID, before: str, after: str) -> None:
+    holder, other = two_accounts(world, platform)
+    [[key]] = world.rows(
+        "INSERT INTO transfers (id, customer_id, platform_id, source_account_id,"
+        " destination_account_id, amount, currency, status, failure_reason, settled_at, created_at,"
+        " updated_at) SELECT gen_random_uuid(), %s, %s, %s, %s, 1, 'USD', s,"
+        " CASE s WHEN 'FAILED' THEN 'LIMIT_EXCEEDED' END,"
+        " CASE s WHEN 'COMPLETED' THEN now() END, now(), now() FROM (SELECT %s AS s) s"
+        " RETURNING id",
+        holder.home.customer_id,
+        holder.home.platform_id,
+        holder.account_id,
+        other.account_id,
+        before,
+    )
+    statement = (
+        "UPDATE transfers SET status = %s, failure_reason = CASE %s WHEN 'FAILED' THEN"
+        " 'LIMIT_EXCEEDED' END, settled_at = CASE %s WHEN 'COMPLETED' THEN now() END WHERE id = %s"
+    )
+
+    for url in (world.url, world.app_url):
+        with (
+            psycopg.connect(url) as connection,
+            pytest.raises(errors.InsufficientPrivilege, match="does not become"),
+        ):
+            connection.execute(statement, [after, after, after, key])
+
+    world.owner.execute("DELETE FROM transfers WHERE id = %s", [key])
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        "UPDATE transfers SET amount = amount + 1",
+        "UPDATE transfers SET destination_account_id = source_account_id",
+        "UPDATE transfers SET agent_id = NULL",
+        "DELETE FROM transfers",
+        "UPDATE agent_actions SET agent_id = gen_random_uuid()",
+        "DELETE FROM agent_actions",
+    ],
+)
+def test_the_application_cannot_rewrite_what_was_asked_for(world: World, deed: str) -> None:
+    with (
+        psycopg.connect(world.app_url) as connection,
+        pytest.raises(errors.InsufficientPrivilege, match="permission denied"),
+    ):
+        connection.execute(deed.encode())
+
+
+# --- agents ------------------------------------------------------------------------------------
+
+
+def asking(world: World, act: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - what `act` returns
+    """Run `act` in a database transaction of its own, in an event loop of its own."""
+
+    async def run() -> Any:  # noqa: ANN401 - as above
+        engine = async_engine(world.app_url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            return await act(connection)
+
+    return asyncio.run(run())
+
+
+def ask(world: World, agent_id: UUID, source: Holder, destination: Holder, amount: int) -> Written:
+    wanted = Wanted(
+        type="TRANSFER_OUT",
+        source_account_id=source.account_id,
+        destination_account_id=destination.account_id,
+        amount=amount,
+    )
+    made: Written = asking(
+        world,
+        lambda connection: agent_actions.request(
+            connection,
+            platform_id=source.home.platform_id,
+            agent_id=agent_id,
+            wanted=wanted,
+            reply_to=None,
+            at=datetime.now(UTC),
+        ),
+    )
+    return made
+
+
+def decide(world: World, written: Written, decision: Decision) -> Written | None:
+    decided: Written | None = asking(
+        world,
+        lambda connection: agent_actions.decide(
+            connection,
+            platform_id=written.action.transfer.platform_id,
+            transaction_id=written.action.transfer.id,
+            decision=decision,
+            reply_to=None,
+            at=datetime.now(UTC),
+        ),
+    )
+    return decided
+
+
+def used(world: World, agent_id: UUID, at: datetime | None = None) -> Usage:
+    found: Usage = asking(
+        world, lambda connection: agents.usage(connection, agent_id, at or datetime.now(UTC))
+    )
+    return found
+
+
+def at_once(acts: list[Callable[[], Made]]) -> list[Made | Exception]:
+    """Return what came of `acts`, all started together, each in a thread of its own."""
+    start = Barrier(len(acts))
+
+    def run(act: Callable[[], Made]) -> Made | Exception:
+        start.wait()
+        try:
+            return act()
+        except (RefusedError, agent_actions.NotPendingError) as error:
+            return error
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(run, acts))
+
+
+def test_requests_at_once_cannot_together_break_a_limit(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform, 10_000)
+    limits = {"currency": "USD", "perTransactionLimit": 100, "dailyLimit": 350}
+    agent_id = world.agent(source, spendingLimits=limits)
+
+    made = at_once([lambda: ask(world, agent_id, source, destination, 100)] * 8)
+    world.drain(world.engine())
+
+    refused = [one for one in made if isinstance(one, RefusedError)]
+    assert len(refused) == 5
+    assert {one.reason for one in refused} == {RefusalReason.DAILY_LIMIT}
+    assert world.balance(destination) == 300
+    assert used(world, agent_id) == Usage(daily_count=3, daily_spend=300, monthly_spend=300)
+
+
+def test_what_waits_for_approval_counts_and_what_was_refused_does_not(
+    world: World, platform: UUID
+) -> None:
+    source, destination = two_accounts(world, platform, 100)
+    limits = {"currency": "USD", "perTransactionLimit": 500, "dailyTransactionLimit": 2}
+    agent_id = world.agent(source, spendingLimits=limits, defaultExecutionMode="APPROVAL_REQUIRED")
+    first = ask(world, agent_id, source, destination, 400)
+    second = ask(world, agent_id, source, destination, 50)
+
+    with pytest.raises(RefusedError) as refused:
+        ask(world, agent_id, source, destination, 1)
+    decide(world, first, APPROVE)
+    decide(world, second, REJECT)
+    world.drain(world.engine())  # The first fails: there are only 100.
+
+    assert refused.value.reason is RefusalReason.DAILY_TRANSACTION_LIMIT
+    assert used(world, agent_id) == Usage()
+    assert ask(world, agent_id, source, destination, 1).action.transfer.status == "PENDING"
+
+
+def test_usage_is_of_the_day_and_the_month_of_utc(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    agent_id = world.agent(source)
+    ask(world, agent_id, source, destination, 100)
+    [[made_at]] = world.rows("SELECT created_at FROM transfers WHERE agent_id = %s", agent_id)
+    midnight = made_at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+
+    assert used(world, agent_id, midnight) == Usage(
+        daily_count=1, daily_spend=100, monthly_spend=100
+    )
+    assert used(world, agent_id, midnight + timedelta(days=1)).daily_count == 0
+    assert used(world, agent_id, midnight - timedelta(microseconds=1)).daily_spend == 0
+    assert used(world, agent_id, midnight + timedelta(days=40)) == Usage()
+
+
+@pytest.mark.parametrize("_attempt", range(5))
+def test_of_an_approval_and_a_rejection_at_once_exactly_one_wins(
+    world: World, platform: UUID, _attempt: int
+) -> None:
+    source, destination = two_accounts(world, platform)
+    agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
+    waiting = ask(world, agent_id, source, destination, 400)
+
+    made = at_once(
+        [
+            lambda: decide(world, waiting, APPROVE),
+            lambda: decide(world, waiting, REJECT),
+            lambda: decide(world, waiting, APPROVE),
+            lambda: decide(world, waiting, REJECT),
+        ]
+    )
+    world.drain(world.engine())
+
+    [winner] = [one for one in made if isinstance(one, Written)]
+    assert sum(isinstance(one, agent_actions.NotPendingError) for one in made) == 3
+    is_approved = winner.action.transfer.status == payments.PROCESSING
+    assert world.balance(destination) == (400 if is_approved else 0)
+
+
+def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
+    changes = {
+        "LIMIT_EXCEEDED": "policy = jsonb_set(policy, '{spendingLimits,perTransactionLimit}', '9')",
+        "AGENT_NOT_ALLOWED": "is_paused = true",
+    }
+
+    for reason, change in changes.items():
+        waiting = ask(world, agent_id, source, destination, 10)
+        world.owner.execute(f"UPDATE agents SET {change} WHERE id = %s".encode(), [agent_id])
+        decided = decide(world, waiting, APPROVE)
+        world.owner.execute(
+            "UPDATE agents SET is_paused = false, policy ="
+            " jsonb_set(policy, '{spendingLimits,perTransactionLimit}', '1000') WHERE id = %s",
+            [agent_id],
+        )
+
+        assert decided is not None
+        assert decided.message is None
+        assert agent_actions.status_of(decided.action.transfer) == "FAILED"
+        assert decided.action.transfer.failure_reason == reason
+    assert world.balance(source) == 1_000
+
+
+def test_what_an_agent_asked_for_does_not_outlive_it(world: World, platform: UUID) -> None:
+    source, destination = two_accounts(world, platform)
+    agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
+    waiting = ask(world, agent_id, source, destination, 10)
+    world.owner.execute("UPDATE agents SET deleted_at = now() WHERE id = %s", [agent_id])
+
+    decided = decide(world, waiting, APPROVE)
+
+    assert decided is not None
+    assert decided.action.transfer.failure_reason == FailureReason.AGENT_NOT_ALLOWED
+
+
+def test_an_agent_moves_nothing_to_an_account_that_it_may_not_use(
+    world: World, platform: UUID
+) -> None:
+    source, destination = two_accounts(world, platform)
+    only = {"allowedAccountIds": [f"InternalAccount:{source.account_id}"]}
+    agent_id = world.agent(source, accountRestrictions=only)
+
+    with pytest.raises(RefusedError) as refused:
+        ask(world, agent_id, source, destination, 10)
+
+    assert refused.value.refusal is Refusal.POLICY
+    assert refused.value.reason is RefusalReason.ACCOUNT_NOT_ALLOWED
+
+
+def test_a_transfer_and_authorizations_at_once_never_spend_the_same_money(
+    world: World, platform: UUID
+) -> None:
+    source, destination = two_accounts(world, platform, 1_000)
+    asked = [(source, world.authorization(source, f"A{number}", 100)) for number in range(10)]
+    moved = [(source, world.transfer(source, destination, 100)) for _ in range(10)]
+    world.accept(asked, Lane.BULK)
+    world.accept(moved, Lane.LIVE)
+    ended: dict[Lane, list[str]] = {}
+
+    def drain(lane: Lane) -> None:
+        decided: list[Any] = []
+        world.engine(batch_size=1).drain(lane, [source.shard], decided.extend)
+        ended[lane] = words(decided)
+
+    at_once([lambda: drain(Lane.BULK), lambda: drain(Lane.LIVE)])
+
+    assert ended[Lane.BULK].count("APPLIED") + ended[Lane.LIVE].count("APPLIED") == 10
+    assert world.balance(source) == 0
+    assert world.balance(destination) == 100 * ended[Lane.LIVE].count("APPLIED")
+
+
+# --- the migration -------------------------------------------------------------------------------
+
+
+def test_platforms_and_deposits_of_before_are_brought_along(postgres_url: DatabaseUrl) -> None:
+    with fresh_database(postgres_url) as url:
+        migrate.upgrade(url)
+        migrate.downgrade(url, "0004")
+        with psycopg.connect(url) as connection:
+            connection.execute(
+                "INSERT INTO platforms (id, name, supported_currencies, signing_key, public_key,"
+                " webhook_secret, created_at, updated_at)"
+                " VALUES (gen_random_uuid(), 'Old', '{USD,EUR}', '', '', '', now(), now());"
+                " INSERT INTO system_accounts SELECT gen_random_uuid(), id, c, 'CARD_HOLDS'"
+                " FROM platforms, unnest(supported_currencies) c;"
+                " INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type,"
+                " status, created_at, updated_at) SELECT gen_random_uuid(), gen_random_uuid(), id,"
+                " 'USD', 'INTERNAL_FIAT', 'ACTIVE', now(), now() FROM platforms;"
+                " INSERT INTO deposits SELECT gen_random_uuid(), customer_id, id, 5,"
+                " gen_random_uuid(), now() FROM internal_accounts"
+            )
+
+        migrate.upgrade(url)
+
+        with psycopg.connect(url) as connection:
+            kinds = connection.execute(
+                "SELECT currency FROM system_accounts WHERE kind = 'TRANSFERS' ORDER BY currency"
+            ).fetchall()
+            owned = connection.execute(
+                "SELECT count(*) FROM deposits JOIN platforms ON platforms.id = platform_id"
+            ).fetchone()
+            with pytest.raises(errors.InsufficientPrivilege, match="append-only"):
+                connection.execute("UPDATE deposits SET amount = 6")
+        migrate.downgrade(url, "base")
+    assert (kinds, owned) == ([("EUR",), ("USD",)], (1,))
