@@ -10,9 +10,12 @@ from pydantic import BaseModel
 from api import routing
 from api.answers import CREATED, Listing, answer
 from api.context import Here
-from api.errors import ApiError, invalid_field, not_found
+from api.errors import ApiError, invalid, invalid_field, not_found
+from api.operations import answers
 from ledger import customers
+from ledger.secrets import KeyRing
 from ledger.tokens import Permission
+from schema.wire import identity
 from schema.wire.common import CustomerId, Page
 from schema.wire.customers import (
     UMA_ADDRESS,
@@ -22,8 +25,12 @@ from schema.wire.customers import (
     CustomerResource,
     CustomersQuery,
     CustomerUpdate,
+    DueDiligence,
     IndividualCreate,
     IndividualUpdate,
+    merged,
+    missing_contacts,
+    undescribed,
 )
 from schema.wire.errors import Code
 
@@ -32,24 +39,39 @@ _TAG = "Customers"
 reads = routing.routes(Permission.VIEW, tag=_TAG)
 writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
+_DUE = frozenset(DueDiligence.model_fields)
+_REFUSES = answers(
+    Code.INVALID_UMA_ADDRESS,
+    Code.INVALID_CURRENCY,
+    Code.MISSING_MANDATORY_USER_INFO,
+    Code.UMA_ADDRESS_EXISTS,
+    Code.CONFLICT,
+)
 _TAKEN = {"platformCustomerId": Code.CONFLICT, "umaAddress": Code.UMA_ADDRESS_EXISTS}
 
 
-@writes.post("/customers", status_code=CREATED, response_model=CustomerResource)
+@writes.post(
+    "/customers",
+    status_code=CREATED,
+    response_model=CustomerResource,
+    responses=_REFUSES,
+)
 async def create_customer(body: CustomerCreate, call: Here) -> Response:
     """Create a customer, with one internal account per currency.
 
     In the sandbox the end of `fullName` decides on KYC: `001` pending, `002` rejected, `003`
     unverified, anything else approved. Outside it everybody starts unverified, and so does a
-    business everywhere.
+    business everywhere: `POST /verifications` moves both on. In the European Economic Area `email`
+    and `phoneNumber` have to be there. `identifier` is kept encrypted and never returned.
     """
     _check(body.uma_address, body.currencies)
+    _check_new(body)
     with _refusals():
         async with call.writing() as connection:
             created = await customers.create(
                 connection,
                 platform_id=call.platform_id,
-                person=_applicant(body),
+                person=_applicant(body, call.keys),
                 at=call.now(),
                 is_sandbox=call.services.is_sandbox,
             )
@@ -94,13 +116,18 @@ async def get_customer(customer_id: CustomerId, call: Here) -> Response:
     return answer(found)
 
 
-@writes.patch("/customers/{customer_id}", response_model=CustomerResource)
+@writes.patch(
+    "/customers/{customer_id}",
+    response_model=CustomerResource,
+    responses=_REFUSES,
+)
 async def update_customer(customer_id: CustomerId, body: CustomerUpdate, call: Here) -> Response:
     """Change a customer: a field that is not there stays, null takes it away.
 
     `customerType` says what is changed and cannot be changed itself. `currencies` replaces the
     list: a new currency gets an account, the account of one that goes stays. `email` and
-    `phoneNumber` are changed one at a time. Another name decides nothing about KYC again.
+    `phoneNumber` are changed one at a time, and stay where the region asks for them. Another name
+    decides nothing about KYC again.
     """
     changes = _changes(body)
     _check(body.uma_address, body.currencies)
@@ -113,6 +140,7 @@ async def update_customer(customer_id: CustomerId, body: CustomerUpdate, call: H
                     customer_id=customer_id,
                     customer_type=body.customer_type,
                     changes=changes,
+                    keys=call.keys,
                     at=call.now(),
                 )
     except customers.OtherTypeError as error:
@@ -125,7 +153,11 @@ async def update_customer(customer_id: CustomerId, body: CustomerUpdate, call: H
     return answer(changed)
 
 
-@writes.delete("/customers/{customer_id}", response_model=CustomerResource)
+@writes.delete(
+    "/customers/{customer_id}",
+    response_model=CustomerResource,
+    responses=answers(Code.CONFLICT, Code.CUSTOMER_DELETED),
+)
 async def delete_customer(customer_id: CustomerId, call: Here) -> Response:
     """Delete a customer and close its accounts; the answer shows it with `isDeleted` true.
 
@@ -148,7 +180,7 @@ async def delete_customer(customer_id: CustomerId, call: Here) -> Response:
 
 
 def _applicant(
-    body: IndividualCreate | BusinessCreate,
+    body: IndividualCreate | BusinessCreate, keys: KeyRing
 ) -> customers.Individual | customers.Business:
     said: dict[str, Any] = {
         "platform_customer_id": body.platform_customer_id,
@@ -158,6 +190,7 @@ def _applicant(
         "email": body.email,
         "phone_number": body.phone_number,
         "address": _object(body.address),
+        "end_user_terms_consent": _object(body.end_user_terms_consent),
     }
     if isinstance(body, BusinessCreate):
         return customers.Business(**said, info=_object(body.business_info) or {})
@@ -166,6 +199,20 @@ def _applicant(
         full_name=body.full_name,
         birth_date=body.birth_date,
         nationality=body.nationality,
+        id_type=body.id_type,
+        sealed_identifier=keys.encrypt(body.identifier.encode()) if body.identifier else None,
+        country_of_issuance=body.country_of_issuance,
+        due_diligence=merged({}, _due_diligence(body)) or None,
+    )
+
+
+def _due_diligence(body: DueDiligence) -> dict[str, Any]:
+    """Return what `body` says of a person's money, null included: it takes away."""
+    return body.model_dump(
+        mode="json",
+        by_alias=True,
+        include=set(DueDiligence.model_fields),
+        exclude_unset=True,
     )
 
 
@@ -177,8 +224,11 @@ def _changes(body: IndividualUpdate | BusinessUpdate) -> dict[str, Any]:
     if {"email", "phone_number"} <= named:
         raise invalid_field("phoneNumber", "cannot change together with email; send them apart")
     changes = {name: getattr(body, name) for name in sorted(named)}
-    if "address" in named:
-        changes["address"] = _object(body.address)
+    for name in {"address", "end_user_terms_consent"} & named:
+        changes[name] = _object(getattr(body, name))
+    if isinstance(body, IndividualUpdate) and (due := _due_diligence(body)):
+        changes = {name: said for name, said in changes.items() if name not in _DUE}
+        changes["due_diligence"] = due
     if isinstance(body, BusinessUpdate) and body.business_info is not None:
         changes["business_info"] = body.business_info.model_dump(
             mode="json", by_alias=True, exclude_unset=True
@@ -198,6 +248,23 @@ def _check(uma_address: str | None, currencies: list[str] | None) -> None:
         raise invalid_field("currencies", "names a currency twice; send every currency once")
 
 
+def _check_new(body: IndividualCreate | BusinessCreate) -> None:
+    missing = list(
+        missing_contacts(region=body.region, email=body.email, phone_number=body.phone_number)
+    )
+    if missing:
+        raise invalid(missing, Code.MISSING_MANDATORY_USER_INFO)
+    if isinstance(body, BusinessCreate):
+        errors = list(undescribed(_object(body.business_info) or {}, within="businessInfo."))
+    else:
+        errors = list(undescribed(_due_diligence(body)))
+        errors += identity.slips(
+            id_type=body.id_type, identifier=body.identifier, country=body.country_of_issuance
+        )
+    if errors:
+        raise invalid(errors)
+
+
 @contextmanager
 def _refusals() -> Iterator[None]:
     try:
@@ -205,6 +272,10 @@ def _refusals() -> Iterator[None]:
     except customers.UnsupportedCurrencyError as error:
         message = f"has {error.currency}; this platform has {', '.join(error.supported)}"
         raise invalid_field("currencies", message, Code.INVALID_CURRENCY) from None
+    except customers.MissingContactError as error:
+        raise invalid(error.errors, Code.MISSING_MANDATORY_USER_INFO) from None
+    except customers.InvalidError as error:
+        raise invalid(error.errors) from None
     except customers.AlreadyExistsError as error:
         message = f"{error}; send another one, or use that customer"
         raise ApiError(_TAKEN[error.field], message, details={"field": error.field}) from None

@@ -7,18 +7,22 @@ from datetime import date, datetime
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Row, Text, select, type_coerce
+from sqlalchemy import ColumnElement, Row, Text, func, select, type_coerce
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ledger import accounts, paging, platforms
+from ledger import accounts, agents, beneficial_owners, outbox, paging, platforms
 from ledger.ids import new_id
+from ledger.secrets import KeyRing
 from schema import tables
-from schema.wire.customers import CustomerResource, KycStatus
-
-UMA_DOMAIN: Final = "uma.cardledger.example"
-"""Where generated UMA addresses live."""
+from schema.wire import identity
+from schema.wire.accounts import InternalAccountResource
+from schema.wire.beneficial_owners import BeneficialOwnerResource
+from schema.wire.customers import CustomerResource, merged, missing_contacts, undescribed
+from schema.wire.errors import FieldError
+from schema.wire.people import KycStatus
+from schema.wire.webhooks import WebhookType
 
 _KYC_BY_SUFFIX: Final[Mapping[str, KycStatus]] = {
     "001": "PENDING",
@@ -27,10 +31,17 @@ _KYC_BY_SUFFIX: Final[Mapping[str, KycStatus]] = {
 }
 """What the last three characters of an individual's full name ask of the sandbox."""
 
+_NOT_SHOWN: Final = frozenset({"platform_id", "identifier"})
+
 _CUSTOMER: Final = select(
-    *[column for column in tables.customers.columns if column.name != "platform_id"]
+    *[column for column in tables.customers.columns if column.name not in _NOT_SHOWN]
 )
 
+_TOLD: Final = frozenset({"PENDING", "APPROVED", "REJECTED"})
+"""What platforms are told when a customer comes to stand so; the rest is how it begins."""
+
+DECIDED: Final = frozenset({"APPROVED", "REJECTED"})
+"""Where a customer or an owner stays."""
 
 _CURRENCIES: Final = type_coerce(tables.customers.c.currencies, postgresql.ARRAY(Text))
 """As PostgreSQL knows arrays: only so can be asked what one contains."""
@@ -57,6 +68,18 @@ class DeletedError(Exception):
     """The customer is deleted; nothing about it changes any more."""
 
 
+class InvalidError(Exception):
+    """What is asked for does not go together with what is there; `errors` say what to mend."""
+
+    def __init__(self, *errors: FieldError) -> None:
+        super().__init__("invalid")
+        self.errors: Final[Sequence[FieldError]] = errors
+
+
+class MissingContactError(InvalidError):
+    """The customer's region asks for ways to reach it that are not there."""
+
+
 class OtherTypeError(Exception):
     """The customer is of another type than the change is for; a type never changes."""
 
@@ -81,6 +104,7 @@ class _Applicant:
     email: str | None = None
     phone_number: str | None = None
     address: Mapping[str, Any] | None = None
+    end_user_terms_consent: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +114,10 @@ class Individual(_Applicant):
     full_name: str | None = None
     birth_date: date | None = None
     nationality: str | None = None
+    id_type: str | None = None
+    sealed_identifier: bytes | None = None
+    country_of_issuance: str | None = None
+    due_diligence: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +164,14 @@ async def create(
 ) -> CustomerResource:
     """Make `person` a customer, with one internal account per currency.
 
+    When it is decided at once how a person stands, the platform is told by webhook as well.
+
     Raises: UnsupportedCurrencyError; AlreadyExistsError, after which the database transaction
     can only be rolled back.
     """
-    currencies = await _supported(connection, platform_id, person.currencies)
+    platform = await platforms.get(connection, platform_id, hold=True)
+    currencies = person.currencies or platform.supported_currencies
+    _check_supported(platform, currencies)
     key = new_id()
     await _insert(
         connection,
@@ -147,12 +179,13 @@ async def create(
             "id": key,
             "platform_id": platform_id,
             "platform_customer_id": person.platform_customer_id or str(new_id()),
-            "uma_address": person.uma_address or f"${key.hex}@{UMA_DOMAIN}",
+            "uma_address": person.uma_address or f"${key.hex}@{platform.uma_domain}",
             "region": person.region,
             "currencies": list(currencies),
             "email": person.email,
             "phone_number": person.phone_number,
             "address": person.address,
+            "end_user_terms_consent": person.end_user_terms_consent,
             "is_deleted": False,
             "created_at": at,
             "updated_at": at,
@@ -164,6 +197,7 @@ async def create(
     )
     created = await get(connection, platform_id=platform_id, customer_id=key)
     assert created is not None
+    await _tell(connection, platform_id, created, at)
     return created
 
 
@@ -181,6 +215,10 @@ def _particulars(person: Individual | Business, *, is_sandbox: bool) -> dict[str
         "full_name": person.full_name,
         "birth_date": person.birth_date,
         "nationality": person.nationality,
+        "id_type": person.id_type,
+        "identifier": person.sealed_identifier,
+        "country_of_issuance": person.country_of_issuance,
+        "due_diligence": person.due_diligence,
     }
 
 
@@ -194,7 +232,10 @@ async def get(
         )
     )
     row = rows.one_or_none()
-    return None if row is None else _render(row)
+    if row is None:
+        return None
+    owners = await beneficial_owners.of_customers(connection, [customer_id])
+    return _render(row, owners.get(customer_id, []))
 
 
 async def page(
@@ -218,13 +259,19 @@ async def page(
         matching.append(_CURRENCIES.contains([filters.currency]))
     if not filters.with_deleted:
         matching.append(~columns.is_deleted)
-    return await paging.read(
+    found = await paging.read(
         connection,
         _CUSTOMER,
         table=tables.customers,
         matching=matching,
         wanted=wanted,
-        item=_render,
+        item=lambda row: row,
+    )
+    owners = await beneficial_owners.of_customers(connection, [row.id for row in found.items])
+    return paging.Page(
+        items=[_render(row, owners.get(row.id, [])) for row in found.items],
+        last=found.last,
+        total_count=found.total_count,
     )
 
 
@@ -235,14 +282,16 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     customer_id: UUID,
     customer_type: str,
     changes: Mapping[str, Any],
+    keys: KeyRing,
     at: datetime,
 ) -> CustomerResource | None:
     """Change columns of a customer; None when the platform has no such customer.
 
     A currency that comes in gets an account, one that goes keeps its account: there may be money
-    on it. What `business_info` does not name stays, and None in it takes away.
-    Raises: DeletedError, OtherTypeError, UnsupportedCurrencyError; AlreadyExistsError, after which
-    the database transaction can only be rolled back.
+    on it. What `business_info` and `due_diligence` do not name stays, and None in them takes away.
+    `identifier` comes in the open and is kept encrypted.
+    Raises: DeletedError, OtherTypeError, InvalidError, UnsupportedCurrencyError;
+    AlreadyExistsError, after which the database transaction can only be rolled back.
     """
     before = await _locked(connection, platform_id, customer_id)
     if before is None:
@@ -250,11 +299,15 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     if before.customer_type != customer_type:
         raise OtherTypeError(before.customer_type)
     values = {**changes, "updated_at": at}
-    if "business_info" in changes:
-        merged = {**before.business_info, **changes["business_info"]}
-        values["business_info"] = {name: said for name, said in merged.items() if said is not None}
+    for said in ("business_info", "due_diligence"):
+        if said in changes:
+            values[said] = merged(getattr(before, said) or {}, changes[said])
+    _check_change(before, values, keys)
+    if changes.get("identifier") is not None:
+        values["identifier"] = keys.encrypt(changes["identifier"].encode())
     if "currencies" in changes:
-        await _supported(connection, platform_id, tuple(changes["currencies"]))
+        platform = await platforms.get(connection, platform_id, hold=True)
+        _check_supported(platform, changes["currencies"])
         await _open_missing(connection, platform_id, customer_id, changes["currencies"], at)
     with _uniqueness():
         await connection.execute(
@@ -263,10 +316,108 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     return await get(connection, platform_id=platform_id, customer_id=customer_id)
 
 
+async def open_account(
+    connection: AsyncConnection,
+    *,
+    platform_id: UUID,
+    customer_id: UUID,
+    currency: str,
+    at: datetime,
+) -> InternalAccountResource | None:
+    """Open one more account of a customer; None when the platform has no such customer.
+
+    Raises: DeletedError, UnsupportedCurrencyError, accounts.TooManyError.
+    """
+    if await _locked(connection, platform_id, customer_id) is None:
+        return None
+    platform = await platforms.get(connection, platform_id, hold=True)
+    _check_supported(platform, (currency,))
+    columns = tables.customers.c
+    await connection.execute(
+        tables.customers.update()
+        .where(columns.id == customer_id, ~_CURRENCIES.contains([currency]))
+        .values(currencies=func.array_append(columns.currencies, currency), updated_at=at)
+    )
+    return await accounts.open_one(
+        connection, customer_id=customer_id, platform_id=platform_id, currency=currency, at=at
+    )
+
+
+def _check_change(before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys: KeyRing) -> None:
+    """Hold what a customer would become to the rules that a new one has to meet.
+
+    Only where they are touched: what was fine when it came in is not refused for other changes.
+    """
+    after = {**before._mapping, **values}  # noqa: SLF001 - SQLAlchemy's public name for it
+    # A customer from before the rule may get one of the two without the other.
+    lost = [name for name in ("email", "phone_number") if name in values and not values[name]]
+    missing = missing_contacts(
+        region=after["region"], email=after["email"], phone_number=after["phone_number"]
+    )
+    if lost and (errors := list(missing)):
+        raise MissingContactError(*errors)
+    errors = list(undescribed(values.get("business_info") or {}, within="businessInfo."))
+    errors += undescribed(values.get("due_diligence") or {})
+    if {"id_type", "identifier", "country_of_issuance"} & values.keys():
+        identifier = after["identifier"]
+        if isinstance(identifier, bytes):
+            identifier = keys.decrypt(identifier).decode()
+        errors += identity.slips(
+            id_type=after["id_type"], identifier=identifier, country=after["country_of_issuance"]
+        )
+    if errors:
+        raise InvalidError(*errors)
+
+
+async def decide(
+    connection: AsyncConnection,
+    *,
+    platform_id: UUID,
+    customer_id: UUID,
+    status: KycStatus,
+    at: datetime,
+) -> CustomerResource:
+    """Let a customer, whom the caller has locked, stand as `status` says, and tell the platform.
+
+    When a business is decided, so are its owners.
+    """
+    if status in DECIDED:
+        await beneficial_owners.decide(connection, customer_id=customer_id, at=at)
+    await connection.execute(
+        tables.customers.update()
+        .where(tables.customers.c.id == customer_id)
+        .values(kyc_status=status, updated_at=at)
+    )
+    decided = await get(connection, platform_id=platform_id, customer_id=customer_id)
+    assert decided is not None
+    await _tell(connection, platform_id, decided, at)
+    return decided
+
+
+async def _tell(
+    connection: AsyncConnection, platform_id: UUID, customer: CustomerResource, at: datetime
+) -> None:
+    what, status = (
+        ("KYC", customer.kyc_status) if customer.kyc_status else ("KYB", customer.kyb_status)
+    )
+    if status not in _TOLD:
+        return
+    await connection.execute(
+        outbox.insert(
+            type=WebhookType(f"CUSTOMER.{what}_{status}"),
+            subject_id=customer.id,
+            customer_id=customer.id,
+            platform_id=platform_id,
+            data=customer.wire(),
+            at=at,
+        )
+    )
+
+
 async def delete(
     connection: AsyncConnection, *, platform_id: UUID, customer_id: UUID, at: datetime
 ) -> CustomerResource | None:
-    """Delete a customer for the platform and close its accounts; the books stay.
+    """Delete a customer for the platform with its agents, and close its accounts; the books stay.
 
     None when the platform has no such customer.
     Raises: DeletedError; InUseError while it has a card that is not closed, or money.
@@ -274,6 +425,8 @@ async def delete(
     before = await _locked(connection, platform_id, customer_id)
     if before is None:
         return None
+    # Before the accounts: whoever spends for an agent locks it before them, too.
+    await agents.delete_of_customer(connection, customer_id=customer_id, at=at)
     await _check_unused(connection, customer_id)
     own = tables.internal_accounts.c.customer_id == customer_id
     await connection.execute(
@@ -317,7 +470,18 @@ async def _locked(
     """
     columns = tables.customers.c
     rows = await connection.execute(
-        select(columns.customer_type, columns.business_info, columns.is_deleted)
+        select(
+            columns.customer_type,
+            columns.region,
+            columns.email,
+            columns.phone_number,
+            columns.id_type,
+            columns.identifier,
+            columns.country_of_issuance,
+            columns.due_diligence,
+            columns.business_info,
+            columns.is_deleted,
+        )
         .where(columns.id == customer_id, columns.platform_id == platform_id)
         .with_for_update()
     )
@@ -327,18 +491,12 @@ async def _locked(
     return row
 
 
-async def _supported(
-    connection: AsyncConnection, platform_id: UUID, wanted: tuple[str, ...] | None
-) -> tuple[str, ...]:
-    """Return `wanted`, or all that the platform has when nothing is wanted in particular.
-
-    Raises: UnsupportedCurrencyError.
-    """
-    has = (await platforms.get(connection, platform_id)).supported_currencies
-    for currency in wanted or ():
+def _check_supported(platform: platforms.Platform, wanted: Sequence[str]) -> None:
+    """Raise UnsupportedCurrencyError for a currency that the platform does not have."""
+    has = platform.supported_currencies
+    for currency in wanted:
         if currency not in has:
             raise UnsupportedCurrencyError(currency, has)
-    return wanted or has
 
 
 async def _open_missing(
@@ -388,9 +546,12 @@ def _uniqueness() -> Iterator[None]:
         raise AlreadyExistsError(field) from error
 
 
-def _render(row: Row[*tuple[Any, ...]]) -> CustomerResource:
+def _render(
+    row: Row[*tuple[Any, ...]], owners: Sequence[BeneficialOwnerResource]
+) -> CustomerResource:
     said = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
+    said |= said.pop("due_diligence") or {}
+    said["country_of_issuance"] = identity.issued_in(row.id_type, row.country_of_issuance)
     if row.customer_type == "BUSINESS":
-        # Nobody can own a part of one here yet.
-        said |= {"kyb_status": said.pop("kyc_status"), "beneficial_owners": []}
+        said |= {"kyb_status": said.pop("kyc_status"), "beneficial_owners": owners}
     return CustomerResource(**said)

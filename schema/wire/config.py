@@ -1,54 +1,196 @@
 """The platform's own settings."""
 
 import re
-from ipaddress import ip_address
-from typing import Annotated
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from schema.wire.common import LongName, PlatformConfigId, Request, Response, Time
+from schema.wire.common import (
+    STAYS,
+    STORABLE,
+    Currency,
+    CurrencyAmount,
+    Name,
+    NonNegativeAmount,
+    PlatformConfigId,
+    Request,
+    Response,
+    Time,
+)
+from schema.wire.people import Email
+from schema.wire.sandbox import CurrencyCode
+from schema.wire.webhook_urls import WebhookUrl, webhook_url
+
+DOMAIN: Final = r"^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}$"
 
 
-def _webhook_url(value: str) -> str:
-    if re.search(r"[\s\x00-\x1f\x7f\\]", value):
-        message = "must be a URL without blanks, backslashes and control characters"
-        raise ValueError(message)
-    try:
-        url = urlsplit(value)
-        host, port = url.hostname or "", url.port
-    except ValueError as error:
-        message = f"must be a URL: {error}"
-        raise ValueError(message) from None
-    if port == 0 or not host:
-        message = "must be a URL with a host name and, if any, a port above 0"
-        raise ValueError(message)
-    if url.username is not None or url.password is not None or "#" in value:
-        message = "must be a URL without user name, password and fragment"
-        raise ValueError(message)
-    if url.scheme != "https" and not (url.scheme == "http" and is_loopback(host)):
-        message = "must start with https:// (http:// only to a loopback address)"
+def _domain(value: str) -> str:
+    # Not a pattern of Pydantic's: its expressions have no look-ahead.
+    if not re.fullmatch(DOMAIN, value):
+        message = "must be a domain name in lower case, such as uma.example.com"
         raise ValueError(message)
     return value
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether `host` is this machine by its very name."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+Domain = Annotated[str, StringConstraints(strict=True, max_length=253), AfterValidator(_domain)]
 
 
-WebhookUrl = Annotated[LongName, AfterValidator(_webhook_url)]
+def _picture_url(value: str) -> str:
+    url = webhook_url(value)
+    if not url.startswith("https://"):
+        message = "must start with https://"
+        raise ValueError(message)
+    return url
+
+
+PictureUrl = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=1, max_length=512),
+    STORABLE,
+    AfterValidator(_picture_url),
+]
+
+TransactionType = Literal["INCOMING", "OUTGOING"]
+CounterpartyFieldName = Literal[
+    "FULL_NAME",
+    "BIRTH_DATE",
+    "NATIONALITY",
+    "PHONE_NUMBER",
+    "EMAIL",
+    "POSTAL_ADDRESS",
+    "TAX_ID",
+    "REGISTRATION_NUMBER",
+    "USER_TYPE",
+    "COUNTRY_OF_RESIDENCE",
+    "ACCOUNT_IDENTIFIER",
+    "FI_LEGAL_ENTITY_NAME",
+    "FI_ADDRESS",
+    "PURPOSE_OF_PAYMENT",
+    "ULTIMATE_INSTITUTION_COUNTRY",
+    "IDENTIFIER",
+    "BUSINESS_TYPE",
+    "COMPANY_LEGAL_NAME",
+    "ID_TYPE",
+    "ID_NUMBER",
+]
+
+
+class CounterpartyField(Request):
+    """Something that the platform wants to know of those who pay its customers, or are paid."""
+
+    name: CounterpartyFieldName
+    mandatory: Annotated[bool, Field(strict=True)]
+
+
+class SupportedCurrencyUpdate(Request):
+    """A currency that the platform wants to have.
+
+    The two lists of what providers ask for are ours: they may be echoed, and have no effect.
+    """
+
+    currency_code: Currency
+    min_amount: NonNegativeAmount
+    max_amount: NonNegativeAmount
+    required_counterparty_fields: Annotated[list[CounterpartyField], Field(max_length=20)]
+    enabled_transaction_types: Annotated[list[TransactionType], Field(max_length=2)]
+    provider_required_customer_fields: Annotated[list[Name], Field(max_length=100)] | None = None
+    provider_required_counterparty_customer_fields: (
+        Annotated[list[Name], Field(max_length=100)] | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min_amount > self.max_amount:
+            message = "must not have a minAmount above its maxAmount"
+            raise ValueError(message)
+        return self
+
+
+class EmbeddedWalletConfigUpdate(Request):
+    """What to change about how wallets appear."""
+
+    app_name: Name | None = None
+    otp_length: Annotated[int, Field(strict=True, ge=4, le=12)] | None = None
+    alphanumeric: Annotated[bool, Field(strict=True)] | None = None
+    expiration_seconds: Annotated[int, Field(strict=True, ge=1, le=86_400)] | None = None
+    send_from_email_address: Email | None = None
+    send_from_email_sender_name: Name | None = None
+    reply_to_email_address: Email | None = None
+    logo_url: PictureUrl | None = None
+
+
+class TokenizationEmail(Request):
+    """The e-mail with a code for adding a card to a phone."""
+
+    from_address: Email | None = None
+    from_name: Name | None = None
+    reply_to_address: Email | None = None
+    subject: Name | None = None
+    body_text: (
+        Annotated[str, StringConstraints(strict=True, min_length=1, max_length=2000), STORABLE]
+        | None
+    ) = None
+
+
+class TokenizationSms(Request):
+    """The text message with a code for adding a card to a phone."""
+
+    template_sid: (
+        Annotated[str, StringConstraints(strict=True, min_length=1, max_length=64), STORABLE] | None
+    ) = None
+    body_text: (
+        Annotated[str, StringConstraints(strict=True, min_length=1, max_length=480), STORABLE]
+        | None
+    ) = None
+
+
+class CardTokenization2faConfigUpdate(Request):
+    """What to change about how codes for adding a card to a phone appear."""
+
+    display_name: Name | None = None
+    logo_url: PictureUrl | None = None
+    email: TokenizationEmail | None = None
+    sms: TokenizationSms | None = None
+
+
+class FixedFee(Request):
+    """A fee that does not depend on the amount."""
+
+    amount: NonNegativeAmount
+    currency: CurrencyCode
+
+
+class FeeConfigUpdate(Request):
+    """A fee of the platform; it takes the place of the one of the same type and currency."""
+
+    fee_type: Literal["CROSS_CURRENCY_TRANSACTION"]
+    source_currency: Currency
+    variable_fee_bps: Annotated[int, Field(strict=True, ge=0, le=10_000)]
+    fixed_fee: FixedFee
 
 
 class ConfigUpdate(Request):
     """What to change; a field that is not there stays as it is, null takes it away."""
 
     webhook_endpoint: WebhookUrl | None = None
+    uma_domain: Domain | None = None
+    supported_currencies: Annotated[
+        Annotated[list[SupportedCurrencyUpdate], Field(min_length=1, max_length=50)] | None, STAYS
+    ] = None
+    embedded_wallet_config: EmbeddedWalletConfigUpdate | None = None
+    card_tokenization_2fa_config: Annotated[
+        CardTokenization2faConfigUpdate | None, Field(alias="cardTokenization2faConfig")
+    ] = None
+    fee_configs: Annotated[Annotated[list[FeeConfigUpdate], Field(max_length=50)] | None, STAYS] = (
+        None
+    )
+
+
+class RequiredField(Response):
+    """Something that the platform wants to know of a counterparty."""
+
+    name: str
+    mandatory: bool
 
 
 class SupportedCurrency(Response):
@@ -57,8 +199,32 @@ class SupportedCurrency(Response):
     currency_code: str
     min_amount: int
     max_amount: int
-    required_counterparty_fields: list[str]
+    required_counterparty_fields: list[RequiredField]
     enabled_transaction_types: list[str]
+    provider_required_customer_fields: list[str]
+    provider_required_counterparty_customer_fields: list[str]
+
+
+class EmbeddedWalletConfig(Response):
+    """How the platform's wallets appear."""
+
+    app_name: str | None = None
+    otp_length: int = 6
+    alphanumeric: bool = False
+    expiration_seconds: int = 300
+    send_from_email_address: str | None = None
+    send_from_email_sender_name: str = "Notifications"
+    reply_to_email_address: str | None = None
+    logo_url: str | None = None
+
+
+class FeeConfig(Response):
+    """A fee of the platform; both parts zero: none is taken."""
+
+    fee_type: str
+    source_currency: str
+    variable_fee_bps: int
+    fixed_fee: CurrencyAmount
 
 
 class PlatformConfigResource(Response):
@@ -71,5 +237,10 @@ class PlatformConfigResource(Response):
     webhook_public_key: str
     supported_currencies: list[SupportedCurrency]
     is_regulated_financial_institution: bool
+    embedded_wallet_config: EmbeddedWalletConfig | None = None
+    card_tokenization_2fa_config: Annotated[
+        dict[str, Any] | None, Field(alias="cardTokenization2faConfig")
+    ] = None
+    fee_configs: list[FeeConfig]
     created_at: Time
     updated_at: Time

@@ -1,13 +1,15 @@
 """Customers: who holds cards."""
 
 import re
+from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Annotated, Any, Final, Literal
 
-from email_validator import EmailNotValidError, validate_email
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
+from schema.wire.beneficial_owners import BeneficialOwnerResource
 from schema.wire.common import (
+    STAYS,
     STORABLE,
     Country,
     Currency,
@@ -16,78 +18,18 @@ from schema.wire.common import (
     PageQuery,
     Request,
     Response,
-    ShortName,
     Time,
 )
+from schema.wire.errors import FieldError
+from schema.wire.identity import PersonIdType
+from schema.wire.people import Address, Day, Email, KycStatus, PhoneNumber
 
 UMA_ADDRESS: Final = re.compile(r"\$[a-z0-9._+-]{1,63}@(?:[a-z0-9-]{1,63}\.)+[a-z]{2,63}(:[0-9]+)?")
 """`$name@domain`; the name has at most 64 characters with its `$`."""
 
-KycStatus = Literal["UNVERIFIED", "PENDING", "APPROVED", "REJECTED", "HOLD"]
-
-
-def _email(value: str) -> str:
-    try:
-        # Reserved names such as `.test` are what people try a sandbox with.
-        checked = validate_email(value, check_deliverability=False, test_environment=True)
-    except EmailNotValidError as error:
-        message = f"must be an e-mail address: {error}"
-        raise ValueError(message) from None
-    return checked.normalized
-
-
-def _day(value: object) -> object:
-    # Without this, Pydantic would read a number as seconds since 1970.
-    if isinstance(value, date) or (
-        isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII)
-    ):
-        return value
-    message = "must be a date of the form YYYY-MM-DD"
-    raise ValueError(message)
-
-
-Email = Annotated[Name, AfterValidator(_email)]
-PhoneNumber = Annotated[str, Field(strict=True, pattern=r"^\+[1-9][0-9]{1,14}$")]
-Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
-
-
-class Address(Request):
-    """A postal address."""
-
-    line1: Name
-    line2: Name | None = None
-    city: Name | None = None
-    state: Name | None = None
-    postal_code: ShortName
-    country: Country
-
-
 CustomerType = Literal["INDIVIDUAL", "BUSINESS"]
 
 Currencies = Annotated[list[Currency], Field(min_length=1, max_length=50)]
-
-
-class _Create(Request):
-    platform_customer_id: Name | None = None
-    region: Country | None = None
-    currencies: Currencies | None = None
-    email: Email | None = None
-    phone_number: PhoneNumber | None = None
-    uma_address: Name | None = None
-    address: Address | None = None
-
-
-class IndividualCreate(_Create):
-    """A person who becomes a customer.
-
-    `kycStatus` is accepted and has no effect: nobody approves his own customers.
-    """
-
-    customer_type: Literal["INDIVIDUAL"]
-    kyc_status: KycStatus | None = None
-    full_name: Name | None = None
-    birth_date: Day | None = None
-    nationality: Country | None = None
 
 
 EntityType = Literal[
@@ -121,7 +63,7 @@ BusinessType = Literal[
     "OTHER_SERVICES",
     "PUBLIC_ADMINISTRATION",
 ]
-BusinessPurpose = Literal[
+Purpose = Literal[
     "CONTRACTOR_PAYOUTS",
     "CREATOR_PAYOUTS",
     "EMPLOYEE_PAYOUTS",
@@ -160,10 +102,104 @@ MonthlyVolume = Literal[
     "VOLUME_OVER_10M",
 ]
 
+IndividualSourceOfFunds = Literal[
+    "SALARY",
+    "SELF_EMPLOYMENT_INCOME",
+    "INVESTMENT_INCOME",
+    "PENSION",
+    "RENTAL_INCOME",
+    "GIFT",
+    "INHERITANCE",
+    "LOAN",
+    "SAVINGS",
+    "SALE_OF_ASSETS",
+    "OTHER",
+]
+SourceOfWealth = Literal[
+    "SALARY",
+    "BUSINESS_INCOME",
+    "INVESTMENTS",
+    "INHERITANCE",
+    "PROPERTY_SALE",
+    "GIFT",
+    "RETIREMENT",
+    "SAVINGS",
+    "OTHER",
+]
+AnnualIncome = Literal["UNDER_50K", "RANGE_50K_100K", "RANGE_100K_250K", "RANGE_250K_1M", "OVER_1M"]
+NetWorth = Literal[
+    "UNDER_100K",
+    "RANGE_100K_500K",
+    "RANGE_500K_1M",
+    "RANGE_1M_5M",
+    "RANGE_5M_25M",
+    "OVER_25M",
+]
+PepStatus = Literal["NONE", "DOMESTIC", "FOREIGN", "HIO", "FAMILY_OR_ASSOCIATE"]
+
 Countries = Annotated[list[Country], Field(max_length=250)]
 Description = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=500), STORABLE]
 ContactName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=250), STORABLE]
 NaicsCode = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{2,6}$")]
+
+
+class EndUserTermsConsent(Request):
+    """When and how a customer agreed to the terms; kept as evidence, and asked for by nothing."""
+
+    accepted_at: Time
+    ip_address: Annotated[
+        str, StringConstraints(strict=True, min_length=1, max_length=45), STORABLE
+    ]
+    terms_version: Name
+    acceptance_method: Literal["CHECKBOX", "CLICK_TO_ACCEPT"]
+
+
+class DueDiligence(Request):
+    """What a person says of his money, for the enhanced due diligence of others."""
+
+    source_of_funds_categories: (
+        Annotated[list[IndividualSourceOfFunds], Field(max_length=11)] | None
+    ) = None
+    source_of_funds_other_description: Description | None = None
+    source_of_wealth_categories: Annotated[list[SourceOfWealth], Field(max_length=9)] | None = None
+    source_of_wealth_other_description: Description | None = None
+    purpose_of_account: Purpose | None = None
+    purpose_of_account_other_description: Description | None = None
+    expected_monthly_transaction_count: MonthlyCount | None = None
+    expected_monthly_transaction_volume: MonthlyVolume | None = None
+    annual_income_range: AnnualIncome | None = None
+    net_worth_range: NetWorth | None = None
+    pep_status: PepStatus | None = None
+
+
+class _PersonDetails(DueDiligence):
+    full_name: Name | None = None
+    birth_date: Day | None = None
+    nationality: Country | None = None
+    id_type: PersonIdType | None = None
+    identifier: Name | None = None
+    country_of_issuance: Country | None = None
+
+
+class _Create(Request):
+    platform_customer_id: Name | None = None
+    region: Country | None = None
+    currencies: Currencies | None = None
+    email: Email | None = None
+    phone_number: PhoneNumber | None = None
+    uma_address: Name | None = None
+    address: Address | None = None
+    end_user_terms_consent: EndUserTermsConsent | None = None
+
+
+class IndividualCreate(_Create, _PersonDetails):
+    """A person who becomes a customer.
+
+    `kycStatus` is accepted and has no effect: nobody approves his own customers.
+    """
+
+    customer_type: Literal["INDIVIDUAL"]
+    kyc_status: KycStatus | None = None
 
 
 class _BusinessDetails(Request):
@@ -173,7 +209,7 @@ class _BusinessDetails(Request):
     entity_type: EntityType | None = None
     countries_of_operation: Countries | None = None
     business_type: BusinessType | None = None
-    purpose_of_account: BusinessPurpose | None = None
+    purpose_of_account: Purpose | None = None
     purpose_of_account_other_description: Description | None = None
     source_of_funds: Name | None = None
     source_of_funds_categories: (
@@ -207,27 +243,16 @@ class BusinessCreate(_Create):
 CustomerCreate = Annotated[IndividualCreate | BusinessCreate, Field(discriminator="customer_type")]
 
 
-def _stays(value: object) -> object:
-    # Defaults are not looked at: only who sends null gets here with None.
-    if value is None:
-        message = "cannot be taken away; leave it out to keep it"
-        raise ValueError(message)
-    return value
-
-
-_STAYS: Final = BeforeValidator(_stays)
-"""Metadata of an optional field that null does not take away."""
-
-
 class _Update(Request):
-    currencies: Annotated[Currencies | None, _STAYS] = None
+    currencies: Annotated[Currencies | None, STAYS] = None
     email: Email | None = None
     phone_number: PhoneNumber | None = None
-    uma_address: Annotated[Name | None, _STAYS] = None
+    uma_address: Annotated[Name | None, STAYS] = None
     address: Address | None = None
+    end_user_terms_consent: Annotated[EndUserTermsConsent | None, STAYS] = None
 
 
-class IndividualUpdate(_Update):
+class IndividualUpdate(_Update, _PersonDetails):
     """What to change about a person; what is not there stays, null takes it away.
 
     `kycStatus` is accepted and has no effect.
@@ -235,24 +260,21 @@ class IndividualUpdate(_Update):
 
     customer_type: Literal["INDIVIDUAL"]
     kyc_status: KycStatus | None = None
-    full_name: Name | None = None
-    birth_date: Day | None = None
-    nationality: Country | None = None
 
 
 class BusinessInfoUpdate(_BusinessDetails):
     """What to change of what a business says of itself."""
 
-    legal_name: Annotated[Name | None, _STAYS] = None
-    tax_id: Annotated[Name | None, _STAYS] = None
-    incorporated_on: Annotated[Day | None, _STAYS] = None
+    legal_name: Annotated[Name | None, STAYS] = None
+    tax_id: Annotated[Name | None, STAYS] = None
+    incorporated_on: Annotated[Day | None, STAYS] = None
 
 
 class BusinessUpdate(_Update):
     """What to change about a business; in `businessInfo`, too, what is not there stays."""
 
     customer_type: Literal["BUSINESS"]
-    business_info: Annotated[BusinessInfoUpdate | None, _STAYS] = None
+    business_info: Annotated[BusinessInfoUpdate | None, STAYS] = None
 
 
 CustomerUpdate = Annotated[IndividualUpdate | BusinessUpdate, Field(discriminator="customer_type")]
@@ -274,7 +296,10 @@ class CustomersQuery(PageQuery):
 
 
 class CustomerResource(Response):
-    """A customer as every reader sees it: a person has a `kycStatus`, a business a `kybStatus`."""
+    """A customer as every reader sees it: a person has a `kycStatus`, a business a `kybStatus`.
+
+    The `identifier` of a person goes in and never comes out.
+    """
 
     id: CustomerId
     customer_type: CustomerType
@@ -289,9 +314,77 @@ class CustomerResource(Response):
     full_name: str | None = None
     birth_date: date | None = None
     nationality: str | None = None
+    id_type: PersonIdType | None = None
+    country_of_issuance: str | None = None
+    source_of_funds_categories: list[str] | None = None
+    source_of_funds_other_description: str | None = None
+    source_of_wealth_categories: list[str] | None = None
+    source_of_wealth_other_description: str | None = None
+    purpose_of_account: str | None = None
+    purpose_of_account_other_description: str | None = None
+    expected_monthly_transaction_count: str | None = None
+    expected_monthly_transaction_volume: str | None = None
+    annual_income_range: str | None = None
+    net_worth_range: str | None = None
+    pep_status: str | None = None
     address: dict[str, Any] | None = None
     business_info: dict[str, Any] | None = None
-    beneficial_owners: list[dict[str, Any]] | None = None
+    beneficial_owners: list[BeneficialOwnerResource] | None = None
+    end_user_terms_consent: dict[str, Any] | None = None
     created_at: Time
     updated_at: Time
     is_deleted: bool
+
+
+# --- what goes together ------------------------------------------------------------------------
+
+CONTACT_REGIONS: Final = frozenset(
+    {"AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE"}
+    | {"IS", "IT", "LI", "LT", "LU", "LV", "MT", "NL", "NO", "PL", "PT", "RO", "SE", "SI", "SK"}
+)
+"""The European Economic Area: payments are confirmed there by e-mail and phone."""
+
+_DESCRIBED: Final = {
+    "sourceOfFundsCategories": "sourceOfFundsOtherDescription",
+    "sourceOfWealthCategories": "sourceOfWealthOtherDescription",
+    "purposeOfAccount": "purposeOfAccountOtherDescription",
+}
+"""Choices that may be `OTHER`, and the field that then says what."""
+
+
+def missing_contacts(
+    *, region: str | None, email: str | None, phone_number: str | None
+) -> Iterator[FieldError]:
+    """Return which ways to reach a customer are missing where its region asks for them."""
+    if region in CONTACT_REGIONS:
+        for field, said in {"email": email, "phoneNumber": phone_number}.items():
+            if said is None:
+                yield FieldError(field=field, message=f"is required for a customer in {region}")
+
+
+def undescribed(said: Mapping[str, Any], *, within: str = "") -> Iterator[FieldError]:
+    """Return which descriptions of `OTHER` are missing, or there without one."""
+    for choice, description in _DESCRIBED.items():
+        if _has_other(said, choice) and said.get(description) is None:
+            message = f"is required, because {choice} says OTHER"
+            yield FieldError(field=within + description, message=message)
+        if not _has_other(said, choice) and said.get(description) is not None:
+            message = f"goes only with OTHER in {choice}"
+            yield FieldError(field=within + description, message=message)
+
+
+def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `before` with `changes` in it: None takes away, and what is not named stays.
+
+    A description of `OTHER` goes with its choice, unless the change names it itself.
+    """
+    said = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    for choice, description in _DESCRIBED.items():
+        if description not in changes and not _has_other(said, choice):
+            said.pop(description, None)
+    return said
+
+
+def _has_other(said: Mapping[str, Any], choice: str) -> bool:
+    chosen = said.get(choice)
+    return "OTHER" in ([chosen] if isinstance(chosen, str) else chosen or ())

@@ -274,6 +274,21 @@ def test_a_customer_whose_money_is_spent_can_go(api: Api) -> None:
     assert ok(api.get(f"/transactions/{bought['id']}"))["status"] == "SETTLED"
 
 
+def test_no_money_is_left_with_a_customer_who_is_deleted_at_the_same_time(api: Api) -> None:
+    for _ in range(10):
+        customer = api.customer()
+        account = api.account(customer["id"])
+        fund = f"/sandbox/internal-accounts/{account['id']}/fund"
+        with ThreadPoolExecutor(2) as pool:
+            funded = pool.submit(api.post, fund, {"amount": 5})
+            deleted = pool.submit(api.delete, f"/customers/{customer['id']}")
+
+        outcomes = funded.result().status_code, deleted.result().status_code
+        assert outcomes in {(200, 409), (400, 200)}
+        balance = ok(api.get(f"/internal-accounts/{account['id']}"))["balance"]["amount"]
+        assert balance == (5 if outcomes == (200, 409) else 0)
+
+
 def test_no_card_is_issued_to_a_customer_who_is_deleted_at_the_same_time(
     api: Api, database_url: str
 ) -> None:
@@ -401,3 +416,239 @@ def test_a_filter_of_platform_accounts_that_cannot_be_is_refused(
     api: Api, query: dict[str, str]
 ) -> None:
     refused(api.get("/platform/internal-accounts", **query), 400, "INVALID_INPUT")
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"purposeOfAccount": "OTHER"},
+        {"sourceOfFundsCategories": ["LOANS", "OTHER"]},
+        {"purposeOfAccountOtherDescription": "a museum"},
+        {"purposeOfAccount": "AP_AUTOMATION", "purposeOfAccountOtherDescription": "a museum"},
+        {"sourceOfFundsCategories": [], "sourceOfFundsOtherDescription": "tickets"},
+    ],
+)
+def test_a_business_describes_what_is_other_and_nothing_else(
+    api: Api, info: dict[str, Any]
+) -> None:
+    said = {"customerType": "BUSINESS", "businessInfo": INFO | info}
+
+    [error] = refused(api.post("/customers", said), 400, "INVALID_INPUT")["details"]["errors"]
+
+    assert error["field"].startswith("businessInfo.")
+    assert error["field"].endswith("OtherDescription")
+
+
+# --- tax numbers and due diligence -------------------------------------------------------------
+
+DILIGENCE = {
+    "sourceOfFundsCategories": ["SALARY", "OTHER"],
+    "sourceOfFundsOtherDescription": "royalties",
+    "sourceOfWealthCategories": ["INHERITANCE", "OTHER"],
+    "sourceOfWealthOtherDescription": "a treasure",
+    "purposeOfAccount": "OTHER",
+    "purposeOfAccountOtherDescription": "computing",
+    "expectedMonthlyTransactionCount": "COUNT_UNDER_10",
+    "expectedMonthlyTransactionVolume": "VOLUME_10K_TO_100K",
+    "annualIncomeRange": "RANGE_100K_250K",
+    "netWorthRange": "OVER_25M",
+    "pepStatus": "FAMILY_OR_ASSOCIATE",
+}
+CONSENT = {
+    "acceptedAt": "2026-01-31T12:00:00.000000Z",
+    "ipAddress": "2001:db8::1",
+    "termsVersion": "7",
+    "acceptanceMethod": "CHECKBOX",
+}
+
+
+def test_what_a_person_says_of_his_money_is_returned(api: Api) -> None:
+    said = DILIGENCE | {"endUserTermsConsent": CONSENT}
+
+    customer = api.customer(**said)
+
+    assert {name: customer[name] for name in said} == said
+    assert ok(api.get(f"/customers/{customer['id']}")) == customer
+    assert "dueDiligence" not in customer
+
+
+def test_what_a_person_says_of_his_money_is_changed_field_by_field(api: Api) -> None:
+    before = api.customer(**DILIGENCE)
+
+    after = ok(
+        change(api, before, purposeOfAccount="P2P_TRANSFERS", pepStatus=None, netWorthRange=None)
+    )
+
+    gone = {"purposeOfAccountOtherDescription", "pepStatus", "netWorthRange"}
+    kept = {name: said for name, said in before.items() if name not in gone}
+    assert after == kept | {"purposeOfAccount": "P2P_TRANSFERS", "updatedAt": after["updatedAt"]}
+    ok(change(api, before, email="ada@example.com"))
+    refused(change(api, before, purposeOfAccount="OTHER"), 400, "INVALID_INPUT")
+    refused(change(api, before, sourceOfFundsOtherDescription=None), 400, "INVALID_INPUT")
+
+
+@pytest.mark.parametrize("field", sorted(DILIGENCE))
+def test_a_person_says_of_his_money_what_can_be_chosen(api: Api, field: str) -> None:
+    wrong = {"customerType": "INDIVIDUAL"} | DILIGENCE | {field: "SOMETHING" * 100}
+
+    body = refused(api.post("/customers", wrong), 400, "INVALID_INPUT")
+
+    assert body["details"]["errors"][0]["field"].startswith(field)
+
+
+@pytest.mark.parametrize(
+    "choice", ["sourceOfFundsCategories", "sourceOfWealthCategories", "purposeOfAccount"]
+)
+def test_a_person_describes_what_is_other_and_nothing_else(api: Api, choice: str) -> None:
+    description = {
+        "sourceOfFundsCategories": "sourceOfFundsOtherDescription",
+        "sourceOfWealthCategories": "sourceOfWealthOtherDescription",
+        "purposeOfAccount": "purposeOfAccountOtherDescription",
+    }[choice]
+    for wrong in (
+        {name: said for name, said in DILIGENCE.items() if name != description},
+        {name: said for name, said in DILIGENCE.items() if name != choice},
+    ):
+        answer = api.post("/customers", {"customerType": "INDIVIDUAL"} | wrong)
+
+        [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+        assert error["field"] == description
+
+
+@pytest.mark.parametrize(("kind", "number"), [("SSN", "123-45-6789"), ("ITIN", "912-34-5678")])
+def test_the_tax_number_of_a_person_goes_in_and_never_comes_out(
+    api: Api, database_url: str, kind: str, number: str
+) -> None:
+    customer = api.customer(idType=kind, identifier=number)
+
+    shown = ok(api.get(f"/customers/{customer['id']}"))
+
+    assert shown == customer
+    assert (shown["idType"], shown["countryOfIssuance"]) == (kind, "US")
+    assert number not in str(shown)
+    assert "identifier" not in shown
+    with psycopg.connect(database_url) as connection:
+        for table in ("customers", "outbox", "webhook_deliveries"):
+            rows = connection.execute(f"SELECT t::text FROM {table} t".encode()).fetchall()
+            assert rows or table != "customers"
+            assert not [row for row in rows if number in row[0] or number.encode().hex() in row[0]]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"idType": "SSN", "identifier": "123456789"},
+        {"idType": "ITIN", "identifier": "123-45-6789"},
+        {"idType": "EIN", "identifier": "12-3456789"},
+        {"idType": "NON_US_TAX_ID", "identifier": "1"},
+        {"idType": "SSN", "identifier": "123-45-6789", "countryOfIssuance": "GB"},
+        {"identifier": "123-45-6789"},
+        {"countryOfIssuance": "US"},
+    ],
+)
+def test_a_tax_number_that_a_person_cannot_have_is_refused(
+    api: Api, fields: dict[str, Any]
+) -> None:
+    body = refused(
+        api.post("/customers", {"customerType": "INDIVIDUAL"} | fields), 400, "INVALID_INPUT"
+    )
+
+    assert "6789" not in str(body)
+
+
+def test_a_tax_number_is_changed_together_with_its_kind(api: Api) -> None:
+    before = api.customer(idType="SSN", identifier="123-45-6789")
+
+    refused(change(api, before, idType="ITIN"), 400, "INVALID_INPUT")
+    refused(change(api, before, identifier="12-3456789"), 400, "INVALID_INPUT")
+    refused(change(api, before, countryOfIssuance="GB"), 400, "INVALID_INPUT")
+    refused(change(api, before, idType=None), 400, "INVALID_INPUT")
+    ok(change(api, before, identifier="987-65-4321"))
+    changed = ok(change(api, before, idType="ITIN", identifier="912-34-5678"))
+    cleared = ok(change(api, before, idType=None, identifier=None))
+
+    assert changed["idType"] == "ITIN"
+    assert {"idType", "countryOfIssuance"}.isdisjoint(cleared)
+
+
+@pytest.mark.parametrize(
+    "consent",
+    [{}, {"ipAddress": "1" * 46}, {"acceptanceMethod": "SIGH"}, {"acceptedAt": "yesterday"}],
+)
+def test_a_consent_is_whole(api: Api, consent: dict[str, str]) -> None:
+    said = {"customerType": "INDIVIDUAL", "endUserTermsConsent": consent and CONSENT | consent}
+
+    refused(api.post("/customers", said), 400, "INVALID_INPUT")
+
+
+# --- what a region asks for --------------------------------------------------------------------
+
+CONTACTS = {"email": "ada@example.com", "phoneNumber": "+33155550123"}
+
+
+@pytest.mark.parametrize("kind", ["INDIVIDUAL", "BUSINESS"])
+def test_in_the_economic_area_everybody_can_be_reached(api: Api, kind: str) -> None:
+    said: dict[str, Any] = {"customerType": kind, "region": "FR"}
+    said |= {"businessInfo": INFO} if kind == "BUSINESS" else {}
+
+    nobody = refused(api.post("/customers", said), 400, "MISSING_MANDATORY_USER_INFO")
+    for field in CONTACTS:
+        half = {name: value for name, value in CONTACTS.items() if name != field}
+        body = refused(api.post("/customers", said | half), 400, "MISSING_MANDATORY_USER_INFO")
+        assert [error["field"] for error in body["details"]["errors"]] == [field]
+    customer = made(api.post("/customers", said | CONTACTS))
+
+    assert [error["field"] for error in nobody["details"]["errors"]] == list(CONTACTS)
+    for field in CONTACTS:
+        refused(change(api, customer, **{field: None}), 400, "MISSING_MANDATORY_USER_INFO")
+    ok(change(api, customer, email="king@example.com"))
+
+
+@pytest.mark.parametrize("region", ["GB", "US", "CH", None])
+def test_elsewhere_nobody_has_to_be_reached(api: Api, region: str | None) -> None:
+    made(api.post("/customers", {"customerType": "INDIVIDUAL", "region": region}))
+
+
+# --- who else is there -------------------------------------------------------------------------
+
+
+def test_a_customer_with_the_platforms_own_identifier_is_there_once(
+    api: Api, stranger: Api
+) -> None:
+    name = str(uuid4())
+    api.customer(platformCustomerId=name)
+
+    again = {"customerType": "BUSINESS", "businessInfo": INFO, "platformCustomerId": name}
+
+    refused(api.post("/customers", again), 409, "CONFLICT")
+    made(stranger.post("/customers", again))
+
+
+def test_an_account_is_read_by_its_id(api: Api, stranger: Api) -> None:
+    account = api.account(api.customer()["id"])
+    path = f"/internal-accounts/{account['id']}"
+
+    assert ok(api.get(path)) == account
+    assert ok(api.get(path.replace(":", "%3A"))) == account
+
+    refused(stranger.get(path), 404, "REFERENCE_NOT_FOUND")
+    refused(api.get(f"/internal-accounts/InternalAccount:{new_id()}"), 404, "REFERENCE_NOT_FOUND")
+    refused(api.get("/internal-accounts/1"), 404, "REFERENCE_NOT_FOUND")
+
+
+def test_accounts_are_found_by_all_that_is_asked(own: Api) -> None:
+    ada, bob = own.customer(), own.customer(currencies=["USD"])
+
+    def found(**query: str) -> list[tuple[str, str]]:
+        data = ok(own.get("/customers/internal-accounts", **query))["data"]
+        return [(one["customerId"], one["balance"]["currency"]["code"]) for one in data]
+
+    adas = [(ada["id"], "USD"), (ada["id"], "EUR"), (ada["id"], "USDC")]
+    assert found() == [*adas, (bob["id"], "USD")]
+    assert found(currency="USD") == [adas[0], (bob["id"], "USD")]
+    assert found(customerId=ada["id"]) == adas
+    assert found(type="INTERNAL_CRYPTO") == [adas[2]]
+    assert found(type="INTERNAL_FIAT", customerId=ada["id"], currency="EUR") == [adas[1]]
+    assert found(type="EMBEDDED_WALLET") == []
+    refused(own.get("/customers/internal-accounts", type="SAVINGS"), 400, "INVALID_INPUT")
+    refused(own.get("/customers/internal-accounts", customerId="ada"), 400, "INVALID_INPUT")

@@ -1,0 +1,369 @@
+"""Beneficial owners: who owns or controls a business, and by how much."""
+
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from ledger.ids import new_id
+from tests.api.support import Api, made, ok, refused
+
+INFO = {"legalName": "Acme Inc.", "taxId": "12-3456789", "incorporatedOn": "2001-02-03"}
+PERSON = {
+    "firstName": "Ada",
+    "middleName": "King",
+    "lastName": "Lovelace",
+    "birthDate": "1978-06-15",
+    "nationality": "US",
+    "address": {
+        "line1": "123 Pine Street",
+        "line2": "Unit 501",
+        "city": "Seattle",
+        "state": "WA",
+        "postalCode": "98101",
+        "country": "US",
+    },
+    "idType": "SSN",
+    "identifier": "123-45-6789",
+    "email": "ada@example.com",
+    "phoneNumber": "+14155550192",
+    "countryOfIssuance": "US",
+}
+
+
+def business(api: Api, **info: object) -> dict[str, Any]:
+    said = {"customerType": "BUSINESS", "businessInfo": INFO | info}
+    return made(api.post("/customers", said))
+
+
+def add(
+    api: Api, customer: dict[str, Any], share: object = 10, **fields: object
+) -> httpx2.Response:
+    said = {
+        "customerId": customer["id"],
+        "roles": ["UBO"],
+        "ownershipPercentage": share,
+        "personalInfo": PERSON,
+    }
+    return api.post("/beneficial-owners", said | fields)
+
+
+def change(api: Api, owner: dict[str, Any], **fields: object) -> httpx2.Response:
+    return api.patch(f"/beneficial-owners/{owner['id']}", fields)
+
+
+def without(said: dict[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if name != field}
+
+
+def test_an_owner_is_returned_as_it_was_sent(api: Api) -> None:
+    customer = business(api)
+
+    owner = made(add(api, customer, 51, roles=["UBO", "DIRECTOR"]))
+
+    assert owner["id"].startswith("BeneficialOwner:")
+    assert owner == {
+        "id": owner["id"],
+        "customerId": customer["id"],
+        "roles": ["UBO", "DIRECTOR"],
+        "ownershipPercentage": 51,
+        "personalInfo": PERSON,
+        "kycStatus": "PENDING",
+        "createdAt": owner["createdAt"],
+        "updatedAt": owner["createdAt"],
+    }
+    assert ok(api.get(f"/beneficial-owners/{owner['id']}")) == owner
+    listed = ok(api.get("/beneficial-owners", customerId=customer["id"]))
+    assert listed == {"data": [owner], "hasMore": False, "totalCount": 1}
+
+
+@pytest.mark.parametrize("share", ["0", "33.33", "0.0001", "99.9999", "100", "100.0", "12.5"])
+def test_a_share_is_kept_exactly(api: Api, database_url: str, share: str) -> None:
+    customer = business(api)
+    body = (
+        f'{{"customerId": "{customer["id"]}", "roles": ["UBO"], "ownershipPercentage": {share},'
+        ' "personalInfo": {"firstName": "A", "lastName": "B", "birthDate": "1978-06-15",'
+        ' "nationality": "US", "address": {"line1": "1", "postalCode": "1", "country": "US"},'
+        ' "idType": "EIN", "identifier": "12-3456789"}}'
+    )
+
+    owner = made(api.raw("POST", "/beneficial-owners", body))
+
+    assert str(owner["ownershipPercentage"]) == share.removesuffix(".0")
+    with psycopg.connect(database_url) as connection:
+        [row] = connection.execute(
+            "SELECT ownership_percentage FROM beneficial_owners WHERE id = %s",
+            [owner["id"].partition(":")[2]],
+        ).fetchall()
+    assert row[0] == Decimal(share)
+
+
+@pytest.mark.parametrize("share", [-1, 100.0001, 33.33333, 1e300, "50", None, True, [50]])
+def test_a_share_that_is_none_is_refused(api: Api, share: object) -> None:
+    answer = add(api, business(api), share)
+
+    [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+    assert error["field"] == "ownershipPercentage"
+
+
+def test_ubos_own_no_more_than_the_whole(api: Api) -> None:
+    customer = business(api)
+    first = made(add(api, customer, 66.67))
+    director = made(add(api, customer, 90, roles=["DIRECTOR"]))
+
+    [error] = refused(add(api, customer, 33.34), 400, "INVALID_INPUT")["details"]["errors"]
+    second = made(add(api, customer, 33.33))
+
+    assert error["message"] == "must be at most 33.33: the rest belongs to other UBOs"
+    refused(change(api, second, ownershipPercentage=33.34), 400, "INVALID_INPUT")
+    refused(change(api, director, roles=["UBO"]), 400, "INVALID_INPUT")
+    ok(change(api, first, roles=["TRUSTEE"]))
+    ok(change(api, second, ownershipPercentage=100))
+
+
+def test_ubos_that_are_added_at_once_own_no_more_than_the_whole(api: Api) -> None:
+    customer = business(api)
+
+    with ThreadPoolExecutor(4) as pool:
+        statuses = [one.status_code for one in pool.map(lambda _: add(api, customer, 40), range(4))]
+
+    assert sorted(statuses) == [201, 201, 400, 400]
+
+
+@pytest.mark.parametrize("field", ["customerId", "roles", "ownershipPercentage", "personalInfo"])
+def test_what_an_owner_needs_is_named(api: Api, field: str) -> None:
+    said = {
+        "customerId": business(api)["id"],
+        "roles": ["UBO"],
+        "ownershipPercentage": 1,
+        "personalInfo": PERSON,
+    }
+
+    answer = api.post("/beneficial-owners", without(said, field))
+
+    [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+    assert (error["field"], error["message"]) == (field, "is required")
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["firstName", "lastName", "birthDate", "nationality", "address", "idType", "identifier"],
+)
+def test_who_an_owner_is_has_to_be_said(api: Api, field: str) -> None:
+    answer = add(api, business(api), personalInfo=without(PERSON, field))
+
+    [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+    assert (error["field"], error["message"]) == (f"personalInfo.{field}", "is required")
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"identifier": "123456789"},
+        {"idType": "ITIN"},
+        {"idType": "EIN"},
+        {"idType": "NON_US_TAX_ID"},
+        {"idType": "PASSPORT"},
+        {"countryOfIssuance": "GB"},
+        {"birthDate": 1},
+        {"nationality": "usa"},
+        {"email": "nobody"},
+        {"phoneNumber": "0123"},
+        {"address": {"line1": "1"}},
+        {"surprise": 1},
+    ],
+)
+def test_an_owner_that_cannot_be_is_refused(api: Api, info: dict[str, object]) -> None:
+    customer = business(api)
+
+    refused(add(api, customer, personalInfo=PERSON | info), 400, "INVALID_INPUT")
+
+    assert ok(api.get("/beneficial-owners", customerId=customer["id"]))["totalCount"] == 0
+
+
+@pytest.mark.parametrize("roles", [[], ["OWNER"], ["UBO", "UBO"], "UBO", None])
+def test_roles_are_named_once_each(api: Api, roles: object) -> None:
+    refused(add(api, business(api), roles=roles), 400, "INVALID_INPUT")
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "country", "shown"),
+    [
+        ("SSN", "123-45-6789", None, "US"),
+        ("ITIN", "912-34-5678", None, "US"),
+        ("EIN", "12-3456789", "US", "US"),
+        ("NON_US_TAX_ID", "QQ 12 34 56 C", "GB", "GB"),
+        ("NON_US_TAX_ID", "QQ 12 34 56 C", None, None),
+    ],
+)
+def test_every_kind_of_number_is_taken(
+    api: Api, kind: str, number: str, country: str | None, shown: str | None
+) -> None:
+    info = PERSON | {"idType": kind, "identifier": number, "countryOfIssuance": country}
+
+    said = made(add(api, business(api), personalInfo=info))["personalInfo"]
+
+    assert (said["idType"], said["identifier"]) == (kind, number)
+    assert said.get("countryOfIssuance") == shown
+
+
+def test_a_number_is_nowhere_in_the_open(api: Api, database_url: str) -> None:
+    customer = business(api)
+    number = "987-65-4320"
+    owner = made(add(api, customer, personalInfo=PERSON | {"identifier": number}))
+
+    shown = ok(api.get(f"/customers/{customer['id']}"))
+    ok(api.post("/verifications", {"customerId": customer["id"]}))
+
+    [inside] = shown["beneficialOwners"]
+    assert inside == owner | {"personalInfo": without(owner["personalInfo"], "identifier")}
+    with psycopg.connect(database_url) as connection:
+        for table in ("beneficial_owners", "customers", "outbox", "webhook_deliveries"):
+            rows = connection.execute(f"SELECT t::text FROM {table} t").fetchall()
+            assert not [row for row in rows if number in row[0] or number.encode().hex() in row[0]]
+
+
+def test_owners_are_listed_in_pages_in_the_order_they_came(api: Api) -> None:
+    customer, other = business(api), business(api)
+    owners = [made(add(api, customer)) for _ in range(5)]
+    made(add(api, other))
+
+    first = ok(api.get("/beneficial-owners", customerId=customer["id"], limit=3))
+    cursor = first["nextCursor"]
+    second = ok(api.get("/beneficial-owners", customerId=customer["id"], limit=3, cursor=cursor))
+
+    assert first["data"] + second["data"] == owners
+    assert (first["hasMore"], first["totalCount"]) == (True, 5)
+    assert (second["hasMore"], second["totalCount"], "nextCursor" in second) == (False, 5, False)
+    elsewhere = api.get("/beneficial-owners", customerId=other["id"], cursor=cursor)
+    refused(elsewhere, 400, "INVALID_INPUT")
+
+
+def test_twenty_owners_are_a_page_unless_asked_otherwise(api: Api) -> None:
+    customer = business(api)
+    for _ in range(21):
+        made(add(api, customer, 1))
+
+    page = ok(api.get("/beneficial-owners", customerId=customer["id"]))
+    whole = ok(api.get("/beneficial-owners", customerId=customer["id"], limit=100))
+
+    assert (len(page["data"]), page["hasMore"], page["totalCount"]) == (20, True, 21)
+    assert (len(whole["data"]), whole["hasMore"]) == (21, False)
+    assert [
+        one["id"] for one in ok(api.get(f"/customers/{customer['id']}"))["beneficialOwners"]
+    ] == [one["id"] for one in whole["data"]]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {},
+        {"customerId": "Customer:1"},
+        {"customerId": "acme"},
+        {"limit": "0"},
+        {"limit": "101"},
+        {"limit": "x"},
+        {"cursor": "x"},
+        {"surprise": "1"},
+    ],
+)
+def test_a_list_that_cannot_be_is_refused(api: Api, query: dict[str, str]) -> None:
+    whose = {"customerId": f"Customer:{new_id()}"} if query and "customerId" not in query else {}
+
+    refused(api.get("/beneficial-owners", **whose, **query), 400, "INVALID_INPUT")
+
+
+def test_nobody_owns_a_person_or_who_is_not_there(api: Api) -> None:
+    person, unknown = api.customer(), {"id": f"Customer:{new_id()}"}
+    nobody = {"data": [], "hasMore": False, "totalCount": 0}
+
+    assert ok(api.get("/beneficial-owners", customerId=person["id"])) == nobody
+    assert ok(api.get("/beneficial-owners", customerId=unknown["id"])) == nobody
+    refused(add(api, person), 400, "INVALID_INPUT")
+    refused(add(api, unknown), 404, "USER_NOT_FOUND")
+
+
+def test_an_owner_is_changed_field_by_field(api: Api) -> None:
+    before = made(add(api, business(api), 10.5))
+    moved = {"line1": "1 Main Street", "postalCode": "10001", "country": "US"}
+
+    after = ok(
+        change(
+            api,
+            before,
+            roles=["CONTROL_PERSON"],
+            personalInfo={"lastName": "Byron", "middleName": None, "address": moved},
+        )
+    )
+
+    info = without(PERSON, "middleName") | {"lastName": "Byron", "address": moved}
+    assert after == before | {
+        "roles": ["CONTROL_PERSON"],
+        "personalInfo": info,
+        "updatedAt": after["updatedAt"],
+    }
+    assert after["updatedAt"] > before["updatedAt"]
+    assert ok(api.get(f"/beneficial-owners/{before['id']}")) == after
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"roles": None},
+        {"roles": []},
+        {"ownershipPercentage": None},
+        {"ownershipPercentage": 101},
+        {"personalInfo": None},
+        {"personalInfo": {"lastName": None}},
+        {"personalInfo": {"identifier": None}},
+        {"personalInfo": {"identifier": "12-3456789"}},
+        {"personalInfo": {"idType": "EIN"}},
+        {"personalInfo": {"countryOfIssuance": "MX"}},
+        {"kycStatus": "APPROVED"},
+        {"customerId": f"Customer:{new_id()}"},
+    ],
+)
+def test_a_change_that_cannot_be_is_refused_whole(api: Api, fields: dict[str, object]) -> None:
+    before = made(add(api, business(api)))
+
+    refused(change(api, before, **fields), 400, "INVALID_INPUT")
+
+    assert ok(api.get(f"/beneficial-owners/{before['id']}")) == before
+
+
+def test_the_kind_of_number_changes_with_the_number(api: Api) -> None:
+    owner = made(add(api, business(api)))
+
+    changed = ok(change(api, owner, personalInfo={"idType": "EIN", "identifier": "12-3456789"}))
+
+    assert changed["personalInfo"]["identifier"] == "12-3456789"
+
+
+def test_another_platform_sees_no_owner(api: Api, stranger: Api) -> None:
+    customer = business(api)
+    owner = made(add(api, customer))
+    path = f"/beneficial-owners/{owner['id']}"
+
+    refused(stranger.get(path), 404, "REFERENCE_NOT_FOUND")
+    refused(change(stranger, owner, roles=["DIRECTOR"]), 404, "REFERENCE_NOT_FOUND")
+    refused(add(stranger, customer), 404, "USER_NOT_FOUND")
+    assert ok(stranger.get("/beneficial-owners", customerId=customer["id"]))["data"] == []
+
+    assert ok(api.get(path)) == owner
+    refused(api.get(f"/beneficial-owners/BeneficialOwner:{new_id()}"), 404, "REFERENCE_NOT_FOUND")
+    refused(api.get("/beneficial-owners/x"), 404, "REFERENCE_NOT_FOUND")
+
+
+def test_a_deleted_business_gets_no_owners(api: Api) -> None:
+    customer = business(api)
+    owner = made(add(api, customer))
+    ok(api.delete(f"/customers/{customer['id']}"))
+
+    refused(add(api, customer), 404, "USER_NOT_FOUND")
+    refused(change(api, owner, roles=["DIRECTOR"]), 404, "USER_NOT_FOUND")
+
+    assert ok(api.get(f"/beneficial-owners/{owner['id']}")) == owner
