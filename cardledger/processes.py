@@ -7,7 +7,8 @@ import uvicorn
 from typing_extensions import override
 
 from api.app import ApiConfig, create_app
-from cardledger import leash
+from api.protocol import bounded
+from cardledger import collector, leash
 from cardledger.errors import USAGE, CommandError
 from cardledger.servers import DatabaseUrl
 from cardledger.settings import Settings
@@ -21,15 +22,18 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one."""
     config = uvicorn.Config(
         create_app(api_config(settings)),
+        http=bounded(patience_s=settings.body_timeout_s),
         host=settings.host,
         port=settings.port,
         log_config=None,  # Ours, see cardledger.logs.
         access_log=settings.log_level == "debug",
         lifespan="on",
+        ws="none",  # There are none; a wish for one is answered as the request that it came with.
         server_header=False,
         timeout_graceful_shutdown=_STOP_S,
     )
     server = _Server(config, supervised=supervised)
+    collector.calm()
     sockets = None if listen_fd is None else [socket.socket(fileno=listen_fd)]
     server.run(sockets=sockets)
 
@@ -37,6 +41,7 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
 def run_worker(settings: Settings, *, supervised: bool) -> None:
     """Decide events, activate cards and send webhooks until SIGTERM or SIGINT."""
     ready = leash.say_ready if supervised else lambda: None
+    collector.calm()
     process.run(worker_config(settings), ready=ready)
 
 
@@ -49,6 +54,9 @@ def api_config(settings: Settings) -> ApiConfig:
         reply_timeout_s=settings.reply_timeout_s,
         sandbox=settings.sandbox,
         sandbox_delay_s=settings.sandbox_delay_s,
+        rate_limit=settings.rate_limit,
+        failure_limit=settings.failure_limit,
+        body_timeout_s=settings.body_timeout_s,
     )
 
 

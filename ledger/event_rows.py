@@ -41,17 +41,22 @@ KINDS: Final[dict[type[events.Event], str]] = {
 
 _EVENTS: Final = {kind: event for event, kind in KINDS.items()}
 _FIELDS: Final = {event: [field.name for field in fields(event)] for event in KINDS}
+_SHAPES: Final = {
+    event: (kind, "unfunded" in names, "final" in names, "reason" in names)
+    for (event, kind), names in zip(KINDS.items(), _FIELDS.values(), strict=True)
+}
 
 
 def to_row(event: events.Event) -> EventRow:
     """Return what `event` leaves in the record."""
-    said: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS[type(event)]}
+    kind, has_unfunded, has_final, has_reason = _SHAPES[type(event)]
+    fact: Any = event
     return EventRow(
-        KINDS[type(event)],
-        said["amount"],
-        said.get("unfunded"),
-        said.get("final"),
-        said.get("reason"),
+        kind,
+        fact.amount,
+        fact.unfunded if has_unfunded else None,
+        fact.final if has_final else None,
+        fact.reason if has_reason else None,
     )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import IntEnum
 from hashlib import blake2b
 from json import dumps
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
@@ -22,6 +22,9 @@ SHARDS: Final = 16
 
 DEPOSIT: Final = "DEPOSIT"
 """Type of the message that brings money to an internal account; no network sends it."""
+
+TRANSFER: Final = "TRANSFER"
+"""Type of the message that carries out a transfer; whoever lets one happen sends it."""
 
 CARD_CLOSED: Final = "CARD_CLOSED"
 """Type of the message that gives back what is held on a card; closing the card sends it."""
@@ -40,8 +43,7 @@ class Lane(IntEnum):
     BULK = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A row of `inbox`."""
 
     lane: Lane
@@ -63,6 +65,14 @@ class Home:
 
     customer_id: UUID
     platform_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class CardAddress:
+    """Where the messages of a card belong, and in which currency they are: for ever."""
+
+    home: Home
+    currency: str
 
 
 NOBODY: Final = Home(customer_id=NIL, platform_id=NIL)
@@ -103,14 +113,18 @@ def fingerprint(body: Mapping[str, Any]) -> bytes:
     return blake2b(canonical.encode(), digest_size=16).digest()
 
 
-async def homes_of_cards(
+async def addresses_of(
     connection: AsyncConnection[Any], card_ids: Iterable[UUID]
-) -> dict[UUID, Home]:
-    """Return the home of every card that exists."""
+) -> dict[UUID, CardAddress]:
+    """Return what never changes about every card that exists."""
     cursor = await connection.execute(
-        "SELECT id, customer_id, platform_id FROM cards WHERE id = ANY(%s)", [list(set(card_ids))]
+        "SELECT id, customer_id, platform_id, currency FROM cards WHERE id = ANY(%s)",
+        [list(set(card_ids))],
     )
-    return {card: Home(customer, platform) async for card, customer, platform in cursor}
+    return {
+        card: CardAddress(Home(customer, platform), currency)
+        async for card, customer, platform, currency in cursor
+    }
 
 
 async def home_of_account(connection: AsyncConnection[Any], account_id: UUID) -> Home | None:

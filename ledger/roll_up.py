@@ -1,8 +1,8 @@
 """The roll-up of one purchase: who and what it concerns, and the fold of its events."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ledger.core import events
@@ -16,9 +16,11 @@ from schema.wire.card_transactions import (
 )
 from schema.wire.common import money
 
+_APPROVALS: Final = (events.Authorized, events.AuthorizationAdjusted)
+_AT_AUTHORIZATION: Final = (events.Authorized, events.Declined, events.Pulled, events.PullPending)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+
+class Identity(NamedTuple):
     """What never changes about a card transaction, from its first event on."""
 
     id: UUID
@@ -35,8 +37,7 @@ class Identity:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollUp:
+class RollUp(NamedTuple):
     """One row of `card_transactions`; its place among debts is (`debt_since`, `debt_id`)."""
 
     identity: Identity
@@ -66,8 +67,7 @@ def advance(
 ) -> RollUp:
     """Return `roll_up` after `facts`, all caused by one message and recorded at one time."""
     state = fold(facts, roll_up.state)
-    return replace(
-        roll_up,
+    return roll_up._replace(
         state=state,
         debt_since=(roll_up.debt_since or recorded_at) if state.in_debt else None,
         debt_id=(roll_up.debt_id or message_id) if state.in_debt else None,
@@ -122,14 +122,11 @@ def _expires_at(
     """Return when what stands comes to its end; every approval starts the time again."""
     if not state.stands:
         return None
-    approvals = events.Authorized | events.AuthorizationAdjusted
-    if roll_up.expires_at is None or any(isinstance(fact, approvals) for fact in facts):
+    if roll_up.expires_at is None or any(isinstance(fact, _APPROVALS) for fact in facts):
         return recorded_at + window(roll_up.identity.mcc, max(state.authorized, state.settled))
     return roll_up.expires_at
 
 
 def _is_later(event: events.Event) -> bool:
     """Return whether `event` is news after the authorization and the pull that belongs to it."""
-    return not isinstance(
-        event, events.Authorized | events.Declined | events.Pulled | events.PullPending
-    )
+    return not isinstance(event, _AT_AUTHORIZATION)

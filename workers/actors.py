@@ -1,6 +1,6 @@
 """What doorbells run. Actors carry no facts: they say where to look."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import dramatiq
@@ -14,7 +14,7 @@ from workers.doorbell import BULK_QUEUE, CHORES_QUEUE, LIVE_QUEUE
 class Handlers:
     """What this process does when a doorbell rings."""
 
-    drain: Callable[[Lane, int], None]
+    drain: Callable[[Lane, Sequence[int]], None]
     activate_cards: Callable[[], None]
     send_webhooks: Callable[[], None]
 
@@ -25,8 +25,8 @@ def declare(broker: WakingBroker, handlers: Handlers) -> None:
     Nobody retries a doorbell: the sweeper finds what it was rung for.
     """
 
-    def drain_inbox(lane: int, shard: int) -> None:
-        handlers.drain(Lane(lane), shard)
+    def drain_inbox(lane: int, *shards: int) -> None:
+        handlers.drain(Lane(lane), shards)
 
     for queue in (LIVE_QUEUE, BULK_QUEUE, CHORES_QUEUE):
         broker.declare_queue(queue)

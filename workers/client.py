@@ -30,11 +30,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ledger import answers, inbox, rejections, store
 from ledger.database import async_driver, async_engine
 from ledger.ids import NIL, new_id
-from ledger.inbox import DEPOSIT, NOBODY, Home, Lane, Message, address
+from ledger.inbox import DEPOSIT, NOBODY, CardAddress, Home, Lane, Message, address
 from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
-from workers.doorbell import Doorbell, drain, press
+from workers.doorbell import Doorbell, drain, drain_all, press
 
 _AWAY: Final = (OperationalError, DBAPIError, PoolTimeoutError, OSError)
 _LOOK_UP_EVERY_S: Final = 0.1
@@ -116,7 +116,7 @@ class Client:
         self._unaccepted: list[Future[None]] = []  # Who waits for the next write to be durable.
         self._has_outgoing: Final = asyncio.Event()
         self._waiting: Final[dict[UUID, _Waiting]] = {}
-        self._homes: Final[dict[UUID, Home]] = {}  # A card never changes hands.
+        self._cards: Final[dict[UUID, CardAddress]] = {}
         self._tasks: list[Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -202,6 +202,13 @@ class Client:
         self._enqueue(sent)
         [outcome] = await self._outcomes([sent.outcome])
         return outcome
+
+    async def card(self, card_id: UUID) -> CardAddress | None:
+        """Return where a card belongs, mostly from memory; None when there is no such card."""
+        if card_id not in self._cards:
+            async with self._engine.connect() as outer:
+                await self._learn(await async_driver(outer), [card_id])
+        return self._cards.get(card_id)
 
     @property
     def reply_list(self) -> str:
@@ -289,7 +296,7 @@ class Client:
         for waiting in unaccepted:
             if not waiting.done():
                 waiting.set_result(None)
-        await self.ring(*(drain(*queue) for queue in {(m.lane, m.shard) for m in messages}))
+        await self.ring(*drain_all((message.lane, message.shard) for message in messages))
 
     async def _accept(self, batch: Sequence["_Sent | _Malformed"]) -> list[Message]:
         """Commit `batch` to the inbox; from then on its outcomes are waited for."""
@@ -298,7 +305,7 @@ class Client:
         sent = [item for item in batch if isinstance(item, _Sent)]
         async with self._engine.begin() as outer:
             connection = await async_driver(outer)
-            await self._learn_homes(connection, sent)
+            await self._learn(connection, filter(None, map(_card_id, sent)))
             messages = [
                 address(
                     item.body,
@@ -318,20 +325,21 @@ class Client:
             _resolve(refused.outcome, _refusal(refused))
         return messages
 
-    async def _learn_homes(self, connection: AsyncConnection[Any], sent: Iterable[_Sent]) -> None:
-        if len(self._homes) > _MANY_CARDS:
-            self._homes.clear()
-        unknown = {card for item in sent if (card := _card_id(item)) and card not in self._homes}
+    async def _learn(self, connection: AsyncConnection[Any], card_ids: Iterable[UUID]) -> None:
+        """Remember where cards belong; those that do not exist are asked for every time."""
+        if len(self._cards) > _MANY_CARDS:
+            self._cards.clear()
+        unknown = {card_id for card_id in card_ids if card_id not in self._cards}
         if unknown:
-            self._homes.update(await inbox.homes_of_cards(connection, unknown))
+            self._cards.update(await inbox.addresses_of(connection, unknown))
 
     async def _home(self, connection: AsyncConnection[Any], item: _Sent) -> Home:
-        card = _card_id(item)
-        home = (
-            self._homes.get(card)
-            if card
-            else await inbox.home_of_account(connection, UUID(item.body["accountId"]))
-        )
+        card_id = _card_id(item)
+        if card_id:
+            known = self._cards.get(card_id)
+            home = known.home if known else None
+        else:
+            home = await inbox.home_of_account(connection, UUID(item.body["accountId"]))
         if home and item.platform_id in {None, home.platform_id}:
             return home
         return Home(NOBODY.customer_id, item.platform_id or NIL)

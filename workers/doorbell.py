@@ -1,6 +1,6 @@
 """Doorbells: "there is work", never what the work is. Losing every one of them loses nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import uuid4
@@ -33,9 +33,17 @@ CARDS: Final = Doorbell(CHORES_QUEUE, "activate_cards")
 WEBHOOKS: Final = Doorbell(CHORES_QUEUE, "send_webhooks")
 
 
-def drain(lane: Lane, shard: int) -> Doorbell:
-    """Return the doorbell of one queue of the inbox."""
-    return Doorbell(QUEUES[lane], "drain_inbox", (int(lane), shard))
+def drain(lane: Lane, *shards: int) -> Doorbell:
+    """Return one doorbell for queues of the inbox."""
+    return Doorbell(QUEUES[lane], "drain_inbox", (int(lane), *shards))
+
+
+def drain_all(queues: Iterable[tuple[Lane, int]]) -> list[Doorbell]:
+    """Return a doorbell for each lane among `queues`."""
+    by_lane: dict[Lane, set[int]] = {}
+    for lane, shard in queues:
+        by_lane.setdefault(lane, set()).add(shard)
+    return [drain(lane, *sorted(shards)) for lane, shards in by_lane.items()]
 
 
 class Pipeline(Protocol):

@@ -1,73 +1,78 @@
-"""Which thread drains which queue: each at most once in a process, files never on all threads."""
+"""Which thread decides what waits: queues together, each at most once in a process."""
 
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
+from typing import Final
 
 import structlog
 
-from ledger.inbox import Lane
+from ledger.inbox import SHARDS, Lane
 
 Queue = tuple[Lane, int]
+
+_MOST: Final = SHARDS // 2
+"""Queues in one batch: with half of them the other half is for another thread, so that one decides
+while the other waits for PostgreSQL."""
 
 _log = structlog.get_logger()
 
 
 class Drains:
-    """Runs `drain` for queues that were rung for.
+    """Decides the queues that were rung for, batch by batch.
 
-    A queue rung for while it is being drained is drained once more afterwards, by the same
-    thread. Beyond `bulk_threads` at a time, bulk queues wait for a thread that is done with one,
-    so that a file never keeps an authorization waiting for a thread.
+    A thread takes many queues at once, for a batch costs the same whether it has one message or
+    fifty; and it takes anew after every batch, so that what was rung for meanwhile is not decided
+    in many small ones. Of a lane only a few threads are at work; what else is rung for they take
+    next. So load makes batches larger, and a file never keeps an authorization waiting for a
+    thread.
     """
 
-    def __init__(self, drain: Callable[[Lane, int], object], *, bulk_threads: int) -> None:
-        """Drain with `drain`, which returns when its queue is empty."""
-        self._drain = drain
-        self._bulk_threads = bulk_threads
-        self._lock = Lock()
-        self._running: set[Queue] = set()
-        self._rung_again: set[Queue] = set()
-        self._waiting: dict[Queue, None] = {}  # In the order in which they were rung for.
+    def __init__(
+        self, step: Callable[[Lane, Sequence[int]], bool], *, threads: Mapping[Lane, int]
+    ) -> None:
+        """Decide with `step`, which takes one batch and returns whether there is more."""
+        self._step: Final = step
+        self._threads: Final = threads
+        self._lock: Final = Lock()
+        self._rung: Final[dict[Lane, dict[int, None]]] = defaultdict(dict)  # In order of rings.
+        self._taken: Final[dict[Lane, set[int]]] = defaultdict(set)
+        self._at_work: Final[Counter[Lane]] = Counter()
 
-    def run(self, lane: Lane, shard: int) -> None:
-        """Drain a queue, or leave it to the thread that is at it or will come to it."""
-        queue = self._start((lane, shard))
-        while queue:
+    def run(self, lane: Lane, shards: Iterable[int]) -> None:
+        """Decide what waits in queues, or leave it to the threads that are at work."""
+        self._ring(lane, shards)
+        while taken := self._take(lane):
+            has_more = False
             try:
-                self._drain(*queue)
-            except Exception:  # noqa: BLE001 - the next queue must be drained
+                has_more = self._step(lane, taken)
+            except Exception:  # noqa: BLE001 - the other queues must be drained
                 # Nothing is lost: its messages wait in the inbox for the sweeper's next round.
-                _log.exception("drain failed", lane=queue[0].name, shard=queue[1])
-                self._forget_rings(queue)
-            queue = self._next(queue)
+                _log.exception("drain failed", lane=lane.name, shards=taken)
+            finally:
+                self._leave(lane, taken, has_more=has_more)
 
-    def _start(self, queue: Queue) -> Queue | None:
+    def _ring(self, lane: Lane, shards: Iterable[int]) -> None:
         with self._lock:
-            if queue in self._running:
-                self._rung_again.add(queue)
-                return None
-            if queue[0] is Lane.BULK and self._bulk_running() >= self._bulk_threads:
-                self._waiting[queue] = None
-                return None
-            self._running.add(queue)
-            return queue
+            self._rung[lane].update(dict.fromkeys(shards))
 
-    def _next(self, done: Queue) -> Queue | None:
+    def _take(self, lane: Lane) -> list[int]:
         with self._lock:
-            if done in self._rung_again:
-                self._rung_again.remove(done)
-                return done
-            self._running.remove(done)
-            if done[0] is Lane.BULK and self._waiting:
-                following = next(iter(self._waiting))
-                del self._waiting[following]
-                self._running.add(following)
-                return following
-            return None
+            if self._at_work[lane] >= self._threads[lane]:
+                return []
+            rung, taken = self._rung[lane], self._taken[lane]
+            free = [shard for shard in rung if shard not in taken][:_MOST]
+            if free:
+                for shard in free:
+                    del rung[shard]
+                taken.update(free)
+                self._at_work[lane] += 1
+            return free
 
-    def _forget_rings(self, queue: Queue) -> None:
+    def _leave(self, lane: Lane, taken: Sequence[int], *, has_more: bool) -> None:
         with self._lock:
-            self._rung_again.discard(queue)
-
-    def _bulk_running(self) -> int:
-        return sum(lane is Lane.BULK for lane, _ in self._running)
+            self._taken[lane].difference_update(taken)
+            self._at_work[lane] -= 1
+            if has_more:
+                # At the end of the line: others were rung for meanwhile.
+                self._rung[lane].update(dict.fromkeys(taken))

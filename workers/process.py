@@ -1,8 +1,8 @@
 """A worker process: actors, sweeper, webhook sender and card activation in one, until SIGTERM."""
 
 import signal
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
@@ -21,15 +21,18 @@ from ledger.secrets import KeyRing
 from workers.actors import Handlers, declare
 from workers.broker import WakingBroker, connect
 from workers.chores import Chore
-from workers.drains import Drains, Queue
+from workers.drains import Drains
 from workers.replies import Replies
 from workers.sender import Sender
 
 _DOORBELL_AGE_MS: Final = 60_000  # An older doorbell is moot: the sweeper has been there.
 _REPLY_TIMEOUT_S: Final = 1.0
-# Threads of the sweeper, which drains what no doorbell was heard for. Files have one of their own
-# lane, so that with Redis away they still never keep an authorization waiting.
-_SWEEPERS: Final = {Lane.LIVE: 3, Lane.BULK: 1}
+# Batches of one lane at a time in this process: one is decided while the other waits for
+# PostgreSQL. More would only be smaller.
+_AT_WORK: Final = 2
+# Threads of the sweeper, which drains what no doorbell was heard for. Each lane has its own, so
+# that with Redis away, too, a file never keeps an authorization waiting.
+_SWEEPERS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
 _STOP_S: Final = 20.0
 
 _log = structlog.get_logger()
@@ -60,9 +63,10 @@ class WorkerProcess:
         """Build the parts; `start` starts them."""
         self._clock: Final = clock
         self._is_sandbox: Final = config.sandbox
-        drain_threads = config.threads + sum(_SWEEPERS.values())
+        # For the batches of every lane, and for the sweeper's look around.
+        connections = _AT_WORK * len(Lane) + 1
         self._hot: Final = sync_engine(
-            config.database_url, keyed=True, pool_size=drain_threads + 1, max_overflow=0
+            config.database_url, keyed=True, pool_size=connections, max_overflow=0
         )
         self._cold: Final = sync_engine(config.database_url, pool_size=4, max_overflow=20)
         self._engine: Final = Engine(
@@ -72,18 +76,21 @@ class WorkerProcess:
             sandbox_delay=timedelta(seconds=config.sandbox_delay_s) if config.sandbox else None,
         )
         self._replies: Final = Replies(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
-        self._drains: Final = Drains(self._drain, bulk_threads=max(1, config.threads // 2))
+        self._drains: Final = Drains(
+            self._step, threads={lane: min(_AT_WORK, config.threads) for lane in Lane}
+        )
         self._sweepers: Final = {
             lane: ThreadPoolExecutor(threads, thread_name_prefix=f"sweeper-{lane.name.lower()}")
             for lane, threads in _SWEEPERS.items()
         }
-        self._swept: Final[set[Queue]] = set()  # Queues that a sweeper is at, or will come to.
+        self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
         self._sender: Final = Sender(
             self._cold,
             KeyRing(config.secret_key),
             clock=clock,
             timeout_s=config.webhook_timeout_s,
             retry_scale=config.webhook_retry_scale,
+            allow_loopback=config.sandbox,
         )
         every_s = config.sweep_interval_s
         self._webhooks: Final = Chore("webhooks", self._sender.run_once, every_s=every_s)
@@ -125,11 +132,12 @@ class WorkerProcess:
         self._hot.dispose()
         self._cold.dispose()
 
-    def _drain(self, lane: Lane, shard: int) -> None:
+    def _step(self, lane: Lane, shards: Sequence[int]) -> bool:
         try:
-            self._engine.drain(lane, shard, self._committed)
+            return self._engine.step(lane, shards, self._committed)
         except UnavailableError as error:
             _log.warning("PostgreSQL is away; the sweeper comes back", error=str(error.__cause__))
+            return False
 
     def _committed(self, decided: list[Decided]) -> None:
         self._webhooks.wake()
@@ -138,19 +146,17 @@ class WorkerProcess:
     def _sweep_inbox(self) -> int:
         """Drain what no doorbell was heard for; in threads, for a file can take its time."""
         try:
-            for queue in self._engine.waiting():
-                if queue not in self._swept:
-                    self._swept.add(queue)
-                    self._sweepers[queue[0]].submit(self._sweep_queue, queue)
+            queues = self._engine.waiting()
         except UnavailableError as error:
             _log.warning("PostgreSQL is away; the sweeper comes back", error=str(error.__cause__))
+            return 0
+        for lane, pool in self._sweepers.items():
+            shards = [shard for found, shard in queues if found is lane]
+            running = [sweep for sweep in self._sweeps[lane] if not sweep.done()]
+            if shards and len(running) < _SWEEPERS[lane]:
+                running.append(pool.submit(self._drains.run, lane, shards))
+            self._sweeps[lane] = running
         return 0
-
-    def _sweep_queue(self, queue: Queue) -> None:
-        try:
-            self._drains.run(*queue)
-        finally:
-            self._swept.discard(queue)
 
     def _enqueue_due(self) -> int:
         """Put into the inbox what time has brought about."""

@@ -36,8 +36,8 @@ def holder(world: World, platform: UUID) -> Iterator[Holder]:
 
 def claimed(world: World, holder: Holder, lane: Lane, limit: int = 500) -> list[Message]:
     with psycopg.connect(world.app_url) as connection:
-        store.lock_shard(connection, lane, holder.shard)
-        return store.claim(connection, lane, holder.shard, limit)
+        store.lock_shards(connection, lane, [holder.shard])
+        return store.claim(connection, lane, [holder.shard], limit)
 
 
 def test_a_message_comes_out_as_it_went_in(world: World, holder: Holder) -> None:
@@ -112,12 +112,13 @@ def test_nothing_to_accept_is_no_error(world: World) -> None:
 def test_cards_and_accounts_have_a_home(world: World, holder: Holder) -> None:
     async def look() -> tuple[object, object, object]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            cards = await inbox.homes_of_cards(connection, [holder.card_id, uuid4()])
+            cards = await inbox.addresses_of(connection, [holder.card_id, uuid4()])
             account = await inbox.home_of_account(connection, holder.account_id)
             nobody = await inbox.home_of_account(connection, uuid4())
         return cards, account, nobody
 
-    assert asyncio.run(look()) == ({holder.card_id: holder.home}, holder.home, None)
+    address = inbox.CardAddress(holder.home, "USD")
+    assert asyncio.run(look()) == ({holder.card_id: address}, holder.home, None)
 
 
 def test_a_decided_message_has_left_the_inbox_and_a_waiting_one_has_no_outcome(

@@ -5,7 +5,7 @@ import socket
 import statistics
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -18,7 +18,7 @@ from sqlalchemy import NullPool
 
 from cardledger.servers import DatabaseUrl
 from ledger.database import async_engine
-from ledger.inbox import Lane
+from ledger.inbox import SHARDS, Lane
 from schema.wire.network_events import NETWORK_EVENT
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from tests.databases import fresh_database
@@ -655,106 +655,132 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     return thread
 
 
+ONE_EACH = dict.fromkeys(Lane, 1)
+
+
 class Slow:
-    """A drain that says when it is at it and goes on when it is told to."""
+    """A step that says when it is at it and goes on when it is told to."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[Lane, int]] = []
+        self.calls: list[tuple[Lane, list[int]]] = []
         self.entered = threading.Semaphore(0)
         self.leave = threading.Semaphore(0)
 
-    def __call__(self, lane: Lane, shard: int) -> None:
-        self.calls.append((lane, shard))
+    def __call__(self, lane: Lane, shards: Sequence[int]) -> bool:
+        self.calls.append((lane, list(shards)))
         self.entered.release()
         assert self.leave.acquire(timeout=PATIENCE_S)
+        return False
 
     def wait_entered(self) -> None:
         assert self.entered.acquire(timeout=PATIENCE_S)
 
 
-def test_a_queue_rung_for_while_it_is_drained_is_drained_once_more_by_the_same_thread() -> None:
+def test_queues_rung_for_while_a_thread_is_at_work_are_its_next_batch() -> None:
     slow = Slow()
-    drains = Drains(slow, bulk_threads=1)
-    thread = in_thread(lambda: drains.run(Lane.LIVE, 3))
+    drains = Drains(slow, threads=ONE_EACH)
+    thread = in_thread(lambda: drains.run(Lane.LIVE, [3]))
     slow.wait_entered()
 
-    for _ in range(5):
-        drains.run(Lane.LIVE, 3)  # Returns at once.
+    for shard in (3, 5, 3, 4):
+        drains.run(Lane.LIVE, [shard])  # Returns at once.
     slow.leave.release(2)
     thread.join(PATIENCE_S)
 
-    assert slow.calls == [(Lane.LIVE, 3)] * 2
+    assert slow.calls == [(Lane.LIVE, [3]), (Lane.LIVE, [3, 5, 4])]
 
 
-def test_a_bulk_queue_beyond_the_limit_waits_for_a_thread_that_is_done() -> None:
+def test_one_batch_takes_half_of_the_queues_and_leaves_the_rest_to_another_thread() -> None:
     slow = Slow()
-    drains = Drains(slow, bulk_threads=1)
-    thread = in_thread(lambda: drains.run(Lane.BULK, 1))
+    drains = Drains(slow, threads=dict.fromkeys(Lane, 2))
+    first = in_thread(lambda: drains.run(Lane.LIVE, range(SHARDS)))
     slow.wait_entered()
 
-    for shard in (2, 3, 2):
-        drains.run(Lane.BULK, shard)
+    second = in_thread(lambda: drains.run(Lane.LIVE, [0]))
+    slow.wait_entered()
     slow.leave.release(3)
-    thread.join(PATIENCE_S)
+    for thread in (first, second):
+        thread.join(PATIENCE_S)
 
-    assert slow.calls == [(Lane.BULK, 1), (Lane.BULK, 2), (Lane.BULK, 3)]
+    half = SHARDS // 2
+    assert slow.calls[:2] == [
+        (Lane.LIVE, list(range(half))),
+        (Lane.LIVE, list(range(half, SHARDS))),
+    ]
+    assert slow.calls[2:] == [(Lane.LIVE, [0])], "and what was rung for meanwhile once more"
 
 
 def test_a_live_queue_never_waits_for_bulk_ones() -> None:
     slow = Slow()
-    drains = Drains(slow, bulk_threads=1)
-    bulk = in_thread(lambda: drains.run(Lane.BULK, 1))
+    drains = Drains(slow, threads=ONE_EACH)
+    bulk = in_thread(lambda: drains.run(Lane.BULK, [1]))
     slow.wait_entered()
 
-    live = in_thread(lambda: drains.run(Lane.LIVE, 1))
+    live = in_thread(lambda: drains.run(Lane.LIVE, [1]))
     slow.wait_entered()
     slow.leave.release(2)
     for thread in (bulk, live):
         thread.join(PATIENCE_S)
 
-    assert slow.calls == [(Lane.BULK, 1), (Lane.LIVE, 1)]
+    assert slow.calls == [(Lane.BULK, [1]), (Lane.LIVE, [1])]
 
 
-def test_a_drain_that_fails_frees_its_queue_and_takes_the_next() -> None:
-    calls: list[int] = []
+def test_a_queue_that_has_more_comes_again_after_those_rung_for_meanwhile() -> None:
+    calls: list[list[int]] = []
 
-    def fail(_: Lane, shard: int) -> None:
-        calls.append(shard)
+    def step(_: Lane, shards: Sequence[int]) -> bool:
+        calls.append(list(shards))
+        if len(calls) == 1:
+            drains.run(Lane.BULK, [2])
+        return len(calls) == 1
+
+    drains = Drains(step, threads=ONE_EACH)
+    drains.run(Lane.BULK, [1])
+
+    assert calls == [[1], [2, 1]]
+
+
+def test_a_batch_that_fails_frees_its_queues() -> None:
+    calls: list[list[int]] = []
+
+    def fail(_: Lane, shards: Sequence[int]) -> bool:
+        calls.append(list(shards))
         raise RuntimeError
 
-    drains = Drains(fail, bulk_threads=1)
-    drains.run(Lane.BULK, 1)
-    drains.run(Lane.BULK, 1)
-    drains.run(Lane.BULK, 2)
+    drains = Drains(fail, threads=ONE_EACH)
+    drains.run(Lane.BULK, [1])
+    drains.run(Lane.BULK, [1])
+    drains.run(Lane.BULK, [2])
 
-    assert calls == [1, 1, 2]
+    assert calls == [[1], [1], [2]]
 
 
-def test_no_ring_is_lost_and_no_queue_is_drained_twice_at_a_time() -> None:
-    work = dict.fromkeys(((lane, shard) for lane in Lane for shard in range(4)), 0)
+def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
+    work = dict.fromkeys(((lane, shard) for lane in Lane for shard in range(SHARDS)), 0)
     done = dict.fromkeys(work, 0)
     busy: set[tuple[Lane, int]] = set()
     lock = threading.Lock()
     clashes: list[tuple[Lane, int]] = []
 
-    def drain(lane: Lane, shard: int) -> None:
-        queue = (lane, shard)
+    def step(lane: Lane, shards: Sequence[int]) -> bool:
+        queues = {(lane, shard) for shard in shards}
         with lock:
-            clashes.extend([queue] if queue in busy else [])
-            busy.add(queue)
-            done[queue] = work[queue]
+            clashes.extend(queues & busy)
+            busy.update(queues)
+            done.update({queue: work[queue] for queue in queues})
         time.sleep(0)
         with lock:
-            busy.discard(queue)
+            busy.difference_update(queues)
+        return False
 
-    drains = Drains(drain, bulk_threads=2)
+    drains = Drains(step, threads=dict.fromkeys(Lane, 2))
 
     def ring() -> None:
         for n in range(400):
-            queue = list(work)[n % len(work)]
+            lane, shard = list(work)[n % len(work)]
             with lock:
-                work[queue] += 1
-            drains.run(*queue)
+                work[lane, shard] += 1
+            drains.run(lane, [shard])
 
     threads = [in_thread(ring) for _ in range(6)]
     for thread in threads:

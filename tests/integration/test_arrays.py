@@ -1,0 +1,61 @@
+"""Arrays as they are sent: PostgreSQL reads back what was packed."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from uuid import UUID
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger import arrays
+
+_MIN64, _MAX64 = -(2**63), 2**63 - 1
+_zones = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))])
+_times = st.datetimes(datetime(1900, 1, 1), datetime(2300, 1, 1), timezones=_zones)  # noqa: DTZ001 - the zones follow
+_texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
+
+
+@pytest.fixture(scope="module")
+def connection(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+@given(
+    st.lists(st.none() | st.uuids()),
+    st.lists(st.none() | _texts),
+    st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)),
+    st.lists(st.none() | st.integers(_MIN64, _MAX64)),
+    st.lists(st.none() | _times),
+)
+def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one list a type
+    connection: psycopg.Connection[tuple[object, ...]],
+    uuids: list[UUID | None],
+    texts: list[str | None],
+    integers: list[int | None],
+    bigints: list[int | None],
+    times: list[datetime | None],
+) -> None:
+    sent = [
+        arrays.uuids(uuids),
+        arrays.texts(texts),
+        arrays.integers(integers),
+        arrays.bigints(bigints),
+        arrays.times(times),
+    ]
+
+    row = connection.execute("SELECT %s, %s, %s, %s, %s", sent).fetchone()
+
+    assert row == (uuids, texts, integers, bigints, times)
+
+
+def test_the_type_is_known_without_a_cast(
+    connection: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    row = connection.execute(
+        "SELECT pg_typeof(%s)::text, pg_typeof(%s)::text", [arrays.uuids([]), arrays.times([])]
+    ).fetchone()
+
+    assert row == ("uuid[]", "timestamp with time zone[]")
