@@ -11,7 +11,7 @@ import binascii
 import hmac
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
@@ -73,23 +73,27 @@ def load_public_key(pem: str) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def sign(
+def sign(  # noqa: PLR0913 - what is signed and with what, by name
     body: bytes,
     *,
     webhook_id: str,
     at: datetime,
     private_key: ec.EllipticCurvePrivateKey,
     secret: str,
+    former_secrets: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Return the headers that prove `body` to whoever has the public key or the secret."""
+    """Return the headers that prove `body` to whoever has the public key or a secret.
+
+    During a rotation the header has one signature a secret, separated by spaces.
+    """
     timestamp = str(int(at.timestamp()))
     ecdsa = base64.b64encode(private_key.sign(body, _ECDSA)).decode()
-    mac = base64.b64encode(_mac(secret, webhook_id, timestamp, body)).decode()
+    macs = (_mac(one, webhook_id, timestamp, body) for one in (secret, *former_secrets))
     return {
         GRID_SIGNATURE: json.dumps({"v": "1", "s": ecdsa}, separators=(",", ":")),
         WEBHOOK_ID: webhook_id,
         WEBHOOK_TIMESTAMP: timestamp,
-        WEBHOOK_SIGNATURE: f"v1,{mac}",
+        WEBHOOK_SIGNATURE: " ".join(f"v1,{base64.b64encode(mac).decode()}" for mac in macs),
     }
 
 

@@ -18,17 +18,41 @@ class WebhookType(StrEnum):
     CARD_TRANSACTION_EXCEPTION = "CARD_TRANSACTION.EXCEPTION"
     CARD_TRANSACTION_DECLINED = "CARD_TRANSACTION.DECLINED"
     CARD_TRANSACTION_VOIDED = "CARD_TRANSACTION.VOIDED"
+    CUSTOMER_KYC_PENDING = "CUSTOMER.KYC_PENDING"
+    CUSTOMER_KYC_APPROVED = "CUSTOMER.KYC_APPROVED"
+    CUSTOMER_KYC_REJECTED = "CUSTOMER.KYC_REJECTED"
+    CUSTOMER_KYB_PENDING = "CUSTOMER.KYB_PENDING"
+    CUSTOMER_KYB_APPROVED = "CUSTOMER.KYB_APPROVED"
+    CUSTOMER_KYB_REJECTED = "CUSTOMER.KYB_REJECTED"
+    VERIFICATION_RESOLVE_ERRORS = "VERIFICATION.RESOLVE_ERRORS"
+    VERIFICATION_PENDING_MANUAL_REVIEW = "VERIFICATION.PENDING_MANUAL_REVIEW"
+    VERIFICATION_APPROVED = "VERIFICATION.APPROVED"
+    VERIFICATION_REJECTED = "VERIFICATION.REJECTED"
+    OUTGOING_PAYMENT_PENDING = "OUTGOING_PAYMENT.PENDING"
+    OUTGOING_PAYMENT_PROCESSING = "OUTGOING_PAYMENT.PROCESSING"
+    OUTGOING_PAYMENT_COMPLETED = "OUTGOING_PAYMENT.COMPLETED"
+    OUTGOING_PAYMENT_FAILED = "OUTGOING_PAYMENT.FAILED"
+    INCOMING_PAYMENT_COMPLETED = "INCOMING_PAYMENT.COMPLETED"
+    AGENT_ACTION_PENDING_APPROVAL = "AGENT_ACTION.PENDING_APPROVAL"
     INTERNAL_ACCOUNT_BALANCE_UPDATED = "INTERNAL_ACCOUNT.BALANCE_UPDATED"
+    WEBHOOK_ENDPOINT_DISABLED = "WEBHOOK_ENDPOINT.DISABLED"
+    TEST = "TEST"
 
 
 class Envelope(Response):
-    """One webhook: its own id, the same in every attempt, and the resource concerned."""
+    """One webhook: its own id, the same in every attempt, and the resource concerned.
+
+    `sequence` rises with every event of a card transaction, and with every entry of an account;
+    other resources have none.
+    """
 
     id: WebhookId
     type: str
     timestamp: Time
+    sequence: int | None = None
     data: dict[str, Any]
 
     def body(self) -> bytes:
         """Return the bytes that are signed and sent: compact JSON, UTF-8."""
-        return self.model_dump_json(by_alias=True).encode()
+        silent = {"sequence"} if self.sequence is None else None  # What is null in data stays.
+        return self.model_dump_json(by_alias=True, exclude=silent).encode()

@@ -1,0 +1,525 @@
+"""Endpoints, deliveries, replay and tests of webhooks, with a real receiver and a real worker."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+from standardwebhooks import Webhook
+
+from api import BASE_PATH
+from api.app import ApiConfig
+from cardledger.receiver import Receiver, Reply
+from ledger import signing
+from ledger.ids import new_id
+from tests.api.support import (
+    Api,
+    closed_port,
+    eventually,
+    made,
+    new_tenant,
+    ok,
+    refused,
+    server,
+)
+
+PATH = "/webhooks/endpoints"
+
+
+@pytest.fixture
+def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
+    """The interface as seen by a platform of this test alone."""
+    with Api(root, new_tenant(api_config.database_url)) as client:
+        yield client
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver that takes everything; whoever tests signatures checks them."""
+    with Receiver() as receiver:
+        receiver.reply_always(Reply())
+        yield receiver
+
+
+def endpoint(api: Api, url: str, **fields: object) -> dict[str, Any]:
+    return made(api.post(PATH, {"url": url, **fields}))
+
+
+def arrived(receiver: Receiver, kind: str, count: int = 1) -> list[dict[str, Any]]:
+    arrivals = receiver.wait_for(lambda all_: sum(a.type == kind for a in all_) >= count)
+    return [one.content for one in arrivals if one.type == kind]
+
+
+def deliveries(api: Api, **query: object) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = ok(api.get("/webhooks/deliveries", **query))["data"]
+    return listed
+
+
+def ended(api: Api, count: int, **query: object) -> list[dict[str, Any]]:
+    """Return the deliveries when there are `count` and none waits."""
+
+    def look() -> list[dict[str, Any]] | None:
+        found = deliveries(api, **query)
+        done = len(found) >= count and all(one["state"] != "PENDING" for one in found)
+        return found if done else None
+
+    return eventually(look)
+
+
+# --- endpoints ---------------------------------------------------------------------------------
+
+
+def test_an_endpoint_shows_its_secret_once_and_is_sent_a_test_that_it_proves(
+    own: Api, receiver: Receiver
+) -> None:
+    answer = own.post(PATH, {"url": receiver.url, "description": "books", "mode": "FIFO"})
+    created = made(answer)
+
+    shown = ok(own.get(f"{PATH}/{created['id']}"))
+    arrived(receiver, "TEST")
+
+    assert answer.headers["cache-control"] == "no-store"
+    assert created["id"].startswith("WebhookEndpoint:")
+    assert created["secret"].startswith("whsec_")
+    assert shown == {name: value for name, value in created.items() if name != "secret"}
+    assert (shown["mode"], shown["state"], shown["isDefault"]) == ("FIFO", "ENABLED", False)
+    assert (shown["eventTypes"], shown["description"]) == ([], "books")
+    [test] = receiver.received
+    assert Webhook(created["secret"]).verify(test.body, test.headers) == test.content
+    assert test.content["data"] == {}
+
+
+def test_a_secret_is_kept_nowhere_in_clear(own: Api, receiver: Receiver, database_url: str) -> None:
+    secret = endpoint(own, receiver.url)["secret"]
+
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute("SELECT t::text, t.* FROM webhook_endpoints t").fetchall()
+    assert secret not in str(rows)
+    assert secret.encode().hex() not in str(rows)
+
+
+def test_the_endpoint_of_the_settings_is_the_default_one(own: Api, receiver: Receiver) -> None:
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+    arrived(receiver, "TEST")
+    [default] = ok(own.get(PATH))["data"]
+    assert (default["isDefault"], default["url"]) == (True, receiver.url)
+
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+    other = receiver.url + "?2"
+    ok(own.patch(f"{PATH}/{default['id']}", {"url": other}))
+    arrived(receiver, "TEST", 2)
+
+    assert ok(own.get("/config"))["webhookEndpoint"] == other
+    assert len(receiver.received) == 2, "the same URL again is no change"
+    ok(own.patch("/config", {"webhookEndpoint": None}))
+    assert ok(own.get(PATH))["data"] == []
+    refused(own.get(f"{PATH}/{default['id']}"), 404, "REFERENCE_NOT_FOUND")
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+    assert [one["id"] for one in ok(own.get(PATH))["data"]] == [default["id"]]
+    ok(own.patch(f"{PATH}/{default['id']}", {"state": "DISABLED"}))
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+    assert ok(own.get(f"{PATH}/{default['id']}"))["state"] == "ENABLED"
+
+
+def test_endpoints_are_changed_listed_and_deleted(own: Api, receiver: Receiver) -> None:
+    first, second = (endpoint(own, f"{receiver.url}?{n}", description="x") for n in (1, 2))
+
+    changed = ok(
+        own.patch(
+            f"{PATH}/{first['id']}",
+            {"description": None, "eventTypes": ["CARD.*"], "state": "DISABLED"},
+        )
+    )
+    page = ok(own.get(PATH, limit=1))
+    deleted = own.delete(f"{PATH}/{second['id']}")
+
+    assert "description" not in changed
+    assert (changed["state"], changed["disabledReason"]) == ("DISABLED", "PLATFORM")
+    assert changed["eventTypes"] == ["CARD.*"]
+    assert [one["id"] for one in page["data"]] == [first["id"]]
+    assert (page["hasMore"], page["totalCount"]) == (True, 2)
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    refused(own.delete(f"{PATH}/{second['id']}"), 404, "REFERENCE_NOT_FOUND")
+    enabled = ok(own.patch(f"{PATH}/{first['id']}", {"state": "ENABLED"}))
+    assert "disabledReason" not in enabled
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"url": "http://example.com/"},
+        {"url": "https://example.com/", "mode": "SOMETIMES"},
+        {"url": "https://example.com/", "eventTypes": ["CARD"]},
+        {"url": "https://example.com/", "eventTypes": ["CARD.EATEN"]},
+        {"url": "https://example.com/", "eventTypes": ["*"]},
+        {"url": "https://example.com/", "eventTypes": ["CARD.*", "CARD.*"]},
+        {"url": "https://example.com/", "eventTypes": "CARD.*"},
+        {"url": "https://example.com/", "eventTypes": None},
+        {"url": "https://example.com/", "secret": "whsec_mine"},
+        {"url": "https://example.com/\r\nx: y"},
+    ],
+)
+def test_an_endpoint_that_cannot_be_is_refused(api: Api, body: dict[str, Any]) -> None:
+    refused(api.post(PATH, body), 400, "INVALID_INPUT")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"url": None}, {"mode": "FIFO"}, {"state": None}, {"eventTypes": None}, {"url": "x"}],
+)
+def test_a_change_that_cannot_be_is_refused(own: Api, body: dict[str, Any]) -> None:
+    key = endpoint(own, "https://127.0.0.1:1/", state="DISABLED")["id"]
+
+    refused(own.patch(f"{PATH}/{key}", body), 400, "INVALID_INPUT")
+
+
+def test_outside_the_sandbox_an_endpoint_needs_tls(api_config: ApiConfig) -> None:
+    config = ApiConfig(**{**vars_of(api_config), "sandbox": False})
+    with (
+        server(config) as root,
+        Api(root, new_tenant(api_config.database_url)) as production,
+    ):
+        body = refused(production.post(PATH, {"url": "http://127.0.0.1/"}), 400, "INVALID_INPUT")
+        # Not with `production`, which holds answers against the document of a sandbox.
+        who = (production.tenant.client_id, production.tenant.client_secret)
+        missing = httpx2.post(f"{root}{BASE_PATH}/sandbox/webhooks/test", auth=who)
+
+    assert body["details"]["errors"][0]["field"] == "url"
+    assert missing.status_code == 404
+
+
+def vars_of(config: ApiConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in ApiConfig.__dataclass_fields__}
+
+
+def test_a_platform_has_so_many_endpoints_and_no_more(own: Api, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO webhook_endpoints (id, platform_id, is_default, url, event_types, mode,"
+            " state, disabled_reason, created_at, updated_at)"
+            " SELECT gen_random_uuid(), %s, false, 'https://127.0.0.1:1/', '{}', 'FIFO',"
+            " 'DISABLED', 'PLATFORM', now(), now() FROM generate_series(1, 100)",
+            [own.tenant.platform_id],
+        )
+
+    refused(own.post(PATH, {"url": "https://127.0.0.1:1/"}), 409, "CONFLICT")
+
+
+# --- keys --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_default", [True, False])
+def test_after_a_rotation_both_secrets_prove_a_webhook(
+    own: Api,
+    receiver: Receiver,
+    *,
+    is_default: bool,
+) -> None:
+    if is_default:
+        ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+        [default] = ok(own.get(PATH))["data"]
+        key, former = default["id"], None
+    else:
+        created = endpoint(own, receiver.url)
+        key, former = created["id"], created["secret"]
+    arrived(receiver, "TEST")
+
+    rotated = ok(own.post(f"{PATH}/{key}/rotate-secret", {}))
+    ok(own.post("/webhooks/test", {"endpointId": key}))
+
+    until = datetime.fromisoformat(rotated["formerSecretUntil"]) - datetime.now(UTC)
+    assert timedelta(hours=23, minutes=59) < until <= timedelta(hours=24)
+    last = receiver.received[-1]
+    for secret in filter(None, (rotated["secret"], former)):
+        assert Webhook(secret).verify(last.body, last.headers)
+    assert len(last.headers["webhook-signature"].split()) == 2
+    assert "secret" not in ok(own.get(f"{PATH}/{key}"))
+
+
+def test_anybody_may_read_the_public_keys_and_both_while_one_takes_over(own: Api) -> None:
+    config = ok(own.get("/config"))
+    path = own.root + f"/.well-known/cardledger/webhook-keys/{config['id']}"
+
+    before = ok(own.http.get(path, auth=None))
+    rotated = ok(own.post("/webhooks/signing-keys/rotate", {}))
+    answer = own.http.get(path, auth=None)
+
+    assert [one["status"] for one in before["data"]] == ["CURRENT"]
+    assert before["data"][0]["publicKey"] == config["webhookPublicKey"]
+    assert [one["status"] for one in rotated["data"]] == ["CURRENT", "NEXT"]
+    assert ok(answer) == rotated == ok(own.get("/webhooks/signing-keys"))
+    assert "max-age" in answer.headers["cache-control"]
+    assert ok(own.get("/config"))["webhookPublicKey"] == config["webhookPublicKey"]
+    unknown = own.root + f"/.well-known/cardledger/webhook-keys/PlatformConfig:{uuid4()}"
+    refused(own.http.get(unknown, auth=None), 404, "REFERENCE_NOT_FOUND")
+
+
+def test_a_key_that_others_know_is_replaced_at_once(own: Api, receiver: Receiver) -> None:
+    key = endpoint(own, receiver.url)["id"]
+
+    [new] = ok(own.post("/webhooks/signing-keys/rotate", {"overlapHours": 0}))["data"]
+    ok(own.post("/webhooks/test", {"endpointId": key}))
+
+    last = receiver.received[-1]
+    public_key = signing.load_public_key(new["publicKey"])
+    signing.verify_grid(last.body, last.headers["x-grid-signature"], public_key)
+    assert ok(own.get("/config"))["webhookPublicKey"] == new["publicKey"]
+    refused(own.post("/webhooks/signing-keys/rotate", {"overlapHours": 169}), 400, "INVALID_INPUT")
+
+
+# --- deliveries --------------------------------------------------------------------------------
+
+
+def test_deliveries_are_listed_by_what_they_are(own: Api, receiver: Receiver) -> None:
+    key = endpoint(own, receiver.url)["id"]
+    card = own.active_card()
+    purchase = own.authorize(card["id"], 1250)
+    own.clear(card["id"], purchase["id"], 1500)
+    [settled] = ended(own, 1, type="CARD_TRANSACTION.SETTLED")
+
+    mine = ended(own, 2, cardTransactionId=purchase["id"])
+
+    assert [one["type"].partition(".")[2] for one in mine] == ["SETTLED", "AUTHORIZED"]
+    assert mine[0]["sequence"] > mine[1]["sequence"]
+    assert settled["subjectId"] == purchase["id"]
+    assert settled["endpointId"] == key
+    assert (settled["state"], settled["attempts"], settled["lastStatus"]) == ("DELIVERED", 1, 200)
+    assert deliveries(own, subjectId=card["id"])
+    assert all(one["subjectId"] == card["id"] for one in deliveries(own, subjectId=card["id"]))
+    assert deliveries(own, state="FAILED") == []
+    assert deliveries(own, endpointId=f"WebhookEndpoint:{new_id()}") == []
+    assert len(deliveries(own, endpointId=key)) == len(deliveries(own))
+    assert deliveries(own, since=settled["createdAt"])
+    assert deliveries(own, until="2020-01-01T00:00:00Z") == []
+    page = ok(own.get("/webhooks/deliveries", limit=1))
+    assert (
+        page["data"][0]["id"]
+        != ok(own.get("/webhooks/deliveries", limit=1, cursor=page["nextCursor"]))["data"][0]["id"]
+    )
+
+
+@pytest.mark.parametrize(
+    "query", [{"state": "LOST"}, {"subjectId": "1"}, {"since": "now"}, {"limit": "0"}, {"x": "1"}]
+)
+def test_filters_that_make_no_sense_are_refused(api: Api, query: dict[str, str]) -> None:
+    refused(api.get("/webhooks/deliveries", **query), 400, "INVALID_INPUT")
+
+
+def test_a_delivery_shows_its_payload_and_every_attempt(own: Api, receiver: Receiver) -> None:
+    receiver.reply(Reply(status=500, body=b"not today"))
+    endpoint(own, receiver.url, eventTypes=["CARD.*"])
+    own.active_card(balance=0)
+    [shown] = ended(own, 1, type="CARD.STATE_CHANGE")
+
+    found = ok(own.get(f"/webhooks/deliveries/{shown['id']}"))
+
+    assert found["payload"]["id"] == found["webhookId"]
+    assert found["payload"]["type"] == "CARD.STATE_CHANGE"
+    assert [one["number"] for one in found["attemptList"]] == list(range(1, found["attempts"] + 1))
+    assert found["attemptList"][-1]["status"] == 200
+    assert found["attemptList"][-1]["durationMs"] >= 0
+
+
+def failed(api: Api, receiver: Receiver) -> dict[str, Any]:
+    """Return a delivery that was given up, by the one way that takes no ten attempts."""
+    receiver.reply_always(Reply(status=410))
+    key = endpoint(api, receiver.url, eventTypes=["CARD.*"])["id"]
+    eventually(lambda: ok(api.get(f"{PATH}/{key}")).get("disabledReason") == "GONE")
+    api.active_card(balance=0)
+    receiver.reply_always(Reply(status=410))
+    ok(api.patch(f"{PATH}/{key}", {"state": "ENABLED"}))
+    eventually(lambda: ok(api.get(f"{PATH}/{key}")).get("disabledReason") == "GONE")
+    [one] = eventually(lambda: deliveries(api, type="CARD.STATE_CHANGE", state="FAILED"))
+    receiver.reply_always(Reply())
+    ok(api.patch(f"{PATH}/{key}", {"state": "ENABLED"}))
+    return one
+
+
+def test_a_delivery_is_sent_again_with_its_id(own: Api, receiver: Receiver) -> None:
+    one = failed(own, receiver)
+
+    again = ok(own.post(f"/webhooks/deliveries/{one['id']}/retry", {}))
+    eventually(lambda: deliveries(own, type="CARD.STATE_CHANGE", state="DELIVERED"))
+    ok(own.post(f"/webhooks/deliveries/{one['id']}/retry", {}))
+
+    assert (again["id"], again["state"]) == (one["id"], "PENDING")
+    told = [one_["id"] for one_ in arrived(receiver, "CARD.STATE_CHANGE", 3)]
+    assert told == [one["webhookId"]] * 3
+    shown = ok(own.get(f"/webhooks/deliveries/{one['id']}"))
+    assert len(shown["attemptList"]) >= 2
+
+
+def test_what_failed_since_is_sent_again(own: Api, receiver: Receiver) -> None:
+    one = failed(own, receiver)
+    since = one["createdAt"]
+
+    nothing = ok(own.post("/webhooks/replay", {"since": "2999-01-01T00:00:00Z"}))
+    replayed = ok(own.post("/webhooks/replay", {"since": since}))
+    eventually(lambda: deliveries(own, type="CARD.STATE_CHANGE", state="DELIVERED"))
+    again = ok(own.post("/webhooks/replay", {"since": since}))
+    everything = ok(own.post("/webhooks/replay", {"since": since, "onlyFailed": False}))
+
+    assert nothing == {"count": 0, "hasMore": False}
+    assert replayed == {"count": 1, "hasMore": False}
+    assert again["count"] == 0
+    assert everything["count"] == 1
+    arrived(receiver, "CARD.STATE_CHANGE", 3)
+
+
+def test_what_had_nowhere_to_go_goes_there_later(own: Api, receiver: Receiver) -> None:
+    began = datetime.now(UTC).isoformat()
+    own.active_card(balance=0)
+    [kept] = eventually(lambda: deliveries(own, type="CARD.STATE_CHANGE"))
+    assert (kept["state"], "endpointId" in kept) == ("NO_ENDPOINT", False)
+    refused(own.post(f"/webhooks/deliveries/{kept['id']}/retry", {}), 409, "CONFLICT")
+
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+    replayed = ok(own.post("/webhooks/replay", {"since": began}))
+
+    assert replayed["count"] == 2, "what there is to tell of a customer, and of its card"
+    [told] = arrived(receiver, "CARD.STATE_CHANGE")
+    assert told["id"] == kept["webhookId"]
+
+
+def test_what_waits_for_a_deleted_endpoint_is_kept_and_not_sent(own: Api) -> None:
+    key = endpoint(own, f"http://127.0.0.1:{closed_port()}/")["id"]
+    card = own.active_card(balance=0)
+    eventually(lambda: deliveries(own, subjectId=card["id"]))
+
+    own.delete(f"{PATH}/{key}")
+
+    [kept] = deliveries(own, subjectId=card["id"])
+    assert kept["state"] in {"NO_ENDPOINT", "FAILED"}
+    assert "nextAttemptAt" not in kept
+
+
+def test_a_replay_of_years_looks_at_so_many_and_says_where_to_go_on(
+    own: Api, database_url: str
+) -> None:
+    key = endpoint(own, f"http://127.0.0.1:{closed_port()}/", state="DISABLED")["id"]
+    with psycopg.connect(database_url) as connection:
+        connection.execute(_MANY_DELIVERED, {"endpoint": key.partition(":")[2]})
+    asked = {"since": "2020-01-01T00:00:00Z"}
+
+    first = ok(own.post("/webhooks/replay", asked))
+    second = ok(own.post("/webhooks/replay", asked | {"cursor": first["nextCursor"]}))
+
+    assert (first["count"], first["hasMore"]) == (0, True)
+    assert second == {"count": 0, "hasMore": False}
+
+
+_MANY_DELIVERED = """
+    INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
+        attempts, created_at, webhook_id, endpoint_id)
+    SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '70008000'
+        || lpad(to_hex(number), 12, '0'))::uuid, e.id, e.platform_id, 'CARD.STATE_CHANGE', e.id,
+        '{}', 'DELIVERED', 1, now(), e.id, e.id
+    FROM webhook_endpoints e, generate_series(1, 100500) number WHERE e.id = %(endpoint)s
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"since": "yesterday"},
+        {"since": "2026-01-02T00:00:00Z", "until": "2026-01-01T00:00:00Z"},
+        {"since": "2026-01-02T00:00:00Z", "onlyFailed": "yes"},
+        {"since": "2026-01-02T00:00:00Z", "endpointId": "1"},
+    ],
+)
+def test_a_replay_that_makes_no_sense_is_refused(api: Api, body: dict[str, Any]) -> None:
+    refused(api.post("/webhooks/replay", body), 400, "INVALID_INPUT")
+
+
+def test_a_replay_to_nobodys_endpoint_is_refused(api: Api) -> None:
+    body = {"since": "2026-01-02T00:00:00Z", "endpointId": f"WebhookEndpoint:{uuid4()}"}
+
+    refused(api.post("/webhooks/replay", body), 404, "REFERENCE_NOT_FOUND")
+
+
+# --- tests -------------------------------------------------------------------------------------
+
+
+def test_the_sandbox_test_says_what_came_back_in_the_words_of_the_interface(
+    own: Api, receiver: Receiver
+) -> None:
+    refused(own.raw("POST", "/sandbox/webhooks/test", b""), 400, "WEBHOOK_ENDPOINT_NOT_SET")
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+    arrived(receiver, "TEST")
+    receiver.reply_always(Reply(status=418, body=b"tea"))
+
+    said = ok(own.raw("POST", "/sandbox/webhooks/test", b""))
+
+    assert said == {"url": receiver.url, "response_status": 418, "response_body": "tea"}
+    assert len(receiver.received) == 2
+    nowhere = f"http://127.0.0.1:{closed_port()}/"
+    ok(own.patch("/config", {"webhookEndpoint": nowhere}))
+    refused(own.raw("POST", "/sandbox/webhooks/test", b""), 400, "WEBHOOK_DELIVERY_ERROR")
+
+
+def test_a_test_of_an_endpoint_says_everything_and_is_listed(own: Api, receiver: Receiver) -> None:
+    key = endpoint(own, receiver.url, state="DISABLED")["id"]
+
+    said = ok(own.post("/webhooks/test", {"endpointId": key}))
+
+    assert (said["delivered"], said["responseStatus"]) == (True, 200)
+    assert said["url"] == receiver.url
+    [shown] = deliveries(own, type="TEST")
+    assert (shown["id"], shown["webhookId"]) == (said["deliveryId"], said["webhookId"])
+    assert len(ok(own.get(f"/webhooks/deliveries/{shown['id']}"))["attemptList"]) == 1
+    missing = f"WebhookEndpoint:{new_id()}"
+    refused(own.post("/webhooks/test", {"endpointId": missing}), 404, "REFERENCE_NOT_FOUND")
+    refused(own.post("/webhooks/test", {}), 400, "WEBHOOK_ENDPOINT_NOT_SET")
+
+
+# --- who may -----------------------------------------------------------------------------------
+
+
+def test_another_platform_sees_nothing_of_it(own: Api, stranger: Api, receiver: Receiver) -> None:
+    key = endpoint(own, receiver.url)["id"]
+    [sent] = ended(own, 1, type="TEST")
+
+    for answer in (
+        stranger.get(f"{PATH}/{key}"),
+        stranger.patch(f"{PATH}/{key}", {"description": "mine"}),
+        stranger.delete(f"{PATH}/{key}"),
+        stranger.post(f"{PATH}/{key}/rotate-secret", {}),
+        stranger.post("/webhooks/test", {"endpointId": key}),
+        stranger.get(f"/webhooks/deliveries/{sent['id']}"),
+        stranger.post(f"/webhooks/deliveries/{sent['id']}/retry", {}),
+    ):
+        refused(answer, 404, "REFERENCE_NOT_FOUND")
+    replay = {"since": "2020-01-01T00:00:00Z", "endpointId": key, "onlyFailed": False}
+    refused(stranger.post("/webhooks/replay", replay), 404, "REFERENCE_NOT_FOUND")
+    assert ok(stranger.post("/webhooks/replay", replay | {"endpointId": None}))["count"] == 0
+    assert deliveries(stranger, endpointId=key) == []
+    assert ok(own.get(f"{PATH}/{key}"))["url"] == receiver.url
+
+
+def test_reading_needs_any_permission_and_changing_needs_manage(
+    own: Api, root: str, api_config: ApiConfig, receiver: Receiver
+) -> None:
+    key = endpoint(own, receiver.url)["id"]
+    tenant = new_tenant(api_config.database_url, permissions=("VIEW", "TRANSACT"), of=own.tenant)
+
+    with Api(root, tenant) as viewer:
+        ok(viewer.get(PATH))
+        ok(viewer.get(f"{PATH}/{key}"))
+        ok(viewer.get("/webhooks/deliveries"))
+        ok(viewer.get("/webhooks/signing-keys"))
+        for answer in (
+            viewer.post(PATH, {"url": receiver.url}),
+            viewer.patch(f"{PATH}/{key}", {"description": "x"}),
+            viewer.delete(f"{PATH}/{key}"),
+            viewer.post(f"{PATH}/{key}/rotate-secret", {}),
+            viewer.post("/webhooks/signing-keys/rotate", {}),
+            viewer.post("/webhooks/test", {}),
+            viewer.post("/webhooks/replay", {"since": "2020-01-01T00:00:00Z"}),
+            viewer.post(f"/webhooks/deliveries/WebhookDelivery:{new_id()}/retry", {}),
+        ):
+            refused(answer, 403, "FORBIDDEN")

@@ -1,0 +1,544 @@
+"""Several endpoints, order, giving up, and the keys of webhooks: real servers, injected clock."""
+
+import json
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Row, select
+from standardwebhooks import Webhook
+
+from cardledger.receiver import Arrival, Receiver, Reply
+from cardledger.servers import DatabaseUrl
+from ledger import signing, webhook_keys, webhooks
+from ledger.ids import new_id
+from ledger.webhooks import Attempt, wants
+from schema import tables
+from tests.integration.test_webhooks import (
+    KEYS,
+    Platform,
+    World,
+    at_least,
+    connected,
+    until,
+    world_in,
+)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def world(app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_in(app_database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture
+def other() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+def own_secret(world: World, platform: Platform, receiver: Receiver, **columns: object) -> UUID:
+    """Set up an endpoint with a secret of its own, which its receiver knows."""
+    secret = signing.new_webhook_secret()
+    receiver.trust(platform.public_key, secret)
+    sealed = KEYS.encrypt(secret.encode())
+    return world.endpoint(platform, receiver.url, secret=sealed, **columns)
+
+
+def told_in_order(
+    world: World, platform: Platform, subject: UUID, count: int, first: int = 1
+) -> list[UUID]:
+    return [
+        world.tell(platform, subject_id=subject, sequence=number, data={"sequence": number})
+        for number in range(first, first + count)
+    ]
+
+
+def sequences(arrivals: Sequence[Arrival]) -> list[int]:
+    return [arrival.content["sequence"] for arrival in arrivals]
+
+
+# --- who is told what --------------------------------------------------------------------------
+
+
+def test_every_endpoint_is_told_with_the_same_id_and_its_own_secret(
+    world: World, receiver: Receiver, other: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    own_secret(world, platform, other)
+    key = world.tell(platform)
+
+    world.sender().run_once()
+
+    [here], [there] = receiver.wait_for(at_least(1)), other.wait_for(at_least(1))
+    assert here.webhook_id == there.webhook_id == f"Webhook:{key}"
+    assert here.body == there.body
+    assert (here.problem, there.problem) == (None, None)
+    assert here.headers["webhook-signature"] != there.headers["webhook-signature"]
+    until(lambda: [one.state for one in world.deliveries(key)] == ["DELIVERED"] * 2)
+
+
+def test_an_endpoint_is_told_what_its_filter_lets_pass(
+    world: World, receiver: Receiver, other: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    own_secret(world, platform, other, event_types=["CARD_TRANSACTION.*", "CARD.STATE_CHANGE"])
+    kinds = ["CARD.STATE_CHANGE", "VERIFICATION.APPROVED", "CARD_TRANSACTION.SETTLED"]
+    for kind in kinds:
+        world.tell(platform, type=kind)
+
+    world.sender().run_once()
+
+    assert {one.type for one in receiver.wait_for(at_least(3))} == set(kinds)
+    assert {one.type for one in other.wait_for(at_least(2))} == {kinds[0], kinds[2]}
+
+
+@pytest.mark.parametrize(
+    ("event_types", "kind", "wanted"),
+    [
+        ([], "CARD.STATE_CHANGE", True),
+        (["CARD.*"], "CARD.STATE_CHANGE", True),
+        (["CARD.*"], "CARD_TRANSACTION.SETTLED", False),
+        (["CARD_TRANSACTION.SETTLED"], "CARD_TRANSACTION.SETTLED", True),
+        (["CARD_TRANSACTION.SETTLED"], "CARD_TRANSACTION.VOIDED", False),
+    ],
+)
+def test_what_a_filter_lets_pass(event_types: list[str], kind: str, *, wanted: bool) -> None:
+    assert wants(event_types, kind) is wanted
+
+
+def test_what_no_endpoint_wants_is_not_a_delivery(world: World, receiver: Receiver) -> None:
+    platform = world.platform()
+    own_secret(world, platform, receiver, event_types=["CARD.*"])
+    key = world.tell(platform, type="VERIFICATION.APPROVED")
+
+    assert world.dispatch() == 1
+
+    assert world.deliveries(key) == []
+    assert world.waiting() == 0
+
+
+def test_a_disabled_endpoint_is_told_everything_when_it_is_enabled_again(
+    world: World, receiver: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    world.change(platform.endpoint, state="DISABLED", disabled_reason="PLATFORM")
+    key = world.tell(platform)
+    sender = world.sender()
+
+    sender.run_once()
+    assert world.delivery(key).state == "PENDING"
+    assert receiver.received == []
+    world.change(platform.endpoint, state="ENABLED", disabled_reason=None)
+    sender.run_once()
+
+    receiver.wait_for(at_least(1))
+    assert world.attempted(key).state == "DELIVERED"
+
+
+def test_a_test_goes_to_its_endpoint_alone_and_is_never_retried(
+    world: World, receiver: Receiver, other: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    tested = own_secret(world, platform, other)
+    other.reply(Reply(status=500))
+    key = world.tell(platform, type="TEST", subject_id=tested, data={})
+
+    world.sender().run_once()
+
+    [arrival] = other.wait_for(at_least(1))
+    assert arrival.content["data"] == {}
+    assert world.attempted(key).state == "FAILED"
+    assert receiver.received == []
+
+
+# --- order -------------------------------------------------------------------------------------
+
+
+def test_a_fifo_endpoint_waits_for_the_retry_of_what_failed(
+    world: World, receiver: Receiver
+) -> None:
+    platform = world.platform()
+    own_secret(world, platform, receiver, mode="FIFO")
+    receiver.reply(Reply(status=500))
+    subject, another = new_id(), new_id()
+    first, *_, last = told_in_order(world, platform, subject, 3)
+    elsewhere = told_in_order(world, platform, another, 1)[0]
+    sender = world.sender(concurrency=1)
+
+    sender.run_once()
+    world.attempted(elsewhere)
+    assert sorted(sequences(receiver.wait_for(at_least(2)))) == [1, 1], "of each resource the first"
+    assert world.delivery(last).attempts == 0
+    world.clock.advance(seconds=10)
+    sender.run_once()
+    receiver.wait_for(at_least(5))
+
+    mine = [one for one in receiver.received if one.content["id"] != f"Webhook:{elsewhere}"]
+    assert sequences(mine) == [1, 1, 2, 3]
+    assert mine[0].webhook_id == mine[1].webhook_id == f"Webhook:{first}"
+    until(lambda: world.delivery(last).state == "DELIVERED")
+
+
+def test_a_parallel_endpoint_waits_for_nothing(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    receiver.reply(Reply(status=500))
+    told_in_order(world, platform, new_id(), 3)
+
+    world.sender(concurrency=1).run_once()
+
+    assert sequences(receiver.wait_for(at_least(3))) == [1, 2, 3]
+
+
+def test_given_up_is_ended_too_and_lets_the_next_one_pass(world: World, receiver: Receiver) -> None:
+    platform = world.platform()
+    own_secret(world, platform, receiver, mode="FIFO")
+    receiver.reply(*[Reply(status=500)] * 10)
+    first, second = told_in_order(world, platform, new_id(), 2)
+    sender = world.sender(retry_scale=1e-6)
+
+    for number in range(1, 11):
+        sender.run_once()
+        world.attempted(first, number)
+        world.clock.advance(seconds=1)
+    until(lambda: world.delivery(second).state == "DELIVERED")
+
+    assert world.delivery(first).state == "FAILED"
+    assert sequences(receiver.received) == [1] * 10 + [2]
+
+
+def test_order_holds_across_dispatches_and_with_many_senders_and_random_failures(
+    world: World, receiver: Receiver
+) -> None:
+    platform = world.platform()
+    own_secret(world, platform, receiver, mode="FIFO")
+    subjects = [new_id() for _ in range(10)]
+    for number in range(12):
+        for subject in subjects:
+            told_in_order(world, platform, subject, 1, first=number + 1)
+    receiver.reply(*(Reply(status=500 if number % 3 == 0 else 200) for number in range(170)))
+    senders = [world.sender(retry_scale=1e-6, concurrency=4) for _ in range(3)]
+    done = threading.Event()
+
+    def run() -> None:
+        while not done.wait(0.01):
+            for sender in senders:
+                sender.run_once()
+            world.clock.advance(seconds=1)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until(lambda: delivered(world, platform) == 120, timeout_s=30)
+    done.set()
+    thread.join()
+
+    taken: dict[str, list[int]] = defaultdict(list)
+    subject_of = {f"Webhook:{row.webhook_id}": row.subject_id for row in rows_of(world, platform)}
+    for one in receiver.received:
+        if one.status == 200:
+            taken[str(subject_of[one.webhook_id])].append(one.content["sequence"])
+    assert len(taken) == 10
+    assert all(order == list(range(1, 13)) for order in taken.values()), taken
+
+
+def delivered(world: World, platform: Platform) -> int:
+    return sum(row.state == "DELIVERED" for row in rows_of(world, platform))
+
+
+def rows_of(world: World, platform: Platform) -> Sequence[Row[*tuple[Any, ...]]]:
+    deliveries = tables.webhook_deliveries
+    with world.engine.connect() as connection:
+        return connection.execute(
+            select(deliveries).where(deliveries.c.platform_id == platform.id)
+        ).all()
+
+
+def test_what_was_told_of_a_resource_without_sequence_keeps_its_order_by_age(
+    world: World, receiver: Receiver
+) -> None:
+    platform = world.platform()
+    own_secret(world, platform, receiver, mode="FIFO")
+    subject = new_id()
+    for number in range(6):
+        world.tell(platform, subject_id=subject, data={"number": number})
+        world.dispatch(limit=1)
+    sender = world.sender()
+
+    sender.run_once()
+
+    arrivals = receiver.wait_for(at_least(6))
+    assert [one.content["data"]["number"] for one in arrivals] == list(range(6))
+    assert all("sequence" not in one.content for one in arrivals)
+
+
+# --- when it is too much -----------------------------------------------------------------------
+
+
+def test_who_is_gone_is_told_nothing_more_and_the_others_hear_of_it(
+    world: World, receiver: Receiver, other: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    gone = own_secret(world, platform, other)
+    other.reply(Reply(status=410))
+    key = world.tell(platform)
+    sender = world.sender()
+
+    sender.run_once()
+    until(lambda: state_of(world, gone) == ("DISABLED", "GONE"))
+    world.tell(platform)
+    sender.run_once()
+
+    arrivals = receiver.wait_for(lambda all_: "WEBHOOK_ENDPOINT.DISABLED" in {a.type for a in all_})
+    [said] = [one for one in arrivals if one.type == "WEBHOOK_ENDPOINT.DISABLED"]
+    assert said.content["data"]["id"] == f"WebhookEndpoint:{gone}"
+    assert said.content["data"]["disabledReason"] == "GONE"
+    assert len(other.received) == 1
+    states = {row.endpoint_id: row.state for row in world.deliveries(key)}
+    assert states[gone] == "FAILED"
+
+
+def state_of(world: World, endpoint: UUID | None) -> tuple[str, str | None]:
+    endpoints = tables.webhook_endpoints.c
+    with world.engine.connect() as connection:
+        row = connection.execute(
+            select(endpoints.state, endpoints.disabled_reason).where(endpoints.id == endpoint)
+        ).one()
+    return row.state, row.disabled_reason
+
+
+def test_who_does_nothing_but_fail_for_five_days_is_disabled(
+    world: World, receiver: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    receiver.reply_always(Reply(status=500))
+    sender = world.sender()
+
+    def fail() -> None:
+        key = world.tell(platform)
+        sender.run_once()
+        world.attempted(key)
+
+    fail()
+    world.clock.advance(days=4, hours=23)
+    fail()
+    assert state_of(world, platform.endpoint) == ("ENABLED", None)
+    world.clock.advance(hours=2)
+    world.tell(platform)
+    sender.run_once()
+
+    until(lambda: state_of(world, platform.endpoint) == ("DISABLED", "FAILING"))
+
+
+def test_a_test_that_fails_begins_no_five_days(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    assert platform.endpoint is not None
+    receiver.reply_always(Reply(status=500))
+    sender = world.sender()
+
+    # Set up before anything listened there; nothing happened for a week, and then one failure.
+    for kind, subject in (("TEST", platform.endpoint), ("CARD.STATE_CHANGE", new_id())):
+        key = world.tell(platform, type=kind, subject_id=subject)
+        sender.run_once()
+        world.attempted(key)
+        world.clock.advance(days=7)
+    sender.close()
+
+    assert state_of(world, platform.endpoint) == ("ENABLED", None)
+    world.tell(platform)
+    world.sender().run_once()
+    until(lambda: state_of(world, platform.endpoint) == ("DISABLED", "FAILING"))
+
+
+def test_one_success_begins_the_five_days_anew(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    sender = world.sender()
+    for status in (500, 200, 500):
+        receiver.reply(Reply(status=status))
+        key = world.tell(platform)
+        sender.run_once()
+        world.attempted(key)
+        world.clock.advance(days=4)
+
+    assert state_of(world, platform.endpoint) == ("ENABLED", None)
+
+
+def answered(status: int, retry_after: str | None) -> Attempt:
+    return Attempt(
+        at=NOW,
+        ended_at=NOW,
+        duration_ms=1,
+        status=status,
+        error=None,
+        response_head=None,
+        retry_after=retry_after,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "pause_s"),
+    [
+        (429, "120", 120),
+        (503, " 7 ", 7),
+        (503, format_datetime(NOW + timedelta(minutes=5), usegmt=True), 300),
+        (429, "999999999999999999999999", 3600),
+        (429, "86400", 3600),
+        (500, "120", None),
+        (429, None, None),
+        (429, "", None),
+        (429, "-5", None),
+        (429, "0", None),
+        (429, "soon", None),
+        (429, "١٢", None),
+        (429, format_datetime(NOW - timedelta(minutes=5), usegmt=True), None),
+        (429, "Mon, 99 Foo 99999999999999 00:00:00 GMT", None),
+    ],
+)
+def test_who_says_when_to_come_back_is_heard_up_to_an_hour(
+    status: int, said: str | None, pause_s: int | None
+) -> None:
+    due = webhooks.not_before(answered(status, said), scale=1)
+
+    assert due == (None if pause_s is None else NOW + timedelta(seconds=pause_s))
+
+
+def test_retry_after_is_waited_for(world: World, receiver: Receiver) -> None:
+    receiver.reply(Reply(status=503, headers=(("Retry-After", "100"),)))
+    key = world.tell(connected(world, receiver))
+
+    world.sender().run_once()
+
+    pause = world.attempted(key).next_attempt_at - world.clock()
+    assert pause == timedelta(seconds=100)
+
+
+# --- keys --------------------------------------------------------------------------------------
+
+
+def test_for_a_day_both_secrets_sign(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    new = signing.new_webhook_secret()
+    world.change(
+        platform.endpoint,
+        secret=KEYS.encrypt(new.encode()),
+        former_secret=KEYS.encrypt(platform.secret.encode()),
+        former_secret_until=world.clock() + timedelta(hours=24),
+    )
+    sender = world.sender()
+
+    world.tell(platform)
+    sender.run_once()
+    [during] = receiver.wait_for(at_least(1))
+    world.clock.advance(hours=25)
+    world.tell(platform)
+    sender.run_once()
+    after = receiver.wait_for(at_least(2))[1]
+
+    assert len(during.headers["webhook-signature"].split(" ")) == 2
+    for secret in (new, platform.secret):
+        assert Webhook(secret).verify(during.body, during.headers) == json.loads(during.body)
+    assert len(after.headers["webhook-signature"].split(" ")) == 1
+
+
+def test_a_new_signing_key_signs_from_its_time_on(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    private_key, public_key = signing.new_signing_key()
+    world.insert(
+        tables.webhook_signing_keys,
+        id=new_id(),
+        platform_id=platform.id,
+        private_key=KEYS.encrypt(private_key),
+        public_key=public_key,
+        signs_from=world.clock() + timedelta(hours=24),
+        former_until=world.clock() + timedelta(hours=48),
+        created_at=world.clock(),
+    )
+    sender = world.sender()
+
+    world.tell(platform)
+    sender.run_once()
+    [before] = receiver.wait_for(at_least(1))
+    world.clock.advance(hours=24)
+    world.tell(platform)
+    sender.run_once()
+    after = receiver.wait_for(at_least(2))[1]
+
+    for arrival, key in ((before, platform.public_key), (after, public_key)):
+        header = arrival.headers["x-grid-signature"]
+        signing.verify_grid(arrival.body, header, signing.load_public_key(key))
+
+
+def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Receiver) -> None:
+    platform = connected(world, receiver)
+    sender = world.sender()
+    world.tell(platform)
+    sender.run_once()
+    receiver.wait_for(at_least(1))
+    private_key, public_key = signing.new_signing_key()
+    world.insert(
+        tables.webhook_signing_keys,
+        id=new_id(),
+        platform_id=platform.id,
+        private_key=KEYS.encrypt(private_key),
+        public_key=public_key,
+        signs_from=world.clock(),
+        former_until=world.clock(),
+        created_at=world.clock(),
+    )
+
+    world.clock.advance(seconds=5)
+    world.tell(platform)
+    sender.run_once()
+    after = receiver.wait_for(at_least(2))[1]
+
+    header = after.headers["x-grid-signature"]
+    signing.verify_grid(after.body, header, signing.load_public_key(public_key))
+
+
+def test_which_keys_are_published() -> None:
+    hour = timedelta(hours=1)
+    keys = [("A", NOW, NOW), ("B", NOW + 24 * hour, NOW + 48 * hour)]
+
+    def at(hours: int) -> list[tuple[str, str]]:
+        return [
+            (one.public_key, one.status) for one in webhook_keys.publish(keys, NOW + hours * hour)
+        ]
+
+    assert at(0) == [("A", "CURRENT"), ("B", "NEXT")]
+    assert at(24) == [("B", "CURRENT"), ("A", "FORMER")]
+    assert at(48) == [("B", "CURRENT")]
+
+
+# --- how much ----------------------------------------------------------------------------------
+
+
+def test_one_worker_makes_thousands_of_deliveries_a_minute_beside_a_dead_endpoint(
+    world: World, receiver: Receiver
+) -> None:
+    platform = connected(world, receiver)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # Takes connections, says nothing.
+        world.endpoint(platform, f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+        for _ in range(300):
+            world.tell(platform)
+        sender = world.sender(timeout_s=5)
+        began = datetime.now(UTC)
+
+        while sender.run_once():
+            pass
+        receiver.wait_for(at_least(300), timeout_s=20)
+
+        took = datetime.now(UTC) - began
+    assert took < timedelta(seconds=15), "1,200 a minute on a machine that has other work too"

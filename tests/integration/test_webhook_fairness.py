@@ -1,0 +1,153 @@
+"""That nobody's webhooks wait for anybody else's: crowds of endpoints, the dead, the unreadable."""
+
+import socket
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import insert
+
+from cardledger.receiver import Receiver
+from cardledger.servers import DatabaseUrl
+from ledger.ids import new_id
+from schema import tables
+from tests.integration.test_webhook_endpoints import own_secret, sequences
+from tests.integration.test_webhooks import World, at_least, connected, until, world_in
+
+
+@pytest.fixture
+def world(app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_in(app_database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+def test_a_platform_with_many_endpoints_in_order_does_not_use_up_the_locks_of_postgresql(
+    world: World,
+) -> None:
+    platform = world.platform()
+    for number in range(100):
+        world.endpoint(platform, f"https://hooks.example.com/{number}", mode="FIFO")
+    with world.engine.begin() as connection:
+        connection.execute(
+            insert(tables.outbox),
+            [
+                {
+                    "id": new_id(),
+                    "customer_id": new_id(),
+                    "platform_id": platform.id,
+                    "type": "CARD.STATE_CHANGE",
+                    "subject_id": new_id(),
+                    "data": {},
+                    "recorded_at": world.clock(),
+                }
+                for _ in range(500)
+            ],
+        )
+
+    while world.dispatch():
+        pass
+
+    assert world.waiting() == 0
+
+
+def test_a_new_sender_reaches_who_answers_though_many_dead_ones_have_waited_longer(
+    world: World, receiver: Receiver
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as deaf:
+        for _ in range(12):
+            platform = world.platform(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+            world.change(platform.endpoint, failing_since=world.clock() - timedelta(hours=1))
+            for _ in range(20):
+                world.tell(platform)
+        world.dispatch()
+        world.clock.advance(seconds=1)
+        world.tell(connected(world, receiver))
+        sender = world.sender(timeout_s=1.5, concurrency=8)
+
+        sender.run_once()
+
+        receiver.wait_for(at_least(1), timeout_s=5)
+
+
+def test_among_those_that_fail_whoever_has_recovered_soon_has_a_turn(
+    world: World, receiver: Receiver
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as deaf:
+        for _ in range(6):
+            platform = world.platform(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
+            world.change(platform.endpoint, failing_since=world.clock() - timedelta(hours=1))
+            for _ in range(20):
+                world.tell(platform)
+        world.dispatch()
+        world.clock.advance(seconds=1)
+        recovered = connected(world, receiver)
+        world.change(recovered.endpoint, failing_since=world.clock() - timedelta(hours=1))
+        world.tell(recovered)
+        sender = world.sender(timeout_s=0.5, concurrency=8)
+
+        sender.run_once()
+
+        receiver.wait_for(at_least(1), timeout_s=6)
+
+
+def test_a_long_backlog_of_those_that_answer_quickly_holds_up_nobody(
+    world: World, receiver: Receiver
+) -> None:
+    with Receiver() as busy:
+        platforms = [connected(world, busy) for _ in range(4)]
+        sender = world.sender(concurrency=8)
+        for platform in platforms:
+            key = world.tell(platform)
+            sender.run_once()
+            world.attempted(key)
+        for _ in range(150):
+            for platform in platforms:
+                world.tell(platform)
+        while world.dispatch():
+            pass
+        world.clock.advance(seconds=1)
+        world.tell(connected(world, receiver))
+
+        sender.run_once()
+        receiver.wait_for(at_least(1))
+
+        assert len(busy.received) < 300, "half of what had waited longer"
+
+
+def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
+    world: World,
+) -> None:
+    platform = world.platform()
+    for _ in range(6):
+        world.tell(platform, data={"name": "\ud800"})
+    world.dispatch(limit=6)
+    world.clock.advance(minutes=2)
+    fine = world.tell(platform)
+
+    moved = world.dispatch(limit=3)
+
+    assert moved, "whoever dispatches goes on until nothing is left"
+    assert world.deliveries(fine)
+
+
+def test_order_survives_a_clock_that_was_put_back_between_two_events(
+    world: World, receiver: Receiver
+) -> None:
+    platform = world.platform()
+    own_secret(world, platform, receiver, mode="FIFO")
+    later, earlier, subject = new_id(), new_id(), new_id()
+    world.tell(platform, id=earlier, subject_id=subject, sequence=1, data={"sequence": 1})
+    world.tell(platform, id=later, subject_id=subject, sequence=2, data={"sequence": 2})
+
+    world.dispatch()
+    sender = world.sender()
+    sender.run_once()
+    until(lambda: len(receiver.received) >= 2)
+
+    assert sequences(receiver.received) == [1, 2]
