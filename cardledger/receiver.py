@@ -1,6 +1,7 @@
-"""A webhook receiver for a loopback address: verifies, keeps what arrived, misbehaves on demand.
+"""Webhook receivers for a loopback address; they are not for the internet.
 
-The demo listens with it, and the tests send to it. It is not for the internet.
+`Listener` hands on what comes: `cardledger listen` is made of it. `Receiver` verifies, keeps what
+arrived and misbehaves on demand: the demo listens with it, and the tests send to it.
 """
 
 import json
@@ -16,6 +17,8 @@ from typing_extensions import override
 
 from ledger import signing
 from ledger.signing import SignatureError
+
+_MAX_LENGTH_DIGITS: Final = 7  # Below 10 MB; no webhook of ours is a hundredth of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,45 @@ class Arrival:
         return str(self.content.get("type", ""))
 
 
+class Listener:
+    """Listens on a port of the loopback address and answers each POST as `take` says.
+
+    `take` gets the headers, with names in lower case, and the body; it is called by threads.
+    Raises: OSError when the port is taken.
+    """
+
+    def __init__(self, take: Callable[[dict[str, str], bytes], Reply], *, port: int = 0) -> None:
+        self._server: Final = _Server(("127.0.0.1", port), _handler(take))
+        self._thread: Final = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="webhook receiver", daemon=True
+        )
+
+    @property
+    def url(self) -> str:
+        """Where to send webhooks."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}/webhooks"
+
+    def start(self) -> Self:
+        """Listen."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop listening and close every connection."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.close()
+
+    def __enter__(self) -> Self:
+        """Listen for the length of a block."""
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self.stop()
+
+
 class Receiver:
     """Listens on a free port of the loopback address; all of it may be used from any thread.
 
@@ -72,17 +114,14 @@ class Receiver:
         self._replies: Final[deque[Reply]] = deque([Reply(status=503)] * fail_first)
         self._always: Reply | None = None
         self._stopping: Final = threading.Event()
-        self._server: Final = _Server(("127.0.0.1", 0), _handler(self))
-        self._thread: Final = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="webhook receiver", daemon=True
-        )
+        self._listener: Final = Listener(self.take)
         if public_key is not None and secret is not None:
             self.trust(public_key, secret)
 
     @property
     def url(self) -> str:
         """Where to send webhooks."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/webhooks"
+        return self._listener.url
 
     @property
     def received(self) -> list[Arrival]:
@@ -118,16 +157,13 @@ class Receiver:
 
     def start(self) -> Self:
         """Listen."""
-        self._thread.start()
+        self._listener.start()
         return self
 
     def stop(self) -> None:
         """Stop listening and close every connection; what arrived is kept."""
         self._stopping.set()
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.close()
+        self._listener.stop()
 
     def __enter__(self) -> Self:
         """Listen for the length of a block."""
@@ -204,16 +240,22 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
 
-def _handler(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
+def _handler(take: Callable[[dict[str, str], bytes], Reply]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # Keeps connections open.
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
-            length = int(self.headers.get("content-length", "0"))
-            body = self.rfile.read(length)
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = receiver.take(headers, body)
+            length = self.headers.get("content-length", "0")
+            is_number = length.isascii() and length.isdigit()
+            if not is_number or len(length) > _MAX_LENGTH_DIGITS:
+                self.close_connection = True
+                self._answer(Reply(status=413))
+                return
+            body = self.rfile.read(int(length))
+            self._answer(take({name.lower(): value for name, value in self.headers.items()}, body))
+
+        def _answer(self, reply: Reply) -> None:
             self.send_response_only(reply.status)
             for name, value in reply.headers:
                 self.send_header(name, value)

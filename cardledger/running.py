@@ -79,7 +79,7 @@ def _locked(lock: int) -> bool:
 
 def find(data_dir: Path) -> Running | None:
     """Return the system that runs in `data_dir` and is ready, if there is one."""
-    return _read(data_dir / READY_FILE) if _is_claimed(data_dir) else None
+    return read(data_dir / READY_FILE) if _is_claimed(data_dir) else None
 
 
 def _is_claimed(data_dir: Path) -> bool:
@@ -96,7 +96,8 @@ def _is_claimed(data_dir: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> Running | None:
+def read(path: Path) -> Running | None:
+    """Return what a ready file says; None when it is not there, or is something else."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         return Running(

@@ -1,0 +1,236 @@
+"""Verification of webhooks, for whoever receives them.
+
+    from cardledger.webhooks import WebhookVerificationError, verify
+
+    event = verify(request.body, request.headers, secret="whsec_…")
+
+Needs nothing but the standard library, and `cryptography` when a public key is given; nothing
+else of this package. That is why it shares no code with the side that signs.
+"""
+
+import base64
+import binascii
+import hmac
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+__all__ = ["Reason", "WebhookVerificationError", "verify"]
+
+TOLERANCE: Final = timedelta(minutes=5)
+"""How far the sender's clock and ours may be apart before a webhook counts as replayed."""
+
+_ID: Final = "webhook-id"
+_TIMESTAMP: Final = "webhook-timestamp"
+_SIGNATURE: Final = "webhook-signature"
+_GRID: Final = "x-grid-signature"
+
+_SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what marks a secret, not one
+_MIN_SECRET_BYTES: Final = 16
+# More than anybody needs for a rotation; a stranger's header must not make us work for long.
+_MAX_SIGNATURES: Final = 16
+_MAX_TIMESTAMP_DIGITS: Final = 12
+
+
+class Reason(StrEnum):
+    """Why a webhook was not accepted."""
+
+    NO_KEY = "NO_KEY"  # Neither secret nor public key, or one that is not usable: our mistake.
+    MISSING_HEADER = "MISSING_HEADER"  # Not there, or there twice with different values.
+    MALFORMED_HEADER = "MALFORMED_HEADER"
+    TOO_OLD = "TOO_OLD"
+    TOO_NEW = "TOO_NEW"
+    WRONG_SIGNATURE = "WRONG_SIGNATURE"
+    NOT_JSON = "NOT_JSON"  # Signed, and still no JSON object.
+
+
+class WebhookVerificationError(Exception):
+    """A webhook is not proven to be what its sender sent; `reason` says why, the text in words."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason: Final = reason
+
+
+def verify(  # noqa: PLR0913 - both schemes, by name
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    secret: str | Sequence[str] | None = None,
+    public_key: str | Sequence[str] | None = None,
+    tolerance: timedelta = TOLERANCE,
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """Return the envelope in `body` when every scheme that a key is given for proves it.
+
+    `body` is the exact bytes that came, before any parsing; header names count in any case.
+    `secret` checks the three Standard Webhooks headers, and so also the id and the age;
+    `public_key` (PEM) checks X-Grid-Signature, which covers the body alone: whoever uses only this
+    has to remember the ids in bodies for ever, for an old webhook looks like a new one. With both,
+    both have to hold. While keys rotate, give all of them: one that fits is enough.
+    Raises: WebhookVerificationError; nothing of `body` may be believed then.
+    """
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise TypeError("body has to be the bytes that came, not what was made of them")
+    body = bytes(body)
+    if secret is None and public_key is None:
+        raise WebhookVerificationError(Reason.NO_KEY, "no secret and no public key to verify with")
+    if secret is not None:
+        _verify_standard(body, headers, _several(secret), tolerance, now or datetime.now(UTC))
+    if public_key is not None:
+        _verify_grid(body, headers, _several(public_key))
+    return _envelope(body)
+
+
+def _several(given: str | Sequence[str]) -> Sequence[str]:
+    return [given] if isinstance(given, str) else given
+
+
+# --- Standard Webhooks ---------------------------------------------------------------------------
+
+
+def _verify_standard(
+    body: bytes,
+    headers: Mapping[str, str],
+    secrets: Sequence[str],
+    tolerance: timedelta,
+    now: datetime,
+) -> None:
+    keys = [_secret_bytes(secret) for secret in secrets]
+    if not keys:
+        raise WebhookVerificationError(Reason.NO_KEY, "the list of secrets is empty")
+    webhook_id, timestamp = _header(headers, _ID), _header(headers, _TIMESTAMP)
+    given = [
+        encoded.encode(errors="replace")
+        for version, _, encoded in (
+            candidate.partition(",") for candidate in _header(headers, _SIGNATURE).split(" ")
+        )
+        if version == "v1" and encoded
+    ]
+    if not given or len(given) > _MAX_SIGNATURES:
+        raise WebhookVerificationError(
+            Reason.MALFORMED_HEADER, f"{_SIGNATURE} has no signature of the form v1,…, or too many"
+        )
+    # int() would also read other digits, signs, blanks and underscores.
+    if not (
+        timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_TIMESTAMP_DIGITS
+    ):
+        raise WebhookVerificationError(
+            Reason.MALFORMED_HEADER, f"{_TIMESTAMP} is not a time in seconds"
+        )
+    signed = f"{webhook_id}.{timestamp}.".encode(errors="replace") + body
+    # Texts are compared, not bytes: base64 has several texts for the same bytes. All pairs are
+    # compared, so that time does not tell which one fits.
+    fits = [
+        hmac.compare_digest(base64.b64encode(hmac.digest(key, signed, sha256)), signature)
+        for key in keys
+        for signature in given
+    ]
+    if not any(fits):
+        raise WebhookVerificationError(
+            Reason.WRONG_SIGNATURE, f"{_SIGNATURE} is not made for this webhook with this secret"
+        )
+    # After the signature: a stranger shall not learn what our clock says.
+    _check_age(int(timestamp), tolerance, now)
+
+
+def _check_age(timestamp: int, tolerance: timedelta, now: datetime) -> None:
+    age_s, limit_s = now.timestamp() - timestamp, tolerance.total_seconds()
+    # The header has whole seconds, cut off; what was sent just now must not come from the future.
+    if age_s > limit_s:
+        raise WebhookVerificationError(Reason.TOO_OLD, f"{_TIMESTAMP} is too long ago")
+    if -age_s > limit_s:
+        raise WebhookVerificationError(Reason.TOO_NEW, f"{_TIMESTAMP} is too far in the future")
+
+
+def _secret_bytes(secret: str) -> bytes:
+    try:
+        key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    # An empty environment variable must not make a secret that everybody knows.
+    if len(key) < _MIN_SECRET_BYTES:
+        raise WebhookVerificationError(
+            Reason.NO_KEY, "a secret is whsec_ and base64 of 16 bytes or more; this is not"
+        )
+    return key
+
+
+# --- X-Grid-Signature ----------------------------------------------------------------------------
+
+
+def _verify_grid(body: bytes, headers: Mapping[str, str], pems: Sequence[str]) -> None:
+    # Not for those who have a secret only, and then they need not have it.
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+
+    keys = [_public_key(pem) for pem in pems]
+    if not keys:
+        raise WebhookVerificationError(Reason.NO_KEY, "the list of public keys is empty")
+    signature = _grid_signature(_header(headers, _GRID))
+    for key in keys:
+        try:
+            key.verify(signature, body, ec.ECDSA(SHA256()))
+        except InvalidSignature:
+            continue
+        return
+    raise WebhookVerificationError(
+        Reason.WRONG_SIGNATURE, f"{_GRID} is not made for this body by this key"
+    )
+
+
+def _grid_signature(header: str) -> bytes:
+    try:
+        parts = json.loads(header)
+        encoded = parts["s"]
+        signature = base64.b64decode(encoded, validate=True)
+    except (ValueError, TypeError, LookupError, RecursionError):
+        parts, encoded, signature = {}, "", b""
+    # The second half refuses the other texts that base64 has for the same bytes.
+    if parts.get("v") != "1" or not signature or base64.b64encode(signature).decode() != encoded:
+        raise WebhookVerificationError(
+            Reason.MALFORMED_HEADER, f'{_GRID} is not of the form {{"v":"1","s":"…"}}'
+        )
+    return signature
+
+
+def _public_key(pem: str) -> "ec.EllipticCurvePublicKey":
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key  # noqa: PLC0415
+
+    try:
+        key = load_pem_public_key(pem.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise WebhookVerificationError(Reason.NO_KEY, "a public key is not PEM") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise WebhookVerificationError(Reason.NO_KEY, "a public key is not one on P-256")
+    return key
+
+
+# --- what both need ------------------------------------------------------------------------------
+
+
+def _header(headers: Mapping[str, str], name: str) -> str:
+    """Return the value of the header `name`, in whatever case it came, if there is just one."""
+    values = {value for key, value in headers.items() if key.lower() == name}
+    if len(values) != 1 or not (value := values.pop()):
+        raise WebhookVerificationError(Reason.MISSING_HEADER, f"{name} is not there, or twice")
+    return value
+
+
+def _envelope(body: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise WebhookVerificationError(Reason.NOT_JSON, "the body is not a JSON object")
+    return content
