@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from urllib.parse import unquote
@@ -14,12 +15,27 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     StringConstraints,
+    WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from typing_extensions import override
 
 MAX_AMOUNT: Final = 2**63 - 1
+
+
+def drop_null(schema: dict[str, Any]) -> None:
+    """Take null out of what `schema` allows."""
+    options = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    if len(options) == 1:
+        del schema["anyOf"]
+        schema.update({**options[0], **schema})
+    elif options:
+        schema["anyOf"] = options
 
 
 class Request(BaseModel):
@@ -40,6 +56,23 @@ class Response(BaseModel):
     model_config = ConfigDict(
         alias_generator=to_camel, frozen=True, validate_by_name=True, validate_by_alias=True
     )
+
+    @override
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the schema of what is sent: without nulls, because `wire` leaves them out."""
+        named = handler(core_schema)
+        schema = handler.resolve_ref_schema(named)
+        required = schema.get("required", [])
+        for name, field in schema.get("properties", {}).items():
+            if name in required:
+                continue
+            if field.pop("default", None) is not None:
+                schema["required"] = required = [*required, name]  # It always says something.
+            drop_null(field)
+        return named
 
     def wire(self) -> dict[str, Any]:
         """Return the JSON object that is sent."""
@@ -67,6 +100,10 @@ def parse_id(resource: str, value: str) -> UUID:
         raise ValueError(message) from None
 
 
+_UUID: Final = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
+"""As documents say it; what is read is a little more, such as a percent-encoded colon."""
+
+
 def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
     def parse(value: object) -> UUID:
         if isinstance(value, UUID):
@@ -80,7 +117,33 @@ def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
         UUID,
         BeforeValidator(parse, json_schema_input_type=str),
         PlainSerializer(lambda key: public_id(resource, key), return_type=str),
-        Field(examples=[f"{resource}:019542f5-b3e7-7d02-0000-00000000a1b4"]),
+        Field(
+            examples=[f"{resource}:019542f5-b3e7-7d02-0000-00000000a1b4"],
+            json_schema_extra={"pattern": f"^{resource}:{_UUID}$"},
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class TypedId:
+    """An id of one of several types."""
+
+    resource: str
+    key: UUID
+
+
+def _any_id_type(*resources: str) -> Any:  # noqa: ANN401 - a type made for a field
+    def parse(value: str) -> TypedId:
+        kind = unquote(value).partition(":")[0]
+        if kind not in resources:
+            message = f"must be of the form {' or '.join(f'{name}:<uuid>' for name in resources)}"
+            raise ValueError(message)
+        return TypedId(kind, parse_id(kind, value))
+
+    return Annotated[
+        str,
+        AfterValidator(parse),
+        Field(examples=[f"{resources[0]}:019542f5-b3e7-7d02-0000-00000000a1b4"]),
     ]
 
 
@@ -89,15 +152,36 @@ InternalAccountId = _id_type("InternalAccount")
 ExternalAccountId = _id_type("ExternalAccount")
 CardId = _id_type("Card")
 CardTransactionId = _id_type("CardTransaction")
+TransactionId = _id_type("Transaction")
+AnyTransactionId = _any_id_type("Transaction", "CardTransaction")
+AnyAccountId = _any_id_type("InternalAccount", "ExternalAccount")
 PlatformConfigId = _id_type("PlatformConfig")
 WebhookId = _id_type("Webhook")
+WebhookEndpointId = _id_type("WebhookEndpoint")
+WebhookDeliveryId = _id_type("WebhookDelivery")
 TokenId = _id_type("Token")
+BeneficialOwnerId = _id_type("BeneficialOwner")
+VerificationId = _id_type("Verification")
+AgentId = _id_type("Agent")
+AgentActionId = _id_type("AgentAction")
 
 Amount = Annotated[int, Field(strict=True, gt=0, le=MAX_AMOUNT)]
 """Minor units, above zero."""
 
 NonNegativeAmount = Annotated[int, Field(strict=True, ge=0, le=MAX_AMOUNT)]
 """Minor units, zero allowed."""
+
+
+def _stays(value: object) -> object:
+    # Defaults are not looked at: only who sends null gets here with None.
+    if value is None:
+        message = "must not be null; leave it out to keep it as it is"
+        raise ValueError(message)
+    return value
+
+
+STAYS: Final = BeforeValidator(_stays)
+"""Metadata of an optional field that null does not take away."""
 
 
 def _no_nul(value: str) -> str:
@@ -128,6 +212,19 @@ Country = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z]{2}$")]
 Mcc = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{4}$")]
 
 
+_RFC3339: Final = re.compile(
+    r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:\d{2})", re.ASCII
+)
+
+
+def _written_out(value: object) -> object:
+    # Pydantic would also read a number as seconds since 1970, and "0.5" as half of one.
+    if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
+        return value
+    message = "must be a time with its zone, such as 2026-01-31T12:00:00Z"
+    raise ValueError(message)
+
+
 def _in_utc(value: datetime) -> datetime:
     # Here and not on the way out: what was accepted has to be sent and stored, too.
     try:
@@ -143,8 +240,12 @@ def _rfc3339(value: datetime) -> str:
 
 Time = Annotated[
     AwareDatetime,
+    BeforeValidator(_written_out, json_schema_input_type=AwareDatetime),
     AfterValidator(_in_utc),
     PlainSerializer(_rfc3339, return_type=str, when_used="json"),
+    WithJsonSchema(
+        {"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]}
+    ),
 ]
 """RFC 3339; kept and sent in UTC with `Z`."""
 
@@ -220,7 +321,11 @@ def _digits(value: object) -> object:
 class PageQuery(Request):
     """Which page of a list: `cursor` is the `nextCursor` of the page before."""
 
-    limit: Annotated[int, BeforeValidator(_digits), Field(ge=1, le=100)] = 20
+    limit: Annotated[
+        int,
+        Field(ge=1, le=100),
+        BeforeValidator(_digits, json_schema_input_type=Annotated[int, Field(ge=1, le=100)]),
+    ] = 20
     cursor: LongName | None = None
 
 

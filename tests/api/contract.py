@@ -1,0 +1,86 @@
+"""Holds every answer of the tests of the interface against the document that is served.
+
+So a route that answers what it does not declare fails wherever it is tested.
+"""
+
+import re
+from functools import cache
+from typing import Any
+
+import httpx2
+import jsonschema_rs
+
+from api import BASE_PATH
+from tests.api.documents import Json, document, resolved
+
+METHODS = {"get", "put", "post", "patch", "delete"}
+
+
+def hold(response: httpx2.Response) -> None:
+    """Fail when `response` is not one that the document has for its request."""
+    response.read()
+    method = response.request.method.lower()
+    path = path_of(response.request.url.path)
+    if path is None:
+        if response.request.url.path.startswith(BASE_PATH + "/"):
+            assert response.status_code == 404, f"{method} {response.request.url.path}: {response}"
+        return
+    said = f"{method.upper()} {path} answered {response.status_code}"
+    if method not in document()["paths"][path]:
+        assert response.status_code == 405, said
+        return
+    responses = document()["paths"][path][method]["responses"]
+    status = str(response.status_code)
+    assert status in responses, f"{said}, which it does not document: {response.text}"
+    declared = resolved(responses[status])
+    assert ("content" in declared) == bool(response.content), said
+    if "content" in declared:
+        kind, *_ = declared["content"]
+        assert response.headers["content-type"].partition(";")[0] == kind, said
+        error = next(validator(path, method, status).iter_errors(response.json()), None)
+        assert error is None, f"{said} with {error.instance_path}: {error.message}"
+    for name in declared["headers"]:
+        if name != "Idempotent-Replayed":
+            assert name in response.headers, f"{said} without {name}"
+
+
+@cache
+def validator(path: str, method: str, status: str) -> jsonschema_rs.Validator:
+    """Return what checks the body of an answer."""
+    declared = resolved(document()["paths"][path][method]["responses"][status])
+    [content] = declared["content"].values()
+    return validator_of(content["schema"])
+
+
+def validator_of(schema: Json) -> jsonschema_rs.Validator:
+    """Return what checks a value against a schema that refers into the document."""
+    whole = {"components": {"schemas": document()["components"]["schemas"]}, **schema}
+    return jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
+
+
+@cache
+def path_of(url_path: str) -> str | None:
+    """Return the path of the document that `url_path` is one of; literal parts win."""
+    is_below = url_path.startswith(BASE_PATH + "/")
+    asked = url_path.removeprefix(BASE_PATH)
+    matching = [
+        path
+        for path, item in document()["paths"].items()
+        if is_below != ("servers" in item) and _pattern(path).fullmatch(asked)
+    ]
+    return min(matching, key=lambda path: path.count("{"), default=None)
+
+
+@cache
+def _pattern(path: str) -> re.Pattern[str]:
+    parts = re.split(r"({\w+})", path)
+    return re.compile("".join("[^/]+" if p.startswith("{") else re.escape(p) for p in parts))
+
+
+def operations() -> list[tuple[str, str, Any]]:
+    """Return path, method and description of every operation."""
+    return [
+        (path, method, item[method])
+        for path, item in document()["paths"].items()
+        for method in sorted(METHODS & set(item))
+    ]

@@ -1,0 +1,206 @@
+"""Every code of an area that is built can be met, in the way that docs/errors.md says."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from api import BASE_PATH
+from api.app import ApiConfig
+from ledger.ids import new_id
+from schema.wire.errors import MEANINGS, Code
+from tests.api.support import (
+    Api,
+    authorization,
+    closed_port,
+    new_tenant,
+    ok,
+    refused,
+    server,
+)
+from tests.api.test_transfers import scene_of
+
+API = Path(__file__).parents[2] / "api"
+Provoke = Callable[[Api], httpx2.Response]
+
+# Need a database that is broken, or a server with a limit: see tests/api/test_database.py,
+# test_health.py and test_rate_limits.py.
+ELSEWHERE = {Code.INTERNAL_ERROR, Code.SERVICE_UNAVAILABLE, Code.RATE_LIMITED}
+
+
+def somebody(api: Api, **fields: object) -> httpx2.Response:
+    person = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
+    return api.post("/customers", person | fields)
+
+
+def card_of(api: Api, customer_id: str, account_id: str) -> httpx2.Response:
+    asked = {"cardholderId": customer_id, "form": "VIRTUAL", "fundingSources": [account_id]}
+    return api.post("/cards", asked)
+
+
+def bad_iban(api: Api) -> httpx2.Response:
+    owner = {"beneficiaryType": "INDIVIDUAL", "fullName": "Ada", "countryOfResidence": "DE"}
+    iban = "DE00370400440532013000"
+    info = {"accountType": "EUR_ACCOUNT", "iban": iban, "beneficiary": owner}
+    return api.post("/platform/external-accounts", {"currency": "EUR", "accountInfo": info})
+
+
+def too_much(api: Api) -> httpx2.Response:
+    card = api.active_card(0)
+    ok(api.simulate(card["id"], "financial_credit_authorization", authorization(2**63 - 1)))
+    return api.post(f"/sandbox/internal-accounts/{card['fundingSources'][0]}/fund", {"amount": 1})
+
+
+def other_currency(api: Api) -> httpx2.Response:
+    euros = authorization() | {"currency": {"code": "EUR"}}
+    return api.simulate(api.active_card(0)["id"], "authorization", euros)
+
+
+def not_approved(api: Api) -> httpx2.Response:
+    customer = api.customer(fullName="Ada 001")
+    return card_of(api, customer["id"], api.account(customer["id"])["id"])
+
+
+def not_mine(api: Api) -> httpx2.Response:
+    customer, other = api.customer(), api.customer()
+    return card_of(api, customer["id"], api.account(other["id"])["id"])
+
+
+def processing(api: Api) -> httpx2.Response:
+    customer = api.customer()
+    account = api.account(customer["id"])
+    card = api.card(customer["id"], [account["id"]], platformCardId=f"{new_id()}-001")
+    return api.patch(f"/cards/{card['id']}", {"state": "FROZEN"})
+
+
+def closed(api: Api, change: dict[str, object]) -> httpx2.Response:
+    card = api.active_card(0)
+    ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
+    return api.patch(f"/cards/{card['id']}", change)
+
+
+def deleted(api: Api) -> httpx2.Response:
+    customer = api.customer()
+    ok(api.delete(f"/customers/{customer['id']}"))
+    return api.delete(f"/customers/{customer['id']}")
+
+
+def twice(api: Api, field: str, value: str) -> httpx2.Response:
+    somebody(api, **{field: value})
+    return somebody(api, **{field: value})
+
+
+def only_view(api: Api) -> httpx2.Response:
+    made = ok(api.post("/tokens", {"name": "looks", "permissions": ["VIEW"]}), 201)
+    who = (made["clientId"], made["clientSecret"])
+    return httpx2.post(api.root + BASE_PATH + "/customers", auth=who, json={})
+
+
+def unreachable_person(api: Api) -> httpx2.Response:
+    return somebody(api, region="DE")
+
+
+def without_amount(api: Api) -> httpx2.Response:
+    scene = scene_of(api)
+    wish = {name: value for name, value in scene.body().items() if name != "amount"}
+    with scene.agent:
+        return scene.agent.post("/agents/me/transfer-out", wish)
+
+
+def to_itself(api: Api) -> httpx2.Response:
+    scene = scene_of(api)
+    wish = scene.body() | {"destination": {"accountId": scene.source}}
+    with scene.agent:
+        return scene.agent.post("/agents/me/transfer-out", wish)
+
+
+def to_nobody(api: Api) -> httpx2.Response:
+    ok(api.patch("/config", {"webhookEndpoint": None}))
+    return api.post("/sandbox/webhooks/test", None)
+
+
+def to_a_closed_port(api: Api) -> httpx2.Response:
+    ok(api.patch("/config", {"webhookEndpoint": f"http://127.0.0.1:{closed_port()}/"}))
+    return api.post("/sandbox/webhooks/test", None)
+
+
+def not_waiting(api: Api) -> httpx2.Response:
+    bought = api.authorize(api.active_card()["id"], 100)
+    return api.post(f"/transactions/{bought['id']}/approve", None)
+
+
+PROVOKE: dict[Code, Provoke] = {
+    Code.INVALID_INPUT: lambda api: api.get("/cards", limit=0),
+    Code.MISSING_MANDATORY_USER_INFO: unreachable_person,
+    Code.INVALID_UMA_ADDRESS: lambda api: somebody(api, umaAddress="ada"),
+    Code.AMOUNT_OUT_OF_RANGE: too_much,
+    Code.INVALID_CURRENCY: other_currency,
+    Code.INVALID_BANK_ACCOUNT: bad_iban,
+    Code.SELF_PAYMENT: to_itself,
+    Code.INVALID_AMOUNT: without_amount,
+    Code.WEBHOOK_ENDPOINT_NOT_SET: to_nobody,
+    Code.WEBHOOK_DELIVERY_ERROR: to_a_closed_port,
+    Code.CARDHOLDER_KYC_NOT_APPROVED: not_approved,
+    Code.FUNDING_SOURCE_INELIGIBLE: not_mine,
+    Code.UNAUTHORIZED: lambda api: httpx2.get(api.root + BASE_PATH + "/config"),
+    Code.FORBIDDEN: only_view,
+    Code.TRANSACTION_NOT_FOUND: lambda api: api.get(f"/transactions/CardTransaction:{new_id()}"),
+    Code.USER_NOT_FOUND: lambda api: api.get(f"/customers/Customer:{new_id()}"),
+    Code.TOKEN_NOT_FOUND: lambda api: api.get(f"/tokens/Token:{new_id()}"),
+    Code.REFERENCE_NOT_FOUND: lambda api: api.get(f"/cards/Card:{new_id()}"),
+    Code.METHOD_NOT_ALLOWED: lambda api: api.http.put("/customers"),
+    Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL: not_waiting,
+    Code.UMA_ADDRESS_EXISTS: lambda api: twice(api, "umaAddress", "$ada@example.com"),
+    Code.CONFLICT: lambda api: twice(api, "platformCustomerId", "one-of-a-kind"),
+    Code.INVALID_STATE_TRANSITION: processing,
+    Code.CARD_ALREADY_CLOSED: lambda api: closed(api, {"state": "CLOSED"}),
+    Code.CARD_NOT_MUTABLE: lambda api: closed(api, {"maxSpendPerTransaction": 1}),
+    Code.CUSTOMER_DELETED: deleted,
+    Code.NOT_IMPLEMENTED: lambda api: api.get("/exchange-rates"),
+}
+
+
+def test_there_is_a_way_to_every_code_of_what_is_built() -> None:
+    built = {code for code, its in MEANINGS.items() if its.is_built}
+
+    assert set(MEANINGS) == set(Code)
+    assert built - ELSEWHERE <= set(PROVOKE)
+    assert set(PROVOKE) <= built
+
+
+@pytest.mark.parametrize("code", PROVOKE)
+def test_a_code_can_be_met(api: Api, code: Code) -> None:
+    refused(PROVOKE[code](api), MEANINGS[code].status, code)
+
+
+def test_what_is_raised_is_in_the_table_as_built_and_the_other_way_round() -> None:
+    # Not the table of documents itself, which names codes that all routes share.
+    sources = [one for one in API.rglob("*.py") if one.name not in {"openapi.py", "pages.py"}]
+    raised = {
+        Code(name)
+        for source in sources
+        for name in re.findall(r"\bCode\.([A-Z_]+)", source.read_text(encoding="utf-8"))
+    }
+
+    built = {code for code, its in MEANINGS.items() if its.is_built}
+    assert raised <= built
+    assert built <= raised
+
+
+@pytest.fixture(scope="module")
+def broken(api_config: ApiConfig, database_url: str) -> Iterator[Api]:
+    """The interface of a server whose database is away."""
+    away = f"postgresql://nobody@127.0.0.1:{closed_port()}/nothing"
+    config = replace(api_config, database_url=away)
+    with server(config) as url, Api(url, new_tenant(database_url)) as client:
+        yield client
+
+
+def test_without_a_database_everybody_is_told_when_to_come_back(broken: Api) -> None:
+    answer = broken.get("/config")
+
+    refused(answer, 503, "SERVICE_UNAVAILABLE")
+    assert int(answer.headers["retry-after"]) >= 1
