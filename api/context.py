@@ -1,5 +1,6 @@
 """What a route has at hand: the services of this process, and who calls."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -9,11 +10,16 @@ from uuid import UUID
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from typing_extensions import override
 
 from api.authentication import Authenticator
+from api.rate_limits import RateLimits
+from ledger.agents import Agent
+from ledger.device_codes import Found
 from ledger.idempotency import Claim
 from ledger.secrets import KeyRing
 from ledger.tokens import Token
+from schema.wire.common import public_id
 from workers.client import Client
 from workers.doorbell import Doorbell
 
@@ -31,8 +37,10 @@ class Services:
     flights: "Flights"
     keys: KeyRing
     authenticator: Authenticator
+    limits: RateLimits
     clock: Callable[[], datetime]
     reply_timeout: timedelta
+    body_timeout_s: float
     is_sandbox: bool
     sandbox_delay: timedelta
     schema_head: str
@@ -47,18 +55,22 @@ class Attempt:
     doorbells: list[Doorbell] = field(default_factory=list)  # To ring after its commit.
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request of one platform."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyCall(ABC):
+    """One request, whoever calls."""
 
     services: Services
-    token: Token
     attempt: Attempt | None = None
 
     @property
+    @abstractmethod
     def platform_id(self) -> UUID:
         """The caller's platform: part of every query."""
-        return self.token.platform_id
+
+    @property
+    @abstractmethod
+    def whose(self) -> str:
+        """Whose keys and cursors the caller's are; empty for the platform as a whole."""
 
     @property
     def client(self) -> Client:
@@ -75,7 +87,13 @@ class Call:
         return self.services.clock()
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Return a connection on which every statement is a database transaction of its own."""
+        """Return a connection on which every statement is a database transaction of its own.
+
+        When the request has a key, it is the connection that `writing` returns: who has one and
+        waited for a second would keep others from theirs, until nobody has any.
+        """
+        if self.attempt is not None and self.attempt.connection is not None:
+            return nullcontext(self.attempt.connection)
         return self.services.reader.connect()
 
     def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -96,6 +114,58 @@ class Call:
             await self.client.ring(*doorbells)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(AnyCall):
+    """One request of one platform."""
+
+    token: Token
+
+    @property
+    @override
+    def platform_id(self) -> UUID:
+        return self.token.platform_id
+
+    @property
+    @override
+    def whose(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCall(AnyCall):
+    """One request of one agent, for its customer."""
+
+    agent: Agent
+
+    @property
+    @override
+    def platform_id(self) -> UUID:
+        return self.agent.platform_id
+
+    @property
+    @override
+    def whose(self) -> str:
+        return public_id("Agent", self.agent.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeCall(AnyCall):
+    """One request of a program that has a device code of an agent, and no credentials yet."""
+
+    found: Found
+
+    @property
+    @override
+    def platform_id(self) -> UUID:
+        return self.found.platform_id
+
+    @property
+    @override
+    def whose(self) -> str:
+        # Not the agent's: who comes with another code must not see what this one was answered.
+        return f"DeviceCode:{self.found.code_hash.hex()}"
+
+
 def services_of(request: Request) -> Services:
     """Return the services of the process that answers `request`."""
     services: Services = request.app.state.services
@@ -103,8 +173,17 @@ def services_of(request: Request) -> Services:
 
 
 async def _call(request: Request) -> Call:
-    return Call(services_of(request), request.state.token, getattr(request.state, "attempt", None))
+    call: Call = request.state.call
+    return call
+
+
+async def _agent_call(request: Request) -> AgentCall:
+    call: AgentCall = request.state.call
+    return call
 
 
 Here = Annotated[Call, Depends(_call)]
 """A parameter of this type gets the call that a route answers."""
+
+AgentHere = Annotated[AgentCall, Depends(_agent_call)]
+"""The same for the call of an agent."""

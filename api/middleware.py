@@ -22,14 +22,14 @@ _PROBES: Final = frozenset({"/healthz", "/readyz"})  # Asked for ever; told when
 _GONE: Final = 499  # What logs say when the caller left before the answer.
 
 # Also of paths that are only meant to be that of the page: what looks like a token is one.
-_TOKEN: Final = re.compile(r"(embed/+cards/+).+", re.IGNORECASE | re.DOTALL)
+_TOKEN: Final = re.compile(r"(embed/+cards/+).+|(device-codes/+)[^/]+", re.IGNORECASE | re.DOTALL)
 
 _log = structlog.get_logger()
 
 
 def shown(path: str) -> str:
-    """Return `path` as logs may have it: the address of a card's number is a secret."""
-    return _TOKEN.sub(r"\1…", path)
+    """Return `path` as logs may have it: a card's number has a secret address, a code is one."""
+    return _TOKEN.sub(r"\1\2…", path)
 
 
 class _HideTokens(logging.Filter):

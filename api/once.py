@@ -8,16 +8,17 @@ engine applies it once (docs/decisions/0015).
 
 import asyncio
 import json
+import re
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
 from fastapi import Request, Response
 
-from api.context import Attempt, Call, services_of
+from api.context import AnyCall, Attempt
 from api.errors import ApiError, unavailable
 from ledger import idempotency
 from ledger.idempotency import Answer, Claim, Kept
@@ -27,10 +28,11 @@ from workers.client import ReplyTimeoutError, UnavailableError
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
 
-_MAX_LENGTH: Final = 255
+_KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
+"""What every proxy and log passes on as it is."""
 
 Handler = Callable[[Request], Awaitable[Response]]
-Sender = Callable[[Call, Mapping[str, Any]], Awaitable[Response]]
+Sender = Callable[[AnyCall, Mapping[str, Any]], Awaitable[Response]]
 """Sends an event and answers with what came of it; it may be sent again."""
 
 
@@ -81,8 +83,8 @@ def key_of(request: Request) -> str | None:
     sent = request.headers.getlist(HEADER)
     if not sent or request.method != "POST":
         return None
-    if len(sent) > 1 or not 0 < len(sent[0]) <= _MAX_LENGTH:
-        message = f"send the header {HEADER} once, with 1 to {_MAX_LENGTH} characters"
+    if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
+        message = f"send the header {HEADER} once, 1 to 255 visible ASCII characters, no blanks"
         raise ApiError(Code.INVALID_INPUT, message, details={"header": HEADER})
     return sent[0]
 
@@ -96,17 +98,18 @@ async def answer(
     with the key. Only success is kept: what was refused has done nothing, so it is judged anew.
     Raises: ApiError CONFLICT when the key stands for another request.
     """
-    services = services_of(request)
+    first: AnyCall = request.state.call
     # Not `request.url`, which is made of the header Host as well.
     said = [request.method, request.scope["path"], request.scope["query_string"].decode("latin-1")]
     claim = Claim(
-        platform_id=request.state.token.platform_id,
-        key=key,
+        platform_id=first.platform_id,
+        # No header has a line break in it, so what an agent sends is never a key of the platform.
+        key=f"{first.whose}\n{key}" if first.whose else key,
         request_hash=_hash([*said, body]),
     )
     attempt = Attempt(claim)
-    request.state.attempt = attempt
-    call = Call(services, request.state.token, attempt)
+    call = replace(first, attempt=attempt)
+    request.state.call = call
 
     async def run() -> Response:
         kept = await _kept(call, claim)
@@ -116,10 +119,12 @@ async def answer(
             return await _with_rows(call, attempt, request, handle)
         return await _with_event(call, claim, kept, lambda: handle(request), send)
 
-    return await services.flights.join(claim, run)
+    return await call.services.flights.join(claim, run)
 
 
-async def _with_rows(call: Call, attempt: Attempt, request: Request, handle: Handler) -> Response:
+async def _with_rows(
+    call: AnyCall, attempt: Attempt, request: Request, handle: Handler
+) -> Response:
     """Let the route write in the database transaction that uses the key and keeps the answer."""
     claim = attempt.claim
     async with call.services.writer.begin() as connection:
@@ -138,7 +143,7 @@ async def _with_rows(call: Call, attempt: Attempt, request: Request, handle: Han
 
 
 async def _with_event(
-    call: Call,
+    call: AnyCall,
     claim: Claim,
     kept: Kept | None,
     handle: Callable[[], Awaitable[Response]],
@@ -163,7 +168,7 @@ async def _with_event(
     return response if ours else await _first_answer(call, claim)
 
 
-async def settle(call: Call, event: dict[str, Any]) -> Mapping[str, Any]:
+async def settle(call: AnyCall, event: dict[str, Any]) -> Mapping[str, Any]:
     """Return the event that this request sends: `event`, or the one its key already stands for.
 
     From here on a repetition sends the same one. Raises: ApiError CONFLICT.
@@ -181,7 +186,7 @@ async def settle(call: Call, event: dict[str, Any]) -> Mapping[str, Any]:
     return kept.event
 
 
-async def _kept(call: Call, claim: Claim) -> Kept | None:
+async def _kept(call: AnyCall, claim: Claim) -> Kept | None:
     async with call.services.reader.connect() as connection:
         kept = await idempotency.find(
             connection, platform_id=claim.platform_id, key=claim.key, keys=call.keys
@@ -191,7 +196,7 @@ async def _kept(call: Call, claim: Claim) -> Kept | None:
     return kept
 
 
-async def _first_answer(call: Call, claim: Claim) -> Response:
+async def _first_answer(call: AnyCall, claim: Claim) -> Response:
     kept = await _kept(call, claim)
     assert kept is not None
     assert kept.answer is not None

@@ -1,27 +1,34 @@
 """Routes that know who calls before they look at what was sent.
 
-In this order: credentials (401), permission (403), the idempotency key and the body as such (400,
-413), what was answered to that key before, then what FastAPI makes of path, query and body, then
-the route. So nobody without a token learns anything.
+In this order: credentials (401), rate limit (429), permission (403), the idempotency key and the
+body as such (400, 408, 413), what was answered to that key before, then what FastAPI makes of path,
+query and body, then the route. So nobody without a token learns anything.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from email.message import Message
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 from typing_extensions import override
 
 from api import json_body, once
-from api.authentication import require
-from api.context import services_of
-from api.errors import TOO_LARGE, ApiError, invalid_field
-from ledger.tokens import Permission
+from api.authentication import require, require_of_agent
+from api.context import AgentCall, AnyCall, Call, services_of
+from api.errors import TOO_LARGE, TOO_SLOW, ApiError, invalid_field
+from api.operations import AGENT, BASIC, Guarded
+from api.rate_limits import address_of
+from ledger.agent_policy import AgentPermission
+from ledger.agents import Agent
+from ledger.tokens import Permission, Token
 from schema.wire.errors import Code
 
 MAX_BODY: Final = 1024 * 1024
+
+REQUESTS: Final = "requests"
+"""The limit on requests of one token."""
 
 SANDBOX: Final = "Sandbox"
 """Tag of what only a sandbox has."""
@@ -33,17 +40,54 @@ def routes(permission: Permission, *, tag: str, send: once.Sender | None = None)
     `send` sends an event a second time: for routes whose effects are events.
     """
 
-    class GuardedRoute(APIRoute):
+    async def admit(request: Request) -> Call:
+        token = await token_of(request)
+        require(token, permission)
+        return Call(services=services_of(request), token=token)
+
+    guarded = guarded_by(admit, send)
+    guarded.scheme, guarded.needs = BASIC, (permission.value,)
+    return APIRouter(route_class=guarded, tags=[tag])
+
+
+def agent_routes(
+    permission: AgentPermission | None,
+    *,
+    tag: str,
+    writes: bool = False,
+    send: once.Sender | None = None,
+) -> APIRouter:
+    """Return a router whose routes an agent calls; its policy has to grant `permission`.
+
+    A paused agent is refused where it `writes`. `send` as in `routes`.
+    """
+
+    async def admit(request: Request) -> AgentCall:
+        agent = await agent_of(request)
+        require_of_agent(agent, permission, writes=writes)
+        return AgentCall(services=services_of(request), agent=agent)
+
+    guarded = guarded_by(admit, send)
+    guarded.scheme, guarded.needs = AGENT, (permission.value,) if permission else ()
+    return APIRouter(route_class=guarded, tags=[tag])
+
+
+def guarded_by(
+    admit: Callable[[Request], Awaitable[AnyCall]], send: once.Sender | None
+) -> type[Guarded]:
+    """Return the class of routes that `admit` lets in before they look at what was sent.
+
+    `admit` says who calls, or refuses.
+    """
+
+    class GuardedRoute(Guarded):
         @override
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             handle = super().get_route_handler()
             takes_body = self.body_field is not None
 
             async def guarded(request: Request) -> Response:
-                authenticator = services_of(request).authenticator
-                token = await authenticator.token(request.headers.getlist("authorization"))
-                require(token, permission)
-                request.state.token = token
+                request.state.call = await admit(request)
                 key = once.key_of(request)
                 _refuse_repeated_parameters(request)
                 parsed = await _parsed(request) if takes_body else request
@@ -54,7 +98,31 @@ def routes(permission: Permission, *, tag: str, send: once.Sender | None = None)
 
             return guarded
 
-    return APIRouter(route_class=GuardedRoute, tags=[tag])
+    return GuardedRoute
+
+
+async def token_of(request: Request) -> Token:
+    """Return the token that calls, unless it calls too often.
+
+    Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
+    """
+    services = services_of(request)
+    authorization = request.headers.getlist("authorization")
+    token = await services.authenticator.token(authorization, address=address_of(request))
+    services.limits.admit(REQUESTS, str(token.id))
+    return token
+
+
+async def agent_of(request: Request) -> Agent:
+    """Return the agent that calls, unless it calls too often.
+
+    Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
+    """
+    services = services_of(request)
+    authorization = request.headers.getlist("authorization")
+    agent = await services.authenticator.agent(authorization, address=address_of(request))
+    services.limits.admit(REQUESTS, str(agent.id))
+    return agent
 
 
 class _ParsedRequest(Request):
@@ -86,7 +154,18 @@ async def _parsed(request: Request) -> Request:
 
 
 async def _read(request: Request) -> bytes:
-    """Return the body, without ever holding more than we would take."""
+    """Return the body, without ever holding more than we would take, or waiting for ever."""
+    patience_s = services_of(request).body_timeout_s
+    try:
+        async with asyncio.timeout(patience_s):
+            return await _all_of(request)
+    except TimeoutError:
+        message = f"the body did not come to its end within {patience_s:g} s; send it again"
+        headers = {"Connection": "close"}
+        raise ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers) from None
+
+
+async def _all_of(request: Request) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and len(declared) <= len(str(MAX_BODY)) and int(declared) <= MAX_BODY:
         raw = bytearray()
