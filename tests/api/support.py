@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import UUID
 
@@ -18,14 +19,17 @@ import uvicorn
 
 from api import BASE_PATH
 from api.app import ApiConfig, create_app
+from api.protocol import bounded
 from ledger import platforms, tokens
 from ledger.database import async_engine
-from ledger.ids import new_id
+from ledger.ids import NIL, new_id
 from ledger.secrets import KeyRing
+from tests.api import contract
 
 SECRET_KEY = "a secret key that only tests use, long enough"
 ALL = ("VIEW", "TRANSACT", "MANAGE")
 TIMEOUT_S = 30.0
+ROOT = Path(__file__).parents[2]
 
 Found = TypeVar("Found")
 
@@ -37,6 +41,13 @@ class Tenant:
     platform_id: UUID
     client_id: str
     client_secret: str
+
+
+AGENT_POLICY = {
+    "permissions": ["VIEW_TRANSACTIONS", "MANAGE_EXTERNAL_ACCOUNTS"],
+    "defaultExecutionMode": "AUTO",
+    "spendingLimits": {"currency": "USD", "perTransactionLimit": 5},
+}
 
 
 def eventually(look: Callable[[], Found | None], timeout_s: float = TIMEOUT_S) -> Found:
@@ -87,13 +98,14 @@ def new_tenant(
 def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterator[None]:
     """Run a worker process."""
     program = (
-        "import sys; from workers.process import WorkerConfig, run;"
+        "import sys; from tests import fence; fence.install();"
+        " from workers.process import WorkerConfig, run;"
         " run(WorkerConfig(database_url=sys.argv[1], redis_url=sys.argv[2],"
         " secret_key=sys.argv[3], threads=4, webhook_retry_scale=0.001,"
         " sandbox_delay_s=0.5, sandbox=sys.argv[4] == 'True'))"
     )
     arguments = [sys.executable, "-c", program, database_url, redis_url, SECRET_KEY, str(sandbox)]
-    with subprocess.Popen(arguments) as process:
+    with subprocess.Popen(arguments, cwd=ROOT) as process:
         try:
             yield
         finally:
@@ -105,7 +117,14 @@ def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterat
 def server(config: ApiConfig) -> Iterator[str]:
     """Serve the application on a free port; yields the URL of its root."""
     served = uvicorn.Server(
-        uvicorn.Config(create_app(config), host="127.0.0.1", port=0, ws="none", log_level="warning")
+        uvicorn.Config(
+            create_app(config),
+            http=bounded(patience_s=config.body_timeout_s),
+            host="127.0.0.1",
+            port=0,
+            ws="none",
+            log_level="warning",
+        )
     )
     thread = threading.Thread(target=served.run)
     thread.start()
@@ -137,6 +156,7 @@ class Api:
             base_url=root + BASE_PATH,
             auth=(tenant.client_id, tenant.client_secret),
             timeout=TIMEOUT_S,
+            event_hooks={"response": [contract.hold]},
         )
 
     def __enter__(self) -> Self:
@@ -195,6 +215,16 @@ class Api:
         card = self.card(customer["id"], [account["id"]], **fields)
         return self.becomes(card["id"], "ACTIVE")
 
+    def agent(self, customer_id: str) -> dict[str, Any]:
+        """Return a new agent of a customer, with the code that connects it."""
+        wish = {"name": "Bookkeeper", "customerId": customer_id, "policy": AGENT_POLICY}
+        return made(self.post("/agents", wish))
+
+    def agent_token(self, customer_id: str) -> str:
+        """Return the access token of a new agent of a customer."""
+        code = self.agent(customer_id)["deviceCode"]["code"]
+        return str(ok(redeem(self.root, code))["accessToken"])
+
     def becomes(self, card_id: str, state: str) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             card = ok(self.get(f"/cards/{card_id}"))
@@ -209,6 +239,26 @@ class Api:
     def clear(self, card_id: str, card_transaction_id: str, amount: int) -> dict[str, Any]:
         said = {"cardTransactionId": card_transaction_id, "amount": amount}
         return ok(self.post(f"/sandbox/cards/{card_id}/simulate/clearing", said))
+
+
+class AgentApi(Api):
+    """The interface as an agent sees it, with the access token of its program."""
+
+    def __init__(self, root: str, access_token: str) -> None:
+        super().__init__(root, Tenant(NIL, "", ""))
+        self.access_token = access_token
+        self.http.auth = self._sign
+
+    def _sign(self, request: httpx2.Request) -> httpx2.Request:
+        request.headers["Authorization"] = f"Bearer {self.access_token}"
+        return request
+
+
+def redeem(root: str, code: str, **headers: str) -> httpx2.Response:
+    """Redeem a device code as a program does: without credentials and without a body."""
+    path = f"{root}{BASE_PATH}/agents/device-codes/{code}/redeem"
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx2.post(path, headers=sent, timeout=TIMEOUT_S)
 
 
 def another_account(  # noqa: PLR0913 - a row, by name

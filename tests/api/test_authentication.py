@@ -9,11 +9,14 @@ from sqlalchemy import delete, event
 
 from api.authentication import Authenticator
 from api.errors import ApiError
+from api.rate_limits import RateLimits
 from ledger.database import async_engine
 from ledger.secrets import KeyRing
 from schema import tables
 from schema.wire.errors import Code
 from tests.api.support import SECRET_KEY, Tenant, new_tenant
+
+NO_LIMITS = RateLimits({}, "redis://127.0.0.1")
 
 
 def header(tenant: Tenant, secret: str | None = None) -> list[str]:
@@ -33,7 +36,7 @@ def test_a_caller_is_looked_up_once_in_a_while(app_database_url: str) -> None:
             lambda _c, _cursor, statement, *_: statements.append(statement),
         )
         now = 0.0
-        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), monotonic=lambda: now)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS, monotonic=lambda: now)
         known = [(await authenticator.token(header(tenant))).platform_id for _ in range(100)]
         at_once = len(statements)
         now = 5.0
@@ -53,7 +56,7 @@ def test_memory_of_a_right_secret_lets_no_wrong_one_in(database_url: str) -> Non
     async def act() -> None:
         engine = async_engine(database_url)
         now = 0.0
-        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), monotonic=lambda: now)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), NO_LIMITS, monotonic=lambda: now)
         await authenticator.token(header(tenant))
         for wrong in ("", tenant.client_secret + "x"):
             with pytest.raises(ApiError) as refused:

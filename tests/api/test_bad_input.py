@@ -496,3 +496,23 @@ def test_every_answer_carries_a_request_id(api: Api) -> None:
     assert given.headers["x-request-id"] == "mine-1"
     assert silly.headers["x-request-id"] not in {"", "a b\tc"}
     assert missing.headers["x-request-id"]
+
+
+def test_a_list_is_no_id(api: Api) -> None:
+    for path in ("/customers/external-accounts", "/customers/internal-accounts"):
+        answer = api.delete(path)
+
+        refused(answer, 405, "METHOD_NOT_ALLOWED")
+        assert "DELETE" not in answer.headers["allow"]
+        assert "GET" in answer.headers["allow"]
+        assert api.http.request("OPTIONS", path).headers["allow"] == answer.headers["allow"]
+
+
+@pytest.mark.parametrize(
+    "time", ["0.5", "1767225600", "2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00Z", "now"]
+)
+def test_a_time_is_written_out_with_its_zone(api: Api, time: str) -> None:
+    body = refused(api.get("/customers", createdAfter=time), 400, "INVALID_INPUT")
+
+    assert body["details"]["errors"][0]["field"] == "createdAfter"
+    assert "2026-01-31T12:00:00Z" in body["message"]

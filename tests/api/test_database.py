@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -11,15 +12,18 @@ import pytest
 import structlog
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection
 from structlog.testing import capture_logs
 
 from api.app import ApiConfig
 from cardledger.servers import DatabaseUrl
-from ledger import card_transactions, paging
+from ledger import agent_actions, agents, card_transactions, paging, transactions
 from ledger.database import async_engine, sync_engine
 from schema import tables
 from tests.api.support import SECRET_KEY, Api, eventually, new_tenant, server
 from tests.databases import fresh_database
+
+Read = TypeVar("Read")
 
 _END_ALL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -151,13 +155,31 @@ def filled(database_url: DatabaseUrl) -> tuple[DatabaseUrl, UUID, UUID]:
             " 'VIRTUAL', 'USD', '{}', '', '', now(), now() FROM customers"
         )
         connection.execute(
+            "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
+            " created_at, updated_at) SELECT gen_random_uuid(), id, platform_id, 'USD',"
+            " 'INTERNAL_FIAT', 'ACTIVE', now(), now() FROM customers"
+        )
+        connection.execute(
+            "INSERT INTO deposits SELECT gen_random_uuid(), customer_id, id, 5, gen_random_uuid(),"
+            " now(), platform_id FROM internal_accounts, generate_series(1, %s)",
+            [_MANY // _CARDS],
+        )
+        connection.execute(
+            "INSERT INTO transfers (id, customer_id, platform_id, source_account_id,"
+            " destination_account_id, amount, currency, status, agent_id, created_at, updated_at)"
+            " SELECT gen_random_uuid(), customer_id, platform_id, id, gen_random_uuid(), 5, 'USD',"
+            " CASE n %% 1000 WHEN 0 THEN 'PENDING' ELSE 'PROCESSING' END, platform_id, now(), now()"
+            " FROM internal_accounts, generate_series(1, %s) n",
+            [_MANY // _CARDS],
+        )
+        connection.execute(
             "INSERT INTO card_transactions (id, customer_id, platform_id, card_id, account_id,"
             " issuer_transaction_token, currency, status, created_at, updated_at)"
             " SELECT gen_random_uuid(), customer_id, platform_id, id, id, n, 'USD', 'SETTLED',"
             " now(), now() FROM cards, generate_series(1, %s) n",
             [_MANY // _CARDS],
         )
-        connection.execute("ANALYZE")
+        connection.execute("VACUUM ANALYZE")
         found = connection.execute("SELECT id FROM cards LIMIT 1").fetchone()
     assert found is not None
     return database_url, platform_id, found[0]
@@ -189,10 +211,125 @@ def test_a_card_that_nobody_has_has_no_transactions(
     assert (page.total_count, list(page.items)) == (0, [])
 
 
+_BRANCHES = {
+    "CARD": "card_transactions_platform_id_idx",
+    "OUTGOING": "transfers_platform_id_idx",
+    "INCOMING": "deposits_platform_id_idx",
+}
+_OWN_BRANCHES = {
+    "OUTGOING": "transfers_customer_id_idx",
+    "INCOMING": "deposits_customer_id_idx",
+}
+
+
+def test_every_type_of_a_list_of_all_is_read_in_its_order_by_key(
+    filled: tuple[DatabaseUrl, UUID, UUID],
+) -> None:
+    url, platform_id, _ = filled
+    wanted = paging.Wanted(limit=20, newest_first=True)
+
+    page, plans = asyncio.run(
+        _plans(
+            url,
+            lambda connection: transactions.page(
+                connection,
+                platform_id=platform_id,
+                filters=transactions.Filters(),
+                wanted=wanted,
+            ),
+        )
+    )
+
+    assert page.total_count == 3 * _MANY
+    assert len(plans) == 2 * len(_BRANCHES)
+    for index, (count, rows) in zip(
+        _BRANCHES.values(), zip(plans[::2], plans[1::2], strict=True), strict=True
+    ):
+        assert f"Index Only Scan using {index}" in count, count
+        assert f"Index Scan Backward using {index}" in rows, rows
+        assert "Sort" not in rows, rows
+
+
+@pytest.mark.parametrize("kind", _OWN_BRANCHES)
+def test_payments_of_an_account_are_found_by_its_owner(
+    filled: tuple[DatabaseUrl, UUID, UUID], kind: str
+) -> None:
+    url, platform_id, _ = filled
+    with psycopg.connect(url) as connection:
+        found = connection.execute("SELECT id FROM internal_accounts LIMIT 1").fetchone()
+    assert found is not None
+    filters = transactions.Filters(type=kind, account_id=found[0])
+
+    page, plans = asyncio.run(
+        _plans(
+            url,
+            lambda connection: transactions.page(
+                connection,
+                platform_id=platform_id,
+                filters=filters,
+                wanted=paging.Wanted(limit=20, newest_first=True),
+            ),
+        )
+    )
+
+    assert page.total_count == _MANY // _CARDS
+    for plan in plans:
+        assert _OWN_BRANCHES[kind] in plan, plan
+        assert "Seq Scan" not in plan
+
+
+def test_what_waits_for_approval_is_found_without_what_does_not(
+    filled: tuple[DatabaseUrl, UUID, UUID],
+) -> None:
+    url, platform_id, _ = filled
+
+    _, plans = asyncio.run(
+        _plans(
+            url,
+            lambda connection: agent_actions.waiting(
+                connection,
+                platform_id=platform_id,
+                filters=agent_actions.Filters(),
+                wanted=paging.Wanted(limit=20),
+            ),
+        )
+    )
+
+    for plan in plans:
+        assert "transfers_pending_idx" in plan, plan
+
+
+def test_what_an_agent_has_spent_is_found_by_key(filled: tuple[DatabaseUrl, UUID, UUID]) -> None:
+    url, agent_id, _ = filled
+
+    _, plans = asyncio.run(
+        _plans(url, lambda connection: agents.usage(connection, agent_id, datetime.now(UTC)))
+    )
+
+    [plan] = plans
+    assert "transfers_agent_id_idx" in plan, plan
+    assert "Seq Scan" not in plan
+
+
 async def _planned(
     url: str, platform_id: UUID, filters: card_transactions.Filters
 ) -> tuple[paging.Page[Any], list[str]]:
-    """Return a page and the plans of the statements that it took."""
+    """Return a page of card transactions and the plans of the statements that it took."""
+    return await _plans(
+        url,
+        lambda connection: card_transactions.page(
+            connection,
+            platform_id=platform_id,
+            filters=filters,
+            wanted=paging.Wanted(limit=20, newest_first=True),
+        ),
+    )
+
+
+async def _plans(
+    url: str, read: Callable[[AsyncConnection], Awaitable[Read]]
+) -> tuple[Read, list[str]]:
+    """Return what `read` reads and the plans of the statements that it took."""
     engine = async_engine(url, keyed=True)
     statements: list[tuple[str, Any]] = []
     event.listen(
@@ -204,12 +341,7 @@ async def _planned(
         # The first statement of a connection asks more than it needs.
         await connection.execute(select(tables.cards.c.id).limit(1))
         statements.clear()
-        page = await card_transactions.page(
-            connection,
-            platform_id=platform_id,
-            filters=filters,
-            wanted=paging.Wanted(limit=20, newest_first=True),
-        )
+        page = await read(connection)
         raw = await connection.get_raw_connection()
         driver: psycopg.AsyncConnection[Any] = raw.driver_connection  # type: ignore[assignment]
         plans = []

@@ -292,7 +292,7 @@ def test_settings_keep_a_webhook_endpoint_until_null(api: Api) -> None:
     before = ok(api.get("/config"))
 
     changed = ok(
-        api.http.patch("/config", json={"webhookEndpoint": "https://example.com/hook?a=1"})
+        api.http.patch("/config", json={"webhookEndpoint": "https://127.0.0.1:1/hook?a=1"})
     )
     cleared = ok(api.http.patch("/config", json={"webhookEndpoint": None}))
 
@@ -300,6 +300,6 @@ def test_settings_keep_a_webhook_endpoint_until_null(api: Api) -> None:
     assert "webhookEndpoint" not in before
     assert before["webhookPublicKey"].startswith("-----BEGIN PUBLIC KEY-----")
     assert [one["currencyCode"] for one in before["supportedCurrencies"]] == ["USD", "EUR", "USDC"]
-    assert changed["webhookEndpoint"] == "https://example.com/hook?a=1"
+    assert changed["webhookEndpoint"] == "https://127.0.0.1:1/hook?a=1"
     assert changed["updatedAt"] > before["updatedAt"]
     assert "webhookEndpoint" not in cleared

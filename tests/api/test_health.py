@@ -142,15 +142,3 @@ def test_a_lost_table_is_our_fault_and_says_nothing_of_it(
     body = refused(answer, 500, "INTERNAL_ERROR")
     assert set(body) == {"status", "code", "message"}
     assert "customers" not in body["message"]
-
-
-def test_the_description_of_the_interface_can_be_made(root: str) -> None:
-    described = ok(httpx2.get(f"{root}/openapi.json"))
-
-    operations = {
-        operation["operationId"]
-        for path in described["paths"].values()
-        for operation in path.values()
-    }
-    assert {"createCard", "simulateAuthorization", "listTransactions", "isReady"} <= operations
-    assert httpx2.get(f"{root}/docs").status_code == 404

@@ -67,13 +67,24 @@ def test_in_production_the_description_has_no_sandbox(production_root: str) -> N
     assert not [path for path in described["paths"] if "sandbox" in path]
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8000/hook", "HTTP://localhost/hook"])
-def test_only_a_sandbox_sends_webhooks_without_tls(api: Api, production: Api, url: str) -> None:
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8000/hook",
+        "HTTP://localhost/hook",
+        "https://127.0.0.1:8443/hook",
+        "https://[::1]/hook",
+        "https://hook.localhost/",
+    ],
+)
+def test_only_a_sandbox_sends_webhooks_to_itself_or_without_tls(
+    api: Api, production: Api, url: str
+) -> None:
     said = {"webhookEndpoint": url}
 
     in_sandbox = api.http.patch("/config", json=said)
     in_production = production.http.patch("/config", json=said)
-    with_tls = production.http.patch("/config", json={"webhookEndpoint": "https://example.com"})
+    with_tls = production.http.patch("/config", json={"webhookEndpoint": "https://example.invalid"})
     without = production.http.patch("/config", json={"webhookEndpoint": None})
 
     assert ok(in_sandbox)["webhookEndpoint"] == url
@@ -81,3 +92,14 @@ def test_only_a_sandbox_sends_webhooks_without_tls(api: Api, production: Api, ur
     assert body["details"]["errors"][0]["field"] == "webhookEndpoint"
     assert with_tls.is_success
     assert without.is_success
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "[fe80::1]", "2130706433"])
+def test_no_webhook_endpoint_is_an_address_that_is_not_public(
+    api: Api, production: Api, host: str
+) -> None:
+    for platform in (api, production):
+        answer = platform.http.patch("/config", json={"webhookEndpoint": f"https://{host}/hook"})
+
+        body = refused(answer, 400, "INVALID_INPUT")
+        assert body["details"]["errors"][0]["field"] == "webhookEndpoint"

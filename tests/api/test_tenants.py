@@ -1,0 +1,576 @@
+"""Two platforms in one database never see each other's rows: every operation is tried.
+
+Operations are read from the application, so a new one is tried without being named here. What it
+may need from here is a resource to name in its path (`MAKERS`), a body (`BODIES`) and whoever may
+call it (`CALLERS`); it fails until it has them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+from psycopg import sql
+
+from api import BASE_PATH
+from api.app import ApiConfig
+from schema import tables
+from tests.api import contract, documents
+from tests.api.documents import document
+from tests.api.support import (
+    AGENT_POLICY,
+    AgentApi,
+    Api,
+    authorization,
+    eventually,
+    made,
+    new_tenant,
+    ok,
+    redeem,
+)
+from tests.api.test_beneficial_owners import PERSON
+from tests.api.test_idempotency import BUSINESS
+from tests.external_accounts import body as external_account
+
+ID: Final = re.compile(r"([A-Z][A-Za-z]+):([0-9a-f-]{36})")
+
+Ids = Mapping[str, str]
+"""Ids of one platform, by what names them: a path parameter, perhaps with the path before it."""
+
+
+# --- what a new operation may need -----------------------------------------------------------
+
+
+def _card_transaction(one: "Platform") -> str:
+    return str(one.api.authorize(one.ids["cardId"], 100)["id"])
+
+
+def _business(one: "Platform") -> str:
+    return str(made(one.api.post("/customers", BUSINESS))["id"])
+
+
+def _another_account(one: "Platform") -> str:
+    wish = {"customerId": one.ids["customerId"], "currency": "USD"}
+    return str(made(one.api.post("/customers/internal-accounts", wish))["id"])
+
+
+def _token(one: "Platform") -> str:
+    return str(made(one.api.post("/tokens", {"name": "till", "permissions": ["VIEW"]}))["id"])
+
+
+def _external_account(one: "Platform") -> str:
+    wish = external_account("EUR_ACCOUNT", customerId=one.ids["customerId"])
+    return str(made(one.api.post("/customers/external-accounts", wish))["id"])
+
+
+def _platform_external_account(one: "Platform") -> str:
+    wish = external_account("USD_ACCOUNT")
+    wish["accountInfo"]["accountNumber"] = str(uuid4().int)[:12]  # The same twice is a conflict.
+    return str(made(one.api.post("/platform/external-accounts", wish))["id"])
+
+
+def _beneficial_owner(one: "Platform") -> str:
+    return str(made(one.api.post("/beneficial-owners", _owner(one.ids)))["id"])
+
+
+def _verification(one: "Platform") -> str:
+    return str(ok(one.api.post("/verifications", {"customerId": one.ids["businessId"]}))["id"])
+
+
+def _agent(one: "Platform") -> str:
+    wish = {"name": "Bookkeeper", "customerId": one.ids["customerId"], "policy": _POLICY}
+    return str(made(one.api.post("/agents", wish))["agent"]["id"])
+
+
+def _action(one: "Platform") -> str:
+    with AgentApi(one.api.root, one.bearer) as agent:
+        return str(made(agent.post("/agents/me/transfer-out", _transfer(one.ids)))["id"])
+
+
+def _transfer_that_waits(one: "Platform") -> str:
+    listed = one.api.get("/transactions", customerId=one.ids["customerId"], status="PENDING")
+    [waits] = ok(listed)["data"]
+    return str(waits["id"])
+
+
+def _webhook_endpoint(one: "Platform") -> str:
+    return str(made(one.api.post("/webhooks/endpoints", _NOWHERE))["id"])
+
+
+def _webhook_delivery(one: "Platform") -> str:
+    wish = {"endpointId": one.ids["webhookEndpointId"]}
+    return str(ok(one.api.post("/webhooks/test", wish))["deliveryId"])
+
+
+def _bearer(one: "Platform") -> Mapping[str, str]:
+    return {"authorization": f"Bearer {one.bearer}"}
+
+
+def _owner(ids: Ids) -> dict[str, Any]:
+    return {
+        "customerId": ids["businessId"],
+        "roles": ["UBO"],
+        "ownershipPercentage": 1,
+        "personalInfo": PERSON,
+    }
+
+
+def _transfer(ids: Ids) -> dict[str, Any]:
+    return {
+        "source": {"accountId": ids["internalAccountId"]},
+        "destination": {"accountId": ids["destinationId"]},
+        "amount": 1,
+    }
+
+
+_POLICY: Final = AGENT_POLICY | {
+    "permissions": ["VIEW_TRANSACTIONS", "CREATE_TRANSFERS", "MANAGE_EXTERNAL_ACCOUNTS"],
+    "defaultExecutionMode": "APPROVAL_REQUIRED",
+}
+_NOWHERE: Final = {"url": "http://127.0.0.1:9/", "state": "DISABLED"}
+
+MAKERS: Final[dict[str, Callable[["Platform"], str]]] = {
+    "cardId": lambda one: str(one.api.active_card()["id"]),
+    "customerId": lambda one: str(ok(one.api.get(f"/cards/{one.ids['cardId']}"))["cardholderId"]),
+    "internalAccountId": lambda one: str(
+        ok(one.api.get(f"/cards/{one.ids['cardId']}"))["fundingSources"][0]
+    ),
+    "destinationId": _another_account,
+    "businessId": _business,
+    "beneficialOwnerId": _beneficial_owner,
+    "verificationId": _verification,
+    "externalAccountId": _external_account,
+    "/platform/external-accounts/externalAccountId": _platform_external_account,
+    "/agents/me/external-accounts/externalAccountId": lambda one: one.ids["externalAccountId"],
+    "agentId": _agent,
+    "actionId": _action,
+    "/agents/me/transactions/transactionId": _transfer_that_waits,
+    "code": lambda one: str(one.api.agent(one.ids["customerId"])["deviceCode"]["code"]),
+    "transactionId": _card_transaction,
+    "tokenId": _token,
+    "webhookEndpointId": _webhook_endpoint,
+    "webhookDeliveryId": _webhook_delivery,
+}
+"""How to make what a path parameter or a body names, in this order; where the same name means two
+things, with the path before it."""
+
+QUERIES: Final[dict[str, str]] = {
+    "customerId": "customerId",
+    "cardholderId": "customerId",
+    "accountId": "internalAccountId",
+    "cardId": "cardId",
+    "agentId": "agentId",
+    "cardTransactionId": "transactionId",
+    "endpointId": "webhookEndpointId",
+    "subjectId": "cardId",
+    "/beneficial-owners?customerId": "businessId",
+    "accountIdentifier": "internalAccountId",
+    "senderAccountIdentifier": "internalAccountId",
+    "receiverAccountIdentifier": "internalAccountId",
+}
+"""What a query parameter names that ends in Id or Identifier, perhaps with the path before it."""
+
+NAMES: Final = {"platformCustomerId", "platformCardId"}
+"""Query parameters that look as if they named a resource and are free text of the platform's."""
+
+_PURCHASE = {"amount": 10}
+
+BODIES: Final[dict[str, Callable[[Ids], Any]]] = {
+    "POST /customers": lambda _: {"customerType": "INDIVIDUAL", "fullName": "Ada"},
+    "PATCH /customers/{customerId}": lambda _: {"customerType": "INDIVIDUAL", "fullName": "Eve"},
+    "POST /cards": lambda ids: {
+        "cardholderId": ids["customerId"],
+        "form": "VIRTUAL",
+        "fundingSources": [ids["internalAccountId"]],
+    },
+    "PATCH /cards/{cardId}": lambda ids: {"fundingSources": [ids["internalAccountId"]]},
+    "POST /sandbox/internal-accounts/{internalAccountId}/fund": lambda _: _PURCHASE,
+    "POST /customers/external-accounts": lambda ids: external_account(
+        "EUR_ACCOUNT", customerId=ids["customerId"]
+    ),
+    "POST /platform/external-accounts": lambda _: external_account("USD_ACCOUNT"),
+    "POST /tokens": lambda _: {"name": "till", "permissions": ["VIEW"]},
+    "POST /agents": lambda ids: {
+        "name": "Bookkeeper",
+        "customerId": ids["customerId"],
+        "policy": AGENT_POLICY,
+    },
+    "PATCH /agents/{agentId}": lambda _: {"name": "Eve"},
+    "PATCH /agents/{agentId}/policy": lambda _: AGENT_POLICY,
+    "POST /agents/me/external-accounts": lambda _: external_account("GBP_ACCOUNT"),
+    **{f"POST /agents/me/transfer-{way}": _transfer for way in ("in", "out")},
+    **{
+        f"POST {path}/{decision}": lambda _: {}
+        for path in ("/transactions/{transactionId}", "/agents/{agentId}/actions/{actionId}")
+        for decision in ("approve", "reject")
+    },
+    "POST /customers/internal-accounts": lambda ids: {
+        "customerId": ids["customerId"],
+        "currency": "USD",
+    },
+    "POST /beneficial-owners": _owner,
+    "PATCH /beneficial-owners/{beneficialOwnerId}": lambda _: {"ownershipPercentage": 2},
+    "POST /verifications": lambda ids: {"customerId": ids["businessId"]},
+    "POST /webhooks/endpoints": lambda _: _NOWHERE,
+    "PATCH /webhooks/endpoints/{webhookEndpointId}": lambda _: {"description": "Eve"},
+    "POST /webhooks/signing-keys/rotate": lambda _: {"overlapHours": 1},
+    "POST /webhooks/test": lambda ids: {"endpointId": ids["webhookEndpointId"]},
+    "POST /webhooks/replay": lambda ids: {
+        "since": "2020-01-01T00:00:00Z",
+        "endpointId": ids["webhookEndpointId"],
+    },
+    "PATCH /config": lambda _: {"umaDomain": "eve.example.com"},
+    **{
+        f"POST /sandbox/cards/{{cardId}}/simulate/{name}": lambda _: authorization(10)
+        for name in (
+            "authorization",
+            "financial_authorization",
+            "financial_credit_authorization",
+            "credit_authorization",
+            "credit_authorization_advice",
+        )
+    },
+    **{
+        f"POST /sandbox/cards/{{cardId}}/simulate/{name}": lambda ids: (
+            _PURCHASE | {"cardTransactionId": ids["transactionId"]}
+        )
+        for name in ("clearing", "return", "authorization_advice")
+    },
+    **{
+        f"POST /sandbox/cards/{{cardId}}/simulate/{name}": lambda ids: {
+            "cardTransactionId": ids["transactionId"]
+        }
+        for name in ("return_reversal", "authorization_reversal", "authorization_expiry")
+    },
+    "POST /sandbox/cards/{cardId}/simulate/balance_inquiry": lambda _: {
+        "merchant": {"descriptor": "SHOP"}
+    },
+}
+"""A body that the operation takes, made of ids of the caller's own."""
+
+CALLERS: Final[dict[str, Callable[["Platform"], Mapping[str, str]]]] = {"/agents/me": _bearer}
+"""By how its path begins: the header that lets a platform's caller in, where it is not Basic."""
+
+
+# --- the rest works by itself ----------------------------------------------------------------
+
+
+@dataclass
+class Platform:
+    """One platform, and one of each of its resources."""
+
+    api: Api
+    ids: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def bearer(self) -> str:
+        """The token of this platform's agent."""
+        made_anew = self.api.post(f"/agents/{self.ids['agentId']}/device-codes", None)
+        return str(ok(redeem(self.api.root, made(made_anew)["code"]))["accessToken"])
+
+    def ask(
+        self, operation: "Operation", ids: Ids, body: object = None, **query: str
+    ) -> httpx2.Response:
+        """Call `operation` as this platform, with `ids` in its path."""
+        path = operation.path_with(ids) + (f"?{urlencode(query)}" if query else "")
+        content = b"" if body is None else json.dumps(body).encode()
+        for beginning, header in CALLERS.items():
+            if operation.path.startswith(beginning):
+                return httpx2.request(
+                    operation.method,
+                    self.api.root + BASE_PATH + path,
+                    content=content,
+                    headers={"content-type": "application/json", **header(self)},
+                )
+        return self.api.raw(operation.method, path, content)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path."""
+
+    method: str
+    path: str
+    queries: tuple[str, ...]
+    needed: tuple[str, ...]
+    takes_body: bool
+    is_not_built: bool
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def parameters(self) -> list[str]:
+        """What names a resource in the path, by the names of `MAKERS`."""
+        named = []
+        for found in re.finditer(r"\{(\w+)\}", self.path):
+            longer = self.path[: found.start()] + found[1]
+            named.append(longer if longer in MAKERS else found[1])
+        return named
+
+    def path_with(self, ids: Ids) -> str:
+        """Return the path as it is sent."""
+        names = iter(self.parameters)
+        return re.sub(r"\{\w+\}", lambda _: ids[next(names)], self.path)
+
+    def named_by(self, query: str) -> str:
+        """Return by which name of `MAKERS` the parameter `query` names something."""
+        longer = f"{self.path}?{query}"
+        assert longer in QUERIES or query in QUERIES, f"{self}: say in QUERIES what {query} names"
+        return QUERIES.get(longer) or QUERIES[query]
+
+    def query_with(self, ids: Ids) -> dict[str, str]:
+        """Return what the query cannot be without."""
+        return {query: ids[self.named_by(query)] for query in self.needed}
+
+    def body_with(self, ids: Ids) -> object:
+        """Return a body that is right, None when there is none to be sent."""
+        if not self.takes_body:
+            return None
+        make = BODIES.get(str(self))
+        assert make is not None, f"give {self} a body in BODIES"
+        return make(ids)
+
+
+def _operations() -> Iterator[Operation]:
+    for path, method, said in contract.operations():
+        if "servers" in document()["paths"][path]:
+            continue  # Not below the base path: about the installation, not about a platform.
+        if not said["security"]:
+            continue  # Of nobody: what is in the path is the proof.
+        given = [documents.resolved(one) for one in said.get("parameters", ())]
+        yield Operation(
+            method.upper(),
+            path,
+            tuple(one["name"] for one in given if one["in"] == "query"),
+            tuple(one["name"] for one in given if one["in"] == "query" and one["required"]),
+            "requestBody" in said,
+            bool(said.get("x-not-built")),
+        )
+
+
+OPERATIONS: Final = [one for one in _operations() if not one.is_not_built]
+
+
+def platform(api: Api) -> Platform:
+    one = Platform(api)
+    for name, make in MAKERS.items():
+        one.ids[name] = make(one)
+    return one
+
+
+@pytest.fixture(scope="module")
+def owner(api: Api, database_url: str) -> Platform:
+    """Whose resources are asked for; nothing happens to them by itself any more."""
+    one = platform(api)
+    eventually(lambda: all_is_told(database_url, one))
+    return one
+
+
+def all_is_told(url: str, tenant_of: Platform) -> bool:
+    with psycopg.connect(url) as connection:
+        waiting = connection.execute(
+            "SELECT 1 FROM outbox WHERE platform_id = %s LIMIT 1",
+            [tenant_of.api.tenant.platform_id],
+        )
+        return waiting.fetchone() is None
+
+
+@pytest.fixture(scope="module")
+def other(stranger: Api) -> Platform:
+    """Who asks for them, and has as many of its own."""
+    return platform(stranger)
+
+
+def unknown(ids: Ids) -> dict[str, str]:
+    """Return `ids` of things that nobody has."""
+    return {name: ID.sub(lambda found: f"{found[1]}:{uuid4()}", one) for name, one in ids.items()}
+
+
+def record_of(url: str, tenant_of: Platform) -> dict[str, tuple[int, str]]:
+    """Return what the record says of a platform: of every table, how many rows and their hash."""
+    platform_id = tenant_of.api.tenant.platform_id
+    said = {}
+    with psycopg.connect(url) as connection:
+        for table in tables.metadata.sorted_tables:
+            if "platform_id" in table.columns:
+                statement = sql.SQL(
+                    "SELECT count(*), coalesce(md5(string_agg(t::text, '|' ORDER BY t::text)), '')"
+                    " FROM {} t WHERE platform_id = %s"
+                ).format(sql.Identifier(table.name))
+                [row] = connection.execute(statement, [platform_id]).fetchall()
+                said[table.name] = row[0], row[1]
+    return said
+
+
+def leaked(owner: Platform, text: str) -> set[str]:
+    """Return which of the owner's ids are in `text`; those of its customers' resources as well."""
+    return {name for name, one in owner.ids.items() if one.rpartition(":")[2] in text}
+
+
+def is_not_built(answer: httpx2.Response) -> bool:
+    return answer.status_code == 501
+
+
+def check_that_all_are_made(operation: Operation) -> None:
+    missing = [name for name in operation.parameters if name not in MAKERS]
+    assert not missing, f"{operation} names {missing}: say in MAKERS how one is made"
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
+def test_what_another_platform_has_is_not_there(
+    operation: Operation, owner: Platform, other: Platform, database_url: str
+) -> None:
+    check_that_all_are_made(operation)
+    body = operation.body_with(other.ids)
+    before = record_of(database_url, owner)
+
+    answer = other.ask(operation, owner.ids, body)
+
+    if not is_not_built(answer):
+        assert answer.status_code == 404, f"{operation} answered {answer.text}"
+        # As one that nobody has: the answer does not even say that it is somewhere.
+        nobodys = other.ask(operation, unknown(owner.ids), body)
+        assert (nobodys.status_code, nobodys.json()) == (404, answer.json())
+    assert record_of(database_url, owner) == before
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
+def test_the_owner_is_not_told_so(operation: Operation, owner: Platform) -> None:
+    # Otherwise the test above would prove nothing.
+    if operation.method != "GET":
+        return
+    check_that_all_are_made(operation)
+
+    answer = owner.ask(operation, owner.ids)
+
+    assert is_not_built(answer) or answer.status_code == 200, f"{operation}: {answer.text}"
+
+
+LISTS: Final = [one for one in OPERATIONS if one.method == "GET" and not one.parameters]
+
+
+@pytest.mark.parametrize("operation", LISTS, ids=str)
+def test_no_list_has_anything_of_another_platform(
+    operation: Operation, owner: Platform, other: Platform
+) -> None:
+    wide = {"limit": "100"} if "limit" in operation.queries else {}
+
+    answer = other.ask(operation, {}, **wide, **operation.query_with(other.ids))
+
+    assert answer.status_code in {200, 501}, f"{operation} answered {answer.text}"
+    assert not leaked(owner, answer.text)
+    assert str(owner.api.tenant.platform_id) not in answer.text
+
+
+def test_every_resource_is_in_some_list_of_its_owner(owner: Platform) -> None:
+    shown = "".join(
+        owner.ask(operation, {}, **operation.query_with(owner.ids)).text for operation in LISTS
+    )
+
+    assert leaked(owner, shown) == {name for name, one in owner.ids.items() if ID.fullmatch(one)}
+
+
+def _filters() -> Iterator[tuple[Operation, str]]:
+    for operation in OPERATIONS:
+        for query in operation.queries:
+            if re.search(r"(Id|Identifier)$", query) and query not in NAMES:
+                yield operation, query
+
+
+@pytest.mark.parametrize(("operation", "query"), list(_filters()), ids=str)
+def test_a_filter_by_what_another_platform_has_finds_nothing(
+    operation: Operation, query: str, owner: Platform, other: Platform
+) -> None:
+    named = operation.named_by(query)
+
+    answer = other.ask(operation, other.ids, **{query: owner.ids[named]})
+    nobodys = other.ask(operation, other.ids, **{query: unknown(owner.ids)[named]})
+
+    assert (answer.status_code, answer.json()) == (nobodys.status_code, nobodys.json())
+    if answer.status_code == 200:
+        assert answer.json()["data"] == []
+        assert answer.json()["totalCount"] == 0
+    else:
+        assert answer.status_code in {400, 404}
+
+
+def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield where in `value` there is an id."""
+    match value:
+        case dict():
+            for name, inner in value.items():
+                yield from places(inner, (*place, name))
+        case list():
+            for number, inner in enumerate(value):
+                yield from places(inner, (*place, number))
+        case str() if ID.fullmatch(value):
+            yield place
+        case _:
+            pass
+
+
+def put(value: Any, place: tuple[str | int, ...], new: str) -> Any:  # noqa: ANN401 - JSON
+    """Return a copy of `value` with `new` at `place`."""
+    copy = json.loads(json.dumps(value))
+    inner = copy
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = new
+    return copy
+
+
+def at(value: Any, place: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - JSON
+    for step in place:
+        value = value[step]
+    return value
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.takes_body], ids=str)
+def test_an_id_of_another_platform_in_a_body_is_refused(
+    operation: Operation, owner: Platform, other: Platform, database_url: str
+) -> None:
+    check_that_all_are_made(operation)
+    body = operation.body_with(other.ids)
+    theirs = {other.ids[name]: owner.ids[name] for name in owner.ids}
+    for place in places(body):
+        before = record_of(database_url, owner), record_of(database_url, other)
+
+        answer = other.ask(operation, other.ids, put(body, place, theirs[at(body, place)]))
+
+        if not is_not_built(answer):
+            assert answer.status_code in {400, 404}, f"{operation} answered {answer.text}"
+        assert not leaked(owner, answer.text)
+        assert (record_of(database_url, owner), record_of(database_url, other)) == before
+
+
+def test_an_idempotency_key_of_another_platform_opens_nothing(
+    owner: Platform, other: Platform
+) -> None:
+    key = {"Idempotency-Key": str(uuid4())}
+    wish = {"name": "till", "permissions": ["VIEW"]}
+
+    mine = owner.api.http.post("/tokens", json=wish, headers=key)
+    theirs = other.api.http.post("/tokens", json=wish, headers=key)
+
+    assert made(mine)["clientSecret"] != made(theirs)["clientSecret"]
+
+
+def test_a_cursor_of_another_platform_is_none(
+    root: str, api_config: ApiConfig, other: Platform
+) -> None:
+    with Api(root, new_tenant(api_config.database_url)) as crowded:
+        for _ in range(3):
+            crowded.customer()
+        cursor = ok(crowded.get("/customers", limit=1))["nextCursor"]
+
+        answer = other.api.get("/customers", limit=1, cursor=cursor)
+
+        assert answer.status_code == 400, answer.text
