@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from cardledger import webhook_commands
 from cardledger.errors import FAILURE, USAGE, CommandError
 
 _INTERRUPTED = 130
@@ -26,6 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(webhook_commands.app)
 
 DataDir = Annotated[
     Path | None,
@@ -140,6 +142,41 @@ def up(
 
 
 @app.command()
+def bench(
+    *,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(help="floor, engine, service, proof or growth; may be repeated (all)."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of every measurement.", min=1)] = 3,
+    millions: Annotated[
+        float, typer.Option(help="Events in the record on which growth is measured.", min=0.01)
+    ] = 1.0,
+    json_file: Annotated[
+        Path | None,
+        typer.Option("--json", help="Write all figures here, too.", show_default=False),
+    ] = None,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Say where the engine's processor time went.")
+    ] = False,
+) -> None:
+    """Measure rates and latencies on this machine, beside what PostgreSQL can do at all.
+
+    Uses DATABASE_URL (databases of its own, dropped afterwards), else an embedded server. Ends with
+    exit code 1 when a bar does not hold.
+    """
+    from cardledger.bench import run
+
+    parts = tuple(part or run.PARTS)
+    if unknown := set(parts) - set(run.PARTS):
+        raise CommandError(f"no part is called {unknown.pop()}; there are {', '.join(run.PARTS)}")
+    asked = run.Asked(
+        parts=parts, rounds=rounds, millions=millions, json_file=json_file, profile=profile
+    )
+    raise typer.Exit(run.run(asked))
+
+
+@app.command()
 def submit(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="A file of JSON lines; - is standard input.")
@@ -186,6 +223,80 @@ def verify(*, as_json: Json = False, data_dir: DataDir = None) -> None:
     from cardledger import verifying
 
     raise typer.Exit(verifying.run(as_json=as_json, data_dir=data_dir))
+
+
+@app.command()
+def listen(  # noqa: PLR0913 - the options of the command
+    *,
+    forward_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Pass each webhook on to this URL, and its answer back.",
+            show_default=False,
+        ),
+    ] = None,
+    register: Annotated[
+        bool,
+        typer.Option(
+            "--register",
+            help="Set the platform's webhook endpoint to this command while it runs.",
+        ),
+    ] = False,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="whsec_…",
+            help="Verify with this secret, or with that of a file: @FILE. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    public_key: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Verify with this public key (PEM). May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+    ] = 0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each webhook whole, as a JSON line.")
+    ] = False,
+    ready_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ready file of the system to listen to (default: what runs in --data-dir).",
+            show_default=False,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Receive webhooks on this machine, verify them and print a line each.
+
+    Keys are those of the running system unless --secret or --public-key is given; with both kinds
+    both signatures have to hold. Answers 200, 401 when a webhook is not proven, or what the
+    application behind --forward-to answers. Runs until Ctrl-C.
+    """
+    from cardledger import listen as command
+
+    options = command.Options(
+        port=port,
+        secrets=secret or (),
+        public_keys=public_key or (),
+        forward_to=forward_to,
+        register=register,
+        as_json=as_json,
+        ready_file=ready_file,
+        data_dir=data_dir,
+    )
+    try:
+        command.run(options)
+    except BrokenPipeError:
+        _silence_standard_output()
+        raise typer.Exit(_BROKEN_PIPE) from None
 
 
 @app.command()
@@ -271,6 +382,14 @@ def settings() -> None:
 
     for name, meaning in variables().items():
         typer.echo(f"{name}\n    {meaning}")
+
+
+@app.command()
+def openapi() -> None:
+    """Print the document of the HTTP interface: OpenAPI 3.1, as the server has it."""
+    from api import documentation
+
+    typer.echo(documentation.of_sandbox(), nl=False)
 
 
 @app.command()

@@ -1,0 +1,246 @@
+"""The whole service: HTTP in front, a worker behind, and a file of clearings."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+from urllib.parse import urlsplit
+from uuid import UUID
+
+from pydantic import SecretStr
+
+from cardledger.bench import load, scene
+from cardledger.bench.engine import Say
+from cardledger.bench.figures import Figure
+from cardledger.bench.load import Heard
+from cardledger.bench.scene import Holder
+from cardledger.bench.workbench import Bench
+from cardledger.running import Running
+from cardledger.servers import DatabaseUrl
+from cardledger.settings import Settings
+from cardledger.up import Plan, System
+
+_PART: Final = "service"
+_HOLDERS: Final = 1_000
+_SECONDS: Final = 6.0
+_WARM_UP_S: Final = 2.0
+_CONNECTIONS: Final = 64
+_RATES: Final = (100, 300, 600)
+_FILE_LINES: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A running system on a bench of its own, with cardholders."""
+
+    bench: Bench
+    running: Running
+    holders: list[Holder]
+
+
+@contextmanager
+def service(bench: Bench) -> Iterator[Service]:
+    """Run API and worker on the database of `bench`, whose platform becomes theirs."""
+    with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
+        settings = Settings(
+            database_url=SecretStr(bench.owner_url),
+            data_dir=Path(directory),
+            port=0,
+        )
+        system = System(
+            Plan(settings=settings, any_port=True),
+            log=lambda _name, _line: None,
+            say=lambda _: None,
+        )
+        try:
+            running = system.start()
+            own = Bench(
+                owner_url=bench.owner_url,
+                app_url=DatabaseUrl(running.database_url),
+                platform_id=UUID(system.platform_id),
+            )
+            yield Service(bench=own, running=running, holders=own.holders(_HOLDERS))
+        finally:
+            system.stop()
+
+
+def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
+    """Yield the rates and latencies of authorizations over HTTP, and the rate of `submit`."""
+    asked = _Asked(one)
+    say("HTTP, warming up")
+    asked.closed(seconds=_WARM_UP_S)
+    say("HTTP, one at a time")
+    yield from _idle([asked.closed(connections=1, seconds=_SECONDS / 2) for _ in range(rounds)])
+    for rate in _RATES:
+        say(f"HTTP, {rate} a second")
+        yield from _at(rate, [asked.paced(rate) for _ in range(rounds)])
+    say(f"HTTP, {_CONNECTIONS} connections")
+    flat_out = [asked.closed(connections=_CONNECTIONS, seconds=_SECONDS) for _ in range(rounds)]
+    yield Figure(
+        part=_PART,
+        name=f"HTTP authorizations, {_CONNECTIONS} connections",
+        unit="/s",
+        values=[heard.rate for heard in flat_out],
+        least=1_200,
+        aim=2_500,
+    )
+    yield Figure(
+        part=_PART,
+        name="HTTP answers other than 200",
+        unit="",
+        values=[float(asked.failed)],
+        least=0,
+        lower=True,
+    )
+    say(f"submit, a file of {_FILE_LINES:,} clearings")
+    yield _submit(one)
+    yield Figure(
+        part=_PART,
+        name="memory of the worker at the end",
+        unit="MB",
+        values=[_memory_mb(one.running.pids["worker-1"])],
+        least=200,
+        aim=120,
+        lower=True,
+    )
+
+
+def _idle(heard: list[Heard]) -> Iterator[Figure]:
+    yield Figure(
+        part=_PART,
+        name="HTTP authorization, one at a time, p50",
+        unit="ms",
+        values=[one.quantile_ms(0.5) for one in heard],
+        least=8,
+        aim=5,
+        lower=True,
+    )
+    yield Figure(
+        part=_PART,
+        name="HTTP authorization, one at a time, p99",
+        unit="ms",
+        values=[one.quantile_ms(0.99) for one in heard],
+        lower=True,
+    )
+
+
+def _at(rate: int, heard: list[Heard]) -> Iterator[Figure]:
+    is_bar = rate == 300  # noqa: PLR2004 - the rate that the bars name
+    for share, name in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
+        has_bar = is_bar and name == "p99"
+        yield Figure(
+            part=_PART,
+            name=f"HTTP authorization at {rate}/s, {name}",
+            unit="ms",
+            values=[one.quantile_ms(share) for one in heard],
+            least=40 if has_bar else None,
+            aim=20 if has_bar else None,
+            lower=True,
+        )
+
+
+def _ignore(*_: object) -> None:
+    """Say nothing: the table is what counts."""
+
+
+class _Asked:
+    """Authorizations of all the cards in turn; counts what was not answered with 200."""
+
+    def __init__(self, one: Service) -> None:
+        url = urlsplit(one.running.base_url)
+        assert url.hostname is not None
+        self._host: Final = url.hostname
+        self._port: Final = url.port or 80
+        self._path: Final = url.path
+        pair = f"{one.running.client_id}:{one.running.client_secret}"
+        self._authorization: Final = "Basic " + b64encode(pair.encode()).decode()
+        self._holders: Final = cycle(one.holders)
+        self._amounts: Final = cycle(range(100, 1_000))
+        self.failed = 0
+
+    def closed(self, *, connections: int = _CONNECTIONS, seconds: float) -> Heard:
+        run = load.closed(
+            self._host, self._port, self._next, connections=connections, seconds=seconds
+        )
+        return self._counted(asyncio.run(run))
+
+    def paced(self, rate: float) -> Heard:
+        run = load.paced(self._host, self._port, self._next, rate=rate, seconds=_SECONDS)
+        return self._counted(asyncio.run(run))
+
+    def _counted(self, heard: Heard) -> Heard:
+        self.failed += heard.failed
+        return heard
+
+    def _next(self) -> bytes:
+        card_id = next(self._holders).card_id
+        body = {
+            "amount": next(self._amounts),
+            "currency": {"code": "USD"},
+            "merchant": scene.MERCHANT,
+        }
+        path = f"{self._path}/sandbox/cards/Card:{card_id}/simulate/authorization"
+        return load.request(self._host, path, self._authorization, json.dumps(body).encode())
+
+
+def _submit(one: Service) -> Figure:
+    """Have a file of clearings, each of an authorization of its own, decided and printed."""
+    wanted = scene.purchases(one.holders, _FILE_LINES, seed=1, run="file")
+    one.bench.accept(scene.authorizations(wanted))
+    one.bench.drain(threads=2)
+    environment = {
+        "DATABASE_URL": one.running.database_url,
+        "REDIS_URL": one.running.redis_url,
+    }
+    with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
+        file = Path(directory) / "clearings.jsonl"
+        with file.open("w", encoding="utf-8") as lines:
+            for message in scene.clearings(wanted):
+                lines.write(json.dumps(message.body) + "\n")
+        seconds = _run([sys.executable, "-m", "cardledger", "submit", str(file)], environment)
+    return Figure(
+        part=_PART,
+        name=f"submit of {_FILE_LINES:,} clearings, outcomes printed",
+        unit="/s",
+        values=[_FILE_LINES / seconds],
+        least=6_000,
+        aim=12_000,
+    )
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> float:
+    """Run `command` to its end; returns the seconds it took, its start included."""
+    started = perf_counter()
+    with tempfile.TemporaryFile() as outcomes:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command,
+            check=True,
+            stdout=outcomes,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        seconds = perf_counter() - started
+        outcomes.seek(0)
+        printed = sum(1 for _ in outcomes)
+    assert printed == _FILE_LINES, f"{printed} outcomes were printed: {done.stderr.decode()}"
+    return seconds
+
+
+def _memory_mb(pid: int) -> float:
+    said = subprocess.run(  # noqa: S603 - a number of ours
+        ["ps", "-o", "rss=", "-p", str(pid)],  # noqa: S607 - every system has it on its PATH
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return int(said.stdout) / 1024

@@ -1,0 +1,150 @@
+"""A server to measure on, and databases of their own for every part."""
+
+import secrets
+import shutil
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from time import perf_counter
+from typing import Final
+from uuid import UUID
+
+import psycopg
+from psycopg import sql
+
+from cardledger import credentials, databases
+from cardledger.bench import scene
+from cardledger.bench.scene import Holder
+from cardledger.servers import DatabaseUrl, find_postgres
+from ledger import inbox
+from ledger.database import sync_engine
+from ledger.engine import Engine
+from ledger.inbox import Lane, Message
+
+_SECRET_KEY: Final = secrets.token_hex(32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A migrated database with one platform; `app_url` logs in as the application does."""
+
+    owner_url: DatabaseUrl
+    app_url: DatabaseUrl
+    platform_id: UUID
+
+    def holders(self, count: int) -> list[Holder]:
+        """Return `count` new cardholders with money, brought to them as all money is."""
+        made = scene.new_holders(self.owner_url, self.platform_id, count)
+        self.accept(scene.deposits(made))
+        self.drain()
+        with psycopg.connect(self.owner_url, autocommit=True) as connection:
+            connection.execute("ANALYZE")
+        return made
+
+    def accept(self, messages: Sequence[Message]) -> float:
+        """Put `messages` into the inbox as the client does; returns the seconds it took."""
+        started = perf_counter()
+        for batch in scene.in_batches(messages, 2_000):
+            with psycopg.connect(self.app_url) as connection:
+                inbox.accept_in_thread(connection, batch)
+        return perf_counter() - started
+
+    def drain(
+        self, *, batch_size: int = 500, threads: int = 1, only: Collection[int] | None = None
+    ) -> "Drained":
+        """Decide all that waits, or all of `only` some shards, on `threads` of this process."""
+        database = sync_engine(self.app_url, keyed=True, pool_size=threads, max_overflow=0)
+        engine = Engine(
+            database,
+            clock=lambda: datetime.now(UTC),
+            batch_size=batch_size,
+            sandbox_delay=timedelta(0),
+        )
+        counted = _Counter()
+        waiting = [shard for _, shard in engine.waiting() if only is None or shard in only]
+        # As a worker does: each thread takes many queues together.
+        parts = [waiting[part::threads] for part in range(threads)]
+        with ThreadPoolExecutor(threads) as pool:
+            # The threads and their connections are there before the clock starts.
+            list(pool.map(lambda _: engine.waiting(), range(threads)))
+            started = perf_counter()
+            for done in [pool.submit(engine.drain, Lane.LIVE, part, counted.add) for part in parts]:
+                done.result()
+            seconds = perf_counter() - started
+        database.dispose()
+        return Drained(messages=counted.messages, commits=counted.commits, seconds=seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """How much was decided, in how many commits and how long it took."""
+
+    messages: int
+    commits: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.messages = self.commits = 0
+
+    def add(self, decided: Sequence[object]) -> None:
+        with self._lock:
+            self.messages += len(decided)
+            self.commits += 1
+
+
+@contextmanager
+def server(url: str | None) -> Iterator[DatabaseUrl]:
+    """Yield the URL of a PostgreSQL to measure on: `url`, else an embedded one of this run."""
+    directory = Path(tempfile.mkdtemp(prefix="cardledger-bench-"))
+    postgres = find_postgres(url, directory)
+    try:
+        postgres.start()
+        try:
+            yield DatabaseUrl(postgres.url)
+        finally:
+            postgres.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def bench(postgres: DatabaseUrl) -> Iterator[Bench]:
+    """Yield a fresh database on `postgres`; it is dropped afterwards, with its role."""
+    with database(postgres) as owner_url:
+        directory = Path(tempfile.mkdtemp(prefix="cardledger-bench-"))
+        try:
+            migrated = databases.prepare(owner_url, credentials.load(directory))
+            platform_id = scene.new_platform(migrated.app_url, _SECRET_KEY)
+            yield Bench(owner_url=owner_url, app_url=migrated.app_url, platform_id=platform_id)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def database(postgres: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    """Yield the URL of an empty database on `postgres`; it is dropped afterwards."""
+    name = f"bench_{secrets.token_hex(8)}"
+    role = f"{name}_app"
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    try:
+        yield postgres.with_database(name)
+    finally:
+        with psycopg.connect(postgres, autocommit=True) as connection:
+            connection.execute(
+                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
+            )
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
