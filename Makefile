@@ -44,6 +44,18 @@ test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
 	@# loadscope keeps a module on one worker: a database is made once a module.
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(ARGS)
 
+.PHONY: docs
+docs: $(STAMP) ## Renew the pages of docs that are made of the code
+	$(BIN)/python -m api.pages docs
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## Send tens of thousands of generated requests (FUZZ_EXAMPLES=20)
+	FUZZ_EXAMPLES=$(or $(FUZZ_EXAMPLES),20) $(BIN)/python -m pytest tests/api/test_fuzz.py -q -s
+
+.PHONY: bench
+bench: $(STAMP) ## Measure rates and latencies on this machine (ARGS="--part engine")
+	$(BIN)/cardledger bench $(ARGS)
+
 .PHONY: mutants
 mutants: $(STAMP) ## Change the rules one line at a time; the tests must notice
 	$(BIN)/python benchmarks/mutate.py $(ARGS)

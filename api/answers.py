@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from fastapi import Response
 
-from api.context import Call
+from api.context import AnyCall
 from api.errors import invalid_field
 from ledger import paging
 from schema.wire.common import PageQuery
@@ -31,13 +31,13 @@ def answer_json(body: dict[str, Any], status: int = 200) -> Response:
 
 
 class Listing:
-    """One list of one platform with its filters: what a cursor is bound to."""
+    """One list of one caller with its filters: what a cursor is bound to."""
 
-    def __init__(self, call: Call, name: str, query: PageQuery) -> None:
+    def __init__(self, call: AnyCall, name: str, query: PageQuery) -> None:
         """List `name` as `query` asks for it."""
         filters = query.model_dump_json(exclude={"limit", "cursor"})
         self._keys: Final = call.keys
-        self._binding: Final = f"{name} {call.platform_id} {filters}"
+        self._binding: Final = f"{name} {call.platform_id}{call.whose} {filters}"
         self._query: Final = query
 
     def wanted(self, *, newest_first: bool) -> paging.Wanted:

@@ -12,23 +12,35 @@ from fastapi.routing import APIRoute
 
 from api import (
     BASE_PATH,
+    agent_actions,
+    agents,
+    agents_me,
+    beneficial_owners,
     cards,
     config,
     customers,
+    documentation,
     embed,
     errors,
     external_accounts,
     health,
     internal_accounts,
+    not_built,
+    rates,
+    redemption,
     simulators,
     tokens,
     transactions,
+    verifications,
+    webhook_deliveries,
+    webhook_endpoints,
 )
-from api.authentication import Authenticator
+from api.authentication import FAILURES, Authenticator
 from api.context import Services
 from api.middleware import Edge, hide_tokens_in_access_log
 from api.once import Flights
-from api.routing import SANDBOX
+from api.rate_limits import RateLimits
+from api.routing import REQUESTS, SANDBOX
 from ledger.database import async_engine
 from ledger.secrets import KeyRing
 from schema import migrate
@@ -38,22 +50,46 @@ _CONNECTIONS: Final = 20
 _MORE_CONNECTIONS: Final = 20
 _WAIT_FOR_CONNECTION_S: Final = 5.0
 
-# The lists of accounts first: their paths would otherwise be read as a customer's id.
+# The lists of accounts first: their paths would otherwise be read as a customer's id; and what an
+# agent sees of itself before all agents, because `me` would be read as an id.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     config.reads,
     config.writes,
     internal_accounts.reads,
+    internal_accounts.writes,
     internal_accounts.sandbox,
     external_accounts.reads,
     external_accounts.writes,
     customers.reads,
     customers.writes,
+    beneficial_owners.reads,
+    beneficial_owners.writes,
+    verifications.reads,
+    verifications.writes,
     cards.reads,
     cards.writes,
     simulators.sandbox,
     transactions.reads,
+    transactions.decisions,
     tokens.reads,
     tokens.writes,
+    agents_me.own,
+    agents_me.views,
+    agents_me.reads,
+    agents_me.writes,
+    agent_actions.own,
+    agent_actions.views,
+    agent_actions.transfers,
+    agent_actions.approvals,
+    agent_actions.decisions,
+    agents.reads,
+    agents.writes,
+    redemption.router,
+    webhook_endpoints.reads,
+    webhook_endpoints.writes,
+    webhook_endpoints.sandbox,
+    webhook_deliveries.reads,
+    webhook_deliveries.writes,
 )
 
 
@@ -67,6 +103,9 @@ class ApiConfig:
     reply_timeout_s: float = 10.0
     sandbox: bool = True
     sandbox_delay_s: float = 30.0
+    rate_limit: str = rates.OFF
+    failure_limit: str = rates.OFF
+    body_timeout_s: float = 30.0
 
 
 def create_app(
@@ -84,14 +123,17 @@ def create_app(
         title="cardledger",
         version=version("cardledger"),
         lifespan=lifespan,
-        # Their pages load scripts from elsewhere; blank without a network.
-        docs_url=None,
-        redoc_url=None,
+        # Ours say more, and their pages load scripts from elsewhere: see api.documentation.
+        openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
     app.include_router(health.router)
     app.include_router(embed.router)
+    app.include_router(documentation.router)
+    app.state.is_sandbox = config.sandbox
+    app.router.routes.extend(not_built.routes(BASE_PATH, sandbox=config.sandbox))
+    app.include_router(webhook_endpoints.router)
     for router in _ROUTERS:
         if SANDBOX in router.tags and not config.sandbox:
             continue  # So its paths are not there at all, for nobody.
@@ -114,17 +156,23 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
     keys = KeyRing(config.secret_key)
     client = Client(engine, config.redis_url, reply_timeout_s=config.reply_timeout_s)
+    limits = RateLimits(
+        {REQUESTS: rates.parse(config.rate_limit), FAILURES: rates.parse(config.failure_limit)},
+        config.redis_url,
+    )
     try:
-        async with client:
+        async with client, limits:
             yield Services(
                 writer=engine,
                 reader=reader,
                 client=client,
                 flights=Flights(),
                 keys=keys,
-                authenticator=Authenticator(reader, keys),
+                authenticator=Authenticator(reader, keys, limits),
+                limits=limits,
                 clock=clock,
                 reply_timeout=timedelta(seconds=config.reply_timeout_s),
+                body_timeout_s=config.body_timeout_s,
                 is_sandbox=config.sandbox,
                 sandbox_delay=timedelta(seconds=config.sandbox_delay_s),
                 schema_head=migrate.head(),

@@ -10,6 +10,7 @@ from api import embed, routing
 from api.answers import CREATED, Listing, answer
 from api.context import Here
 from api.errors import ApiError, invalid_field, not_found
+from api.operations import answers
 from ledger import card_changes, card_reveals, cards
 from ledger.card_changes import Conflict
 from ledger.cards import Refusal
@@ -40,7 +41,12 @@ _CONFLICTS = {
 }
 
 
-@writes.post("/cards", status_code=CREATED, response_model=CardResource)
+@writes.post(
+    "/cards",
+    status_code=CREATED,
+    response_model=CardResource,
+    responses=answers(Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE),
+)
 async def create_card(body: CardCreate, call: Here) -> Response:
     """Issue a card; it is `PROCESSING` until the issuer has answered.
 
@@ -103,7 +109,16 @@ async def get_card(card_id: CardId, call: Here) -> Response:
     return answer(found)
 
 
-@writes.patch("/cards/{card_id}", response_model=CardResource)
+@writes.patch(
+    "/cards/{card_id}",
+    response_model=CardResource,
+    responses=answers(
+        Code.FUNDING_SOURCE_INELIGIBLE,
+        Code.INVALID_STATE_TRANSITION,
+        Code.CARD_ALREADY_CLOSED,
+        Code.CARD_NOT_MUTABLE,
+    ),
+)
 async def update_card(card_id: CardId, body: CardUpdate, call: Here) -> Response:
     """Freeze a card, use it again, close it for ever, or change what it spends from and how much.
 
@@ -138,7 +153,11 @@ async def update_card(card_id: CardId, body: CardUpdate, call: Here) -> Response
     return answer(changed.card)
 
 
-@writes.post("/cards/{card_id}/reveal", response_model=RevealResource)
+@writes.post(
+    "/cards/{card_id}/reveal",
+    response_model=RevealResource,
+    responses=answers(Code.NOT_IMPLEMENTED),
+)
 async def reveal_card(card_id: CardId, call: Here, request: Request) -> Response:
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 

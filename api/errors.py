@@ -8,6 +8,7 @@ import psycopg
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
@@ -18,17 +19,20 @@ from workers.client import ReplyTimeoutError, UnavailableError
 
 RETRY_AFTER_S: Final = 1
 TOO_LARGE: Final = 413
+TOO_SLOW: Final = 408
 
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": 'Basic realm="api", charset="UTF-8"'},
     # The public clients repeat a 409 twice unless they are told that it is no use.
     409: {"x-should-retry": "false"},
+    # They also repeat every 5xx, and nothing gets built between two requests.
+    501: {"x-should-retry": "false"},
     503: {"Retry-After": str(RETRY_AFTER_S)},
 }
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
-_NOT_FOUND: Final[Mapping[str, Code]] = {
+NOT_FOUND: Final[Mapping[str, Code]] = {
     "customer_id": Code.USER_NOT_FOUND,
     "token_id": Code.TOKEN_NOT_FOUND,
     "transaction_id": Code.TRANSACTION_NOT_FOUND,
@@ -116,13 +120,15 @@ async def _refused(_request: Request, error: Exception) -> Response:
     return answer_to(error)
 
 
-async def _invalid(_request: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     complaints = error.errors()
     for complaint in complaints:
         # Nothing can have an id that is none, so this is about the resource, not about the form.
         if complaint["loc"][0] == "path":
-            code = _NOT_FOUND.get(str(complaint["loc"][1]), Code.REFERENCE_NOT_FOUND)
+            if request.method not in _methods(request):
+                return _no_such_method(request)
+            code = NOT_FOUND.get(str(complaint["loc"][1]), Code.REFERENCE_NOT_FOUND)
             message = field_errors([complaint])[0].message
             return answer_to(ApiError(code, f"there is nothing with this id: an id {message}"))
     return answer_to(invalid(field_errors([{**one, "loc": one["loc"][1:]} for one in complaints])))
@@ -135,16 +141,27 @@ async def _not_routed(request: Request, error: Exception) -> Response:
             message = "there is no such path; check the path and the version in it"
             return answer_to(ApiError(Code.REFERENCE_NOT_FOUND, message))
         case 405:
-            allowed = ", ".join(_methods(request))
-            message = f"{request.method} is not possible here; use {allowed}"
-            headers = {"Allow": allowed}
-            return answer_to(ApiError(Code.METHOD_NOT_ALLOWED, message, headers=headers))
+            return _no_such_method(request)
         case _:
             return answer_to(ApiError(Code.INVALID_INPUT, str(error.detail)))
 
 
+def _no_such_method(request: Request) -> Response:
+    allowed = ", ".join(_methods(request))
+    message = f"{request.method} is not possible here; use {allowed}"
+    return answer_to(ApiError(Code.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
+
+
 def _methods(request: Request) -> list[str]:
-    """Return what the path can do; Starlette names only what its first route can."""
+    """Return what the path can do; Starlette names only what its first route can.
+
+    Where an operation has the very path, those that would take the end of it for an id do not
+    count.
+    """
+    routes = iter_route_contexts(request.app.routes)
+    exact = [route.methods or () for route in routes if route.path == request.scope["path"]]
+    if exact:
+        return [method for method in _METHODS if any(method in methods for methods in exact)]
     return [
         method
         for method in _METHODS

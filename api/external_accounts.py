@@ -8,8 +8,9 @@ from fastapi import Query, Response
 
 from api import routing
 from api.answers import CREATED, Listing, answer
-from api.context import Call, Here
+from api.context import AnyCall, Call, Here
 from api.errors import ApiError, invalid, not_found
+from api.operations import answers
 from ledger import external_accounts
 from ledger.external_accounts import Refusal, Registration
 from ledger.tokens import Permission
@@ -31,6 +32,8 @@ _NO_CONTENT = 204
 reads = routing.routes(Permission.VIEW, tag=_TAG)
 writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
+REFUSES: Final = answers(Code.INVALID_CURRENCY, Code.INVALID_BANK_ACCOUNT)
+
 _INVALID: Final[Mapping[Refusal, Code]] = {
     Refusal.INPUT: Code.INVALID_INPUT,
     Refusal.CURRENCY: Code.INVALID_CURRENCY,
@@ -38,7 +41,7 @@ _INVALID: Final[Mapping[Refusal, Code]] = {
 }
 
 
-async def register(call: Call, wanted: Registration) -> Response:
+async def register(call: AnyCall, wanted: Registration) -> Response:
     """Answer with the account that `wanted` describes, for whoever it is registered."""
     try:
         async with call.writing() as connection:
@@ -56,7 +59,12 @@ async def register(call: Call, wanted: Registration) -> Response:
     return answer(created, CREATED)
 
 
-@writes.post(_CUSTOMERS, status_code=CREATED, response_model=ExternalAccountResource)
+@writes.post(
+    _CUSTOMERS,
+    status_code=CREATED,
+    response_model=ExternalAccountResource,
+    responses=REFUSES,
+)
 async def create_customer_external_account(body: ExternalAccountCreate, call: Here) -> Response:
     """Register an account of a customer; without `customerId`, of the platform.
 
@@ -99,7 +107,12 @@ async def delete_customer_external_account(
     return await _delete(call, external_account_id)
 
 
-@writes.post(_PLATFORM, status_code=CREATED, response_model=ExternalAccountResource)
+@writes.post(
+    _PLATFORM,
+    status_code=CREATED,
+    response_model=ExternalAccountResource,
+    responses=REFUSES,
+)
 async def create_platform_external_account(
     body: PlatformExternalAccountCreate, call: Here
 ) -> Response:

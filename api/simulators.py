@@ -12,10 +12,12 @@ from fastapi import Response
 from api import once, routing
 from api.answers import answer
 from api.cards import no_card
-from api.context import Call, Here
+from api.context import AnyCall, Call, Here
 from api.errors import ApiError, invalid_field, not_found
+from api.operations import answers
 from ledger import cards
 from ledger.core import sandbox as suffixes
+from ledger.inbox import CardAddress
 from ledger.tokens import Permission
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import CardId, money
@@ -34,7 +36,7 @@ from schema.wire.sandbox import (
 )
 
 
-async def _send(call: Call, event: Mapping[str, Any]) -> Response:
+async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
     [outcome] = await call.client.submit([event], platform_id=call.platform_id)
     if outcome.reason == RejectionReason.OUTDATED:
         if call.attempt is None:
@@ -83,8 +85,13 @@ def _looking_again(route: _Route) -> _Route:
 
 _PATH = "/sandbox/cards/{card_id}/simulate"
 
+_ASKS = answers(Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE)
+_TELLS = answers(Code.TRANSACTION_NOT_FOUND, Code.AMOUNT_OUT_OF_RANGE)
+_CREDITS = answers(Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE, Code.NOT_IMPLEMENTED)
+_NEVER = answers(Code.INVALID_CURRENCY, Code.NOT_IMPLEMENTED, succeeds=False)
 
-@sandbox.post(_PATH + "/authorization", response_model=CardTransactionResource)
+
+@sandbox.post(_PATH + "/authorization", response_model=CardTransactionResource, responses=_ASKS)
 async def simulate_authorization(
     card_id: CardId, body: SimulateAuthorization, call: Here
 ) -> Response:
@@ -92,7 +99,9 @@ async def simulate_authorization(
     return await _ask(card_id, body, call, EventType.AUTHORIZATION)
 
 
-@sandbox.post(_PATH + "/financial_authorization", response_model=CardTransactionResource)
+@sandbox.post(
+    _PATH + "/financial_authorization", response_model=CardTransactionResource, responses=_ASKS
+)
 async def simulate_financial_authorization(
     card_id: CardId, body: SimulateAuthorization, call: Here
 ) -> Response:
@@ -100,7 +109,7 @@ async def simulate_financial_authorization(
     return await _ask(card_id, body, call, EventType.FINANCIAL_AUTHORIZATION)
 
 
-@sandbox.post(_PATH + "/clearing", response_model=CardTransactionResource)
+@sandbox.post(_PATH + "/clearing", response_model=CardTransactionResource, responses=_TELLS)
 @_looking_again
 async def simulate_clearing(card_id: CardId, body: SimulateClearing, call: Here) -> Response:
     """Move `amount` for a card transaction that still expects it; 0 lets it expire."""
@@ -112,7 +121,9 @@ async def simulate_clearing(card_id: CardId, body: SimulateClearing, call: Here)
     return await _tell(call, card_id, card, parent, EventType.CLEARING, said)
 
 
-@sandbox.post(_PATH + "/authorization_advice", response_model=CardTransactionResource)
+@sandbox.post(
+    _PATH + "/authorization_advice", response_model=CardTransactionResource, responses=_TELLS
+)
 @_looking_again
 async def simulate_authorization_advice(
     card_id: CardId, body: SimulateAdvice, call: Here
@@ -126,7 +137,9 @@ async def simulate_authorization_advice(
     return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_ADVICE, said)
 
 
-@sandbox.post(_PATH + "/authorization_reversal", response_model=CardTransactionResource)
+@sandbox.post(
+    _PATH + "/authorization_reversal", response_model=CardTransactionResource, responses=_TELLS
+)
 @_looking_again
 async def simulate_authorization_reversal(
     card_id: CardId, body: SimulateReversal, call: Here
@@ -142,7 +155,9 @@ async def simulate_authorization_reversal(
     return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_REVERSAL, said)
 
 
-@sandbox.post(_PATH + "/authorization_expiry", response_model=CardTransactionResource)
+@sandbox.post(
+    _PATH + "/authorization_expiry", response_model=CardTransactionResource, responses=_TELLS
+)
 @_looking_again
 async def simulate_authorization_expiry(
     card_id: CardId, body: SimulateOnParent, call: Here
@@ -153,7 +168,7 @@ async def simulate_authorization_expiry(
     return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
 
 
-@sandbox.post(_PATH + "/return", response_model=CardTransactionResource)
+@sandbox.post(_PATH + "/return", response_model=CardTransactionResource, responses=_TELLS)
 @_looking_again
 async def simulate_return(card_id: CardId, body: SimulateReturn, call: Here) -> Response:
     """Give `amount` back; at most what has settled and was not given back yet."""
@@ -164,7 +179,7 @@ async def simulate_return(card_id: CardId, body: SimulateReturn, call: Here) -> 
     return await _tell(call, card_id, card, parent, EventType.RETURN, {"amount": body.amount})
 
 
-@sandbox.post(_PATH + "/return_reversal", response_model=CardTransactionResource)
+@sandbox.post(_PATH + "/return_reversal", response_model=CardTransactionResource, responses=_TELLS)
 @_looking_again
 async def simulate_return_reversal(card_id: CardId, body: SimulateOnParent, call: Here) -> Response:
     """Take the refunds of a card transaction back."""
@@ -205,7 +220,11 @@ async def simulate_balance_inquiry(card_id: CardId, body: SimulateInquiry, call:
     )
 
 
-@sandbox.post(_PATH + "/financial_credit_authorization", response_model=CardTransactionResource)
+@sandbox.post(
+    _PATH + "/financial_credit_authorization",
+    response_model=CardTransactionResource,
+    responses=_CREDITS,
+)
 async def simulate_financial_credit_authorization(
     card_id: CardId, body: SimulateAuthorization, call: Here
 ) -> Response:
@@ -229,7 +248,9 @@ async def simulate_financial_credit_authorization(
     return await _submit(call, card_id, said)
 
 
-@sandbox.post(_PATH + "/credit_authorization", response_model=CardTransactionResource)
+@sandbox.post(
+    _PATH + "/credit_authorization", response_model=CardTransactionResource, responses=_NEVER
+)
 async def simulate_credit_authorization(
     card_id: CardId, body: SimulateAuthorization, call: Here
 ) -> Response:
@@ -237,7 +258,9 @@ async def simulate_credit_authorization(
     raise await _no_credit_to_come(call, card_id, body)
 
 
-@sandbox.post(_PATH + "/credit_authorization_advice", response_model=CardTransactionResource)
+@sandbox.post(
+    _PATH + "/credit_authorization_advice", response_model=CardTransactionResource, responses=_NEVER
+)
 async def simulate_credit_authorization_advice(
     card_id: CardId, body: SimulateAuthorization, call: Here
 ) -> Response:
@@ -255,7 +278,7 @@ async def _no_credit_to_come(call: Call, card_id: UUID, body: SimulateAuthorizat
 
 def _not_implemented(message: str) -> ApiError:
     # A repetition gets the same answer, and the public clients repeat every 5xx.
-    return ApiError(Code.NOT_IMPLEMENTED, message, headers={"x-should-retry": "false"})
+    return ApiError(Code.NOT_IMPLEMENTED, message)
 
 
 async def _ask(
@@ -335,8 +358,11 @@ async def _card(
     return found
 
 
-async def _card_in(call: Call, card_id: UUID, body: SimulateAuthorization) -> cards.Spending:
-    card = await _card(call, card_id)
+async def _card_in(call: Call, card_id: UUID, body: SimulateAuthorization) -> CardAddress:
+    """Return where the caller's card belongs; what never changes about it is asked for once."""
+    card = await call.client.card(card_id)
+    if card is None or card.home.platform_id != call.platform_id:
+        raise no_card()
     if body.currency.code != card.currency:
         raise _wrong_currency(card.currency)
     return card

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from api import rates
+
 PREFIX = "CARDLEDGER_"
 
 # The "+psycopg" form is what SQLAlchemy users have at hand; servers.DatabaseUrl takes it off.
@@ -106,12 +108,28 @@ class Settings(BaseSettings):
         description="How long, in the sandbox, a card with suffix 005 takes to become ACTIVE, and"
         " a pull with suffix 005 or 006 stays pending.",
     )
+    rate_limit: str = Field(
+        default="300000/minute",
+        description="How many requests one token, or one agent, may send: a number per second,"
+        " minute, hour or day, or off.",
+    )
+    failure_limit: str = Field(
+        default="60/minute",
+        description="How many wrong secrets one address may try on one client id, and how many"
+        " device codes; written as the rate limit is.",
+    )
+    body_timeout_s: Seconds = Field(
+        default=30, description="How long a client may take to send a request."
+    )
     webhook_retry_scale: Seconds = Field(
         default=1.0,
         description="Stretches (above 1) or shortens the pauses between delivery attempts.",
     )
     webhook_timeout_s: Seconds = Field(
-        default=15, description="How long a webhook receiver may take before an attempt has failed."
+        default=15,
+        # Whoever sends again leaves alone what is under way: what is claimed for a minute at most.
+        le=50,
+        description="How long a webhook receiver may take before an attempt has failed.",
     )
     log_level: LogLevel = Field(default="info", description="The least severe line that is logged.")
     log_format: LogFormat = Field(
@@ -139,6 +157,12 @@ class Settings(BaseSettings):
     @classmethod
     def _is_redis(cls, url: SecretStr | None) -> SecretStr | None:
         return _with_scheme(url, REDIS_SCHEMES)
+
+    @field_validator("rate_limit", "failure_limit")
+    @classmethod
+    def _is_rate(cls, text: str) -> str:
+        rates.parse(text)
+        return text
 
     @field_validator("data_dir")
     @classmethod

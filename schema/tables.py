@@ -20,10 +20,12 @@ from sqlalchemy import (
     Column,
     Date,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
     MetaData,
+    Numeric,
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
@@ -78,7 +80,31 @@ platforms = Table(
         nullable=False,
         comment="Currencies in which its customers get an internal account.",
     ),
-    _text("webhook_endpoint", "Where its webhooks go; null: kept, not sent.", nullable=True),
+    Column(
+        "currency_settings",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="What the platform says of its currencies, by code; absent: nothing.",
+    ),
+    _text("uma_domain", "Where its generated UMA addresses live; null: with us.", nullable=True),
+    Column(
+        "embedded_wallet_config",
+        JSONB(none_as_null=True),
+        comment="How its wallets appear, as it was sent.",
+    ),
+    Column(
+        "card_tokenization_2fa_config",
+        JSONB(none_as_null=True),
+        comment="How codes for adding a card to a phone appear, as it was sent.",
+    ),
+    Column(
+        "fee_configs",
+        JSONB,
+        nullable=False,
+        server_default=text("'[]'"),
+        comment="Its fees, one per type and source currency.",
+    ),
     Column(
         "signing_key",
         LargeBinary,
@@ -90,7 +116,8 @@ platforms = Table(
         "webhook_secret",
         LargeBinary,
         nullable=False,
-        comment="HMAC secret of the Standard Webhooks headers, encrypted with the server key.",
+        comment="HMAC secret of the Standard Webhooks headers, encrypted with the server key: that"
+        " of its default endpoint until it has one of its own.",
     ),
     _time("created_at", "When the platform was set up."),
     _time("updated_at", "When its configuration last changed."),
@@ -136,6 +163,23 @@ customers = Table(
     Column("birth_date", Date, comment="Date of birth of an individual."),
     _text("nationality", "Nationality of an individual, alpha-2.", nullable=True),
     Column("address", JSONB, comment="Postal address, as it was sent."),
+    _text("id_type", "Kind of an individual's tax number: SSN or ITIN.", nullable=True),
+    Column(
+        "identifier",
+        LargeBinary,
+        comment="Tax number of an individual, encrypted with the server key; never shown.",
+    ),
+    _text("country_of_issuance", "Who gave the tax number, alpha-2.", nullable=True),
+    Column(
+        "due_diligence",
+        JSONB(none_as_null=True),
+        comment="What an individual says of his money, as it was sent.",
+    ),
+    Column(
+        "end_user_terms_consent",
+        JSONB(none_as_null=True),
+        comment="Consent to the terms, as it was sent.",
+    ),
     Column("business_info", JSONB, comment="What a business says of itself, as it was sent."),
     Column(
         "is_deleted",
@@ -159,6 +203,74 @@ Index(
     customers.c.uma_address,
     unique=True,
     postgresql_where=~customers.c.is_deleted,
+)
+
+beneficial_owners = Table(
+    "beneficial_owners",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The owner."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    Column("customer_id", ForeignKey(customers.c.id), nullable=False, comment="The business."),
+    Column(
+        "roles",
+        ARRAY(Text),
+        nullable=False,
+        comment="UBO, DIRECTOR, COMPANY_OFFICER, CONTROL_PERSON, TRUSTEE, GENERAL_PARTNER.",
+    ),
+    Column(
+        "ownership_percentage",
+        Numeric(7, 4),
+        nullable=False,
+        comment="Share of the business, 0 to 100, exact.",
+    ),
+    Column(
+        "personal_info",
+        JSONB,
+        nullable=False,
+        comment="Who it is, as it was sent, but for the tax number.",
+    ),
+    Column(
+        "identifier",
+        LargeBinary,
+        nullable=False,
+        comment="Its tax number, encrypted with the server key.",
+    ),
+    _text("kyc_status", "UNVERIFIED, PENDING, APPROVED, REJECTED or HOLD."),
+    _time("created_at", "When it was added."),
+    _time("updated_at", "When it last changed."),
+    CheckConstraint("ownership_percentage BETWEEN 0 AND 100", name="share"),
+    CheckConstraint(
+        "kyc_status IN ('UNVERIFIED', 'PENDING', 'APPROVED', 'REJECTED', 'HOLD')",
+        name="kyc_status",
+    ),
+    comment="The people who own or control a business.",
+)
+Index("beneficial_owners_customer_id_idx", beneficial_owners.c.customer_id, beneficial_owners.c.id)
+
+verifications = Table(
+    "verifications",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The verification."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    Column("customer_id", ForeignKey(customers.c.id), nullable=False, comment="Who is verified."),
+    _text("status", "How it stands; APPROVED and REJECTED are the end."),
+    Column("errors", JSONB, nullable=False, comment="What has to be mended first, as it is shown."),
+    _time("created_at", "When it was first asked for."),
+    _time("updated_at", "When it last changed."),
+    CheckConstraint(
+        "status IN ('READY_FOR_VERIFICATION', 'RESOLVE_ERRORS', 'IN_PROGRESS',"
+        " 'PENDING_MANUAL_REVIEW', 'APPROVED', 'REJECTED')",
+        name="status",
+    ),
+    comment="Whether a customer is who it says it is; one that is not decided is taken up again.",
+)
+Index("verifications_platform_id_idx", verifications.c.platform_id, verifications.c.id)
+Index("verifications_customer_id_idx", verifications.c.customer_id, verifications.c.id)
+Index(
+    "verifications_undecided_key",
+    verifications.c.customer_id,
+    unique=True,
+    postgresql_where=verifications.c.status.not_in(["APPROVED", "REJECTED"]),
 )
 
 cards = Table(
@@ -230,7 +342,10 @@ idempotency_keys = Table(
     "idempotency_keys",
     metadata,
     Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Who sent the key."),
-    _text("key", "The header Idempotency-Key, as it was sent."),
+    _text(
+        "key",
+        "The header Idempotency-Key, as it was sent; for an agent, its id and a line break before.",
+    ),
     Column(
         "request_hash",
         LargeBinary,
@@ -310,6 +425,62 @@ Index(
     & external_accounts.c.deleted_at.is_(None),
 )
 
+agents = Table(
+    "agents",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The agent: a program that acts for a customer."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    Column("customer_id", ForeignKey(customers.c.id), nullable=False, comment="Its customer."),
+    _text("name", "What people call it."),
+    Column("is_paused", Boolean, nullable=False, comment="Whether it may only read for now."),
+    Column("policy", JSONB, nullable=False, comment="What it may do, as the interface shows it."),
+    Column(
+        "access_token_hash",
+        LargeBinary,
+        unique=True,
+        comment="HMAC-SHA-256 of its access token under the server key, which is not kept; null:"
+        " not connected.",
+    ),
+    _time("created_at", "When it was created."),
+    _time("updated_at", "When it last changed."),
+    _time("deleted_at", "When it was deleted; null: not.", nullable=True),
+    CheckConstraint("num_nulls(access_token_hash, deleted_at) >= 1", name="deleted_has_no_access"),
+    comment="Programs that act for a customer, within a policy.",
+)
+Index("agents_platform_id_idx", agents.c.platform_id, agents.c.id)
+Index("agents_customer_id_idx", agents.c.customer_id)
+
+agent_device_codes = Table(
+    "agent_device_codes",
+    metadata,
+    Column(
+        "code_hash",
+        LargeBinary,
+        primary_key=True,
+        comment="HMAC-SHA-256 of the code under the server key; the code is not kept.",
+    ),
+    Column("agent_id", ForeignKey(agents.c.id), nullable=False, comment="Whom it connects."),
+    _time("created_at", "When it was made."),
+    _time("expires_at", "When it can no longer be redeemed."),
+    _time("redeemed_at", "When it was redeemed; null: not.", nullable=True),
+    _time("replaced_at", "When a newer code took its place; null: not.", nullable=True),
+    CheckConstraint("num_nulls(redeemed_at, replaced_at) >= 1", name="one_end"),
+    comment="Codes with which a program becomes an agent: one open at a time, one redeemed ever.",
+)
+Index(
+    "agent_device_codes_open_key",
+    agent_device_codes.c.agent_id,
+    unique=True,
+    postgresql_where=agent_device_codes.c.redeemed_at.is_(None)
+    & agent_device_codes.c.replaced_at.is_(None),
+)
+Index(
+    "agent_device_codes_redeemed_key",
+    agent_device_codes.c.agent_id,
+    unique=True,
+    postgresql_where=agent_device_codes.c.redeemed_at.isnot(None),
+)
+
 system_accounts = Table(
     "system_accounts",
     metadata,
@@ -320,7 +491,7 @@ system_accounts = Table(
     UniqueConstraint("platform_id", "currency", "kind"),
     CheckConstraint(
         "kind IN ('CARD_HOLDS', 'NETWORK_SETTLEMENT', 'RECEIVABLE', 'SANDBOX_FUNDING',"
-        " 'OPERATOR_LOSS')",
+        " 'OPERATOR_LOSS', 'TRANSFERS')",
         name="kind",
     ),
     comment="The platform's side of every movement. No running balance: it would serialise all.",
@@ -447,8 +618,13 @@ card_transaction_events = Table(
 entries = Table(
     "entries",
     metadata,
-    _id("subject_id", "The card transaction or deposit it belongs to."),
-    Column("sequence", Integer, nullable=False, comment="The event there; 0 for a deposit."),
+    _id("subject_id", "The card transaction, deposit or transfer it belongs to."),
+    Column(
+        "sequence",
+        Integer,
+        nullable=False,
+        comment="The event there; 0 for a deposit or a transfer.",
+    ),
     Column("line", SmallInteger, nullable=False, comment="Its place within the event."),
     _id("customer_id", "The cardholder."),
     _id("debit_account_id", "The account that gives."),
@@ -497,9 +673,77 @@ deposits = Table(
     ),
     _id("message_id", "The message that brought it (outcomes)."),
     _time("recorded_at", "When we recorded it."),
+    _id("platform_id", "Platform of the owner."),
     PrimaryKeyConstraint("id", "customer_id"),
     comment="Money that arrived on an internal account, append-only.",
 )
+Index("deposits_platform_id_idx", deposits.c.platform_id, deposits.c.id)
+Index("deposits_customer_id_idx", deposits.c.customer_id, deposits.c.id)
+
+transfers = Table(
+    "transfers",
+    metadata,
+    _id("id", "The transfer."),
+    _id("customer_id", "Owner of both accounts."),
+    _id("platform_id", "Platform of the owner."),
+    _id("source_account_id", "The account that gives."),
+    _id("destination_account_id", "The account that gets."),
+    Column(
+        "amount",
+        BigInteger,
+        CheckConstraint("amount > 0", name="amount_positive"),
+        nullable=False,
+        comment="What moves.",
+    ),
+    _text("currency", "Currency of both accounts."),
+    _text("status", "PENDING (approval), PROCESSING, COMPLETED or FAILED; only ever forward."),
+    _text("failure_reason", "Why it failed: a code; null: it has not.", nullable=True),
+    _id("agent_id", "The agent that asked for it; null: none did.", nullable=True),
+    _text("remittance_information", "What the sender writes to it.", nullable=True),
+    _text("purpose_of_payment", "What it is for: a code.", nullable=True),
+    _time("created_at", "When it was asked for."),
+    _time("settled_at", "When the money moved; null: it has not.", nullable=True),
+    _time("updated_at", "When its status last changed."),
+    PrimaryKeyConstraint("id", "customer_id"),
+    CheckConstraint("status IN ('PENDING', 'PROCESSING', 'COMPLETED', 'FAILED')", name="status"),
+    CheckConstraint("(status = 'FAILED') = (failure_reason IS NOT NULL)", name="failure_reason"),
+    CheckConstraint("(status = 'COMPLETED') = (settled_at IS NOT NULL)", name="settled_at"),
+    CheckConstraint("source_account_id <> destination_account_id", name="two_accounts"),
+    postgresql_with={"fillfactor": "80"},
+    comment="Money between two accounts of one customer. The batch that moves it completes it.",
+)
+Index("transfers_platform_id_idx", transfers.c.platform_id, transfers.c.id)
+Index("transfers_customer_id_idx", transfers.c.customer_id, transfers.c.id)
+# What an agent has spent of its limits.
+Index(
+    "transfers_agent_id_idx",
+    transfers.c.agent_id,
+    transfers.c.created_at,
+    postgresql_where=transfers.c.agent_id.isnot(None),
+)
+Index(
+    "transfers_pending_idx",
+    transfers.c.platform_id,
+    transfers.c.id,
+    postgresql_where=transfers.c.status == "PENDING",
+)
+
+agent_actions = Table(
+    "agent_actions",
+    metadata,
+    _id("id", "The action; the transfer that it asks for has the same key."),
+    Column("agent_id", ForeignKey("agents.id"), nullable=False, comment="Who asks."),
+    Column("customer_id", ForeignKey(customers.c.id), nullable=False, comment="Its customer."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    _text("type", "TRANSFER_OUT or TRANSFER_IN: how it was asked for."),
+    _text("rejection_reason", "What the platform said when it refused.", nullable=True),
+    _time("created_at", "When it was asked for."),
+    PrimaryKeyConstraint("id"),
+    ForeignKeyConstraint(["id", "customer_id"], [transfers.c.id, transfers.c.customer_id]),
+    CheckConstraint("type IN ('TRANSFER_OUT', 'TRANSFER_IN')", name="type"),
+    comment="What agents have asked for. How it stands is told by the transfer.",
+)
+Index("agent_actions_agent_id_idx", agent_actions.c.agent_id, agent_actions.c.id)
 
 # --- hot: the way in ---------------------------------------------------------------------------
 
@@ -602,6 +846,90 @@ pending_pulls = Table(
 )
 Index("pending_pulls_due_at_idx", pending_pulls.c.due_at)
 
+# --- cold: who is told -------------------------------------------------------------------------
+
+webhook_endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The endpoint."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Its platform."),
+    Column(
+        "is_default",
+        Boolean,
+        nullable=False,
+        comment="Whether it is the webhookEndpoint of the platform's settings.",
+    ),
+    _text("url", "Where its webhooks go."),
+    _text("description", "What the platform calls it.", nullable=True),
+    Column(
+        "event_types",
+        ARRAY(Text),
+        nullable=False,
+        comment="Types that it wants, such as CARD_TRANSACTION.*; empty: all.",
+    ),
+    _text("mode", "FIFO: each resource's webhooks strictly in order; PARALLEL: as they come."),
+    _text("state", "ENABLED or DISABLED; what a disabled one should be told waits."),
+    _text("disabled_reason", "PLATFORM, GONE or FAILING; null: enabled.", nullable=True),
+    Column(
+        "secret",
+        LargeBinary,
+        comment="Its HMAC secret, encrypted with the server key; null: the platform's.",
+    ),
+    Column("former_secret", LargeBinary, comment="The secret before; it still signs for a while."),
+    _time("former_secret_until", "Until when the secret before signs too.", nullable=True),
+    _time("failing_since", "First failure after which nothing was delivered.", nullable=True),
+    _time("created_at", "When it was set up."),
+    _time("updated_at", "When it was last changed."),
+    _time("deleted_at", "When the platform took it away; null: not.", nullable=True),
+    CheckConstraint("mode IN ('FIFO', 'PARALLEL')", name="mode"),
+    CheckConstraint("state IN ('ENABLED', 'DISABLED')", name="state"),
+    CheckConstraint(
+        "disabled_reason IS NULL OR disabled_reason IN ('PLATFORM', 'GONE', 'FAILING')",
+        name="disabled_reason",
+    ),
+    CheckConstraint(
+        "(state = 'DISABLED') = (disabled_reason IS NOT NULL)", name="disabled_has_reason"
+    ),
+    CheckConstraint(
+        "(former_secret IS NULL) = (former_secret_until IS NULL)", name="former_secret_ends"
+    ),
+    comment="Where a platform is told; deleted ones are kept for their deliveries.",
+)
+Index(
+    "webhook_endpoints_platform_id_idx",
+    webhook_endpoints.c.platform_id,
+    webhook_endpoints.c.id,
+)
+Index(
+    "webhook_endpoints_default_key",
+    webhook_endpoints.c.platform_id,
+    unique=True,
+    postgresql_where=webhook_endpoints.c.is_default,
+)
+
+webhook_signing_keys = Table(
+    "webhook_signing_keys",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The key."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="Whose key it is."),
+    Column(
+        "private_key",
+        LargeBinary,
+        nullable=False,
+        comment="P-256 private key, encrypted with the server key.",
+    ),
+    _text("public_key", "The PEM public key that belongs to it."),
+    _time("signs_from", "When it takes over from the key before."),
+    _time("former_until", "Until when the key before is published beside it."),
+    _time("created_at", "When it was made, and published."),
+    comment="Keys of X-Grid-Signature after a platform's first; no right to change them.",
+)
+Index(
+    "webhook_signing_keys_platform_id_idx",
+    webhook_signing_keys.c.platform_id,
+    webhook_signing_keys.c.id,
+)
+
 # --- hot: the way out --------------------------------------------------------------------------
 
 outbox = Table(
@@ -632,31 +960,46 @@ outbox = Table(
 webhook_deliveries = Table(
     "webhook_deliveries",
     metadata,
-    _id("id", "The webhook, as receivers see it: constant over attempts."),
+    _id("id", "The delivery: one webhook on its way to one endpoint."),
     _id("customer_id", "The cardholder."),
     _id("platform_id", "The platform to tell."),
     _text("type", "Webhook event type."),
     _id("subject_id", "The resource concerned."),
     Column("sequence", BigInteger, comment="As in the outbox."),
-    _text("url", "Where it goes; null: no endpoint was set.", nullable=True),
     _text("body", "The exact bytes that are sent, UTF-8."),
     _text("state", "PENDING, DELIVERED, FAILED or NO_ENDPOINT."),
     _count("attempts", "Attempts made."),
-    _time("next_attempt_at", "When the next attempt is due; null: none.", nullable=True),
+    _time(
+        "next_attempt_at",
+        "When the next attempt is due; from 9999 on: its place behind others; null: none.",
+        nullable=True,
+    ),
     Column("last_status", SmallInteger, comment="HTTP status of the last attempt."),
     _time("created_at", "When it was dispatched."),
     _time("delivered_at", "When a receiver took it.", nullable=True),
+    _id("webhook_id", "The webhook, as receivers see it: constant over endpoints and attempts."),
+    _id("endpoint_id", "Where it goes; null: there was no endpoint.", nullable=True),
+    _count("attempts_before", "Attempts made before it was last asked for again."),
     PrimaryKeyConstraint("id", "customer_id"),
     CheckConstraint("state IN ('PENDING', 'DELIVERED', 'FAILED', 'NO_ENDPOINT')", name="state"),
     CheckConstraint("(state = 'PENDING') = (next_attempt_at IS NOT NULL)", name="pending_is_due"),
     comment="One webhook and its way to a receiver.",
 )
-# The platform first: one with a long backlog must not hide the others from a claim.
+# The endpoint first: one with a long backlog must not hide the others from a claim.
 Index(
     "webhook_deliveries_due_idx",
-    webhook_deliveries.c.platform_id,
+    webhook_deliveries.c.endpoint_id,
     webhook_deliveries.c.next_attempt_at,
-    webhook_deliveries.c.id,
+    webhook_deliveries.c.webhook_id,
+    postgresql_where=webhook_deliveries.c.next_attempt_at.isnot(None),
+)
+# What is next about a resource, where order is promised.
+Index(
+    "webhook_deliveries_next_idx",
+    webhook_deliveries.c.endpoint_id,
+    webhook_deliveries.c.subject_id,
+    webhook_deliveries.c.next_attempt_at,
+    webhook_deliveries.c.webhook_id,
     postgresql_where=webhook_deliveries.c.next_attempt_at.isnot(None),
 )
 Index(

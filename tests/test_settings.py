@@ -107,6 +107,7 @@ def test_a_variable_like_no_other_is_refused_with_the_whole_list(
         ("CARDLEDGER_PORT", "65536"),
         ("CARDLEDGER_SWEEP_INTERVAL_S", "0"),
         ("CARDLEDGER_WORKER_THREADS", "0"),
+        ("CARDLEDGER_WEBHOOK_TIMEOUT_S", "51"),
         ("CARDLEDGER_LOG_LEVEL", "loud"),
         ("DATABASE_URL", "mysql://root@db/x"),
         ("REDIS_URL", "http://cache"),

@@ -23,7 +23,7 @@ _SENT: Final = """
     WHERE platform_id = %(platform)s AND created_at >= %(since)s GROUP BY state
 """
 _IDS: Final = """
-    SELECT id FROM webhook_deliveries
+    SELECT webhook_id FROM webhook_deliveries
     WHERE platform_id = %(platform)s AND created_at >= %(since)s AND state = 'DELIVERED'
 """
 _UNDISPATCHED: Final = "SELECT count(*) FROM outbox WHERE platform_id = %(platform)s"

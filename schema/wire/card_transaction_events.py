@@ -4,11 +4,11 @@ from schema.wire.common import CurrencyAmount, Response, Time
 
 
 class Change(Response):
-    """One figure of the card transaction, before and after an event."""
+    """One figure of the card transaction, before and after an event; absent when there was none."""
 
     field: str
-    before: int | str | None
-    after: int | str | None
+    before: int | str | None = None
+    after: int | str | None = None
 
 
 class EntryResource(Response):

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 from typing_extensions import override
 
 from schema.wire.common import (
+    STAYS,
     Amount,
     CardId,
     CustomerId,
@@ -40,17 +41,9 @@ class CardUpdate(Request):
     `fundingSources` replaces the whole list. `maxSpendPerTransaction` null takes the limit away.
     """
 
-    state: Literal["ACTIVE", "FROZEN", "CLOSED"] | None = None
-    funding_sources: FundingSources | None = None
+    state: Annotated[Literal["ACTIVE", "FROZEN", "CLOSED"] | None, STAYS] = None
+    funding_sources: Annotated[FundingSources | None, STAYS] = None
     max_spend_per_transaction: Amount | None = None
-
-    @field_validator("state", "funding_sources", mode="before")
-    @classmethod
-    def _says_something(cls, value: object) -> object:
-        if value is None:
-            message = "must not be null; leave it out to keep it as it is"
-            raise ValueError(message)
-        return value
 
 
 class CardsQuery(PageQuery):

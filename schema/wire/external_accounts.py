@@ -24,9 +24,9 @@ from schema.wire.common import (
     Response,
     ShortName,
 )
-from schema.wire.customers import Address, Day, Email, PhoneNumber
 from schema.wire.errors import FieldError
 from schema.wire.iso4217 import CODES
+from schema.wire.people import Address, Day, Email, PhoneNumber
 
 Status = Literal["PENDING", "ACTIVE", "UNDER_REVIEW", "INACTIVE"]
 
@@ -103,21 +103,23 @@ class BeneficiaryResource(Response):
 # --- fields ------------------------------------------------------------------------------------
 
 
-def _text(shortest: int, longest: int, pattern: str | None = None) -> Any:  # noqa: ANN401 - a type
+def _text(shortest: int, longest: int, pattern: str | None = None, example: str = "") -> Any:  # noqa: ANN401 - a type
     limits = StringConstraints(
         strict=True, min_length=shortest, max_length=longest, pattern=pattern
     )
-    return Annotated[str, limits, STORABLE]
+    shown = Field(examples=[example] if example else None)
+    return Annotated[str, limits, STORABLE, shown]
 
 
-def _digits(fewest: int, most: int | None = None) -> Any:  # noqa: ANN401 - a type
+def _digits(fewest: int, most: int | None = None, example: str = "") -> Any:  # noqa: ANN401 - a type
     most = most or fewest
     times = f"{fewest}" if fewest == most else f"{fewest},{most}"
-    return _text(fewest, most, f"^[0-9]{{{times}}}$")
+    shown = example or ("1234567890" * 2)[:fewest]
+    return _text(fewest, most, f"^[0-9]{{{times}}}$", shown)
 
 
-def _phone(pattern: str = r"^\+[0-9]{6,14}$") -> Any:  # noqa: ANN401 - a type
-    return _text(7, 15, pattern)
+def _phone(pattern: str = r"^\+[0-9]{6,14}$", prefix: str = "+1415") -> Any:  # noqa: ANN401 - a type
+    return _text(7, 15, pattern, f"{prefix}712345678")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +129,11 @@ class Optional:
     type: Any
 
 
-BIC: Final = _text(8, 11, "^[A-Z]{4}[A-Z]{2}[A-Z0-9]{2}([A-Z0-9]{3})?$")
-IBAN: Final = _text(15, 34, "^[A-Z]{2}[0-9]{2}[A-Za-z0-9]{11,30}$")
-NUMBER: Final = _text(1, 34)
-NAME: Final = _text(1, 255)
-SHORT_NAME: Final = _text(1, 140)
+BIC: Final = _text(8, 11, "^[A-Z]{4}[A-Z]{2}[A-Z0-9]{2}([A-Z0-9]{3})?$", "DEUTDEFF")
+IBAN: Final = _text(15, 34, "^[A-Z]{2}[0-9]{2}[A-Za-z0-9]{11,30}$", "DE89370400440532013000")
+NUMBER: Final = _text(1, 34, example="12345678901")
+NAME: Final = _text(1, 255, example="First Bank")
+SHORT_NAME: Final = _text(1, 140, example="First Bank")
 BRANCH: Final = _digits(5)
 PHONE: Final = _phone()
 KIND: Final = Literal["CHECKING", "SAVINGS"]
@@ -224,7 +226,7 @@ def _wallet(
 _ROWS: Final = (
     _fiat(
         "AED", _BANK, "iban", individual_needs=("address",),
-        iban=_text(23, 23, "^AE[0-9]{21}$"), swift_code=Optional(BIC),
+        iban=_text(23, 23, "^AE[0-9]{21}$", "AE070331234567890123456"), swift_code=Optional(BIC),
     ),
     _fiat(
         "BDT", _BOTH, "account_number bank_name", "phone_number",
@@ -252,11 +254,14 @@ _ROWS: Final = (
         account_number=Optional(NUMBER), bank_account_type=Optional(KIND), bank_name=NAME,
         phone_number=Optional(PHONE),
     ),
-    _fiat("DKK", _SEPA, "iban", iban=_text(18, 18, "^DK[0-9]{16}$"), swift_code=Optional(BIC)),
+    _fiat(
+        "DKK", _SEPA, "iban",
+        iban=_text(18, 18, "^DK[0-9]{16}$", "DK5000400440116243"), swift_code=Optional(BIC),
+    ),
     _fiat(
         "EGP", _BOTH, "iban", "phone_number",
-        iban=Optional(_text(29, 29, "^EG[0-9]{27}$")), bank_name=NAME,
-        phone_number=Optional(PHONE),
+        iban=Optional(_text(29, 29, "^EG[0-9]{27}$", "EG380019000500000000263180002")),
+        bank_name=NAME, phone_number=Optional(PHONE),
     ),
     _fiat(
         "EUR", _SEPA, "iban", individual_needs=("country_of_residence",),
@@ -280,13 +285,13 @@ _ROWS: Final = (
     _fiat(
         "IDR", _BANK, "account_number swift_code",
         bank_name=NAME, account_number=NUMBER, swift_code=BIC,
-        phone_number=_phone(r"^\+62[0-9]{9,12}$"),
+        phone_number=_phone(r"^\+62[0-9]{9,12}$", "+62"),
     ),
     _fiat(
         "INR", ("UPI", "NEFT", "RTGS"), "vpa", "account_number ifsc rail",
-        vpa=Optional(_text(3, 255, r"^[a-zA-Z0-9.\-_]+@[a-zA-Z0-9]+$")),
+        vpa=Optional(_text(3, 255, r"^[a-zA-Z0-9.\-_]+@[a-zA-Z0-9]+$", "ada@okbank")),
         account_number=Optional(_digits(9, 18)),
-        ifsc=Optional(_text(11, 11, "^[A-Z]{4}0[A-Z0-9]{6}$")),
+        ifsc=Optional(_text(11, 11, "^[A-Z]{4}0[A-Z0-9]{6}$", "HDFC0001234")),
         rail=Optional(Literal["UPI", "NEFT", "RTGS"]), bank_name=Optional(NAME),
     ),
     _fiat(
@@ -294,19 +299,19 @@ _ROWS: Final = (
         individual_needs=("address", "phone_number"),
         account_number=NUMBER, branch_code=BRANCH, bank_account_type=KIND, bank_name=NAME,
     ),
-    _mobile("KES", _phone(r"^\+254[0-9]{9}$")),
+    _mobile("KES", _phone(r"^\+254[0-9]{9}$", "+254")),
     _mobile("MWK"),
-    _fiat("MXN", ("SPEI",), "clabe_number", clabe_number=_digits(18)),
+    _fiat("MXN", ("SPEI",), "clabe_number", clabe_number=_digits(18, example="032180000118359719")),
     _swift_code("MYR"),
     _fiat("NGN", _BANK, "account_number bank_name", account_number=_digits(10), bank_name=NAME),
     _fiat("PHP", _BANK, "account_number bank_name", bank_name=NAME, account_number=_digits(8, 16)),
     _fiat(
         "PKR", _BOTH, "account_number bank_name", "phone_number",
         bank_name=NAME, account_number=Optional(NUMBER),
-        iban=Optional(_text(24, 24, "^PK[0-9]{2}[A-Z]{4}[0-9]{16}$")),
+        iban=Optional(_text(24, 24, "^PK[0-9]{2}[A-Z]{4}[0-9]{16}$", "PK36SCBL0000001123456702")),
         phone_number=Optional(PHONE),
     ),
-    _mobile("RWF", _phone(r"^\+250[0-9]{9}$")),
+    _mobile("RWF", _phone(r"^\+250[0-9]{9}$", "+250")),
     _swift_code("SGD", ("PAYNOW", "FAST", "BANK_TRANSFER"), Optional(NAME)),
     # El Salvador: the type names the country, which pays in US dollars.
     _fiat(
@@ -316,20 +321,21 @@ _ROWS: Final = (
         bank_account_type=Optional(KIND), phone_number=Optional(PHONE),
     ),
     _swift_code("THB"),
-    _mobile("TZS", _phone(r"^\+255[0-9]{9}$")),
+    _mobile("TZS", _phone(r"^\+255[0-9]{9}$", "+255")),
     _mobile("UGX"),
     _fiat(
         "USD", ("ACH", "WIRE", "RTP", "FEDNOW"), "account_number routing_number",
-        account_number=NUMBER, routing_number=_digits(9), bank_name=Optional(SHORT_NAME),
+        account_number=NUMBER, routing_number=_digits(9, example="021000021"),
+        bank_name=Optional(SHORT_NAME),
         bank_account_type=Optional(KIND), intermediary_bank_name=Optional(SHORT_NAME),
-        intermediary_routing_number=Optional(_digits(9)),
+        intermediary_routing_number=Optional(_digits(9, example="021000021")),
         fi_to_fi_information=Optional(_text(0, 210)),
     ),
     _swift_code("VND"),
     _mobile("XAF", region=Literal["CM", "CG"]),
     _mobile("XOF", region=Literal["BJ", "CI", "SN", "TG"]),
     _fiat("ZAR", _BANK, "account_number bank_name", account_number=_digits(9, 13), bank_name=NAME),
-    _mobile("ZMW", _phone(r"^\+260[0-9]{9}$")),
+    _mobile("ZMW", _phone(r"^\+260[0-9]{9}$", "+260")),
     _fiat(
         "SWIFT", ("SWIFT",), "iban", "account_number swift_code", one_way=True,
         currencies=CODES,

@@ -23,6 +23,8 @@ class RejectionReason(StrEnum):
     MALFORMED = "MALFORMED"  # Not JSON, or not of the shape of a network event.
     UNKNOWN_CARD = "UNKNOWN_CARD"  # No such card, or not a card of the sender.
     UNKNOWN_ACCOUNT = "UNKNOWN_ACCOUNT"  # No such account, or not an account of the sender.
+    ACCOUNT_NOT_ACTIVE = "ACCOUNT_NOT_ACTIVE"  # Nobody could get at money that is put there.
+    UNKNOWN_TRANSFER = "UNKNOWN_TRANSFER"  # No such transfer, or none that is to be carried out.
     INVALID_CURRENCY = "INVALID_CURRENCY"  # Not the currency of the card.
     OUTDATED = "OUTDATED"  # Not at the sequence that the sender expected any more.
     KEY_REUSED = "KEY_REUSED"  # Same source and reference, another body.

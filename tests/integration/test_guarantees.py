@@ -135,7 +135,21 @@ def test_facts_cannot_be_overwritten_by_an_upsert(app: psycopg.Connection, world
         "DELETE FROM internal_accounts",
         "TRUNCATE internal_accounts",
         "DELETE FROM customers",
+        "DELETE FROM beneficial_owners",
+        "UPDATE beneficial_owners SET customer_id = customer_id",
+        "DELETE FROM verifications",
+        "UPDATE verifications SET customer_id = customer_id",
         "DELETE FROM cards",
+        "DELETE FROM agents",
+        "TRUNCATE agents CASCADE",
+        "UPDATE agents SET id = id",
+        "UPDATE agents SET platform_id = platform_id",
+        "UPDATE agents SET customer_id = customer_id",
+        "UPDATE agents SET created_at = created_at",
+        "DELETE FROM agent_device_codes",
+        "UPDATE agent_device_codes SET code_hash = code_hash",
+        "UPDATE agent_device_codes SET agent_id = agent_id",
+        "UPDATE agent_device_codes SET expires_at = expires_at",
         "DELETE FROM platforms",
         "DELETE FROM system_accounts",
         "UPDATE system_accounts SET kind = kind",
@@ -313,6 +327,41 @@ def test_the_chart_of_accounts_is_closed(app: psycopg.Connection) -> None:
 def test_an_account_belongs_to_a_platform_that_exists(app: psycopg.Connection) -> None:
     with pytest.raises(errors.ForeignKeyViolation):
         copied(app, "internal_accounts", id=str(new_id()), platform_id=str(new_id()))
+
+
+@pytest.mark.parametrize("share", ["-0.0001", "100.0001"])
+def test_nobody_owns_less_than_nothing_or_more_than_all(
+    app: psycopg.Connection, holder: Holder, share: str
+) -> None:
+    with pytest.raises(errors.CheckViolation, match="share"):
+        ask(
+            app,
+            "INSERT INTO beneficial_owners (id, platform_id, customer_id, roles,"
+            " ownership_percentage, personal_info, identifier, kyc_status, created_at, updated_at)"
+            " VALUES (gen_random_uuid(), %s, %s, '{UBO}', %s, '{}', '', 'PENDING', now(), now())",
+            holder.home.platform_id,
+            holder.home.customer_id,
+            share,
+        )
+
+
+def test_a_customer_has_one_verification_that_is_not_decided(
+    app: psycopg.Connection, holder: Holder
+) -> None:
+    def verify(status: str) -> None:
+        ask(
+            app,
+            "INSERT INTO verifications (id, platform_id, customer_id, status, errors, created_at,"
+            " updated_at) VALUES (gen_random_uuid(), %s, %s, %s, '[]', now(), now())",
+            holder.home.platform_id,
+            holder.home.customer_id,
+            status,
+        )
+
+    for status in ("REJECTED", "APPROVED", "RESOLVE_ERRORS"):
+        verify(status)
+    with pytest.raises(errors.UniqueViolation, match="undecided"):
+        verify("IN_PROGRESS")
 
 
 def test_what_the_engine_needs_it_may(world: World, holder: Holder) -> None:

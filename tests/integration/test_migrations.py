@@ -1,5 +1,6 @@
 """Migrations: up, down to nothing, up again, and the same schema as the tables say."""
 
+import uuid
 from collections.abc import Iterator
 
 import psycopg
@@ -138,6 +139,57 @@ def test_there_is_a_row_to_lock_for_every_queue(database_url: DatabaseUrl) -> No
         rows = connection.execute("SELECT lane, shard FROM inbox_shards").fetchall()
 
     assert sorted(rows) == [(lane, shard) for lane in Lane for shard in range(SHARDS)]
+
+
+def test_the_one_endpoint_of_a_platform_becomes_its_default_one_and_back(
+    empty_url: DatabaseUrl,
+) -> None:
+    platform, sent, waiting, lost = (uuid.uuid4() for _ in range(4))
+    migrate.upgrade(empty_url, "0003")
+    with psycopg.connect(empty_url) as connection:
+        connection.execute(
+            "INSERT INTO platforms (id, name, supported_currencies, webhook_endpoint, signing_key,"
+            " public_key, webhook_secret, created_at, updated_at) VALUES (%s, 'Acme', '{USD}',"
+            " 'https://127.0.0.1/hook', '', '', '', now(), now())",
+            [platform],
+        )
+        for key, url, state in (
+            (sent, "https://127.0.0.1/old", "DELIVERED"),
+            (waiting, "https://127.0.0.1/hook", "PENDING"),
+            (lost, None, "NO_ENDPOINT"),
+        ):
+            connection.execute(
+                "INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id,"
+                " url, body, state, next_attempt_at, created_at) VALUES (%s, %s, %s, 'X', %s, %s,"
+                " '{}', %s, CASE WHEN %s = 'PENDING' THEN now() END, now())",
+                [key, key, platform, key, url, state, state],
+            )
+
+    migrate.upgrade(empty_url)
+
+    with psycopg.connect(empty_url) as connection:
+        [(endpoint, is_default, url)] = connection.execute(
+            "SELECT id, is_default, url FROM webhook_endpoints"
+        ).fetchall()
+        rows = connection.execute(
+            "SELECT webhook_id, endpoint_id, state FROM webhook_deliveries WHERE webhook_id = id"
+        ).fetchall()
+    assert (is_default, url) == (True, "https://127.0.0.1/hook")
+    assert set(rows) == {
+        (sent, endpoint, "DELIVERED"),
+        (waiting, endpoint, "PENDING"),
+        (lost, None, "NO_ENDPOINT"),
+    }
+    migrate.downgrade(empty_url, "0003")
+    with psycopg.connect(empty_url) as connection:
+        [(kept,)] = connection.execute("SELECT webhook_endpoint FROM platforms").fetchall()
+        states = connection.execute("SELECT id, url, state FROM webhook_deliveries").fetchall()
+    assert kept == url
+    assert set(states) == {
+        (sent, url, "DELIVERED"),
+        (waiting, url, "PENDING"),
+        (lost, None, "NO_ENDPOINT"),
+    }
 
 
 def test_every_append_only_table_is_guarded_always(database_url: DatabaseUrl) -> None:

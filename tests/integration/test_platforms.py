@@ -55,6 +55,7 @@ def test_a_platform_has_its_side_of_the_books_in_every_currency(app_database_url
         "RECEIVABLE",
         "SANDBOX_FUNDING",
         "OPERATOR_LOSS",
+        "TRANSFERS",
     }
     assert within(app_database_url, act) == {
         (currency, kind) for currency in ("USD", "EUR") for kind in kinds

@@ -24,8 +24,24 @@ def test_version_is_one_line() -> None:
 def test_help_names_every_command_in_whole_sentences() -> None:
     said = run("--help").stdout
 
-    for command in ("demo", "up", "submit", "verify", "migrate", "doctor", "api", "worker"):
+    for command in (
+        "demo",
+        "up",
+        "submit",
+        "verify",
+        "listen",
+        "migrate",
+        "doctor",
+        "api",
+        "worker",
+    ):
         assert re.search(rf"^  {command} +[A-Z].*\.$", said, re.MULTILINE), said
+
+
+def test_the_document_of_the_interface_is_printed_as_it_is_checked_in() -> None:
+    checked_in = Path(__file__).parents[2] / "docs" / "openapi.json"
+
+    assert run("openapi").stdout == checked_in.read_text(encoding="utf-8")
 
 
 def test_help_and_version_import_nothing_heavy() -> None:

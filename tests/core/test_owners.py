@@ -1,0 +1,184 @@
+"""Who owns businesses and who people are, before anything is kept; pure."""
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from ledger.beneficial_owners import decided_status
+from ledger.ids import new_id
+from ledger.verifications import Applicant, outcome_of
+from schema.wire.beneficial_owners import BeneficialOwnerUpdate, Percentage
+from schema.wire.customers import merged, missing_contacts, undescribed
+from schema.wire.identity import issued_in, slips
+
+_PERCENTAGE: TypeAdapter[Decimal] = TypeAdapter(Percentage)
+
+PERSON = {
+    "fullName": "Ada",
+    "birthDate": "1978-06-15",
+    "nationality": "US",
+    "idType": "SSN",
+    "identifier": b"sealed",
+    "address": {"line1": "1"},
+}
+
+
+def person(**said: object) -> Applicant:
+    return Applicant(id=new_id(), is_business=False, said=PERSON | said)
+
+
+def business(**info: object) -> Applicant:
+    return Applicant(id=new_id(), is_business=True, said={"businessInfo": info})
+
+
+# --- shares ------------------------------------------------------------------------------------
+
+
+@given(st.decimals(0, 100, places=4))
+def test_a_share_comes_out_as_it_went_in(share: Decimal) -> None:
+    read = _PERCENTAGE.validate_json(str(share))
+
+    assert read == share
+    assert Decimal(_PERCENTAGE.dump_json(read).decode()) == share
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False).filter(lambda n: not 0 <= n <= 100))
+def test_a_share_beyond_the_whole_is_refused(share: Decimal) -> None:
+    with pytest.raises(ValidationError):
+        _PERCENTAGE.validate_python(float(share) if float(share) > 100 else -1)
+
+
+@pytest.mark.parametrize("share", [True, "1", None, [], 33.33333, float("nan"), float("inf")])
+def test_what_is_no_share_is_refused(share: object) -> None:
+    with pytest.raises(ValidationError):
+        _PERCENTAGE.validate_python(share)
+
+
+@pytest.mark.parametrize("field", ["roles", "ownershipPercentage", "personalInfo"])
+def test_what_an_owner_needs_is_not_taken_away(field: str) -> None:
+    with pytest.raises(ValidationError, match="must not be null"):
+        BeneficialOwnerUpdate.model_validate({field: None})
+
+
+# --- tax numbers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "country", "wrong"),
+    [
+        ("SSN", "123-45-6789", "US", []),
+        ("SSN", None, None, []),
+        ("SSN", "123-45-678", None, ["identifier"]),
+        ("SSN", "١٢٣-45-6789", None, ["identifier"]),
+        ("SSN", "123-45-6789\n", None, ["identifier"]),
+        ("ITIN", "812-34-5678", None, ["identifier"]),
+        ("ITIN", "912-34-5678", "GB", ["countryOfIssuance"]),
+        ("EIN", "12-3456789", None, []),
+        ("EIN", "123456789", "GB", ["identifier", "countryOfIssuance"]),
+        ("NON_US_TAX_ID", "anything", "GB", []),
+        ("NON_US_TAX_ID", "anything", "US", ["countryOfIssuance"]),
+        (None, "1", "US", ["idType", "countryOfIssuance"]),
+        (None, None, None, []),
+    ],
+)
+def test_a_number_goes_with_its_kind_and_its_country(
+    kind: str | None, number: str | None, country: str | None, wrong: list[str]
+) -> None:
+    found = [slip.field for slip in slips(id_type=kind, identifier=number, country=country)]
+
+    assert found == wrong
+
+
+def test_numbers_of_the_united_states_are_given_there() -> None:
+    assert [issued_in(kind, None) for kind in ("SSN", "EIN", "NON_US_TAX_ID", None)] == [
+        "US",
+        "US",
+        None,
+        None,
+    ]
+
+
+# --- what goes together ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({}, []),
+        ({"purposeOfAccount": "OTHER"}, ["purposeOfAccountOtherDescription"]),
+        ({"purposeOfAccount": "OTHER", "purposeOfAccountOtherDescription": "x"}, []),
+        ({"purposeOfAccountOtherDescription": "x"}, ["purposeOfAccountOtherDescription"]),
+        ({"sourceOfFundsCategories": ["GIFT", "OTHER"]}, ["sourceOfFundsOtherDescription"]),
+        ({"sourceOfWealthCategories": ["GIFT"]}, []),
+    ],
+)
+def test_other_has_a_description(said: dict[str, Any], wrong: list[str]) -> None:
+    assert [error.field for error in undescribed(said)] == wrong
+
+
+def test_a_description_goes_with_its_choice() -> None:
+    before = {"purposeOfAccount": "OTHER", "purposeOfAccountOtherDescription": "x", "a": 1}
+
+    after = merged(before, {"purposeOfAccount": "AP_AUTOMATION", "b": None})
+
+    assert after == {"purposeOfAccount": "AP_AUTOMATION", "a": 1}
+
+
+def test_the_economic_area_asks_for_two_ways_to_be_reached() -> None:
+    def fields(region: str | None, email: str | None = None) -> list[str]:
+        found = missing_contacts(region=region, email=email, phone_number=None)
+        return [error.field for error in found]
+
+    assert fields("NO") == ["email", "phoneNumber"]
+    assert fields("FR", "ada@example.com") == ["phoneNumber"]
+    assert fields("GB") == fields(None) == []
+
+
+# --- decisions ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("applicant", "sandbox", "outside"),
+    [
+        (person(), "APPROVED", "PENDING_MANUAL_REVIEW"),
+        (person(fullName="A 001"), "PENDING_MANUAL_REVIEW", "PENDING_MANUAL_REVIEW"),
+        (person(fullName="A 002"), "REJECTED", "PENDING_MANUAL_REVIEW"),
+        (person(fullName="A 002", address=None), "REJECTED", "RESOLVE_ERRORS"),
+        (person(fullName="A 003"), "RESOLVE_ERRORS", "PENDING_MANUAL_REVIEW"),
+        (person(fullName=None), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
+        (person(identifier=None), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
+        (business(), "APPROVED", "RESOLVE_ERRORS"),
+        (business(registrationNumber="x-002"), "REJECTED", "RESOLVE_ERRORS"),
+        (business(registrationNumber="x-001"), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
+        (business(registrationNumber="x-003"), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
+    ],
+)
+def test_an_applicant_is_decided_by_what_it_says(
+    applicant: Applicant, sandbox: str, outside: str
+) -> None:
+    assert outcome_of(applicant, is_sandbox=True).status == sandbox
+    assert outcome_of(applicant, is_sandbox=False).status == outside
+
+
+@given(st.text())
+def test_only_errors_have_errors(name: str) -> None:
+    for applicant in (person(fullName=name), business(registrationNumber=name)):
+        for is_sandbox in (True, False):
+            outcome = outcome_of(applicant, is_sandbox=is_sandbox)
+
+            assert bool(outcome.problems) == (outcome.status == "RESOLVE_ERRORS")
+
+
+def test_the_end_of_an_owners_last_name_decides() -> None:
+    names = ("Byron", "Byron 001", "Byron 002", "")
+
+    assert [decided_status(name) for name in names] == [
+        "APPROVED",
+        "PENDING",
+        "REJECTED",
+        "APPROVED",
+    ]

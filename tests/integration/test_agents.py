@@ -1,0 +1,183 @@
+"""Agents in the database: one way in at a time, and none after the end."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from ledger import agents, customers, device_codes, platforms
+from ledger.agent_policy import Usage
+from ledger.customers import Individual
+from ledger.database import async_engine
+from ledger.secrets import KeyRing
+from schema.wire.agents import AgentPolicy, AgentResource
+
+KEYS = KeyRing("a secret key that only tests use, long enough")
+NOW = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)
+POLICY = AgentPolicy.model_validate(
+    {
+        "permissions": [],
+        "defaultExecutionMode": "AUTO",
+        "spendingLimits": {"currency": "USD", "perTransactionLimit": 5},
+    }
+)
+
+
+async def _agent(url: str) -> tuple[UUID, str]:
+    engine = async_engine(url)
+    async with engine.begin() as connection:
+        platform = await platforms.create(connection, name="Acme", keys=KEYS)
+        ada = Individual(full_name="Ada")
+        customer = await customers.create(connection, platform_id=platform.id, person=ada, at=NOW)
+        agent = await agents.create(
+            connection,
+            platform_id=platform.id,
+            customer_id=customer.id,
+            name="Bookkeeper",
+            policy=POLICY,
+            at=NOW,
+        )
+        code = await device_codes.create(
+            connection, platform_id=platform.id, agent_id=agent.id, keys=KEYS, at=NOW
+        )
+        assert code is not None
+    await engine.dispose()
+    return agent.id, code.code
+
+
+@pytest.fixture
+def agent_id(app_database_url: str) -> UUID:
+    """An agent with one open code."""
+    return asyncio.run(_agent(app_database_url))[0]
+
+
+@pytest.fixture
+def app(app_database_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(app_database_url, autocommit=True) as connection:
+        yield connection
+
+
+INSERT = (
+    "INSERT INTO agent_device_codes (code_hash, agent_id, created_at, expires_at, redeemed_at)"
+    " VALUES (sha256(%s), %s, now(), now(), %s)"
+)
+
+
+def test_an_agent_has_one_open_code(app: psycopg.Connection, agent_id: UUID) -> None:
+    with pytest.raises(errors.UniqueViolation, match="agent_device_codes_open_key"):
+        app.execute(INSERT, [b"another", agent_id, None])
+
+
+def test_an_agent_is_connected_by_one_code(app: psycopg.Connection, agent_id: UUID) -> None:
+    app.execute("UPDATE agent_device_codes SET redeemed_at = now() WHERE agent_id = %s", [agent_id])
+
+    with pytest.raises(errors.UniqueViolation, match="agent_device_codes_redeemed_key"):
+        app.execute(INSERT, [b"a second", agent_id, NOW])
+
+
+def test_a_code_has_one_end(app: psycopg.Connection, agent_id: UUID) -> None:
+    with pytest.raises(errors.CheckViolation, match="one_end"):
+        app.execute(
+            "UPDATE agent_device_codes SET redeemed_at = now(), replaced_at = now()"
+            " WHERE agent_id = %s",
+            [agent_id],
+        )
+
+
+def test_a_deleted_agent_has_no_access(app: psycopg.Connection, agent_id: UUID) -> None:
+    with pytest.raises(errors.CheckViolation, match="deleted_has_no_access"):
+        app.execute(
+            "UPDATE agents SET deleted_at = now(), access_token_hash = sha256('x') WHERE id = %s",
+            [agent_id],
+        )
+
+
+def test_a_token_lets_one_agent_in(app: psycopg.Connection, app_database_url: str) -> None:
+    two = [asyncio.run(_agent(app_database_url))[0] for _ in range(2)]
+
+    with pytest.raises(errors.UniqueViolation, match="access_token_hash"):
+        app.execute(
+            "UPDATE agents SET access_token_hash = sha256('same') WHERE id = ANY(%s)", [two]
+        )
+
+
+def test_usage_is_counted_by_day_and_month_of_utc(
+    app: psycopg.Connection, app_database_url: str, agent_id: UUID
+) -> None:
+    [platform_id] = app.execute(
+        "SELECT platform_id FROM agents WHERE id = %s", [agent_id]
+    ).fetchone() or [None]
+    assert platform_id is not None
+
+    async def act() -> tuple[AgentResource | None, Usage]:
+        engine = async_engine(app_database_url)
+        async with engine.begin() as connection:
+            shown = await agents.get(connection, platform_id=platform_id, agent_id=agent_id, at=NOW)
+            used = await agents.usage(connection, agent_id, NOW)
+        await engine.dispose()
+        return shown, used
+
+    shown, used = asyncio.run(act())
+
+    assert used == Usage()
+    assert shown is not None
+    assert shown.wire()["usage"] == {
+        "dailyTransactionCount": 0,
+        "dailySpend": 0,
+        "dailyResetDate": "2026-01-31",
+        "monthlySpend": 0,
+        "monthlyResetMonth": "2026-01",
+    }
+
+
+def test_codes_are_drawn_anew_until_nobody_has_had_them(
+    app: psycopg.Connection, app_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, taken = asyncio.run(_agent(app_database_url))
+    drawn = iter([taken, taken, "FRESH-ONE"])
+    monkeypatch.setattr(device_codes, "_new_code", lambda: next(drawn))
+
+    agent_id, code = asyncio.run(_agent(app_database_url))
+
+    assert code == "FRESH-ONE"
+    [count] = app.execute(
+        "SELECT count(*) FROM agent_device_codes WHERE agent_id = %s", [agent_id]
+    ).fetchall()
+    assert count == (1,)
+
+
+def test_an_agent_of_a_deleted_customer_is_nobody_whatever_its_row_says(
+    app: psycopg.Connection, app_database_url: str, agent_id: UUID
+) -> None:
+    # Deleting a customer deletes its agents; this is the second wall.
+    token_hash = KEYS.hash_secret(str(agent_id))
+    [row] = app.execute(
+        "UPDATE agents SET access_token_hash = %s WHERE id = %s RETURNING platform_id",
+        [token_hash, agent_id],
+    ).fetchall()
+
+    async def look() -> list[agents.Agent | None]:
+        engine = async_engine(app_database_url)
+        async with engine.begin() as connection:
+            found = [
+                await agents.authenticate_hash(connection, token_hash),
+                await agents.locked(connection, platform_id=row[0], agent_id=agent_id),
+            ]
+        await engine.dispose()
+        return found
+
+    before = asyncio.run(look())
+    app.execute(
+        "UPDATE customers SET is_deleted = true"
+        " WHERE id = (SELECT customer_id FROM agents WHERE id = %s)",
+        [agent_id],
+    )
+
+    after = asyncio.run(look())
+
+    assert [agent and agent.id for agent in before] == [agent_id] * 2
+    assert after == [None, None]
