@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from fastapi import Response
 
 from api import once, routing
-from api.answers import answer
+from api.answers import answer, answer_json
 from api.cards import no_card
 from api.context import AnyCall, Call, Here
 from api.errors import ApiError, invalid_field, not_found
@@ -47,9 +47,10 @@ async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
     if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
         message = "there is nothing that this could be done to"
         raise ApiError(Code.INVALID_INPUT, message, details={"reason": outcome.reason})
-    if outcome.card_transaction is None:
+    card_transaction = outcome.wire.get("cardTransaction")
+    if card_transaction is None:
         raise _rejected(outcome)
-    return answer(outcome.card_transaction)
+    return answer_json(card_transaction)
 
 
 sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX, send=_send)

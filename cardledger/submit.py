@@ -269,7 +269,7 @@ def _writer() -> Callable[[Sequence[Outcome]], None]:
 
     def write(outcomes: Sequence[Outcome]) -> None:
         if outcomes:
-            text = "".join(f"{json.dumps(one.wire(), separators=(',', ':'))}\n" for one in outcomes)
+            text = "".join(f"{json.dumps(one.wire, separators=(',', ':'))}\n" for one in outcomes)
             out.write(text.encode())
             out.flush()
 

@@ -8,6 +8,7 @@ from psycopg import AsyncConnection
 
 from ledger import history, roll_up
 from ledger.inbox import Message
+from schema.wire import outcomes
 from schema.wire.outcomes import Outcome, OutcomeType
 
 _REJECTED: Final = "SELECT id, reason, detail FROM rejections WHERE id = ANY(%s)"
@@ -49,12 +50,7 @@ async def _rejections(
     references = {message.id: message.reference for message in messages}
     cursor = await connection.execute(_REJECTED, [list(references)])
     return {
-        key: Outcome(
-            reference=references[key],
-            outcome=OutcomeType.REJECTED,
-            reason=reason,
-            detail=detail,
-        )
+        key: outcomes.outcome(references[key], OutcomeType.REJECTED, reason=reason, detail=detail)
         async for key, reason, detail in cursor
     }
 
@@ -96,10 +92,10 @@ def _outcome(
     A repetition is told where its card transaction stands now, as the engine tells it.
     """
     _, outcome, reason, *_ = row
-    return Outcome(
-        reference=reference,
-        outcome=OutcomeType(outcome) if is_first else OutcomeType.DUPLICATE,
+    return outcomes.outcome(
+        reference,
+        OutcomeType(outcome) if is_first else OutcomeType.DUPLICATE,
         first_outcome=None if is_first else OutcomeType(outcome),
         reason=reason,
-        card_transaction=roll_up.render(subject) if subject else None,
+        card_transaction=roll_up.wire(subject) if subject else None,
     )

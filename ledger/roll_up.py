@@ -2,19 +2,14 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ledger.core import events
 from ledger.core.card_transaction import UNKNOWN, CardTransaction, fold
 from ledger.expiry import window
-from schema.wire.card_transactions import (
-    CardTransactionResource,
-    MerchantResource,
-    PullSummary,
-    Summary,
-)
-from schema.wire.common import money
+from schema.wire.card_transactions import CardTransactionResource
+from schema.wire.common import amount, public_id, rfc3339
 
 _APPROVALS: Final = (events.Authorized, events.AuthorizationAdjusted)
 _AT_AUTHORIZATION: Final = (events.Authorized, events.Declined, events.Pulled, events.PullPending)
@@ -78,42 +73,59 @@ def advance(
 
 
 def render(roll_up: RollUp) -> CardTransactionResource:
-    """Return `roll_up` as every reader sees it."""
+    """Return `roll_up` as a resource."""
+    return CardTransactionResource.model_validate(wire(roll_up))
+
+
+def wire(roll_up: RollUp) -> dict[str, Any]:
+    """Return `roll_up` as every reader sees it: the JSON of a `CardTransactionResource`.
+
+    Written out because every outcome and every webhook has one: a tenth of the time that the model
+    takes to be built, checked and dumped.
+    """
     who, state = roll_up.identity, roll_up.state
-    return CardTransactionResource(
-        id=who.id,
-        card_id=who.card_id,
-        customer_id=who.customer_id,
-        platform_customer_id=who.platform_customer_id,
-        account_id=who.account_id,
-        issuer_transaction_token=who.issuer_transaction_token,
-        status=state.status,
-        status_reason=state.status_reason,
-        decline_reason=state.decline_reason,
-        direction="DEBIT" if state.authorizations or state.settlement_count else "CREDIT",
-        merchant=MerchantResource(
-            descriptor=who.descriptor or "UNKNOWN", mcc=who.mcc, country=who.country
-        ),
-        authorized_amount=money(state.authorized_amount, who.currency),
-        settled_amount=(money(state.settled, who.currency) if state.settlement_count else None),
-        refunded_amount=money(state.refunded, who.currency) if state.refunded else None,
-        held_amount=money(state.held, who.currency),
-        owed_amount=money(state.owed, who.currency),
-        pull_summary=PullSummary(
-            count=state.pull_count, total_amount=state.pulled, pending_count=state.pending_count
-        ),
-        settlement_summary=Summary(count=state.settlement_count, total_amount=state.settled),
-        refund_summary=Summary(
-            count=state.refund_count if state.refunded else 0, total_amount=state.refunded
-        ),
-        release_summary=Summary(count=state.release_count, total_amount=state.released),
-        sequence=state.sequence,
-        authorized_at=who.created_at,
-        expires_at=roll_up.expires_at,
-        last_event_at=roll_up.last_event_at,
-        created_at=who.created_at,
-        updated_at=roll_up.updated_at,
-    )
+    said = {
+        "type": "CARD",
+        "id": public_id("CardTransaction", who.id),
+        "cardId": public_id("Card", who.card_id),
+        "customerId": public_id("Customer", who.customer_id),
+        "platformCustomerId": who.platform_customer_id,
+        "accountId": public_id("InternalAccount", who.account_id),
+        "issuerTransactionToken": who.issuer_transaction_token,
+        "status": state.status,
+        "statusReason": state.status_reason,
+        "declineReason": state.decline_reason,
+        "direction": "DEBIT" if state.authorizations or state.settlement_count else "CREDIT",
+        "merchant": _merchant(who),
+        "authorizedAmount": amount(state.authorized_amount, who.currency),
+        "settledAmount": amount(state.settled, who.currency) if state.settlement_count else None,
+        "refundedAmount": amount(state.refunded, who.currency) if state.refunded else None,
+        "heldAmount": amount(state.held, who.currency),
+        "owedAmount": amount(state.owed, who.currency),
+        "pullSummary": {
+            "count": state.pull_count,
+            "totalAmount": state.pulled,
+            "pendingCount": state.pending_count,
+        },
+        "settlementSummary": {"count": state.settlement_count, "totalAmount": state.settled},
+        "refundSummary": {
+            "count": state.refund_count if state.refunded else 0,
+            "totalAmount": state.refunded,
+        },
+        "releaseSummary": {"count": state.release_count, "totalAmount": state.released},
+        "sequence": state.sequence,
+        "authorizedAt": rfc3339(who.created_at),
+        "expiresAt": rfc3339(roll_up.expires_at) if roll_up.expires_at else None,
+        "lastEventAt": rfc3339(roll_up.last_event_at) if roll_up.last_event_at else None,
+        "createdAt": rfc3339(who.created_at),
+        "updatedAt": rfc3339(roll_up.updated_at),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _merchant(who: Identity) -> dict[str, str]:
+    said = {"descriptor": who.descriptor or "UNKNOWN", "mcc": who.mcc, "country": who.country}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _expires_at(

@@ -357,7 +357,7 @@ def _body(row: _Row, folded: Mapping[history.Place, RollUp]) -> str:
     if data is None:
         if row.sequence is None:
             raise ValueError("a webhook needs data, or the sequence of an event to fold up to")
-        data = roll_up.render(folded[row.subject_id, row.sequence]).wire()
+        data = roll_up.wire(folded[row.subject_id, row.sequence])
     elif row.type == WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED:
         data = accounts.rendered(data)
     envelope = Envelope(

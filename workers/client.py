@@ -31,6 +31,7 @@ from ledger import answers, inbox, rejections, store
 from ledger.database import async_driver, async_engine
 from ledger.ids import NIL, new_id
 from ledger.inbox import DEPOSIT, NOBODY, CardAddress, Home, Lane, Message, address
+from schema.wire import outcomes
 from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
@@ -359,7 +360,7 @@ class Client:
             for key, wire in loads(reply[1]):
                 waiting = self._waiting.pop(UUID(key), None)
                 if waiting and not waiting.outcome.done():
-                    waiting.outcome.set_result(Outcome.model_validate(wire))
+                    waiting.outcome.set_result(Outcome(wire))
 
     async def _look_up(self) -> None:
         """Ask the record for outcomes whose reply is late, or cannot come."""
@@ -530,9 +531,9 @@ def _rejection(item: _Malformed, at: datetime) -> store.RejectionRecord:
 
 
 def _refusal(item: _Malformed) -> Outcome:
-    return Outcome(
-        reference=item.reference,
-        outcome=OutcomeType.REJECTED,
+    return outcomes.outcome(
+        item.reference,
+        OutcomeType.REJECTED,
         reason=RejectionReason.MALFORMED,
         detail=item.detail,
     )

@@ -1,7 +1,7 @@
 """Outcomes for whoever waits: a copy over Redis, at once. The record has them as well."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from json import dumps
 from time import monotonic
 from typing import Any, Final
@@ -11,6 +11,7 @@ import structlog
 
 from ledger import roll_up
 from ledger.batch import Decided
+from schema.wire import outcomes
 from schema.wire.outcomes import Outcome
 
 _PAUSE_S: Final = 1.0
@@ -21,13 +22,13 @@ _log = structlog.get_logger()
 
 def outcome(decided: Decided) -> Outcome:
     """Return `decided` as its sender sees it."""
-    return Outcome(
-        reference=decided.message.reference,
-        outcome=decided.outcome,
+    return outcomes.outcome(
+        decided.message.reference,
+        decided.outcome,
         reason=decided.reason,
         detail=decided.detail,
         first_outcome=decided.first_outcome,
-        card_transaction=roll_up.render(decided.roll_up) if decided.roll_up else None,
+        card_transaction=roll_up.wire(decided.roll_up) if decided.roll_up else None,
     )
 
 
@@ -44,15 +45,15 @@ class Replies:
 
     def send(self, decided: Iterable[Decided]) -> None:
         """Send every outcome that somebody waits for; when Redis is away, they look it up."""
-        lists: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+        lists: dict[str, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
         for one in decided:
             if one.message.reply_to:
-                lists[one.message.reply_to].append((str(one.message.id), outcome(one).wire()))
+                lists[one.message.reply_to].append((str(one.message.id), outcome(one).wire))
         if not lists or monotonic() < self._away_until:
             return
         pipeline = self._client.pipeline(transaction=False)
-        for name, outcomes in lists.items():
-            pipeline.rpush(name, dumps(outcomes))
+        for name, told in lists.items():
+            pipeline.rpush(name, dumps(told))
             pipeline.expire(name, _KEPT_S)
         try:
             pipeline.execute()

@@ -234,7 +234,8 @@ def _in_utc(value: datetime) -> datetime:
         raise ValueError(message) from None
 
 
-def _rfc3339(value: datetime) -> str:
+def rfc3339(value: datetime) -> str:
+    """Return `value` as it is sent: in UTC, with microseconds and `Z`."""
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -242,7 +243,7 @@ Time = Annotated[
     AwareDatetime,
     BeforeValidator(_written_out, json_schema_input_type=AwareDatetime),
     AfterValidator(_in_utc),
-    PlainSerializer(_rfc3339, return_type=str, when_used="json"),
+    PlainSerializer(rfc3339, return_type=str, when_used="json"),
     WithJsonSchema(
         {"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]}
     ),
@@ -291,6 +292,14 @@ class CurrencyAmount(Response):
 
     amount: int
     currency: CurrencyInfo
+
+
+_CURRENCIES: Final = {code: info.wire() for code, info in CURRENCIES.items()}
+
+
+def amount(amount: int, currency: str) -> dict[str, Any]:
+    """Return the JSON of `money`; nobody may change it."""
+    return {"amount": amount, "currency": _CURRENCIES[currency]}
 
 
 def money(amount: int, currency: str) -> CurrencyAmount:

@@ -1,9 +1,11 @@
 """What became of a network event."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from schema.wire.card_transactions import CardTransactionResource
-from schema.wire.common import Response
 
 
 class OutcomeType(StrEnum):
@@ -46,16 +48,64 @@ class Remark(StrEnum):
     WAITS = "WAITS"  # Parked: what it takes back has not arrived yet.
 
 
-class Outcome(Response):
-    """The answer to one network event.
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to one network event, as it came over the wire.
 
-    `firstOutcome` comes with `DUPLICATE`: what the same event led to the first time.
-    `detail` says in words what to change.
+    Most of them are only handed on, so what is inside is read when somebody asks for it.
     """
 
-    reference: str | None
-    outcome: OutcomeType
-    reason: str | None = None
-    detail: str | None = None
-    first_outcome: OutcomeType | None = None
-    card_transaction: CardTransactionResource | None = None
+    wire: Mapping[str, Any]
+
+    @property
+    def reference(self) -> str | None:
+        """What the sender calls the event, as far as it could be read."""
+        return self.wire.get("reference")
+
+    @property
+    def outcome(self) -> OutcomeType:
+        """What became of it."""
+        return OutcomeType(self.wire["outcome"])
+
+    @property
+    def reason(self) -> str | None:
+        """Why, where there is a reason."""
+        return self.wire.get("reason")
+
+    @property
+    def detail(self) -> str | None:
+        """What to change, in words."""
+        return self.wire.get("detail")
+
+    @property
+    def first_outcome(self) -> OutcomeType | None:
+        """With `DUPLICATE`: what the same event led to the first time."""
+        first = self.wire.get("firstOutcome")
+        return None if first is None else OutcomeType(first)
+
+    @property
+    def card_transaction(self) -> CardTransactionResource | None:
+        """Its card transaction after it, parsed anew every time."""
+        sent = self.wire.get("cardTransaction")
+        return None if sent is None else CardTransactionResource.model_validate(sent)
+
+
+def outcome(  # noqa: PLR0913 - the fields, by name
+    reference: str | None,
+    outcome: OutcomeType,
+    *,
+    reason: str | None = None,
+    detail: str | None = None,
+    first_outcome: OutcomeType | None = None,
+    card_transaction: Mapping[str, Any] | None = None,
+) -> Outcome:
+    """Return an outcome; what has nothing to say is left out, as in every answer."""
+    said = {
+        "reference": reference,
+        "outcome": outcome,
+        "reason": reason,
+        "detail": detail,
+        "firstOutcome": first_outcome,
+        "cardTransaction": card_transaction,
+    }
+    return Outcome({name: value for name, value in said.items() if value is not None})

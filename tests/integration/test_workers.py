@@ -326,7 +326,7 @@ async def one_of_each(world: World, holder: Holder, client: Client) -> list[dict
     outcomes = await client.submit(events)
     again = await client.submit(events[:3])
     names = {event["reference"]: f"event {n}" for n, event in enumerate(events)}
-    return [comparable(outcome.wire(), names) for outcome in outcomes + again]
+    return [comparable(outcome.wire, names) for outcome in outcomes + again]
 
 
 def comparable(wire: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
