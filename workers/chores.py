@@ -12,14 +12,19 @@ _log = structlog.get_logger()
 class Chore:
     """A thread that runs `work` when it is woken, and every `every_s` seconds.
 
-    `work` returns how much it did; it runs again at once until that is nothing.
+    `work` returns how much it did; it runs again at once until that is nothing. Woken, it waits
+    for `gather_s` first, for what comes at the same time: one round for ten costs little more than
+    one for each.
     """
 
-    def __init__(self, name: str, work: Callable[[], int], *, every_s: float) -> None:
+    def __init__(
+        self, name: str, work: Callable[[], int], *, every_s: float, gather_s: float = 0.0
+    ) -> None:
         """Make the thread; `start` starts it."""
         self._name: Final = name
         self._work: Final = work
         self._every_s: Final = every_s
+        self._gather_s: Final = gather_s
         self._woken: Final = Event()
         self._stopping: Final = Event()
         self._thread: Final = Thread(target=self._run, name=name, daemon=True)
@@ -40,7 +45,8 @@ class Chore:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._woken.wait(self._every_s)
+            if self._woken.wait(self._every_s) and self._gather_s:
+                self._stopping.wait(self._gather_s)
             self._woken.clear()
             try:
                 while not self._stopping.is_set() and self._work():
