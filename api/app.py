@@ -50,9 +50,13 @@ _CONNECTIONS: Final = 20
 _MORE_CONNECTIONS: Final = 20
 _WAIT_FOR_CONNECTION_S: Final = 5.0
 
-# The lists of accounts first: their paths would otherwise be read as a customer's id; and what an
-# agent sees of itself before all agents, because `me` would be read as an id.
+# What is called most comes first, because paths are tried one after the other. Then the lists of
+# accounts: their paths would otherwise be read as a customer's id; and what an agent sees of itself
+# before all agents, because `me` would be read as an id.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
+    simulators.sandbox,
+    transactions.reads,
+    transactions.decisions,
     config.reads,
     config.writes,
     internal_accounts.reads,
@@ -68,9 +72,6 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     verifications.writes,
     cards.reads,
     cards.writes,
-    simulators.sandbox,
-    transactions.reads,
-    transactions.decisions,
     tokens.reads,
     tokens.writes,
     agents_me.own,
