@@ -166,7 +166,7 @@ class Engine:
         batch = Batch(loaded, now=now, sandbox_delay=self._sandbox_delay)
         decided = batch.decide(messages)
         self._write(connection, batch, now)
-        store.remove(connection, messages)
+        store.remove(connection, lane, messages)
         if batch.first_deadline and self._clock() > batch.first_deadline:
             raise _DeadlinePassedError
         return decided
@@ -245,7 +245,7 @@ class Engine:
             now = self._clock()
             rejected = [rejection_of(message, reason, detail, now) for message in messages]
             store.append_rejections(connection, rejected)
-            store.remove(connection, messages)
+            store.remove(connection, lane, messages)
             self._give_up(connection, messages, now)
         return [
             Decided(message, OutcomeType.REJECTED, reason=reason, detail=detail)
