@@ -54,6 +54,7 @@ class Authenticator:
         self._monotonic: Final = monotonic
         self._known: Final[dict[tuple[str, bytes], tuple[Token, float]]] = {}
         self._proven: Final[set[tuple[str, bytes]]] = set()
+        self._tried: Final[set[tuple[str, bytes]]] = set()  # Just now, for the first time.
 
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
         """Return the token that the values of the `Authorization` header present.
@@ -96,12 +97,16 @@ class Authenticator:
 
     @contextmanager
     def _guessing(self, presented: tuple[str, bytes], who: str) -> Iterator[None]:
-        """Hold `who` to the limit on failures, unless `presented` was right before."""
+        """Hold `who` to the limit on failures, unless `presented` was right before.
+
+        The same credentials many times at once are one guess: whoever starts with a hundred
+        requests is no guesser, and whoever guesses learns no more from them.
+        """
         try:
-            if presented in self._proven:
+            if presented in self._proven or presented in self._tried:
                 yield
             else:
-                with self._limits.guessing(FAILURES, who):
+                with self._limits.guessing(FAILURES, who), self._trying(presented):
                     yield
         except ApiError:
             self._proven.discard(presented)
@@ -109,6 +114,14 @@ class Authenticator:
         if len(self._proven) >= _MANY:
             self._proven.clear()
         self._proven.add(presented)
+
+    @contextmanager
+    def _trying(self, presented: tuple[str, bytes]) -> Iterator[None]:
+        self._tried.add(presented)
+        try:
+            yield
+        finally:
+            self._tried.discard(presented)
 
     def forget(self, token_id: UUID) -> None:
         """Forget a token that was deleted; other processes forget it in time."""

@@ -167,6 +167,17 @@ def test_right_credentials_are_no_failures(url: str, tenant: Tenant) -> None:
     refused(guess(url, tenant), 401, "UNAUTHORIZED")
 
 
+def test_a_burst_of_first_requests_is_no_guess(url: str, tenant: Tenant) -> None:
+    async def at_once() -> list[int]:
+        access = (tenant.client_id, tenant.client_secret)
+        limits = httpx2.Limits(max_connections=LIMIT)
+        async with httpx2.AsyncClient(base_url=url, auth=access, limits=limits) as client:
+            asked = [client.get(BASE_PATH + "/config") for _ in range(LIMIT)]
+            return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+    assert asyncio.run(at_once()) == [200] * LIMIT
+
+
 def test_no_credentials_at_all_are_no_guess(url: str) -> None:
     for _ in range(3 * FAILURES):
         answer = httpx2.get(url + "/2025-10-13/config")
