@@ -31,7 +31,7 @@ from schema.wire.webhook_endpoints import (
     WebhookTest,
     WebhookTestResource,
 )
-from schema.wire.webhooks import Envelope, WebhookType
+from schema.wire.webhooks import WebhookType, envelope
 from workers import doorbell
 from workers.egress import Egress
 from workers.sender import HEADERS
@@ -256,7 +256,7 @@ async def _test(call: Call, endpoint_id: UUID | None) -> WebhookTestResource:
     if target is None:
         raise _no_endpoint() if endpoint_id else _not_set()
     key, at = new_id(), call.now()
-    body = Envelope(id=key, type=WebhookType.TEST, timestamp=at, data={}).body()
+    body = envelope(key, WebhookType.TEST, at, {})
     signed = target.signer.sign(body, webhook_id=public_id("Webhook", key), at=at)
     attempt = await asyncio.to_thread(_send, call, target.url, body, signed)
     async with call.writing() as connection:

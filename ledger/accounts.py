@@ -13,7 +13,7 @@ from ledger import paging
 from ledger.ids import new_id
 from schema import tables
 from schema.wire.accounts import InternalAccountResource
-from schema.wire.common import CRYPTO, money
+from schema.wire.common import CRYPTO, amount, public_id, rfc3339
 
 ACTIVE: Final = "ACTIVE"
 """The only status in which an account pays, or may fund a card."""
@@ -77,47 +77,16 @@ class Account(Protocol):
     def updated_at(self) -> datetime: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Then:
-    """An account as it was."""
-
-    id: UUID
-    customer_id: UUID
-    type: str
-    status: str
-    currency: str
-    balance: int
-    held: int
-    owed: int
-    pending: int
-    created_at: datetime
-    updated_at: datetime
-
-
 def render(account: Account) -> InternalAccountResource:
-    """Return `account` as every reader sees it."""
-    currency = account.currency
-    return InternalAccountResource(
-        id=account.id,
-        customer_id=account.customer_id,
-        type=account.type,
-        status=account.status,
-        balance=money(account.balance, currency),
-        # What was pulled leaves the total when the pull is confirmed, the balance at once.
-        total_balance=money(account.balance + account.pending, currency),
-        held_amount=money(account.held, currency),
-        owed_amount=money(account.owed, currency),
-        funding_payment_instructions=[],
-        created_at=account.created_at,
-        updated_at=account.updated_at,
-    )
+    """Return `account` as a resource."""
+    return InternalAccountResource.model_validate(wire(kept(account)))
 
 
 def kept(account: Account) -> dict[str, Any]:
-    """Return what `rendered` makes the resource of later: a batch has no time for that."""
+    """Return what `wire` makes the resource of later: a batch has no time for that."""
     return {
-        "id": str(account.id),
-        "customer_id": str(account.customer_id),
+        "id": public_id("InternalAccount", account.id),
+        "customerId": public_id("Customer", account.customer_id),
         "type": account.type,
         "status": account.status,
         "currency": account.currency,
@@ -125,26 +94,31 @@ def kept(account: Account) -> dict[str, Any]:
         "held": account.held,
         "owed": account.owed,
         "pending": account.pending,
-        "created_at": account.created_at.isoformat(),
-        "updated_at": account.updated_at.isoformat(),
+        "createdAt": rfc3339(account.created_at),
+        "updatedAt": rfc3339(account.updated_at),
     }
 
 
-def rendered(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the account that was `kept` as every reader sees it.
+def wire(kept: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an account that was `kept` as every reader sees it: the JSON of its resource.
 
     Raises: LookupError or ValueError for what no account leaves.
     """
-    then = _Then(
-        **{
-            **kept,
-            "id": UUID(kept["id"]),
-            "customer_id": UUID(kept["customer_id"]),
-            "created_at": datetime.fromisoformat(kept["created_at"]),
-            "updated_at": datetime.fromisoformat(kept["updated_at"]),
-        }
-    )
-    return render(then).wire()
+    currency = kept["currency"]
+    return {
+        "id": kept["id"],
+        "customerId": kept["customerId"],
+        "type": kept["type"],
+        "status": kept["status"],
+        "balance": amount(kept["balance"], currency),
+        # What was pulled leaves the total when the pull is confirmed, the balance at once.
+        "totalBalance": amount(kept["balance"] + kept["pending"], currency),
+        "heldAmount": amount(kept["held"], currency),
+        "owedAmount": amount(kept["owed"], currency),
+        "fundingPaymentInstructions": [],
+        "createdAt": kept["createdAt"],
+        "updatedAt": kept["updatedAt"],
+    }
 
 
 async def open_all(

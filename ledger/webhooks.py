@@ -30,7 +30,7 @@ from ledger.roll_up import RollUp
 from ledger.secrets import KeyRing
 from schema.wire.common import public_id
 from schema.wire.webhook_endpoints import GivenUpReason, WebhookEndpointDisabled
-from schema.wire.webhooks import Envelope, WebhookType
+from schema.wire.webhooks import WebhookType, envelope
 
 _log = structlog.get_logger()
 
@@ -359,11 +359,8 @@ def _body(row: _Row, folded: Mapping[history.Place, RollUp]) -> str:
             raise ValueError("a webhook needs data, or the sequence of an event to fold up to")
         data = roll_up.wire(folded[row.subject_id, row.sequence])
     elif row.type == WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED:
-        data = accounts.rendered(data)
-    envelope = Envelope(
-        id=row.id, type=row.type, timestamp=row.recorded_at, sequence=row.sequence, data=data
-    )
-    return envelope.body().decode()
+        data = accounts.wire(data)
+    return envelope(row.id, row.type, row.recorded_at, data, sequence=row.sequence).decode()
 
 
 def _insert(driver: psycopg.Connection[Any], told: Sequence[_Told], at: datetime) -> None:

@@ -1,9 +1,13 @@
 """What platforms are told: the envelope of every webhook."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from enum import StrEnum
+from json import dumps
 from typing import Any
+from uuid import UUID
 
-from schema.wire.common import Response, Time, WebhookId
+from schema.wire.common import public_id, rfc3339
 
 
 class WebhookType(StrEnum):
@@ -39,20 +43,15 @@ class WebhookType(StrEnum):
     TEST = "TEST"
 
 
-class Envelope(Response):
-    """One webhook: its own id, the same in every attempt, and the resource concerned.
+def envelope(
+    key: UUID, kind: str, at: datetime, data: Mapping[str, Any], *, sequence: int | None = None
+) -> bytes:
+    """Return the bytes of one webhook that are signed and sent: compact JSON, UTF-8.
 
-    `sequence` rises with every event of a card transaction, and with every entry of an account;
-    other resources have none.
+    Its own id, the same in every attempt, and the resource concerned. `sequence` rises with every
+    event of a card transaction, and with every entry of an account; other resources have none.
     """
-
-    id: WebhookId
-    type: str
-    timestamp: Time
-    sequence: int | None = None
-    data: dict[str, Any]
-
-    def body(self) -> bytes:
-        """Return the bytes that are signed and sent: compact JSON, UTF-8."""
-        silent = {"sequence"} if self.sequence is None else None  # What is null in data stays.
-        return self.model_dump_json(by_alias=True, exclude=silent).encode()
+    said = {"id": public_id("Webhook", key), "type": kind, "timestamp": rfc3339(at)}
+    numbered = {} if sequence is None else {"sequence": sequence}
+    whole = {**said, **numbered, "data": data}
+    return dumps(whole, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
