@@ -95,13 +95,6 @@ def rendered(app: FastAPI) -> str:
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
-def of_sandbox() -> str:
-    """Return the document of a sandbox without serving one; nothing is connected to."""
-    from api.app import ApiConfig, create_app  # noqa: PLC0415 - it has the router of this module.
-
-    return rendered(create_app(ApiConfig(database_url="", redis_url="", secret_key="")))
-
-
 @router.get(DOCUMENT)
 def show_document(request: Request) -> Response:
     """Return the document; it is made when it is asked for the first time.

@@ -387,9 +387,9 @@ def settings() -> None:
 @app.command()
 def openapi() -> None:
     """Print the document of the HTTP interface: OpenAPI 3.1, as the server has it."""
-    from api import documentation
+    from api import pages
 
-    typer.echo(documentation.of_sandbox(), nl=False)
+    typer.echo(pages.openapi_page(), nl=False)
 
 
 @app.command()
