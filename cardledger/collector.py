@@ -1,8 +1,7 @@
 """Python's garbage collector, told to leave alone what stays.
 
 Its full rounds look at everything that was ever imported, which is most of what there is, and come
-the sooner the more messages a batch has. Measured (`cardledger bench`): a third of the processor's
-time of a worker.
+the sooner the more messages a batch has.
 """
 
 import gc

@@ -80,8 +80,8 @@ def render(roll_up: RollUp) -> CardTransactionResource:
 def wire(roll_up: RollUp) -> dict[str, Any]:
     """Return `roll_up` as every reader sees it: the JSON of a `CardTransactionResource`.
 
-    Written out because every outcome and every webhook has one: a tenth of the time that the model
-    takes to be built, checked and dumped.
+    Written out because every outcome and every webhook has one, and a model has to be built,
+    checked and dumped.
     """
     who, state = roll_up.identity, roll_up.state
     said = {

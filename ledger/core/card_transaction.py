@@ -48,7 +48,7 @@ _REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, Closure.REFUN
 class CardTransaction(NamedTuple):
     """Running totals: all that the next decision and every roll-up need.
 
-    A named tuple because every event makes a new one: six times as fast as a frozen dataclass.
+    A named tuple because every event makes a new one, which a frozen dataclass does slowly.
     """
 
     sequence: int = 0  # Number of events folded so far.
