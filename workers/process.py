@@ -23,7 +23,7 @@ from workers.broker import WakingBroker, connect
 from workers.chores import Chore
 from workers.drains import Drains
 from workers.replies import Replies
-from workers.sender import DISPATCH_LIMIT, Sender
+from workers.sender import Sender
 
 _DOORBELL_AGE_MS: Final = 60_000  # An older doorbell is moot: the sweeper has been there.
 _REPLY_TIMEOUT_S: Final = 1.0
@@ -95,7 +95,7 @@ class WorkerProcess:
         )
         every_s = config.sweep_interval_s
         self._webhooks: Final = Chore(
-            "webhooks", self._send_webhooks, every_s=every_s, gather_s=_GATHER_S
+            "webhooks", self._sender.run_once, every_s=every_s, gather_s=_GATHER_S
         )
         self._cards: Final = Chore("cards", self._activate_cards, every_s=every_s)
         self._schedule: Final = Chore("schedule", self._enqueue_due, every_s=every_s)
@@ -160,11 +160,6 @@ class WorkerProcess:
                 running.append(pool.submit(self._drains.run, lane, shards))
             self._sweeps[lane] = running
         return 0
-
-    def _send_webhooks(self) -> int:
-        """Dispatch and start what is due; whoever sends starts what becomes due meanwhile."""
-        done = self._sender.run_once()
-        return done if done >= DISPATCH_LIMIT else 0
 
     def _enqueue_due(self) -> int:
         """Put into the inbox what time has brought about."""

@@ -29,6 +29,8 @@ from tests.integration.test_webhooks import (
     until,
     world_in,
 )
+from tests.world import SECRET_KEY
+from workers.process import WorkerConfig, WorkerProcess
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -130,6 +132,33 @@ def test_what_no_endpoint_wants_is_not_a_delivery(world: World, receiver: Receiv
 
     assert world.deliveries(key) == []
     assert world.waiting() == 0
+
+
+def test_a_worker_dispatches_until_nothing_is_left(
+    world: World, app_database_url: DatabaseUrl, redis_url: str
+) -> None:
+    platform = world.platform()
+    off = {"state": "DISABLED", "disabled_reason": "PLATFORM"}
+    for _ in range(2):  # So a round of 500 deliveries is less than 500 rows.
+        world.endpoint(platform, "http://127.0.0.1:1/", **off)
+    for _ in range(600):
+        world.tell(platform)
+    never = 3600.0
+    process = WorkerProcess(
+        WorkerConfig(
+            database_url=app_database_url,
+            redis_url=redis_url,
+            secret_key=SECRET_KEY,
+            sweep_interval_s=never,
+        )
+    )
+
+    process.start()  # Which wakes it, once.
+
+    try:
+        until(lambda: world.waiting() == 0)
+    finally:
+        process.stop()
 
 
 def test_a_disabled_endpoint_is_told_everything_when_it_is_enabled_again(

@@ -816,6 +816,23 @@ def test_a_chore_is_done_when_it_is_woken() -> None:
             assert done.acquire(timeout=PATIENCE_S)
 
 
+def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
+    done = threading.Semaphore(0)
+
+    def work() -> int:
+        done.release()
+        return 0
+
+    chore = Chore("test", work, every_s=3600, gather_s=0.2)
+    chore.start()
+    for _ in range(10):
+        chore.wake()
+    assert done.acquire(timeout=PATIENCE_S)
+    chore.stop(PATIENCE_S)
+
+    assert not done.acquire(blocking=False)
+
+
 def test_a_chore_is_done_now_and_then_anyway_and_after_a_failure() -> None:
     done: list[int] = []
 
