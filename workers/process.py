@@ -77,8 +77,13 @@ class WorkerProcess:
             sandbox_delay=timedelta(seconds=config.sandbox_delay_s) if config.sandbox else None,
         )
         self._replies: Final = Replies(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
+        # Files never have all the threads: one is left for authorizations.
         self._drains: Final = Drains(
-            self._step, threads={lane: min(_AT_WORK, config.threads) for lane in Lane}
+            self._step,
+            threads={
+                Lane.LIVE: min(_AT_WORK, config.threads),
+                Lane.BULK: max(1, min(_AT_WORK, config.threads // 2)),
+            },
         )
         self._sweepers: Final = {
             lane: ThreadPoolExecutor(threads, thread_name_prefix=f"sweeper-{lane.name.lower()}")
