@@ -3,6 +3,7 @@
 import tomllib
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -19,11 +20,18 @@ class _Window:
 
 def window(mcc: str | None, amount: int) -> timedelta:
     """Return how long an authorization of `amount` minor units at a merchant of `mcc` stands."""
-    category = int(mcc) if mcc else 0
-    for line in _WINDOWS:
-        if line.first <= category <= line.last and (line.up_to is None or amount <= line.up_to):
-            return line.duration
+    for up_to, duration in _windows_of(mcc):
+        if up_to is None or amount <= up_to:
+            return duration
     return _DEFAULT
+
+
+@lru_cache(maxsize=10_000)
+def _windows_of(mcc: str | None) -> list[tuple[int | None, timedelta]]:
+    """Return the lines of the table for one category, each with the amount that it goes up to."""
+    category = int(mcc) if mcc else 0
+    lines = [line for line in _WINDOWS if line.first <= category <= line.last]
+    return [(line.up_to, line.duration) for line in lines]
 
 
 def _lines(table: dict[str, Any]) -> list[_Window]:

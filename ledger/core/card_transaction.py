@@ -9,10 +9,10 @@ is funded is pulled from the funding account or released to it.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import reduce
-from typing import Final, NamedTuple, TypedDict, assert_never
+from typing import Final, TypedDict, assert_never
 
 from ledger.core import commands, events
 from ledger.core.authorization import decline_reason
@@ -45,10 +45,11 @@ class Closure(StrEnum):
 _REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, Closure.REFUNDED})
 
 
-class CardTransaction(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class CardTransaction:
     """Running totals: all that the next decision and every roll-up need.
 
-    A named tuple because every event makes a new one, which a frozen dataclass does slowly.
+    Without slots, so that `evolve`, which every event comes through, can copy it at once.
     """
 
     sequence: int = 0  # Number of events folded so far.
@@ -88,7 +89,7 @@ class CardTransaction(NamedTuple):
     @property
     def required(self) -> int:
         """What the funding account has to pay, net: the money rule."""
-        return self.settled if self.closed else max(self.authorized, self.settled)
+        return max(self.authorized, self.settled) if self.closed_by is None else self.settled
 
     @property
     def outstanding(self) -> int:
@@ -98,12 +99,12 @@ class CardTransaction(NamedTuple):
     @property
     def held(self) -> int:
         """What is set aside for clearings to come."""
-        return max(self.funded - self.settled, 0)
+        return max(self.pulled - self.released - self.settled, 0)
 
     @property
     def overdrawn(self) -> int:
         """What clearings took beyond what the funding account has paid."""
-        return max(self.settled - self.funded, 0)
+        return max(self.settled - self.pulled + self.released, 0)
 
     @property
     def owed(self) -> int:
@@ -210,7 +211,9 @@ def evolve(state: CardTransaction, event: events.Event) -> CardTransaction:
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
-    return state._replace(sequence=state.sequence + 1, **_changes(state, event))
+    after = object.__new__(CardTransaction)
+    vars(after).update(vars(state), sequence=state.sequence + 1, **_changes(state, event))
+    return after
 
 
 def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) -> CardTransaction:
@@ -409,13 +412,14 @@ def _clear(state: CardTransaction, command: commands.Clear) -> list[events.Event
     """
     settled = state.settled + command.amount
     final = settled >= state.authorized if command.final is None else command.final
-    cleared = events.Cleared(amount=command.amount, unfunded=0, final=final)
-    reactions = _fund(evolve(state, cleared), command.balance)
+    covered = events.Cleared(amount=command.amount, unfunded=0, final=final)
+    reactions = _fund(evolve(state, covered), command.balance)
     pulls = [event for event in reactions if not isinstance(event, events.Released)]
     releases = [event for event in reactions if isinstance(event, events.Released)]
     held = fold(pulls, state).held
     unfunded = max(command.amount - held, 0)
-    return [*pulls, replace(cleared, unfunded=unfunded), *releases]
+    cleared = events.Cleared(amount=command.amount, unfunded=unfunded, final=final)
+    return [*pulls, cleared, *releases]
 
 
 def _confirm(state: CardTransaction, amount: int, *, succeeded: bool) -> list[events.Event]:

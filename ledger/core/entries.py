@@ -3,9 +3,8 @@
 "Debit" gives and "credit" gets. One entry names both sides, so it balances by construction.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from ledger.core import events
 
@@ -26,8 +25,7 @@ class Account(StrEnum):
     TRANSFERS = "TRANSFERS"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(NamedTuple):
     """`amount` > 0 minor units move from `debit` to `credit`."""
 
     debit: Account
@@ -39,7 +37,7 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
     """Return the movements of `event`; none for a fact that moves no money."""
     match event:
         case events.Pulled(amount=amount) | events.PullPending(amount=amount):
-            return _moves((Account.CUSTOMER, Account.CARD_HOLDS, amount))
+            return [Entry(Account.CUSTOMER, Account.CARD_HOLDS, amount)]
         case events.PullFailed(amount=amount, unfunded=unfunded):
             return _moves(
                 (Account.CARD_HOLDS, Account.CUSTOMER, amount - unfunded),
@@ -51,9 +49,9 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
                 (Account.CUSTOMER, Account.CARD_HOLDS, amount - unfunded),
             )
         case events.DebitRecovered(amount=amount):
-            return _moves((Account.CUSTOMER, Account.RECEIVABLE, amount))
+            return [Entry(Account.CUSTOMER, Account.RECEIVABLE, amount)]
         case events.Released(amount=amount):
-            return _moves((Account.CARD_HOLDS, Account.CUSTOMER, amount))
+            return [Entry(Account.CARD_HOLDS, Account.CUSTOMER, amount)]
         case events.Cleared(amount=amount, unfunded=unfunded):
             return _moves(
                 (Account.CARD_HOLDS, Account.NETWORK_SETTLEMENT, amount - unfunded),
@@ -65,7 +63,7 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
                 (Account.NETWORK_SETTLEMENT, Account.RECEIVABLE, unfunded),
             )
         case events.Refunded(amount=amount):
-            return _moves((Account.NETWORK_SETTLEMENT, Account.CUSTOMER, amount))
+            return [Entry(Account.NETWORK_SETTLEMENT, Account.CUSTOMER, amount)]
         case events.RefundReversed(amount=amount, unfunded=unfunded):
             return _moves(
                 (Account.CUSTOMER, Account.NETWORK_SETTLEMENT, amount - unfunded),
@@ -105,8 +103,4 @@ def transfer_entries(amount: int) -> tuple[Entry, Entry]:
 
 
 def _moves(*movements: tuple[Account, Account, int]) -> list[Entry]:
-    return [
-        Entry(debit=debit, credit=credit, amount=amount)
-        for debit, credit, amount in movements
-        if amount
-    ]
+    return [Entry(*movement) for movement in movements if movement[2]]
