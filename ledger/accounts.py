@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Any, Final, Protocol, cast
 from uuid import UUID
 
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -77,47 +79,74 @@ class Account(Protocol):
     def updated_at(self) -> datetime: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kept:
+    """An account as it was when somebody was to be told of it."""
+
+    id: UUID
+    customer_id: UUID
+    type: str
+    status: str
+    currency: str
+    balance: int
+    held: int
+    owed: int
+    pending: int
+    created_at: datetime
+    updated_at: datetime
+
+
+_KEPT: Final = TypeAdapter(_Kept)
+
+
 def render(account: Account) -> InternalAccountResource:
     """Return `account` as a resource."""
-    return InternalAccountResource.model_validate(wire(kept(account)))
+    return InternalAccountResource.model_validate(_wire(account))
 
 
-def kept(account: Account) -> dict[str, Any]:
-    """Return what `wire` makes the resource of later: a batch has no time for that."""
+def kept(account: Account) -> str:
+    """Return as JSON all but the ids, of which `wire` makes a resource later.
+
+    A batch has no time for more.
+    """
+    return to_json(
+        {
+            "type": account.type,
+            "status": account.status,
+            "currency": account.currency,
+            "balance": account.balance,
+            "held": account.held,
+            "owed": account.owed,
+            "pending": account.pending,
+            "created_at": account.created_at,
+            "updated_at": account.updated_at,
+        }
+    ).decode()
+
+
+def wire(kept: Mapping[str, Any], *, key: UUID, customer_id: UUID) -> dict[str, Any]:
+    """Return account `key`, which was `kept`, as every reader sees it: the JSON of its resource.
+
+    Raises: ValueError for what no account leaves.
+    """
+    return _wire(_KEPT.validate_python({**kept, "id": key, "customer_id": customer_id}))
+
+
+def _wire(account: Account) -> dict[str, Any]:
+    currency = account.currency
     return {
         "id": public_id("InternalAccount", account.id),
         "customerId": public_id("Customer", account.customer_id),
         "type": account.type,
         "status": account.status,
-        "currency": account.currency,
-        "balance": account.balance,
-        "held": account.held,
-        "owed": account.owed,
-        "pending": account.pending,
+        "balance": amount(account.balance, currency),
+        # What was pulled leaves the total when the pull is confirmed, the balance at once.
+        "totalBalance": amount(account.balance + account.pending, currency),
+        "heldAmount": amount(account.held, currency),
+        "owedAmount": amount(account.owed, currency),
+        "fundingPaymentInstructions": [],
         "createdAt": rfc3339(account.created_at),
         "updatedAt": rfc3339(account.updated_at),
-    }
-
-
-def wire(kept: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an account that was `kept` as every reader sees it: the JSON of its resource.
-
-    Raises: LookupError or ValueError for what no account leaves.
-    """
-    currency = kept["currency"]
-    return {
-        "id": kept["id"],
-        "customerId": kept["customerId"],
-        "type": kept["type"],
-        "status": kept["status"],
-        "balance": amount(kept["balance"], currency),
-        # What was pulled leaves the total when the pull is confirmed, the balance at once.
-        "totalBalance": amount(kept["balance"] + kept["pending"], currency),
-        "heldAmount": amount(kept["held"], currency),
-        "owedAmount": amount(kept["owed"], currency),
-        "fundingPaymentInstructions": [],
-        "createdAt": kept["createdAt"],
-        "updatedAt": kept["updatedAt"],
     }
 
 

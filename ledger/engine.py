@@ -5,7 +5,7 @@ the accounts of its cardholders in the order of their ids, loads what it needs w
 a table, decides, and writes everything in one database transaction (docs/decisions/0004).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Event
@@ -19,19 +19,18 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from ledger import inbox, store
-from ledger.batch import (
-    Batch,
-    Decided,
-    Loaded,
+from ledger.batch import Batch, Decided
+from ledger.books import Loaded, Writes
+from ledger.database import driver
+from ledger.inbox import Lane, Message
+from ledger.messages import (
     closed_cards,
+    key_of,
     purchases_of,
     receivers_of,
     rejection_of,
     transfers_of,
 )
-from ledger.database import driver
-from ledger.inbox import Lane, Message
-from ledger.store import Key
 from schema.wire.outcomes import OutcomeType, RejectionReason
 
 Clock = Callable[[], datetime]
@@ -156,7 +155,6 @@ class Engine:
     def _decide(
         self, connection: psycopg.Connection[Any], lane: Lane, shards: Sequence[int], limit: int
     ) -> list[Decided]:
-        store.lock_shards(connection, lane, shards)
         messages = store.claim(connection, lane, shards, limit)
         if not messages:
             return []
@@ -165,34 +163,38 @@ class Engine:
         now = self._clock()
         batch = Batch(loaded, now=now, sandbox_delay=self._sandbox_delay)
         decided = batch.decide(messages)
-        self._write(connection, batch, now)
-        store.remove(connection, lane, messages)
+        self._append(connection, batch.writes, now)
+        with connection.pipeline():
+            updates = list(self._change(connection, batch.writes))
+            store.remove(connection, lane, messages)
+        for update in updates:
+            update.check()
         if batch.first_deadline and self._clock() > batch.first_deadline:
             raise _DeadlinePassedError
         return decided
 
-    def _load(self, connection: psycopg.Connection[Any], messages: Iterable[Message]) -> Loaded:
-        messages = list(messages)
+    def _load(self, connection: psycopg.Connection[Any], messages: Sequence[Message]) -> Loaded:
         purchases = purchases_of(messages)
-        # The locks come first: what is read after them cannot change any more.
-        accounts = store.lock_accounts(connection, {message.customer_id for message in messages})
-        keys = {
-            Key(message.reference, message.source, message.platform_id, message.customer_id)
-            for message in messages
-        }
-        roll_ups = store.roll_ups(connection, purchases)
-        transfers, receivers = transfers_of(messages), receivers_of(messages)
-        closed = closed_cards(messages)
-        if closed:
-            roll_ups += store.open_on_cards(connection, closed)
+        customers = list({message.customer_id for message in messages})
+        with connection.pipeline():
+            # The locks come first: what is read after them cannot change any more.
+            locked = store.lock_accounts(connection, customers)
+            roll_ups = store.roll_ups(connection, purchases)
+            outcomes = store.outcomes(connection, set(map(key_of, messages)))
+            cards = store.cards(connection, {purchase.card_id for purchase in purchases})
+            debts = store.debts(connection, customers)
+            parked = store.parked(connection, purchases)
+        accounts = locked()
+        # Asked for where they are needed: most batches have none of them.
+        closed, receivers = closed_cards(messages), receivers_of(messages)
+        transfers = transfers_of(messages)
         return Loaded(
-            outcomes=store.outcomes(connection, keys),
-            cards=store.cards(connection, {purchase.card_id for purchase in purchases}),
+            outcomes=outcomes(),
+            cards=cards(),
             accounts=accounts,
-            roll_ups=roll_ups,
-            debts=store.debts(connection, accounts),
-            parked=store.parked(connection, purchases),
-            # Asked for where they are needed: most batches have neither.
+            roll_ups=roll_ups() + (store.open_on_cards(connection, closed) if closed else []),
+            debts=debts(),
+            parked=parked(),
             transfers=store.lock_transfers(connection, transfers) if transfers else {},
             names=store.platform_customer_ids(connection, receivers) if receivers else {},
             system_accounts=self._chart(
@@ -214,33 +216,34 @@ class Engine:
             self._system_accounts = {**self._system_accounts, **found}
         return self._system_accounts
 
-    def _write(self, connection: psycopg.Connection[Any], batch: Batch, now: datetime) -> None:
-        writes = batch.writes
-        changed = writes.roll_ups
+    def _append(self, connection: psycopg.Connection[Any], writes: Writes, now: datetime) -> None:
         store.append_events(connection, writes.events)
         store.append_entries(connection, writes.entries)
         store.append_deposits(connection, writes.deposits)
-        store.end_transfers(connection, list(writes.transfers.values()))
         store.append_outcomes(connection, writes.outcomes.values(), now)
         store.append_rejections(connection, writes.rejections)
         store.append_outbox(connection, writes.outbox)
-        inbox.accept_in_thread(connection, writes.follow_ups)
         store.park(connection, writes.parked)
-        store.unpark(connection, writes.unparked)
         store.await_confirmations(connection, writes.pending_pulls)
-        store.insert_roll_ups(
-            connection, [r for purchase, r in changed.items() if purchase not in batch.existing]
-        )
-        store.update_roll_ups(
-            connection, [r for purchase, r in changed.items() if purchase in batch.existing]
-        )
-        store.update_accounts(connection, list(writes.accounts.values()))
+        store.insert_roll_ups(connection, [case.roll_up for case in writes.cases if case.is_new])
+        inbox.accept_in_thread(connection, writes.follow_ups)
+
+    def _change(
+        self, connection: psycopg.Connection[Any], writes: Writes
+    ) -> Iterator[store.Update]:
+        store.unpark(connection, writes.unparked)
+        changed = [case.roll_up for case in writes.cases if not case.is_new]
+        if changed:
+            yield store.update_roll_ups(connection, changed)
+        if writes.accounts:
+            yield store.update_accounts(connection, list(writes.accounts.values()))
+        if writes.transfers:
+            yield store.end_transfers(connection, list(writes.transfers.values()))
 
     def _set_aside(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
         detail = "it failed inside the ledger and was set aside; send it again once that is mended"
         reason = RejectionReason.INTERNAL_ERROR
         with self._transaction() as connection:
-            store.lock_shards(connection, lane, shards)
             messages = store.claim(connection, lane, shards, 1)
             now = self._clock()
             rejected = [rejection_of(message, reason, detail, now) for message in messages]
@@ -267,7 +270,8 @@ class Engine:
                 found = store.lock_transfers(connection, transfers)
                 batch = Batch(Loaded(transfers=found), now=now, sandbox_delay=None)
                 batch.give_up(messages)
-                store.end_transfers(connection, list(batch.writes.transfers.values()))
+                for update in self._change(connection, batch.writes):
+                    update.check()
                 store.append_outbox(connection, batch.writes.outbox)
         except psycopg.OperationalError:
             raise

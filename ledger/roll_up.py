@@ -1,6 +1,7 @@
 """The roll-up of one purchase: who and what it concerns, and the fold of its events."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -11,8 +12,10 @@ from ledger.expiry import window
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import amount, public_id, rfc3339
 
-_APPROVALS: Final = (events.Authorized, events.AuthorizationAdjusted)
-_AT_AUTHORIZATION: Final = (events.Authorized, events.Declined, events.Pulled, events.PullPending)
+_APPROVALS: Final = frozenset({events.Authorized, events.AuthorizationAdjusted})
+_AT_AUTHORIZATION: Final = frozenset(
+    {events.Authorized, events.Declined, events.Pulled, events.PullPending}
+)
 
 
 class Identity(NamedTuple):
@@ -46,15 +49,7 @@ class RollUp(NamedTuple):
 
 def opened(identity: Identity) -> RollUp:
     """Return the roll-up before its first event."""
-    return RollUp(
-        identity=identity,
-        state=UNKNOWN,
-        debt_since=None,
-        debt_id=None,
-        expires_at=None,
-        last_event_at=None,
-        updated_at=identity.created_at,
-    )
+    return RollUp(identity, UNKNOWN, None, None, None, None, identity.created_at)
 
 
 def advance(
@@ -62,13 +57,17 @@ def advance(
 ) -> RollUp:
     """Return `roll_up` after `facts`, all caused by one message and recorded at one time."""
     state = fold(facts, roll_up.state)
-    return roll_up._replace(
-        state=state,
-        debt_since=(roll_up.debt_since or recorded_at) if state.in_debt else None,
-        debt_id=(roll_up.debt_id or message_id) if state.in_debt else None,
-        expires_at=_expires_at(roll_up, state, facts, recorded_at),
-        last_event_at=recorded_at if any(map(_is_later, facts)) else roll_up.last_event_at,
-        updated_at=recorded_at if facts else roll_up.updated_at,
+    kinds = set(map(type, facts))
+    in_debt = state.in_debt
+    return RollUp(
+        roll_up.identity,
+        state,
+        (roll_up.debt_since or recorded_at) if in_debt else None,
+        (roll_up.debt_id or message_id) if in_debt else None,
+        _expires_at(roll_up, state, kinds, recorded_at),
+        # News after the authorization and the pull that belongs to it.
+        roll_up.last_event_at if kinds <= _AT_AUTHORIZATION else recorded_at,
+        recorded_at if kinds else roll_up.updated_at,
     )
 
 
@@ -129,16 +128,14 @@ def _merchant(who: Identity) -> dict[str, str]:
 
 
 def _expires_at(
-    roll_up: RollUp, state: CardTransaction, facts: Sequence[events.Event], recorded_at: datetime
+    roll_up: RollUp,
+    state: CardTransaction,
+    kinds: AbstractSet[type[events.Event]],
+    recorded_at: datetime,
 ) -> datetime | None:
     """Return when what stands comes to its end; every approval starts the time again."""
     if not state.stands:
         return None
-    if roll_up.expires_at is None or any(isinstance(fact, _APPROVALS) for fact in facts):
+    if roll_up.expires_at is None or not kinds.isdisjoint(_APPROVALS):
         return recorded_at + window(roll_up.identity.mcc, max(state.authorized, state.settled))
     return roll_up.expires_at
-
-
-def _is_later(event: events.Event) -> bool:
-    """Return whether `event` is news after the authorization and the pull that belongs to it."""
-    return not isinstance(event, _AT_AUTHORIZATION)

@@ -5,18 +5,19 @@ psycopg's, inside a database transaction of the caller (`engine`), and come from
 `database.sync_engine(keyed=True)`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from json import loads
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from psycopg import Connection
+from psycopg import Connection, Cursor
+from pydantic_core import from_json
 
 from ledger import arrays, roll_up_rows
 from ledger.core.card import CardState
-from ledger.event_rows import EventRow
 from ledger.inbox import Lane, Message
 from ledger.payments import TRANSFER_COLUMNS, Transfer
 from ledger.roll_up import RollUp
@@ -52,6 +53,7 @@ class Account:
     version: int
     created_at: datetime
     updated_at: datetime
+    has_moved: bool = False  # Its balance, since it was loaded.
 
 
 MANY_DEBTS: Final = 100
@@ -87,32 +89,36 @@ class OutcomeRow(NamedTuple):
     sequence: int | None
 
 
-class EventRecord(NamedTuple):
-    """A row of `card_transaction_events`."""
+EventRecord = tuple[
+    UUID,  # card_transaction_id
+    int,  # sequence
+    UUID,  # customer_id
+    str,  # kind
+    int,  # amount
+    int | None,  # unfunded
+    bool | None,  # final
+    str | None,  # reason
+    UUID,  # message_id
+    datetime,  # occurred_at
+    datetime,  # recorded_at
+]
+"""A row of `card_transaction_events`."""
 
-    card_transaction_id: UUID
-    sequence: int
-    customer_id: UUID
-    fact: EventRow
-    message_id: UUID
-    occurred_at: datetime
-    recorded_at: datetime
 
-
-class EntryRecord(NamedTuple):
-    """A row of `entries`; the last three but one are None when no customer's account moves."""
-
-    subject_id: UUID
-    sequence: int
-    line: int
-    customer_id: UUID
-    debit_account_id: UUID
-    credit_account_id: UUID
-    amount: int
-    account_id: UUID | None
-    account_version: int | None
-    balance_after: int | None
-    recorded_at: datetime
+EntryRecord = tuple[
+    UUID,  # subject_id
+    int,  # sequence
+    int,  # line
+    UUID,  # customer_id
+    UUID,  # debit_account_id
+    UUID,  # credit_account_id
+    int,  # amount
+    UUID | None,  # account_id
+    int | None,  # account_version
+    int | None,  # balance_after
+    datetime,  # recorded_at
+]
+"""A row of `entries`; without an account where no customer's account moves."""
 
 
 class DepositRecord(NamedTuple):
@@ -170,55 +176,57 @@ class RejectionRecord(NamedTuple):
     recorded_at: datetime
 
 
-class OutboxRecord(NamedTuple):
-    """A row of `outbox`."""
-
-    id: UUID
-    customer_id: UUID
-    platform_id: UUID
-    type: str
-    subject_id: UUID
-    sequence: int | None
-    data: dict[str, Any] | None
-    recorded_at: datetime
+OutboxRecord = tuple[
+    UUID,  # id
+    UUID,  # customer_id
+    UUID,  # platform_id
+    str,  # type
+    UUID,  # subject_id
+    int | None,  # sequence
+    str | None,  # data: JSON
+    datetime,  # recorded_at
+]
+"""A row of `outbox`."""
 
 
 # --- the queue ---------------------------------------------------------------------------------
 
 
-def lock_shards(connection: Connection[Any], lane: Lane, shards: Sequence[int]) -> None:
-    """Wait until nobody else drains these queues: the messages of each are decided in order."""
-    connection.execute(
-        "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = ANY(%s) ORDER BY shard FOR UPDATE",
-        [lane, arrays.integers(shards)],
-    )
-
-
 def claim(
     connection: Connection[Any], lane: Lane, shards: Sequence[int], limit: int
 ) -> list[Message]:
-    """Return the oldest messages of queues whose locks are held, at most `limit`.
+    """Lock queues until the commit and return their oldest messages, at most `limit`.
 
+    Waits until nobody else drains them: the messages of each are decided in order.
     Shape: by age over all the queues, so those of one are in their order.
     """
-    # First which, by the index alone; then only their rows. The LIMITs keep the planner, who
-    # believes the inbox to be empty, from beginning at the other end.
-    cursor = connection.cursor(binary=True).execute(
-        "SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference, i.body::text,"
-        " i.body_hash, i.reply_to, i.received_at FROM ("
-        "SELECT s.shard, k.id FROM unnest(%s) AS s (shard) CROSS JOIN LATERAL ("
-        "SELECT id FROM inbox WHERE lane = %s AND shard = s.shard ORDER BY id LIMIT %s) k"
-        " ORDER BY k.id LIMIT %s) c CROSS JOIN LATERAL ("
-        "SELECT * FROM inbox WHERE lane = %s AND shard = c.shard AND id = c.id LIMIT 1) i"
-        " ORDER BY i.id",
-        [arrays.integers(shards), lane, limit, limit, lane],
-    )
+    queues = arrays.integers(shards)
+    with connection.pipeline():
+        connection.execute(
+            "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = ANY(%s)"
+            " ORDER BY shard FOR UPDATE",
+            [lane, queues],
+        )
+        # First which, by the index alone; then only their rows. The LIMITs keep the planner, who
+        # believes the inbox to be empty, from beginning at the other end.
+        cursor = connection.cursor(binary=True).execute(
+            "SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference,"
+            " i.body::text, i.body_hash, i.reply_to, i.received_at FROM ("
+            "SELECT s.shard, k.id FROM unnest(%s) AS s (shard) CROSS JOIN LATERAL ("
+            "SELECT id FROM inbox WHERE lane = %s AND shard = s.shard ORDER BY id LIMIT %s) k"
+            " ORDER BY k.id LIMIT %s) c CROSS JOIN LATERAL ("
+            "SELECT * FROM inbox WHERE lane = %s AND shard = c.shard AND id = c.id LIMIT 1) i"
+            " ORDER BY i.id",
+            [queues, lane, limit, limit, lane],
+        )
     return [Message._make((lane, *row[:6], _parsed(row[6]), *row[7:])) for row in cursor.fetchall()]
 
 
 def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
+    with suppress(ValueError):
+        return from_json(body)
     try:
-        return loads(body)
+        return loads(body)  # It takes more than the fast one: halves of surrogate pairs.
     except (ValueError, RecursionError):
         # PostgreSQL takes numbers and depths that Python does not. A text is no event: it is
         # rejected when its turn comes, where an error here would stop its whole queue.
@@ -250,9 +258,14 @@ def waiting(connection: Connection[Any]) -> list[tuple[Lane, int]]:
 
 # --- keyed reads -------------------------------------------------------------------------------
 
+# What a batch asks for in every case is asked for together, in a pipeline: these return what reads
+# the answer, for when all has been asked.
 
-def outcomes(connection: Connection[Any], keys: Iterable[Key]) -> dict[Key, OutcomeRow]:
-    """Return what became of earlier messages with `keys`."""
+
+def outcomes(
+    connection: Connection[Any], keys: Iterable[Key]
+) -> Callable[[], dict[Key, OutcomeRow]]:
+    """Ask what became of earlier messages with `keys`."""
     references, sources, platforms, customers = _columns(keys, "text", "text", "uuid", "uuid")
     cursor = connection.cursor(binary=True).execute(
         "SELECT o.reference, o.source, o.platform_id, o.customer_id, o.body_hash, o.message_id,"
@@ -262,23 +275,30 @@ def outcomes(connection: Connection[Any], keys: Iterable[Key]) -> dict[Key, Outc
         " JOIN outcomes o USING (reference, source, platform_id, customer_id)",
         [references, sources, platforms, customers],
     )
-    rows = [(Key(*row[:4]), row[4:]) for row in cursor.fetchall()]
-    return {key: OutcomeRow(key, *rest) for key, rest in rows}
+
+    def answer() -> dict[Key, OutcomeRow]:
+        rows = [(Key(*row[:4]), row[4:]) for row in cursor.fetchall()]
+        return {key: OutcomeRow(key, *rest) for key, rest in rows}
+
+    return answer
 
 
-def cards(connection: Connection[Any], ids: Iterable[UUID]) -> dict[UUID, Card]:
-    """Return the cards with `ids` that exist."""
+def cards(connection: Connection[Any], ids: Iterable[UUID]) -> Callable[[], dict[UUID, Card]]:
+    """Ask for the cards with `ids` that exist."""
     cursor = connection.cursor(binary=True).execute(
         "SELECT c.id, c.customer_id, c.platform_id, u.platform_customer_id, c.funding_sources[1],"
         " c.currency, c.state, c.max_spend_per_transaction"
         " FROM cards c JOIN customers u ON u.id = c.customer_id WHERE c.id = ANY(%s)",
         [arrays.uuids(list(ids))],
     )
-    rows = cursor.fetchall()
-    return {row[0]: Card._make((*row[:6], CardState(row[6]), row[7])) for row in rows}
+    return lambda: {
+        row[0]: Card._make((*row[:6], CardState(row[6]), row[7])) for row in cursor.fetchall()
+    }
 
 
-def lock_accounts(connection: Connection[Any], customer_ids: Iterable[UUID]) -> dict[UUID, Account]:
+def lock_accounts(
+    connection: Connection[Any], customer_ids: Sequence[UUID]
+) -> Callable[[], dict[UUID, Account]]:
     """Lock every account of `customer_ids`, in the order of their ids, until the commit.
 
     All of a cardholder's accounts, not only the one a card names today: a card transaction may
@@ -288,16 +308,18 @@ def lock_accounts(connection: Connection[Any], customer_ids: Iterable[UUID]) -> 
         "SELECT id, customer_id, platform_id, currency, type, status, balance, held, owed,"
         " pending, version, created_at, updated_at FROM internal_accounts"
         " WHERE customer_id = ANY(%s) ORDER BY id FOR UPDATE",
-        [arrays.uuids(list(customer_ids))],
+        [arrays.uuids(customer_ids)],
     )
-    return {row[0]: Account(*row) for row in cursor.fetchall()}
+    return lambda: {row[0]: Account(*row) for row in cursor.fetchall()}
 
 
 _ROLL_UP: Final = ", ".join(f"t.{column}" for column in roll_up_rows.COLUMNS)
 
 
-def roll_ups(connection: Connection[Any], purchases: Iterable[Purchase]) -> list[RollUp]:
-    """Return the card transactions of `purchases` that exist."""
+def roll_ups(
+    connection: Connection[Any], purchases: Iterable[Purchase]
+) -> Callable[[], list[RollUp]]:
+    """Ask for the card transactions of `purchases` that exist."""
     customers, card_ids, tokens = _columns(purchases, "uuid", "uuid", "text")
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
@@ -307,24 +329,25 @@ def roll_ups(connection: Connection[Any], purchases: Iterable[Purchase]) -> list
         " JOIN customers u ON u.id = t.customer_id",
         [customers, card_ids, tokens],
     )
-    return [roll_up_rows.from_row(row) for row in cursor.fetchall()]
+    return lambda: [roll_up_rows.from_row(row) for row in cursor.fetchall()]
 
 
-def debts(connection: Connection[Any], account_ids: Iterable[UUID]) -> list[RollUp]:
-    """Return the card transactions that wait for money on `account_ids`.
+def debts(connection: Connection[Any], customer_ids: Sequence[UUID]) -> Callable[[], list[RollUp]]:
+    """Ask for the card transactions that wait for money on accounts of `customer_ids`.
 
     Shape: by account, the oldest `MANY_DEBTS` of each in the order of their queue.
     """
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM unnest(%s) AS a (id)"
+        " FROM internal_accounts a"
         " CROSS JOIN LATERAL (SELECT * FROM card_transactions"
         " WHERE account_id = a.id AND debt_id IS NOT NULL"
         " ORDER BY debt_since, debt_id LIMIT %s) t"
-        " JOIN customers u ON u.id = t.customer_id ORDER BY t.account_id, t.debt_since, t.debt_id",
-        [arrays.uuids(list(account_ids)), MANY_DEBTS],
+        " JOIN customers u ON u.id = t.customer_id WHERE a.customer_id = ANY(%s)"
+        " ORDER BY t.account_id, t.debt_since, t.debt_id",
+        [MANY_DEBTS, arrays.uuids(customer_ids)],
     )
-    return [roll_up_rows.from_row(row) for row in cursor.fetchall()]
+    return lambda: [roll_up_rows.from_row(row) for row in cursor.fetchall()]
 
 
 def system_accounts(
@@ -340,8 +363,8 @@ def system_accounts(
 
 def parked(
     connection: Connection[Any], purchases: Iterable[Purchase]
-) -> dict[Purchase, list[Parked]]:
-    """Return the messages that wait for events of `purchases`, in their order of arrival."""
+) -> Callable[[], dict[Purchase, list[Parked]]]:
+    """Ask for the messages that wait for events of `purchases`, in their order of arrival."""
     customers, card_ids, tokens = _columns(purchases, "uuid", "uuid", "text")
     cursor = connection.cursor(binary=True).execute(
         "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
@@ -350,11 +373,15 @@ def parked(
         " JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id",
         [customers, card_ids, tokens],
     )
-    found: dict[Purchase, list[Parked]] = {}
-    for row in cursor:
-        record = Parked(*row)
-        found.setdefault(record.purchase, []).append(record)
-    return found
+
+    def answer() -> dict[Purchase, list[Parked]]:
+        found: dict[Purchase, list[Parked]] = {}
+        for row in cursor.fetchall():
+            record = Parked(*row)
+            found.setdefault(record.purchase, []).append(record)
+        return found
+
+    return answer
 
 
 def open_on_cards(connection: Connection[Any], card_ids: Iterable[UUID]) -> list[RollUp]:
@@ -395,6 +422,20 @@ def lock_transfers(
 
 
 # --- writes ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An update that was asked for, in a pipeline perhaps, and how many rows it has to find."""
+
+    cursor: Cursor[Any]
+    rows: int
+
+    def check(self) -> None:
+        """Make sure that all were there; after the pipeline."""
+        assert self.cursor.rowcount == self.rows, (
+            f"{self.cursor.rowcount} of {self.rows} were there"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -537,7 +578,7 @@ _OUTBOX: Final = _Copy(
         ("type", "text"),
         ("subject_id", "uuid"),
         ("sequence", "int8"),
-        ("data", "json"),
+        ("data", "text"),  # As which JSON travels.
         ("recorded_at", "timestamptz"),
     ),
 )
@@ -587,21 +628,7 @@ _ROLL_UPS: Final = _Copy(
 
 def append_events(connection: Connection[Any], records: Sequence[EventRecord]) -> None:
     """Append to `card_transaction_events`."""
-    _EVENTS.write(
-        connection,
-        [
-            (
-                r.card_transaction_id,
-                r.sequence,
-                r.customer_id,
-                *r.fact,
-                r.message_id,
-                r.occurred_at,
-                r.recorded_at,
-            )
-            for r in records
-        ],
-    )
+    _EVENTS.write(connection, records)
 
 
 def append_entries(connection: Connection[Any], records: Sequence[EntryRecord]) -> None:
@@ -618,22 +645,7 @@ def append_outcomes(
     connection: Connection[Any], rows: Iterable[OutcomeRow], recorded_at: datetime
 ) -> None:
     """Append to `outcomes`."""
-    _OUTCOMES.write(
-        connection,
-        [
-            (
-                *o.key,
-                o.body_hash,
-                o.message_id,
-                o.outcome,
-                o.reason,
-                o.subject_id,
-                o.sequence,
-                recorded_at,
-            )
-            for o in rows
-        ],
-    )
+    _OUTCOMES.write(connection, [(*key, *rest, recorded_at) for key, *rest in rows])
 
 
 def append_rejections(connection: Connection[Any], records: Sequence[RejectionRecord]) -> None:
@@ -692,21 +704,16 @@ _UPDATE_ROLL_UPS: Final = (
 )
 
 
-def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> None:
+def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> Update:
     """Write the roll-ups of card transactions that existed before."""
-    if not changed:
-        return
     rows = [roll_up_rows.to_row(roll_up) for roll_up in changed]
     columns = [_array([row[index] for row in rows]) for index, _array in _UPDATED_AT]
-    updated = connection.execute(_UPDATE_ROLL_UPS, columns).rowcount
-    assert updated == len(rows), f"{updated} of {len(rows)} roll-ups were there to update"
+    return Update(connection.execute(_UPDATE_ROLL_UPS, columns), len(rows))
 
 
-def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> None:
+def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> Update:
     """Write what became of transfers that were being carried out."""
-    if not ended:
-        return
-    updated = connection.execute(
+    cursor = connection.execute(
         "UPDATE transfers t SET status = u.status, failure_reason = u.failure_reason,"
         " settled_at = u.settled_at, updated_at = u.updated_at"
         " FROM unnest(%s, %s, %s, %s, %s, %s)"
@@ -720,15 +727,13 @@ def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> Non
             arrays.times([t.settled_at for t in ended]),
             arrays.times([t.updated_at for t in ended]),
         ],
-    ).rowcount
-    assert updated == len(ended), f"{updated} of {len(ended)} transfers were there to end"
+    )
+    return Update(cursor, len(ended))
 
 
-def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> None:
+def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> Update:
     """Write the amounts of accounts, once each however many entries they got."""
-    if not changed:
-        return
-    updated = connection.execute(
+    cursor = connection.execute(
         "UPDATE internal_accounts a SET balance = u.balance, held = u.held, owed = u.owed,"
         " pending = u.pending, version = u.version, updated_at = u.updated_at"
         " FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s)"
@@ -744,8 +749,8 @@ def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> 
             arrays.bigints([a.version for a in changed]),
             arrays.times([a.updated_at for a in changed]),
         ],
-    ).rowcount
-    assert updated == len(changed), f"{updated} of {len(changed)} accounts were there to update"
+    )
+    return Update(cursor, len(changed))
 
 
 def _columns(rows: Iterable[tuple[Any, ...]], *types: str) -> list[arrays.Array]:

@@ -1,5 +1,6 @@
 """The engine on a real database: one batch, one commit, and nothing that shakes it."""
 
+import gc
 import json
 import random
 import threading
@@ -188,6 +189,25 @@ def test_messages_of_many_queues_are_one_commit(world: World, platform: UUID) ->
     assert all(queue[0] is not Lane.BULK for queue in world.engine().waiting())
     for holder in holders:
         world.check_books(holder)
+
+
+def test_a_batch_leaves_nothing_to_the_garbage_collector(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder = world.holder(platform, 1_000_000)
+    engine.drain(Lane.LIVE, [holder.shard], lambda _: None)  # Whatever is made the first time.
+    world.accept(mine(holder, [world.authorization(holder, f"G{n}", 10) for n in range(100)]))
+    gc.collect()
+    gc.disable()
+
+    try:
+        engine.drain(Lane.LIVE, [holder.shard], lambda _: None)
+        left = gc.collect()
+    finally:
+        gc.enable()
+
+    # A batch that pointed to itself would live on, with thousands of objects, until it came.
+    assert left < 100
 
 
 def test_the_number_of_statements_does_not_grow_with_the_batch(

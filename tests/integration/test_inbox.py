@@ -36,7 +36,6 @@ def holder(world: World, platform: UUID) -> Iterator[Holder]:
 
 def claimed(world: World, holder: Holder, lane: Lane, limit: int = 500) -> list[Message]:
     with psycopg.connect(world.app_url) as connection:
-        store.lock_shards(connection, lane, [holder.shard])
         return store.claim(connection, lane, [holder.shard], limit)
 
 
