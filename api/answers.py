@@ -1,9 +1,9 @@
 """What a route returns."""
 
-import json
 from typing import Any, Final, TypeVar
 
 from fastapi import Response
+from pydantic_core import to_json
 
 from api.context import AnyCall
 from api.errors import invalid_field
@@ -23,11 +23,7 @@ def answer(resource: Resource, status: int = 200) -> Response:
 
 def answer_json(body: dict[str, Any], status: int = 200) -> Response:
     """Return `body` as an answer."""
-    return Response(
-        json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False),
-        status_code=status,
-        media_type="application/json",
-    )
+    return Response(to_json(body), status_code=status, media_type="application/json")
 
 
 class Listing:

@@ -98,7 +98,8 @@ def _object(content: bytes) -> dict[str, Any]:
         raise _JsonError("a number is too long") from None
     if not isinstance(value, dict):
         raise _JsonError("not a JSON object")
-    if _is_deeper(value, MAX_DEPTH):
+    # Where less is opened than may be, there is nothing to look for.
+    if text.count("{") + text.count("[") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
         raise _JsonError(f"nested deeper than {MAX_DEPTH} levels")
     return value
 

@@ -5,7 +5,6 @@ that the order of the file is the order of decisions; another prints outcomes as
 """
 
 import asyncio
-import json
 import os
 import sys
 import threading
@@ -165,7 +164,8 @@ class Submission:
     async def _outcomes(self, futures: "Sequence[Future[Outcome]]") -> list[Outcome]:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return list(await asyncio.gather(*futures))
+                # One after the other: whoever is late holds up all, and most are there.
+                return [await future for future in futures]
         except TimeoutError:
             undecided = sum(not future.done() or future.cancelled() for future in futures)
             raise CommandError(
@@ -269,8 +269,7 @@ def _writer() -> Callable[[Sequence[Outcome]], None]:
 
     def write(outcomes: Sequence[Outcome]) -> None:
         if outcomes:
-            text = "".join(f"{json.dumps(one.wire, separators=(',', ':'))}\n" for one in outcomes)
-            out.write(text.encode())
+            out.writelines(one.json + b"\n" for one in outcomes)
             out.flush()
 
     return write

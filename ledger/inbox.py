@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 from hashlib import blake2b
-from json import dumps
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
+from pydantic_core import to_json
 
 from ledger.ids import NIL, new_id
 
@@ -109,8 +109,14 @@ def address(
 
 def fingerprint(body: Mapping[str, Any]) -> bytes:
     """Return 16 bytes that tell a repetition of `body` from another body."""
-    canonical = dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return blake2b(canonical.encode(), digest_size=16).digest()
+    return blake2b(to_json(_sorted(body)), digest_size=16).digest()
+
+
+def _sorted(value: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return `value` with the keys of every object in their order."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
 async def addresses_of(
@@ -141,7 +147,7 @@ _COPY: Final = (
     " reply_to, received_at) FROM STDIN (FORMAT BINARY)"
 )
 _TYPES: Final = (
-    "int2", "int2", "uuid", "uuid", "uuid", "text", "text", "json", "bytea", "text", "timestamptz",
+    "int2", "int2", "uuid", "uuid", "uuid", "text", "text", "text", "bytea", "text", "timestamptz",
 )  # fmt: skip
 
 
@@ -172,7 +178,7 @@ def _row(message: Message) -> tuple[Any, ...]:
         message.platform_id,
         message.source,
         message.reference,
-        message.body,
+        to_json(message.body).decode(),  # JSON travels as text.
         message.body_hash,
         message.reply_to,
         message.received_at,

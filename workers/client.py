@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from json import dumps, loads
+from json import dumps
 from time import monotonic
 from typing import Any, Final, Self
 from uuid import UUID
@@ -35,6 +35,7 @@ from schema.wire import outcomes
 from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+from workers import replies
 from workers.doorbell import Doorbell, drain, drain_all, press
 
 _AWAY: Final = (OperationalError, DBAPIError, PoolTimeoutError, OSError)
@@ -361,10 +362,12 @@ class Client:
             return
         if reply:
             self._heard_at = monotonic()
-            for key, wire in loads(reply[1]):
-                waiting = self._waiting.pop(UUID(key), None)
-                if waiting and not waiting.outcome.done():
-                    waiting.outcome.set_result(Outcome(wire))
+            told = reply[1]
+            assert isinstance(told, bytes), "this client decodes nothing"
+            for key, outcome in replies.read(told):
+                waiting = self._waiting.pop(key, None)
+                if waiting:
+                    _resolve(waiting.outcome, outcome)
 
     async def _look_up(self) -> None:
         """Ask the record for outcomes whose reply is late, or cannot come."""

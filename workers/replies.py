@@ -1,10 +1,14 @@
-"""Outcomes for whoever waits: a copy over Redis, at once. The record has them as well."""
+"""Outcomes for whoever waits: a copy over Redis, at once. The record has them as well.
+
+A reply has a line for each message: its id, what became of it, and its outcome as JSON. So whoever
+only hands outcomes on does not have to read them.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from json import dumps
+from collections.abc import Iterable, Iterator
 from time import monotonic
-from typing import Any, Final
+from typing import Final
+from uuid import UUID
 
 import redis
 import structlog
@@ -12,7 +16,7 @@ import structlog
 from ledger import roll_up
 from ledger.batch import Decided
 from schema.wire import outcomes
-from schema.wire.outcomes import Outcome
+from schema.wire.outcomes import Outcome, OutcomeType
 
 _PAUSE_S: Final = 1.0
 _KEPT_S: Final = 60  # A list whose reader has died goes away by itself.
@@ -32,6 +36,17 @@ def outcome(decided: Decided) -> Outcome:
     )
 
 
+def read(reply: bytes) -> Iterator[tuple[UUID, Outcome]]:
+    """Yield the outcomes in `reply`, each with the id of its message."""
+    for line in reply.split(b"\n"):
+        key, kind, said = line.split(b" ", 2)
+        yield UUID(key.decode()), Outcome(OutcomeType(kind.decode()), said)
+
+
+def _line(key: UUID, found: Outcome) -> bytes:
+    return b"%s %s %s" % (key.hex.encode(), found.outcome.encode(), found.json)
+
+
 class Replies:
     """Sends outcomes; after a failure it leaves Redis alone for a moment.
 
@@ -45,15 +60,15 @@ class Replies:
 
     def send(self, decided: Iterable[Decided]) -> None:
         """Send every outcome that somebody waits for; when Redis is away, they look it up."""
-        lists: dict[str, list[tuple[str, Mapping[str, Any]]]] = defaultdict(list)
+        lists: dict[str, list[bytes]] = defaultdict(list)
         for one in decided:
             if one.message.reply_to:
-                lists[one.message.reply_to].append((str(one.message.id), outcome(one).wire))
+                lists[one.message.reply_to].append(_line(one.message.id, outcome(one)))
         if not lists or monotonic() < self._away_until:
             return
         pipeline = self._client.pipeline(transaction=False)
         for name, told in lists.items():
-            pipeline.rpush(name, dumps(told))
+            pipeline.rpush(name, b"\n".join(told))
             pipeline.expire(name, _KEPT_S)
         try:
             pipeline.execute()

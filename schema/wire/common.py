@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from urllib.parse import unquote
 from uuid import UUID
@@ -234,8 +235,12 @@ def _in_utc(value: datetime) -> datetime:
         raise ValueError(message) from None
 
 
+@lru_cache(maxsize=10_000)
 def rfc3339(value: datetime) -> str:
-    """Return `value` as it is sent: in UTC, with microseconds and `Z`."""
+    """Return `value` as it is sent: in UTC, with microseconds and `Z`.
+
+    What one commit records has one time, which is told with each of its hundreds of webhooks.
+    """
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 

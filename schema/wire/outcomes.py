@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 from schema.wire.card_transactions import CardTransactionResource
 
 
@@ -50,22 +52,24 @@ class Remark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to one network event, as it came over the wire.
+    """The answer to one network event: what became of it, and the JSON that its sender gets.
 
     Most of them are only handed on, so what is inside is read when somebody asks for it.
     """
 
-    wire: Mapping[str, Any]
+    outcome: OutcomeType
+    json: bytes
+
+    @property
+    def wire(self) -> Mapping[str, Any]:
+        """What its sender reads, parsed anew every time."""
+        found: Mapping[str, Any] = from_json(self.json)
+        return found
 
     @property
     def reference(self) -> str | None:
         """What the sender calls the event, as far as it could be read."""
         return self.wire.get("reference")
-
-    @property
-    def outcome(self) -> OutcomeType:
-        """What became of it."""
-        return OutcomeType(self.wire["outcome"])
 
     @property
     def reason(self) -> str | None:
@@ -100,7 +104,7 @@ def outcome(  # noqa: PLR0913 - the fields, by name
     card_transaction: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Return an outcome; what has nothing to say is left out, as in every answer."""
-    said = {
+    said: dict[str, Any] = {
         "reference": reference,
         "outcome": outcome,
         "reason": reason,
@@ -108,4 +112,5 @@ def outcome(  # noqa: PLR0913 - the fields, by name
         "firstOutcome": first_outcome,
         "cardTransaction": card_transaction,
     }
-    return Outcome({name: value for name, value in said.items() if value is not None})
+    said = {name: value for name, value in said.items() if value is not None}
+    return Outcome(outcome, to_json(said))

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from json import dumps
 from typing import Any
 from uuid import UUID
+
+from pydantic_core import to_json
 
 from schema.wire.common import public_id, rfc3339
 
@@ -54,4 +55,4 @@ def envelope(
     said = {"id": public_id("Webhook", key), "type": kind, "timestamp": rfc3339(at)}
     numbered = {} if sequence is None else {"sequence": sequence}
     whole = {**said, **numbered, "data": data}
-    return dumps(whole, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return to_json(whole)
