@@ -35,6 +35,8 @@ from schema.wire.outcomes import OutcomeType, RejectionReason
 
 Clock = Callable[[], datetime]
 
+_Batched = tuple[list[Decided], Sequence[int]]  # And the queues that may have more.
+
 _AWAY: Final = (psycopg.OperationalError, DBAPIError, PoolTimeoutError)
 
 _ATTEMPTS: Final = 2  # A message that fails alone may have lost a race; twice is a fault of ours.
@@ -81,24 +83,24 @@ class Engine:
             committed(decided)
             counted.append(len(decided))
 
-        while self.step(lane, shards, count):
-            pass
+        while shards:
+            shards = self.step(lane, shards, count)
         return sum(counted)
 
     def step(
         self, lane: Lane, shards: Sequence[int], committed: Callable[[list[Decided]], None]
-    ) -> bool:
-        """Decide one batch of what waits in queues; returns whether there is more.
+    ) -> Sequence[int]:
+        """Decide one batch of what waits in queues; returns those that may have more.
 
         Messages of different queues share a batch: what waits in many is decided with one commit.
         Raises: as `drain`.
         """
         if self._stopping.is_set():
-            return False
-        decided = self._run(lane, shards)
+            return []
+        decided, unfinished = self._run(lane, shards)
         if decided:
             committed(decided)
-        return len(decided) >= self._batch_size
+        return unfinished
 
     def stop(self) -> None:
         """Let drains end after the batch they are at; what waits stays in the inbox."""
@@ -112,7 +114,7 @@ class Engine:
         with self._transaction() as connection:
             return store.waiting(connection)
 
-    def _run(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
+    def _run(self, lane: Lane, shards: Sequence[int]) -> _Batched:
         try:
             return self._commit_batch(lane, shards, self._batch_size)
         except UnavailableError:
@@ -121,7 +123,7 @@ class Engine:
             _log.exception("batch failed: its messages are tried one by one", shards=shards)
             return self._run_one_by_one(lane, shards)
 
-    def _run_one_by_one(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
+    def _run_one_by_one(self, lane: Lane, shards: Sequence[int]) -> _Batched:
         """Decide a batch's worth of messages in commits of their own.
 
         A message that fails even alone is ours to mend: it is set aside with its body.
@@ -130,21 +132,21 @@ class Engine:
         for _ in range(self._batch_size):
             one = self._run_one(lane, shards)
             if not one:
-                break
+                return decided, []
             decided += one
-        return decided
+        return decided, shards
 
     def _run_one(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                return self._commit_batch(lane, shards, 1)
+                return self._commit_batch(lane, shards, 1)[0]
             except UnavailableError:
                 raise
             except Exception:  # noqa: BLE001 - what we got wrong must not stop the queue
                 _log.exception("message failed alone", shards=shards, attempt=attempt)
         return self._set_aside(lane, shards)
 
-    def _commit_batch(self, lane: Lane, shards: Sequence[int], limit: int) -> list[Decided]:
+    def _commit_batch(self, lane: Lane, shards: Sequence[int], limit: int) -> _Batched:
         while True:
             try:
                 with self._transaction() as connection:
@@ -154,10 +156,10 @@ class Engine:
 
     def _decide(
         self, connection: psycopg.Connection[Any], lane: Lane, shards: Sequence[int], limit: int
-    ) -> list[Decided]:
-        messages = store.claim(connection, lane, shards, limit)
+    ) -> _Batched:
+        messages, unfinished = store.claim(connection, lane, shards, limit)
         if not messages:
-            return []
+            return [], []
         loaded = self._load(connection, messages)
         # After the locks: what waited for another batch was not recorded before it.
         now = self._clock()
@@ -171,7 +173,7 @@ class Engine:
             update.check()
         if batch.first_deadline and self._clock() > batch.first_deadline:
             raise _DeadlinePassedError
-        return decided
+        return decided, unfinished
 
     def _load(self, connection: psycopg.Connection[Any], messages: Sequence[Message]) -> Loaded:
         purchases = purchases_of(messages)
@@ -244,7 +246,7 @@ class Engine:
         detail = "it failed inside the ledger and was set aside; send it again once that is mended"
         reason = RejectionReason.INTERNAL_ERROR
         with self._transaction() as connection:
-            messages = store.claim(connection, lane, shards, 1)
+            messages = store.claim(connection, lane, shards, 1).messages
             now = self._clock()
             rejected = [rejection_of(message, reason, detail, now) for message in messages]
             store.append_rejections(connection, rejected)

@@ -5,6 +5,7 @@ psycopg's, inside a database transaction of the caller (`engine`), and come from
 `database.sync_engine(keyed=True)`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -192,15 +193,25 @@ OutboxRecord = tuple[
 # --- the queue ---------------------------------------------------------------------------------
 
 
-def claim(
-    connection: Connection[Any], lane: Lane, shards: Sequence[int], limit: int
-) -> list[Message]:
+_LEAST_QUEUES: Final = 4  # It takes the messages of so many to fill a batch, if there are as many.
+
+
+class Claim(NamedTuple):
+    """Messages to be decided, and the queues they came from that may hold more."""
+
+    messages: list[Message]
+    unfinished: list[int]
+
+
+def claim(connection: Connection[Any], lane: Lane, shards: Sequence[int], limit: int) -> Claim:
     """Lock queues until the commit and return their oldest messages, at most `limit`.
 
     Waits until nobody else drains them: the messages of each are decided in order.
-    Shape: by age over all the queues, so those of one are in their order.
+    Shape: the oldest of each, at most its share; by age over all of them.
     """
     queues = arrays.integers(shards)
+    # A whole batch of each, to find the oldest of all, would cost as much as deciding them.
+    share = max(-(-limit // len(shards)), limit // _LEAST_QUEUES)
     with connection.pipeline():
         connection.execute(
             "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = ANY(%s)"
@@ -217,9 +228,14 @@ def claim(
             " ORDER BY k.id LIMIT %s) c CROSS JOIN LATERAL ("
             "SELECT * FROM inbox WHERE lane = %s AND shard = c.shard AND id = c.id LIMIT 1) i"
             " ORDER BY i.id",
-            [queues, lane, limit, limit, lane],
+            [queues, lane, share, limit, lane],
         )
-    return [Message._make((lane, *row[:6], _parsed(row[6]), *row[7:])) for row in cursor.fetchall()]
+    rows = cursor.fetchall()
+    messages = [Message._make((lane, *row[:6], _parsed(row[6]), *row[7:])) for row in rows]
+    if len(messages) == limit:
+        return Claim(messages, list(shards))
+    taken = Counter([message.shard for message in messages])
+    return Claim(messages, [shard for shard, count in taken.items() if count == share])
 
 
 def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON

@@ -29,9 +29,9 @@ class Drains:
     """
 
     def __init__(
-        self, step: Callable[[Lane, Sequence[int]], bool], *, threads: Mapping[Lane, int]
+        self, step: Callable[[Lane, Sequence[int]], Sequence[int]], *, threads: Mapping[Lane, int]
     ) -> None:
-        """Decide with `step`, which takes one batch and returns whether there is more."""
+        """Decide with `step`, which takes one batch and returns the queues that may have more."""
         self._step: Final = step
         self._threads: Final = threads
         self._lock: Final = Lock()
@@ -43,14 +43,14 @@ class Drains:
         """Decide what waits in queues, or leave it to the threads that are at work."""
         self._ring(lane, shards)
         while taken := self._take(lane):
-            has_more = False
+            unfinished: Sequence[int] = ()
             try:
-                has_more = self._step(lane, taken)
+                unfinished = self._step(lane, taken)
             except Exception:  # noqa: BLE001 - the other queues must be drained
                 # Nothing is lost: its messages wait in the inbox for the sweeper's next round.
                 _log.exception("drain failed", lane=lane.name, shards=taken)
             finally:
-                self._leave(lane, taken, has_more=has_more)
+                self._leave(lane, taken, unfinished)
 
     def _ring(self, lane: Lane, shards: Iterable[int]) -> None:
         with self._lock:
@@ -69,10 +69,9 @@ class Drains:
                 self._at_work[lane] += 1
             return free
 
-    def _leave(self, lane: Lane, taken: Sequence[int], *, has_more: bool) -> None:
+    def _leave(self, lane: Lane, taken: Sequence[int], unfinished: Sequence[int]) -> None:
         with self._lock:
             self._taken[lane].difference_update(taken)
             self._at_work[lane] -= 1
-            if has_more:
-                # At the end of the line: others were rung for meanwhile.
-                self._rung[lane].update(dict.fromkeys(taken))
+            # At the end of the line: others were rung for meanwhile.
+            self._rung[lane].update(dict.fromkeys(unfinished))

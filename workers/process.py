@@ -140,12 +140,12 @@ class WorkerProcess:
         self._hot.dispose()
         self._cold.dispose()
 
-    def _step(self, lane: Lane, shards: Sequence[int]) -> bool:
+    def _step(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         try:
             return self._engine.step(lane, shards, self._committed)
         except UnavailableError as error:
             _log.warning("PostgreSQL is away; the sweeper comes back", error=str(error.__cause__))
-            return False
+            return []
 
     def _committed(self, decided: list[Decided]) -> None:
         self._webhooks.wake()

@@ -183,12 +183,37 @@ def test_messages_of_many_queues_are_one_commit(world: World, platform: UUID) ->
 
     world.engine(batch_size=50).drain(Lane.BULK, range(SHARDS), decided.append)
 
-    assert [len(batch) for batch in decided] == [50, 10]
-    ids = [one.message.id for batch in decided for one in batch]
-    assert ids == sorted(ids), "by age, over all the queues"
+    sizes = [len(batch) for batch in decided]
+    assert sum(sizes) == 60
+    assert max(sizes) <= 50
+    assert len(sizes) < len({holder.shard for holder in holders}), "not one for each queue"
+    for batch in decided:
+        ids = [one.message.id for one in batch]
+        assert ids == sorted(ids), "by age, over all the queues"
     assert all(queue[0] is not Lane.BULK for queue in world.engine().waiting())
     for holder in holders:
         world.check_books(holder)
+
+
+def test_a_long_queue_is_drained_to_its_end_beside_short_ones(world: World, platform: UUID) -> None:
+    holders = [world.holder(platform, 10_000) for _ in range(4)]
+    long, *short = holders
+    events = [(long, world.authorization(long, f"L{n}", 1)) for n in range(100)]
+    events += [(holder, world.authorization(holder, "S", 1)) for holder in short]
+    world.accept(events, Lane.BULK)
+    decided: list[list[Decided]] = []
+
+    world.engine(batch_size=20).drain(Lane.BULK, range(SHARDS), decided.append)
+
+    assert sum(map(len, decided)) == 103
+    assert max(map(len, decided)) <= 20
+    tokens = [
+        one.message.body["issuerTransactionToken"]
+        for batch in decided
+        for one in batch
+        if one.message.customer_id == long.home.customer_id
+    ]
+    assert tokens == [f"L{n}" for n in range(100)], "each queue in its order"
 
 
 def test_a_batch_leaves_nothing_to_the_garbage_collector(

@@ -36,7 +36,7 @@ def holder(world: World, platform: UUID) -> Iterator[Holder]:
 
 def claimed(world: World, holder: Holder, lane: Lane, limit: int = 500) -> list[Message]:
     with psycopg.connect(world.app_url) as connection:
-        return store.claim(connection, lane, [holder.shard], limit)
+        return store.claim(connection, lane, [holder.shard], limit).messages
 
 
 def test_a_message_comes_out_as_it_went_in(world: World, holder: Holder) -> None:

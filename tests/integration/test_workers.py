@@ -666,11 +666,11 @@ class Slow:
         self.entered = threading.Semaphore(0)
         self.leave = threading.Semaphore(0)
 
-    def __call__(self, lane: Lane, shards: Sequence[int]) -> bool:
+    def __call__(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         self.calls.append((lane, list(shards)))
         self.entered.release()
         assert self.leave.acquire(timeout=PATIENCE_S)
-        return False
+        return []
 
     def wait_entered(self) -> None:
         assert self.entered.acquire(timeout=PATIENCE_S)
@@ -728,22 +728,22 @@ def test_a_live_queue_never_waits_for_bulk_ones() -> None:
 def test_a_queue_that_has_more_comes_again_after_those_rung_for_meanwhile() -> None:
     calls: list[list[int]] = []
 
-    def step(_: Lane, shards: Sequence[int]) -> bool:
+    def step(_: Lane, shards: Sequence[int]) -> Sequence[int]:
         calls.append(list(shards))
         if len(calls) == 1:
             drains.run(Lane.BULK, [2])
-        return len(calls) == 1
+        return [1] if len(calls) == 1 else []
 
     drains = Drains(step, threads=ONE_EACH)
-    drains.run(Lane.BULK, [1])
+    drains.run(Lane.BULK, [1, 3])
 
-    assert calls == [[1], [2, 1]]
+    assert calls == [[1, 3], [2, 1]], "and one that has nothing more does not"
 
 
 def test_a_batch_that_fails_frees_its_queues() -> None:
     calls: list[list[int]] = []
 
-    def fail(_: Lane, shards: Sequence[int]) -> bool:
+    def fail(_: Lane, shards: Sequence[int]) -> Sequence[int]:
         calls.append(list(shards))
         raise RuntimeError
 
@@ -762,7 +762,7 @@ def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
     lock = threading.Lock()
     clashes: list[tuple[Lane, int]] = []
 
-    def step(lane: Lane, shards: Sequence[int]) -> bool:
+    def step(lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         queues = {(lane, shard) for shard in shards}
         with lock:
             clashes.extend(queues & busy)
@@ -771,7 +771,7 @@ def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
         time.sleep(0)
         with lock:
             busy.difference_update(queues)
-        return False
+        return []
 
     drains = Drains(step, threads=dict.fromkeys(Lane, 2))
 
