@@ -17,7 +17,7 @@ from api.operations import answers
 from ledger import webhook_deliveries, webhook_endpoints, webhook_keys
 from ledger.ids import new_id
 from ledger.tokens import Permission
-from ledger.webhooks import Attempt
+from ledger.webhook_attempts import Attempt
 from schema.wire.common import Page, PlatformConfigId, WebhookEndpointId, public_id
 from schema.wire.errors import Code
 from schema.wire.webhook_endpoints import (

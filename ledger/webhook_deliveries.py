@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ledger import paging
 from ledger.database import async_driver
 from ledger.ids import NIL, new_id
-from ledger.webhooks import LATER, LOCK_QUEUES, RELEASE_NEXT, Attempt, place
+from ledger.webhook_attempts import Attempt
+from ledger.webhook_queues import LATER, LOCK_QUEUES, RELEASE_NEXT, place
 from schema import tables
 from schema.wire.common import public_id
 from schema.wire.webhook_endpoints import WebhookAttemptResource, WebhookDeliveryResource

@@ -6,21 +6,31 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, func, select, text
+from psycopg.types.json import Json
+from sqlalchemy import Connection, Row, func, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ledger import outbox, paging, signing, webhooks
+from ledger import outbox, paging, signing
+from ledger.database import driver as driver_of
 from ledger.ids import NIL, new_id
 from ledger.secrets import KeyRing
-from ledger.webhooks import DISPATCH_LOCK, SIGNING_KEY, Signer
+from ledger.webhook_dispatch import DISPATCH_LOCK
+from ledger.webhook_signers import SIGNING_KEY, Signer, signer_of
 from schema import tables
-from schema.wire.webhook_endpoints import WebhookEndpointResource
+from schema.wire.webhook_endpoints import (
+    GivenUpReason,
+    WebhookEndpointDisabled,
+    WebhookEndpointResource,
+)
 from schema.wire.webhooks import WebhookType
 
 MOST: Final = 100
 """How many endpoints a platform may have: each costs every webhook a look."""
 
 FORMER_SECRET_LASTS: Final = timedelta(hours=24)
+
+GIVES_UP_AFTER: Final = timedelta(days=5)
+"""How long an endpoint may do nothing but fail before it is disabled."""
 
 _ENDPOINTS: Final = tables.webhook_endpoints.c
 
@@ -252,8 +262,45 @@ async def target(
     row = (await connection.execute(_TARGET, arguments)).one_or_none()
     if row is None:
         return None
-    signer = webhooks.signer_of(row.signing_key, row.secret, row.former_secret, keys)
+    signer = signer_of(row.signing_key, row.secret, row.former_secret, keys)
     return Target(endpoint_id=row.id, url=row.url, signer=signer)
+
+
+def disable(
+    connection: Connection,
+    endpoint_id: UUID,
+    *,
+    reason: GivenUpReason,
+    at: datetime,
+    failing_since_before: datetime | None = None,
+) -> bool:
+    """Stop sending to an endpoint and tell its platform's others; returns whether it was enabled.
+
+    With `failing_since_before`, only if it has done nothing but fail since then. What it should be
+    told waits until it is enabled again.
+    """
+    driver = driver_of(connection)
+    arguments = {"id": endpoint_id, "reason": reason, "at": at, "before": failing_since_before}
+    row = driver.execute(_DISABLE, arguments).fetchone()
+    if row is None:
+        return False
+    platform_id, url, description = row
+    told = WebhookEndpointDisabled(
+        id=endpoint_id, url=url, description=description, disabled_reason=reason
+    )
+    driver.execute(
+        _TELL_DISABLED,
+        {
+            "id": new_id(),
+            "customer_id": NIL,
+            "platform_id": platform_id,
+            "type": WebhookType.WEBHOOK_ENDPOINT_DISABLED.value,
+            "subject_id": endpoint_id,
+            "data": Json(told.wire()),
+            "recorded_at": at,
+        },
+    )
+    return True
 
 
 async def _update(
@@ -337,3 +384,17 @@ _TARGET: Final = text(
         AND CASE WHEN CAST(:endpoint AS uuid) IS NULL THEN e.is_default ELSE e.id = :endpoint END
     """
 )
+
+_DISABLE: Final = """
+    UPDATE webhook_endpoints SET state = 'DISABLED', disabled_reason = %(reason)s,
+        updated_at = %(at)s
+    WHERE id = %(id)s AND state = 'ENABLED' AND deleted_at IS NULL
+        AND (%(before)s::timestamptz IS NULL OR failing_since <= %(before)s)
+    RETURNING platform_id, url, description
+"""
+
+_TELL_DISABLED: Final = """
+    INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, data, recorded_at)
+    VALUES (%(id)s, %(customer_id)s, %(platform_id)s, %(type)s, %(subject_id)s, %(data)s,
+        %(recorded_at)s)
+"""

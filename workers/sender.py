@@ -21,9 +21,12 @@ from uuid import UUID
 import structlog
 from sqlalchemy import Engine
 
-from ledger import webhooks
+from ledger import webhook_claims, webhook_dispatch, webhook_endpoints
 from ledger.secrets import KeyRing
-from ledger.webhooks import Attempt, Delivery, Queue, Room, Signer
+from ledger.webhook_attempts import Attempt, next_attempt_at, not_before
+from ledger.webhook_claims import Delivery, Room
+from ledger.webhook_queues import Queue
+from ledger.webhook_signers import Signer, signer_for
 from schema.wire.webhook_endpoints import GivenUpReason
 from workers.egress import Egress
 
@@ -102,7 +105,7 @@ class Sender:
 
     def _dispatch(self) -> int:
         with self._engine.begin() as connection:
-            return webhooks.dispatch(connection, limit=DISPATCH_LIMIT, at=self._clock())
+            return webhook_dispatch.dispatch(connection, limit=DISPATCH_LIMIT, at=self._clock())
 
     def _start_due(self) -> int:
         """Claim and start what there is room for; return how much.
@@ -136,7 +139,7 @@ class Sender:
 
     def _claim(self, room: Room) -> list[Delivery]:
         with self._engine.begin() as connection:
-            return webhooks.claim_due(
+            return webhook_claims.claim_due(
                 connection, room=room, at=self._clock(), lease=self._timeout + _LEASE_MARGIN
             )
 
@@ -172,18 +175,18 @@ class Sender:
         # Where order is promised, the end of one and the turn of the next are one commit.
         ends_turn = delivery.is_fifo and retry_at is None
         with self._engine.begin() if ends_turn else self._single.connect() as connection:
-            webhooks.record_attempt(connection, delivery, attempt, retry_at=retry_at)
+            webhook_claims.record_attempt(connection, delivery, attempt, retry_at=retry_at)
 
     def _disable(self, delivery: Delivery, attempt: Attempt) -> None:
         """Stop sending to an endpoint that is gone, or has done nothing but fail for days."""
-        limit = attempt.ended_at - webhooks.GIVES_UP_AFTER
+        limit = attempt.ended_at - webhook_endpoints.GIVES_UP_AFTER
         has_failed_long = delivery.failing_since is not None and delivery.failing_since <= limit
         if not (attempt.is_gone or has_failed_long):
             return
         reason: GivenUpReason = "GONE" if attempt.is_gone else "FAILING"
         before = None if attempt.is_gone else limit
         with self._engine.begin() as connection:
-            is_news = webhooks.disable(
+            is_news = webhook_endpoints.disable(
                 connection,
                 delivery.endpoint_id,
                 reason=reason,
@@ -216,13 +219,13 @@ class Sender:
     def _retry_at(self, delivery: Delivery, attempt: Attempt) -> datetime | None:
         if attempt.is_gone or not delivery.is_retried:
             return None
-        due = webhooks.next_attempt_at(
+        due = next_attempt_at(
             delivery.attempts + 1,
             at=attempt.ended_at,
             scale=self._retry_scale,
             jitter=self._random.uniform(*_JITTER),
         )
-        asked = webhooks.not_before(attempt, scale=self._retry_scale)
+        asked = not_before(attempt, scale=self._retry_scale)
         return due if due is None or asked is None else max(due, asked)
 
 
@@ -324,7 +327,7 @@ class _Signers:
         if known is not None and known[0] == endpoint_version and now < known[1]:
             return known[2]
         with self._engine.connect() as connection:
-            signer = webhooks.signer(connection, endpoint_id, self._keys, at=now)
+            signer = signer_for(connection, endpoint_id, self._keys, at=now)
         self._known[endpoint_id] = endpoint_version, now + _SIGNERS_LAST, signer
         return signer
 

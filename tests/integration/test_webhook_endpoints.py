@@ -16,9 +16,10 @@ from standardwebhooks import Webhook
 
 from cardledger.receiver import Arrival, Receiver, Reply
 from cardledger.servers import DatabaseUrl
-from ledger import signing, webhook_keys, webhooks
+from ledger import signing, webhook_keys
 from ledger.ids import new_id
-from ledger.webhooks import Attempt, wants
+from ledger.webhook_attempts import Attempt, not_before
+from ledger.webhook_dispatch import wants
 from schema import tables
 from tests.integration.test_webhooks import (
     KEYS,
@@ -439,7 +440,7 @@ def answered(status: int, retry_after: str | None) -> Attempt:
 def test_who_says_when_to_come_back_is_heard_up_to_an_hour(
     status: int, said: str | None, pause_s: int | None
 ) -> None:
-    due = webhooks.not_before(answered(status, said), scale=1)
+    due = not_before(answered(status, said), scale=1)
 
     assert due == (None if pause_s is None else NOW + timedelta(seconds=pause_s))
 

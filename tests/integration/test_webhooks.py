@@ -17,13 +17,15 @@ from standardwebhooks import Webhook
 
 from cardledger.receiver import Receiver, Reply
 from cardledger.servers import DatabaseUrl
-from ledger import roll_up, roll_up_rows, signing, webhooks
+from ledger import roll_up, roll_up_rows, signing, webhook_claims, webhook_dispatch
 from ledger.core import events
 from ledger.database import sync_engine
 from ledger.event_rows import to_row
 from ledger.ids import new_id
 from ledger.secrets import KeyRing, SecretsError
-from ledger.webhooks import Attempt, Delivery, Room
+from ledger.webhook_attempts import Attempt, next_attempt_at
+from ledger.webhook_claims import Delivery, Room
+from ledger.webhook_signers import signer_for
 from schema import tables
 from workers.egress import MAX_HEAD
 from workers.sender import Sender
@@ -156,15 +158,15 @@ class World:
 
     def dispatch(self, limit: int = 500) -> int:
         with self.engine.begin() as connection:
-            return webhooks.dispatch(connection, limit=limit, at=self.clock())
+            return webhook_dispatch.dispatch(connection, limit=limit, at=self.clock())
 
     def claim(self, room: Room = ROOM, lease: timedelta = LEASE) -> list[Delivery]:
         with self.engine.begin() as connection:
-            return webhooks.claim_due(connection, room=room, at=self.clock(), lease=lease)
+            return webhook_claims.claim_due(connection, room=room, at=self.clock(), lease=lease)
 
     def record(self, delivery: Delivery, attempt: Attempt, retry_at: datetime | None) -> None:
         with self.engine.begin() as connection:
-            webhooks.record_attempt(connection, delivery, attempt, retry_at=retry_at)
+            webhook_claims.record_attempt(connection, delivery, attempt, retry_at=retry_at)
 
     def delivery(self, key: UUID) -> Row[*tuple[Any, ...]]:
         [delivery] = self.deliveries(key)
@@ -534,13 +536,13 @@ def test_the_schedule_is_the_one_of_standard_webhooks() -> None:
     at = datetime(2026, 3, 1, tzinfo=UTC)
     pauses = []
     for failed in range(1, 10):
-        due = webhooks.next_attempt_at(failed, at=at, scale=1, jitter=1)
+        due = next_attempt_at(failed, at=at, scale=1, jitter=1)
         assert due is not None
         pauses.append((due - at).total_seconds())
 
     assert pauses == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
-    assert webhooks.next_attempt_at(10, at=at, scale=1, jitter=1) is None
-    assert webhooks.next_attempt_at(1, at=at, scale=0.1, jitter=1.2) == at + timedelta(seconds=0.6)
+    assert next_attempt_at(10, at=at, scale=1, jitter=1) is None
+    assert next_attempt_at(1, at=at, scale=0.1, jitter=1.2) == at + timedelta(seconds=0.6)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299, 409])
@@ -917,9 +919,9 @@ def test_the_keys_of_a_platform_need_the_server_key(world: World) -> None:
     other = KeyRing("another key, long enough, too " * 2)
 
     with world.engine.begin() as connection:
-        signer = webhooks.signer(connection, platform.endpoint, KEYS, at=world.clock())
+        signer = signer_for(connection, platform.endpoint, KEYS, at=world.clock())
         with pytest.raises(SecretsError):
-            webhooks.signer(connection, platform.endpoint, other, at=world.clock())
+            signer_for(connection, platform.endpoint, other, at=world.clock())
 
     assert signer.secret == platform.secret
     assert platform.secret not in repr(signer)

@@ -1,0 +1,285 @@
+"""Webhooks from the outbox to deliveries: who is told, and in which words.
+
+The body is rendered here, once: every attempt sends these bytes.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import psycopg
+import structlog
+from sqlalchemy import Connection
+
+from ledger import accounts, history, roll_up
+from ledger.database import driver as driver_of
+from ledger.ids import new_id
+from ledger.roll_up import RollUp
+from ledger.webhook_queues import Queue, columns, lock_queues, place
+from schema.wire.webhooks import WebhookType, envelope
+
+_log = structlog.get_logger()
+
+DISPATCH_LOCK: Final = 0x77656268
+"""Advisory lock of whoever dispatches, or changes which endpoints there are: one at a time."""
+
+_RENDER_AGAIN_AFTER: Final = timedelta(minutes=1)
+
+
+class _Row(NamedTuple):
+    """A row of the outbox."""
+
+    id: UUID
+    customer_id: UUID
+    platform_id: UUID
+    type: str
+    subject_id: UUID
+    sequence: int | None
+    data: dict[str, Any] | None
+    recorded_at: datetime
+
+
+class _Endpoint(NamedTuple):
+    """As much of an endpoint as decides what it is told."""
+
+    id: UUID
+    platform_id: UUID
+    event_types: list[str]
+    is_fifo: bool
+
+
+class _Told(NamedTuple):
+    """A row with its body, and an endpoint that wants it; None: there is no endpoint at all."""
+
+    row: _Row
+    body: str
+    endpoint: _Endpoint | None
+
+
+def dispatch(connection: Connection, *, limit: int, at: datetime) -> int:
+    """Make deliveries of the oldest rows of the outbox, at most `limit`; return how many rows.
+
+    One for each endpoint that wants to be told, of as many rows as make `limit` deliveries: a
+    platform with many endpoints takes more turns, not a longer one. The body is rendered here,
+    once: every attempt sends these bytes. A row that cannot be rendered stays in the outbox, is
+    logged, and is tried again in a minute, when nothing new waits: it stops only itself, and is
+    counted. The number of statements is the same for 1 row and for 500. One at a time: a second
+    dispatcher would overtake the first with the next event of a resource.
+    """
+    driver = driver_of(connection)
+    driver.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
+    claimed = _claim_outbox(driver, limit, at)
+    if not claimed:
+        return 0
+    fanned_out = _fan_out(driver, claimed, limit)
+    rendered = _render(driver, [row for row, _ in fanned_out])
+    off = [row for row, _ in fanned_out if row.id not in rendered]
+    if off:
+        _put_off(driver, off, at)
+    if rendered:
+        told = [(row, endpoints) for row, endpoints in fanned_out if row.id in rendered]
+        _insert(driver, list(_told(told, rendered)), at)
+        keys = [row.id for row, _ in told], [row.customer_id for row, _ in told]
+        driver.execute(_DELETE_OUTBOX, list(keys))
+    return len(fanned_out)
+
+
+def wants(event_types: Collection[str], kind: str) -> bool:
+    """Return whether a filter lets `kind` pass: by name, by `<GROUP>.*`, or because it is empty."""
+    return not event_types or kind in event_types or f"{kind.partition('.')[0]}.*" in event_types
+
+
+def _claim_outbox(driver: psycopg.Connection[Any], limit: int, at: datetime) -> list[_Row]:
+    with driver.cursor(binary=True) as cursor:
+        rows = cursor.execute(_CLAIM_OUTBOX, {"limit": limit, "at": at}).fetchall()
+    return sorted(map(_Row._make, rows))
+
+
+def _fan_out(
+    driver: psycopg.Connection[Any], rows: Sequence[_Row], limit: int
+) -> list[tuple[_Row, list[_Endpoint | None]]]:
+    """Return the first of `rows` with who wants to be told: one, and what `limit` has room for.
+
+    Each delivery in order is also a lock, of which PostgreSQL has some thousands for everybody.
+    """
+    by_platform: dict[UUID, list[_Endpoint]] = defaultdict(list)
+    with driver.cursor(binary=True) as cursor:
+        for found in cursor.execute(_ENDPOINTS, [list({row.platform_id for row in rows})]):
+            endpoint = _Endpoint._make(found)
+            by_platform[endpoint.platform_id].append(endpoint)
+    fanned_out: list[tuple[_Row, list[_Endpoint | None]]] = []
+    size = 0
+    for row in rows:
+        endpoints = by_platform[row.platform_id]
+        wanting: list[_Endpoint | None] = [one for one in endpoints if _is_for(one, row)]
+        if not endpoints:
+            wanting = [None]  # It is kept, and not sent.
+        size += len(wanting)
+        if fanned_out and size > limit:
+            break
+        fanned_out.append((row, wanting))
+    return fanned_out
+
+
+def _told(
+    fanned_out: Iterable[tuple[_Row, Sequence[_Endpoint | None]]], bodies: Mapping[UUID, str]
+) -> Iterator[_Told]:
+    for row, endpoints in fanned_out:
+        for endpoint in endpoints:
+            yield _Told(row, bodies[row.id], endpoint)
+
+
+def _is_for(endpoint: _Endpoint, row: _Row) -> bool:
+    match row.type:
+        case WebhookType.TEST:
+            return endpoint.id == row.subject_id
+        case WebhookType.WEBHOOK_ENDPOINT_DISABLED if endpoint.id == row.subject_id:
+            return False  # It is the others that have to hear of it.
+        case _:
+            return wants(endpoint.event_types, row.type)
+
+
+def _put_off(driver: psycopg.Connection[Any], rows: Sequence[_Row], at: datetime) -> None:
+    keys = [row.id for row in rows], [row.customer_id for row in rows]
+    driver.execute(_PUT_OFF, [at + _RENDER_AGAIN_AFTER, *keys])
+
+
+def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[UUID, str]:
+    folded = _fold(driver, rows)
+    bodies: dict[UUID, str] = {}
+    for row in rows:
+        try:
+            bodies[row.id] = _body(row, folded)
+        except (ValueError, LookupError):
+            _log.exception("webhook cannot be rendered", webhook=str(row.id), type=row.type)
+    return bodies
+
+
+def _fold(driver: psycopg.Connection[Any], rows: Iterable[_Row]) -> dict[history.Place, RollUp]:
+    places = [
+        (row.subject_id, row.sequence)
+        for row in rows
+        if row.data is None and row.sequence is not None
+    ]
+    if not places:
+        return {}
+    try:
+        return history.at(driver, places)
+    except (ValueError, LookupError):
+        # One of them has an event that this version does not know; find out which.
+        return {place: found for one in places for place, found in _fold_one(driver, one)}
+
+
+def _fold_one(
+    driver: psycopg.Connection[Any], place: history.Place
+) -> Iterable[tuple[history.Place, RollUp]]:
+    try:
+        return history.at(driver, [place]).items()
+    except (ValueError, LookupError):
+        return ()
+
+
+def _body(row: _Row, folded: Mapping[history.Place, RollUp]) -> str:
+    data = row.data
+    if data is None:
+        if row.sequence is None:
+            raise ValueError("a webhook needs data, or the sequence of an event to fold up to")
+        data = roll_up.wire(folded[row.subject_id, row.sequence])
+    elif row.type == WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED:
+        data = accounts.wire(data, key=row.subject_id, customer_id=row.customer_id)
+    return envelope(row.id, row.type, row.recorded_at, data, sequence=row.sequence).decode()
+
+
+def _insert(driver: psycopg.Connection[Any], told: Sequence[_Told], at: datetime) -> None:
+    first = _first_of_queues(told)
+    taken = _occupied(driver, first) if first else set()
+    with driver.cursor() as cursor, cursor.copy(_COPY_DELIVERIES) as copy:
+        copy.set_types(list(_DELIVERY_TYPES.values()))
+        for row, body, endpoint in told:
+            state, due, endpoint_id = "NO_ENDPOINT", None, None
+            if endpoint is not None:
+                state, due, endpoint_id = "PENDING", at, endpoint.id
+                queue = (endpoint.id, row.subject_id)
+                if endpoint.is_fifo and (queue in taken or first[queue] != row.id):
+                    due = place(row.sequence, row.id)
+            copy.write_row((new_id(), *row[1:6], body, state, due, at, row.id, endpoint_id))
+
+
+def _first_of_queues(told: Sequence[_Told]) -> dict[Queue, UUID]:
+    """Return which webhook comes first, where order is promised.
+
+    By `place`, not by id: an id is from a clock, which may have been put back in between.
+    """
+    first: dict[Queue, tuple[datetime, UUID]] = {}
+    for row, _, endpoint in told:
+        if endpoint is not None and endpoint.is_fifo:
+            queue, its = (endpoint.id, row.subject_id), (place(row.sequence, row.id), row.id)
+            first[queue] = min(first.get(queue, its), its)
+    return {queue: webhook for queue, (_, webhook) in first.items()}
+
+
+def _occupied(driver: psycopg.Connection[Any], queues: Collection[Queue]) -> set[Queue]:
+    """Lock `queues` and return those that something waits in."""
+    lock_queues(driver, queues)
+    with driver.cursor(binary=True) as cursor:
+        found = cursor.execute(_OCCUPIED, columns(queues)).fetchall()
+    return {(endpoint_id, subject_id) for endpoint_id, subject_id in found}
+
+
+_ENDPOINTS: Final = """
+    SELECT id, platform_id, event_types, mode = 'FIFO' FROM webhook_endpoints
+    WHERE platform_id = ANY (%s::uuid[]) AND deleted_at IS NULL ORDER BY platform_id, id
+"""
+
+# What could not be rendered comes last, or enough of it would hold up everything. One half ends
+# before the other begins, so nothing is locked that is not taken.
+_CLAIM_OUTBOX: Final = """
+    SELECT * FROM (
+        SELECT id, customer_id, platform_id, type, subject_id, sequence, data, recorded_at
+        FROM outbox WHERE retry_at IS NULL
+        ORDER BY id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) fresh UNION ALL SELECT * FROM (
+        SELECT id, customer_id, platform_id, type, subject_id, sequence, data, recorded_at
+        FROM outbox WHERE retry_at <= %(at)s
+        ORDER BY retry_at, id, customer_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) put_off LIMIT %(limit)s
+"""
+
+_OCCUPIED: Final = """
+    SELECT endpoint, subject FROM unnest(%s::uuid[], %s::uuid[]) AS queue (endpoint, subject)
+    WHERE EXISTS (
+        SELECT FROM webhook_deliveries w
+        WHERE w.endpoint_id = endpoint AND w.subject_id = subject AND w.next_attempt_at IS NOT NULL
+    )
+"""
+
+_PUT_OFF: Final = """
+    UPDATE outbox o SET retry_at = %s FROM unnest(%s::uuid[], %s::uuid[]) AS off (id, customer_id)
+    WHERE o.id = off.id AND o.customer_id = off.customer_id
+"""
+
+_DELETE_OUTBOX: Final = """
+    DELETE FROM outbox o USING unnest(%s::uuid[], %s::uuid[]) AS told (id, customer_id)
+    WHERE o.id = told.id AND o.customer_id = told.customer_id
+"""
+
+_DELIVERY_TYPES: Final = {
+    "id": "uuid",
+    "customer_id": "uuid",
+    "platform_id": "uuid",
+    "type": "text",
+    "subject_id": "uuid",
+    "sequence": "int8",
+    "body": "text",
+    "state": "text",
+    "next_attempt_at": "timestamptz",
+    "created_at": "timestamptz",
+    "webhook_id": "uuid",
+    "endpoint_id": "uuid",
+}
+
+_COPY_DELIVERIES: Final = (
+    f"COPY webhook_deliveries ({', '.join(_DELIVERY_TYPES)}) FROM STDIN (FORMAT BINARY)"
+)
