@@ -6,7 +6,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +17,6 @@ from cardledger.receiver import Arrival, Receiver, Reply
 from cardledger.servers import DatabaseUrl
 from ledger import signing, webhook_keys
 from ledger.ids import new_id
-from ledger.webhook_attempts import Attempt, not_before
 from ledger.webhook_dispatch import wants
 from schema import tables
 from tests.integration.test_webhooks import (
@@ -404,45 +402,6 @@ def test_one_success_begins_the_five_days_anew(world: World, receiver: Receiver)
         world.clock.advance(days=4)
 
     assert state_of(world, platform.endpoint) == ("ENABLED", None)
-
-
-def answered(status: int, retry_after: str | None) -> Attempt:
-    return Attempt(
-        at=NOW,
-        ended_at=NOW,
-        duration_ms=1,
-        status=status,
-        error=None,
-        response_head=None,
-        retry_after=retry_after,
-    )
-
-
-@pytest.mark.parametrize(
-    ("status", "said", "pause_s"),
-    [
-        (429, "120", 120),
-        (503, " 7 ", 7),
-        (503, format_datetime(NOW + timedelta(minutes=5), usegmt=True), 300),
-        (429, "999999999999999999999999", 3600),
-        (429, "86400", 3600),
-        (500, "120", None),
-        (429, None, None),
-        (429, "", None),
-        (429, "-5", None),
-        (429, "0", None),
-        (429, "soon", None),
-        (429, "١٢", None),
-        (429, format_datetime(NOW - timedelta(minutes=5), usegmt=True), None),
-        (429, "Mon, 99 Foo 99999999999999 00:00:00 GMT", None),
-    ],
-)
-def test_who_says_when_to_come_back_is_heard_up_to_an_hour(
-    status: int, said: str | None, pause_s: int | None
-) -> None:
-    due = not_before(answered(status, said), scale=1)
-
-    assert due == (None if pause_s is None else NOW + timedelta(seconds=pause_s))
 
 
 def test_retry_after_is_waited_for(world: World, receiver: Receiver) -> None:

@@ -23,7 +23,7 @@ from ledger.database import sync_engine
 from ledger.event_rows import to_row
 from ledger.ids import new_id
 from ledger.secrets import KeyRing, SecretsError
-from ledger.webhook_attempts import Attempt, next_attempt_at
+from ledger.webhook_attempts import Attempt
 from ledger.webhook_claims import Delivery, Room
 from ledger.webhook_signers import signer_for
 from schema import tables
@@ -530,19 +530,6 @@ def test_after_ten_attempts_a_webhook_is_given_up(world: World, receiver: Receiv
     assert delivery.next_attempt_at is None
     assert len(receiver.received) == 10
     assert {attempt.response_head for attempt in world.attempts(key)} == {"out of order"}
-
-
-def test_the_schedule_is_the_one_of_standard_webhooks() -> None:
-    at = datetime(2026, 3, 1, tzinfo=UTC)
-    pauses = []
-    for failed in range(1, 10):
-        due = next_attempt_at(failed, at=at, scale=1, jitter=1)
-        assert due is not None
-        pauses.append((due - at).total_seconds())
-
-    assert pauses == [5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
-    assert next_attempt_at(10, at=at, scale=1, jitter=1) is None
-    assert next_attempt_at(1, at=at, scale=0.1, jitter=1.2) == at + timedelta(seconds=0.6)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299, 409])
