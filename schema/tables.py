@@ -983,6 +983,10 @@ webhook_deliveries = Table(
     PrimaryKeyConstraint("id", "customer_id"),
     CheckConstraint("state IN ('PENDING', 'DELIVERED', 'FAILED', 'NO_ENDPOINT')", name="state"),
     CheckConstraint("(state = 'PENDING') = (next_attempt_at IS NOT NULL)", name="pending_is_due"),
+    postgresql_with={
+        "autovacuum_vacuum_scale_factor": "0.01",
+        "autovacuum_vacuum_cost_delay": "0",
+    },
     comment="One webhook and its way to a receiver.",
 )
 # The endpoint first: one with a long backlog must not hide the others from a claim.
@@ -1005,6 +1009,13 @@ Index(
 Index(
     "webhook_deliveries_platform_id_idx",
     webhook_deliveries.c.platform_id,
+    webhook_deliveries.c.id,
+)
+
+Index(
+    "webhook_deliveries_subject_id_idx",
+    webhook_deliveries.c.platform_id,
+    webhook_deliveries.c.subject_id,
     webhook_deliveries.c.id,
 )
 

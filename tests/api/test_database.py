@@ -17,7 +17,14 @@ from structlog.testing import capture_logs
 
 from api.app import ApiConfig
 from cardledger.servers import DatabaseUrl
-from ledger import agent_actions, agents, card_transactions, paging, transactions
+from ledger import (
+    agent_actions,
+    agents,
+    card_transactions,
+    paging,
+    transactions,
+    webhook_deliveries,
+)
 from ledger.database import async_engine, sync_engine
 from schema import tables
 from tests.api.support import SECRET_KEY, Api, eventually, new_tenant, server
@@ -179,6 +186,12 @@ def filled(database_url: DatabaseUrl) -> tuple[DatabaseUrl, UUID, UUID]:
             " now(), now() FROM cards, generate_series(1, %s) n",
             [_MANY // _CARDS],
         )
+        connection.execute(
+            "INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body,"
+            " state, created_at, webhook_id) SELECT id, customer_id, platform_id,"
+            " 'CARD_TRANSACTION.SETTLED', card_id, '{}', 'NO_ENDPOINT', now(), id"
+            " FROM card_transactions"
+        )
         connection.execute("VACUUM ANALYZE")
         found = connection.execute("SELECT id FROM cards LIMIT 1").fetchone()
     assert found is not None
@@ -248,6 +261,29 @@ def test_every_type_of_a_list_of_all_is_read_in_its_order_by_key(
         assert f"Index Only Scan using {index}" in count, count
         assert f"Index Scan Backward using {index}" in rows, rows
         assert "Sort" not in rows, rows
+
+
+def test_what_was_told_of_a_resource_is_found_by_key(
+    filled: tuple[DatabaseUrl, UUID, UUID],
+) -> None:
+    url, platform_id, subject_id = filled
+
+    page, plans = asyncio.run(
+        _plans(
+            url,
+            lambda connection: webhook_deliveries.page(
+                connection,
+                platform_id=platform_id,
+                filters=webhook_deliveries.Filters(subject_ids=[subject_id]),
+                wanted=paging.Wanted(limit=20, newest_first=True),
+            ),
+        )
+    )
+
+    assert page.total_count == _MANY // _CARDS
+    for plan in plans:
+        assert "webhook_deliveries_subject_id_idx" in plan, plan
+        assert "Sort" not in plan, plan
 
 
 @pytest.mark.parametrize("kind", _OWN_BRANCHES)

@@ -121,6 +121,24 @@ def test_every_check_of_the_tables_is_in_the_migrated_schema(database_url: Datab
     assert meant == there
 
 
+def test_the_storage_of_every_table_is_what_the_tables_say(database_url: DatabaseUrl) -> None:
+    # Nor these.
+    there = names(
+        database_url,
+        "SELECT c.relname || ' ' || option FROM pg_class c"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace, unnest(c.reloptions) AS option"
+        " WHERE n.nspname = 'public' AND c.relkind = 'r'",
+    )
+
+    meant = {
+        f"{table.name} {option}={value}"
+        for table in metadata.sorted_tables
+        for option, value in (table.dialect_options["postgresql"]["with"] or {}).items()
+    }
+    assert meant
+    assert meant == there
+
+
 def test_every_column_has_its_sentence(database_url: DatabaseUrl) -> None:
     silent = names(
         database_url,
