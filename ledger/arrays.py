@@ -46,6 +46,10 @@ class Bigints(Array):
     """An `int8[]`."""
 
 
+class Booleans(Array):
+    """A `bool[]`."""
+
+
 class Times(Array):
     """A `timestamptz[]`."""
 
@@ -70,6 +74,11 @@ def bigints(values: Collection[int | None]) -> Bigints:
     return Bigints(_packed(values, _int8, 20))
 
 
+def booleans(values: Collection[bool | None]) -> Booleans:
+    """Return `values` as a `bool[]`."""
+    return Booleans(_packed(values, _bool, 16))
+
+
 def times(values: Collection[datetime | None]) -> Times:
     """Return `values`, which have a zone, as a `timestamptz[]`."""
     return Times(_packed(values, _time, 1184))
@@ -80,6 +89,7 @@ OF_TYPE: Final[dict[str, Callable[[Collection[Any]], Array]]] = {
     "text": texts,
     "int4": integers,
     "int8": bigints,
+    "bool": booleans,
     "timestamptz": times,
 }
 """What makes an array, by the type of its values."""
@@ -113,6 +123,10 @@ def _int8(value: int) -> bytes:
     return _pack_int8(8, value)
 
 
+def _bool(value: bool) -> bytes:  # noqa: FBT001 - a value
+    return b"\0\0\0\x01\x01" if value else b"\0\0\0\x01\0"
+
+
 def _time(value: datetime) -> bytes:
     since = value - _EPOCH
     return _pack_int8(8, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)
@@ -134,4 +148,5 @@ _register(Uuids, 2951)
 _register(Texts, 1009)
 _register(Integers, 1007)
 _register(Bigints, 1016)
+_register(Booleans, 1000)
 _register(Times, 1185)

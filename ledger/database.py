@@ -6,7 +6,8 @@ from typing import Any
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.exc import InvalidatePoolError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -22,6 +23,9 @@ _KEYED = (
     " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
     " -c plan_cache_mode=force_generic_plan"
 )
+
+# A connection was refused or lost, or whoever runs the server ends it.
+_AWAY_STATES = ("08", "57P")
 
 
 def driver(connection: Connection) -> psycopg.Connection[Any]:
@@ -41,15 +45,37 @@ async def async_driver(connection: AsyncConnection) -> psycopg.AsyncConnection[A
     return below
 
 
+def is_away(error: Exception) -> bool:
+    """Return whether `error` says that PostgreSQL is away, and nothing of what it was asked."""
+    match error:
+        case psycopg.OperationalError(sqlstate=None):
+            return True
+        case psycopg.OperationalError(sqlstate=str(state)):
+            return state.startswith(_AWAY_STATES)
+        case _:
+            return isinstance(error, OperationalError | PoolTimeoutError)
+
+
 def driver_url(url: str) -> URL:
     """Return `url` with the psycopg 3 driver named, whichever way it was written."""
     parsed = make_url(url)
     return parsed.set(drivername="postgresql+psycopg")
 
 
-def sync_engine(url: str, *, keyed: bool = False, **options: Any) -> Engine:  # noqa: ANN401 - handed through
-    """Return an engine for threads; `keyed` is for connections that only look up by key."""
-    engine = create_engine(driver_url(url), **_options(keyed=keyed), **options)
+def sync_engine(
+    url: str,
+    *,
+    keyed: bool = False,
+    waits_for_disk: bool = True,
+    **options: Any,  # noqa: ANN401 - handed through
+) -> Engine:
+    """Return an engine for threads; `keyed` is for connections that only look up by key.
+
+    Without `waits_for_disk` a crash of PostgreSQL may undo the last half second of commits: for
+    work that is then found again, and done again.
+    """
+    made = _options(keyed=keyed, waits_for_disk=waits_for_disk)
+    engine = create_engine(driver_url(url), **made, **options)
     _watch(engine)
     return engine
 
@@ -86,10 +112,11 @@ def _has_something_to_read(entry: ConnectionPoolEntry) -> bool:
     return bool(readable.poll(0))
 
 
-def _options(*, keyed: bool) -> dict[str, Any]:
+def _options(*, keyed: bool, waits_for_disk: bool = True) -> dict[str, Any]:
+    settings = _OPTIONS + (_KEYED if keyed else "")
     return {
         "connect_args": {
-            "options": _OPTIONS + (_KEYED if keyed else ""),
+            "options": settings if waits_for_disk else f"{settings} -c synchronous_commit=off",
             "application_name": "cardledger",
             "connect_timeout": 5,
             "prepare_threshold": 2,

@@ -3,6 +3,12 @@
 State lives in PostgreSQL only. A claim is a lease: it moves `next_attempt_at` to its own end, so
 that a sender that dies loses nothing, and that same time is the claim's token: whoever records
 later than it lasted cannot undo what the next sender did. Nothing here opens a socket.
+
+Any number of attempts is recorded, and the next deliveries are claimed, in one database
+transaction and one round trip. It waits for nobody: what somebody else has locked is passed over.
+Nor need it wait for the disk: what a crash of PostgreSQL makes it forget is claimed and sent once
+more, with the ids that receivers know.
+Source: docs/decisions/0021-one-desk-for-all-attempts.md
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,11 +17,14 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import psycopg
+from psycopg.types.json import Jsonb
 from sqlalchemy import Connection
 
+from ledger import arrays
 from ledger.database import driver as driver_of
 from ledger.webhook_attempts import Attempt
-from ledger.webhook_queues import Queue, columns, lock_queues, release_next
+from ledger.webhook_queues import PLACE, Queue, columns, release_next
 from schema.wire.common import public_id
 from schema.wire.webhooks import WebhookType
 
@@ -56,6 +65,28 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """An attempt that has ended, and when there is to be another; None: there is none."""
+
+    delivery: Delivery
+    attempt: Attempt
+    retry_at: datetime | None
+
+    @property
+    def ends_turn(self) -> bool:
+        """Whether it lets the next one of its queue pass."""
+        return self.delivery.is_fifo and self.retry_at is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What came of recording and claiming: what is to be sent, and which attempts have to wait."""
+
+    claimed: list[Delivery]
+    passed_over: frozenset[UUID]  # Deliveries whose attempts are to be recorded later.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """How much a sender can take on: in all, for some endpoints by name, and for each other one.
 
@@ -78,34 +109,81 @@ class Room:
     turns: Mapping[UUID, int] = field(default_factory=dict)
 
 
-def claim_due(
-    connection: Connection, *, room: Room, at: datetime, lease: timedelta
-) -> list[Delivery]:
-    """Claim what is due, as far as there is `room`, for as long as `lease`.
+def record_and_claim(
+    connection: Connection,
+    ended: Sequence[Ended],
+    *,
+    room: Room | None,
+    at: datetime,
+    lease: timedelta,
+) -> Round:
+    """Record the attempts that have `ended`, and claim what is due; all of it or nothing.
 
-    Shape: oldest first; the webhooks of one resource in the order in which they happened, unless
-    an earlier one waits for its retry.
+    `connection` is in AUTOCOMMIT mode: a pipeline is a database transaction then. As much is
+    claimed as there is `room` for, for as long as `lease`; what an attempt lets pass is due at
+    once. Without room nothing is claimed.
+
+    An attempt that ends after its lease is kept too. If it delivered, that stands; if it failed,
+    it changes nothing: somebody else has the delivery now.
+
+    Raises: psycopg.errors.LockNotAvailable when somebody else holds what an attempt lets pass.
+    Shape: claimed are the oldest first; the webhooks of one resource in the order in which they
+    happened, unless an earlier one waits for its retry.
     """
-    leased_until = at + lease
+    driver = driver_of(connection)
+    passed_over, claimed = driver.cursor(binary=True), driver.cursor(binary=True)
+    # One round trip; each statement still sees what came before it.
+    with driver.pipeline():
+        if ended:
+            passed_over.execute(_RECORD, _recorded(ended))
+        if queues := {one.delivery.queue for one in ended if one.ends_turn}:
+            release_next(driver, queues, at, waits=False)
+        if room is not None:
+            claimed.execute(_CLAIM, _wanted(room, at, at + lease))
+    return Round(
+        claimed=_deliveries(claimed, at + lease) if room is not None else [],
+        passed_over=frozenset(key for (key,) in passed_over) if ended else frozenset(),
+    )
+
+
+def _recorded(ended: Sequence[Ended]) -> dict[str, arrays.Array]:
+    deliveries, attempts = [one.delivery for one in ended], [one.attempt for one in ended]
+    return {
+        "ids": arrays.uuids([one.id for one in deliveries]),
+        "customers": arrays.uuids([one.customer_id for one in deliveries]),
+        "endpoints": arrays.uuids([one.endpoint_id for one in deliveries]),
+        "subjects": arrays.uuids([one.subject_id for one in deliveries]),
+        "leases": arrays.times([one.leased_until for one in deliveries]),
+        "retried": arrays.booleans([one.is_retried for one in deliveries]),
+        "ends_turn": arrays.booleans([one.ends_turn for one in ended]),
+        "retries": arrays.times([one.retry_at for one in ended]),
+        "delivered": arrays.booleans([one.delivered for one in attempts]),
+        "began": arrays.times([one.at for one in attempts]),
+        "ended": arrays.times([one.ended_at for one in attempts]),
+        "durations": arrays.integers([one.duration_ms for one in attempts]),
+        "statuses": arrays.integers([one.status for one in attempts]),
+        "errors": arrays.texts([one.error for one in attempts]),
+        "heads": arrays.texts([one.response_head for one in attempts]),
+    }
+
+
+def _wanted(room: Room, at: datetime, leased_until: datetime) -> dict[str, Any]:
     busy_endpoints, busy_subjects = columns(room.busy)
-    known = list(room.shares.keys() | room.turns.keys())
-    arguments = {
+    return {
         "at": at,
         "leased_until": leased_until,
         "total": room.total,
         "share": room.share,
         "others": room.others,
         "failing": room.failing,
-        "endpoints": known,
-        "shares": [room.shares.get(one) for one in known],
-        "turns": [room.turns.get(one, 0) for one in known],
-        "busy_endpoints": busy_endpoints,
-        "busy_subjects": busy_subjects,
+        "shares": Jsonb({str(one): share for one, share in room.shares.items()}),
+        "turns": Jsonb({str(one): turn for one, turn in room.turns.items()}),
+        "busy_endpoints": arrays.uuids(busy_endpoints),
+        "busy_subjects": arrays.uuids(busy_subjects),
     }
-    driver = driver_of(connection)
-    driver.execute(_CLAIM_SETTINGS)
-    with driver.cursor(binary=True) as cursor:
-        rows = sorted(cursor.execute(_CLAIM_DELIVERIES, arguments).fetchall(), key=_by_age)
+
+
+def _deliveries(cursor: psycopg.Cursor[Any], leased_until: datetime) -> list[Delivery]:
     return [
         Delivery(
             id=key,
@@ -138,7 +216,7 @@ def claim_due(
             url,
             is_fifo,
             failing_since,
-        ) in rows
+        ) in sorted(cursor, key=_by_age)
     ]
 
 
@@ -146,56 +224,20 @@ def _by_age(row: Sequence[Any]) -> tuple[datetime, UUID]:
     return row[0], row[1]
 
 
-def record_attempt(
-    connection: Connection, delivery: Delivery, attempt: Attempt, *, retry_at: datetime | None
-) -> None:
-    """Keep `attempt`, and what becomes of its delivery: delivered, tried again, or given up.
-
-    An attempt that ends after its lease is kept too. If it delivered, that stands; if it failed,
-    it changes nothing: somebody else has the delivery now.
-    """
-    driver = driver_of(connection)
-    arguments = {
-        "id": delivery.id,
-        "customer_id": delivery.customer_id,
-        "endpoint_id": delivery.endpoint_id,
-        "leased_until": delivery.leased_until,
-        "delivered": attempt.delivered,
-        "is_retried": delivery.is_retried,
-        "retry_at": retry_at,
-        "at": attempt.at,
-        "ended_at": attempt.ended_at,
-        "duration_ms": attempt.duration_ms,
-        "status": attempt.status,
-        "error": attempt.error,
-        "response_head": attempt.response_head,
-    }
-    if not delivery.is_fifo or retry_at is not None:
-        driver.execute(_RECORD_ATTEMPT, arguments)
-        return
-    with driver.pipeline():  # One round trip; each statement still sees what came before it.
-        lock_queues(driver, [delivery.queue])
-        driver.execute(_RECORD_ATTEMPT, arguments)
-        release_next(driver, [delivery.queue], attempt.ended_at)
-
-
-# A claim that a crash of PostgreSQL forgets is made again, so nobody waits for the disk. And the
-# planner, which cannot know how few rows a share is, would compile for 200 ms what runs in one.
-_CLAIM_SETTINGS: Final = (
-    "SELECT set_config('synchronous_commit', 'off', true), set_config('jit', 'off', true)"
-)
-
 # One look into the index for each endpoint, so that a long backlog of one never hides another.
 # Where there is not room for all, each has its turn, and nobody a second before others a first.
-_CLAIM_DELIVERIES: Final = """
+# What is known of endpoints is looked up by key: a join would compare each with each.
+_CLAIM: Final = """
     WITH due AS MATERIALIZED (
         SELECT oldest.*, e.updated_at, e.url, e.mode = 'FIFO' AS is_fifo, e.failing_since,
             r.share IS NOT NULL AS is_named, e.failing_since IS NOT NULL AS is_failing,
             coalesce(r.turn, 0) AS turn, row_number() OVER (
                 PARTITION BY e.id ORDER BY oldest.next_attempt_at, oldest.webhook_id) AS place
         FROM webhook_endpoints e
-        LEFT JOIN unnest(%(endpoints)s::uuid[], %(shares)s::int4[], %(turns)s::int8[])
-            AS r (id, share, turn) ON r.id = e.id
+        CROSS JOIN LATERAL (
+            SELECT (%(shares)s::jsonb ->> e.id::text)::int4 AS share,
+                (%(turns)s::jsonb ->> e.id::text)::int8 AS turn
+        ) r
         CROSS JOIN LATERAL (
             SELECT w.id, w.customer_id, w.next_attempt_at, w.webhook_id
             FROM webhook_deliveries w
@@ -226,40 +268,65 @@ _CLAIM_DELIVERIES: Final = """
         taken.url, taken.is_fifo, taken.failing_since
 """
 
-# Nobody waits for the disk here either: what a crash of PostgreSQL forgets of the last half second
-# is sent once more, with the ids that receivers know.
+# Those who add to a queue, or take its endpoint away, hold locks for as long as they need; one
+# attempt that waited for them would make all others wait with it. So it is told back.
 # The lease is still the one that the attempt was made under, or somebody else has the delivery.
 # A test that fails says nothing of an endpoint's health: often it is sent before anybody listens.
-_RECORD_ATTEMPT: Final = """
-    WITH counted AS (
-        UPDATE webhook_deliveries SET
-            attempts = attempts + 1,
+_RECORD: Final = f"""
+    WITH ended AS MATERIALIZED (
+        SELECT *, CASE WHEN ends_turn THEN pg_try_advisory_xact_lock({PLACE}) ELSE true END
+            AS is_free
+        FROM unnest(%(ids)s, %(customers)s, %(endpoints)s, %(subjects)s, %(leases)s, %(retried)s,
+            %(ends_turn)s, %(retries)s, %(delivered)s, %(began)s, %(ended)s, %(durations)s,
+            %(statuses)s, %(errors)s, %(heads)s)
+            AS a (id, customer_id, endpoint, subject, leased_until, is_retried, ends_turn, retry_at,
+                is_delivered, began_at, ended_at, duration_ms, status, error, response_head)
+    ), held AS MATERIALIZED (
+        SELECT w.id, w.customer_id
+        FROM ended a JOIN webhook_deliveries w ON w.id = a.id AND w.customer_id = a.customer_id
+        WHERE a.is_free FOR UPDATE OF w SKIP LOCKED
+    ), counted AS (
+        UPDATE webhook_deliveries w SET
+            attempts = w.attempts + 1,
             state = CASE
-                WHEN %(delivered)s THEN 'DELIVERED'
-                WHEN next_attempt_at = %(leased_until)s AND %(retry_at)s::timestamptz IS NULL
-                    THEN 'FAILED'
+                WHEN is_delivered THEN 'DELIVERED'
+                WHEN next_attempt_at = leased_until AND retry_at IS NULL THEN 'FAILED'
                 ELSE state END,
             next_attempt_at = CASE
-                WHEN %(delivered)s THEN NULL
-                WHEN next_attempt_at = %(leased_until)s THEN %(retry_at)s::timestamptz
+                WHEN is_delivered THEN NULL
+                WHEN next_attempt_at = leased_until THEN retry_at
                 ELSE next_attempt_at END,
             delivered_at = CASE
-                WHEN %(delivered)s THEN coalesce(delivered_at, %(ended_at)s)
+                WHEN is_delivered THEN coalesce(delivered_at, ended_at)
                 ELSE delivered_at END,
             last_status = CASE
-                WHEN %(delivered)s OR next_attempt_at = %(leased_until)s THEN %(status)s::int2
+                WHEN is_delivered OR next_attempt_at = leased_until THEN a.status
                 ELSE last_status END
-        WHERE id = %(id)s AND customer_id = %(customer_id)s
-        RETURNING id, customer_id, attempts
+        FROM held JOIN ended a ON a.id = held.id
+        WHERE w.id = held.id AND w.customer_id = held.customer_id
+        RETURNING w.id, w.attempts
+    ), heard AS MATERIALIZED (
+        SELECT DISTINCT ON (endpoint) endpoint, is_delivered, began_at
+        FROM ended JOIN held ON held.id = ended.id
+        WHERE is_delivered OR is_retried
+        ORDER BY endpoint, is_delivered DESC, began_at
+    ), changed AS MATERIALIZED (
+        SELECT e.id, is_delivered, began_at
+        FROM heard JOIN webhook_endpoints e ON e.id = endpoint
+        WHERE (e.failing_since IS NULL) <> is_delivered FOR UPDATE OF e SKIP LOCKED
     ), health AS (
-        UPDATE webhook_endpoints
-        SET failing_since = CASE WHEN %(delivered)s THEN NULL ELSE %(at)s::timestamptz END
-        WHERE id = %(endpoint_id)s AND (failing_since IS NULL) <> %(delivered)s
-            AND (%(delivered)s OR %(is_retried)s)
+        UPDATE webhook_endpoints e
+        SET failing_since = CASE WHEN is_delivered THEN NULL ELSE began_at END
+        FROM changed WHERE e.id = changed.id
+    ), told AS (
+        INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at, duration_ms,
+            status, error, response_head)
+        SELECT counted.id, counted.attempts, customer_id, began_at, duration_ms, status, error,
+            response_head
+        FROM counted JOIN ended ON ended.id = counted.id
     )
-    INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at, duration_ms,
-        status, error, response_head)
-    SELECT id, attempts, customer_id, %(at)s, %(duration_ms)s, %(status)s::int2, %(error)s::text,
-        %(response_head)s::text
-    FROM counted WHERE set_config('synchronous_commit', 'off', true) = 'off'
+    SELECT id FROM ended WHERE NOT EXISTS (SELECT FROM held WHERE held.id = ended.id)
+        AND EXISTS (
+            SELECT FROM webhook_deliveries w
+            WHERE w.id = ended.id AND w.customer_id = ended.customer_id)
 """

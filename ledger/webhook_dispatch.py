@@ -28,6 +28,14 @@ DISPATCH_LOCK: Final = 0x77656268
 _RENDER_AGAIN_AFTER: Final = timedelta(minutes=1)
 
 
+class Dispatched(NamedTuple):
+    """What a round of dispatching did, and whether it left something for the next one."""
+
+    rows: int
+    deliveries: int
+    has_more: bool
+
+
 class _Row(NamedTuple):
     """A row of the outbox."""
 
@@ -58,8 +66,8 @@ class _Told(NamedTuple):
     endpoint: _Endpoint | None
 
 
-def dispatch(connection: Connection, *, limit: int, at: datetime) -> int:
-    """Make deliveries of the oldest rows of the outbox, at most `limit`; return how many rows.
+def dispatch(connection: Connection, *, limit: int, at: datetime) -> Dispatched:
+    """Make deliveries of the oldest rows of the outbox, at most `limit`.
 
     One for each endpoint that wants to be told, of as many rows as make `limit` deliveries: a
     platform with many endpoints takes more turns, not a longer one. The body is rendered here,
@@ -72,18 +80,21 @@ def dispatch(connection: Connection, *, limit: int, at: datetime) -> int:
     driver.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
     claimed = _claim_outbox(driver, limit, at)
     if not claimed:
-        return 0
+        return Dispatched(0, 0, has_more=False)
     fanned_out = _fan_out(driver, claimed, limit)
     rendered = _render(driver, [row for row, _ in fanned_out])
     off = [row for row, _ in fanned_out if row.id not in rendered]
     if off:
         _put_off(driver, off, at)
-    if rendered:
-        told = [(row, endpoints) for row, endpoints in fanned_out if row.id in rendered]
-        _insert(driver, list(_told(told, rendered)), at)
-        keys = [row.id for row, _ in told], [row.customer_id for row, _ in told]
+    told = list(_told(fanned_out, rendered))
+    if told:
+        _insert(driver, told, at)
+    done = [row for row, _ in fanned_out if row.id in rendered]
+    if done:
+        keys = [row.id for row in done], [row.customer_id for row in done]
         driver.execute(_DELETE_OUTBOX, list(keys))
-    return len(fanned_out)
+    has_more = len(claimed) == limit or len(fanned_out) < len(claimed)
+    return Dispatched(len(fanned_out), len(told), has_more=has_more)
 
 
 def wants(event_types: Collection[str], kind: str) -> bool:
@@ -127,7 +138,7 @@ def _told(
     fanned_out: Iterable[tuple[_Row, Sequence[_Endpoint | None]]], bodies: Mapping[UUID, str]
 ) -> Iterator[_Told]:
     for row, endpoints in fanned_out:
-        for endpoint in endpoints:
+        for endpoint in endpoints if row.id in bodies else ():
             yield _Told(row, bodies[row.id], endpoint)
 
 

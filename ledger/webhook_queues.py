@@ -25,11 +25,16 @@ def lock_queues(driver: psycopg.Connection[Any], queues: Collection[Queue]) -> N
     driver.execute(LOCK_QUEUES, columns(queues))
 
 
-def release_next(driver: psycopg.Connection[Any], queues: Collection[Queue], at: datetime) -> None:
-    """Make the first webhook of each of `queues` due when none is; they are locked."""
+def release_next(
+    driver: psycopg.Connection[Any], queues: Collection[Queue], at: datetime, *, waits: bool = True
+) -> None:
+    """Make the first webhook of each of `queues` due when none is; they are locked.
+
+    Raises: psycopg.errors.LockNotAvailable, unless it `waits`, when somebody else holds the row.
+    """
     endpoints, subjects = columns(queues)
     arguments = {"endpoints": endpoints, "subjects": subjects, "at": at, "later": LATER}
-    driver.execute(RELEASE_NEXT, arguments)
+    driver.execute(RELEASE_NEXT if waits else _RELEASE_NEXT_NOW, arguments)
 
 
 def place(sequence: int | None, webhook: UUID) -> datetime:
@@ -45,22 +50,27 @@ def columns(queues: Collection[Queue]) -> list[list[UUID]]:
     return [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
 
 
-LOCK_QUEUES: Final = """
+PLACE: Final = "hashtextextended(endpoint::text || subject::text, 0)"
+"""What a queue is locked by."""
+
+LOCK_QUEUES: Final = f"""
     SELECT pg_advisory_xact_lock(place) FROM (
-        SELECT DISTINCT hashtextextended(endpoint::text || subject::text, 0) AS place
+        SELECT DISTINCT {PLACE} AS place
         FROM unnest(%s::uuid[], %s::uuid[]) AS queue (endpoint, subject)
         ORDER BY place
     ) places
 """
 
-RELEASE_NEXT: Final = """
+_RELEASE_NEXT: Final = """
     UPDATE webhook_deliveries w SET next_attempt_at = %(at)s
     FROM unnest(%(endpoints)s::uuid[], %(subjects)s::uuid[]) AS queue (endpoint, subject)
     CROSS JOIN LATERAL (
         SELECT n.id, n.customer_id, n.next_attempt_at FROM webhook_deliveries n
         WHERE n.endpoint_id = endpoint AND n.subject_id = subject AND n.next_attempt_at IS NOT NULL
-        ORDER BY n.next_attempt_at, n.webhook_id LIMIT 1
+        ORDER BY n.next_attempt_at, n.webhook_id LIMIT 1 FOR UPDATE{}
     ) first
     WHERE w.id = first.id AND w.customer_id = first.customer_id
         AND first.next_attempt_at >= %(later)s
 """
+RELEASE_NEXT: Final = _RELEASE_NEXT.format("")
+_RELEASE_NEXT_NOW: Final = _RELEASE_NEXT.format(" NOWAIT")

@@ -12,13 +12,13 @@ _log = structlog.get_logger()
 class Chore:
     """A thread that runs `work` when it is woken, and every `every_s` seconds.
 
-    `work` returns how much it did; it runs again at once until that is nothing. Woken, it waits
-    for `gather_s` first, for what comes at the same time: one round for ten costs little more than
-    one for each.
+    `work` returns whether there is more to do; it runs again at once until there is not. Woken, it
+    waits for `gather_s` first, for what comes at the same time: one round for ten costs little more
+    than one for each.
     """
 
     def __init__(
-        self, name: str, work: Callable[[], int], *, every_s: float, gather_s: float = 0.0
+        self, name: str, work: Callable[[], bool], *, every_s: float, gather_s: float = 0.0
     ) -> None:
         """Make the thread; `start` starts it."""
         self._name: Final = name

@@ -23,7 +23,7 @@ from workers.broker import WakingBroker, connect
 from workers.chores import Chore
 from workers.drains import Drains
 from workers.replies import Replies
-from workers.sender import Sender
+from workers.sender import CONNECTIONS, Sender
 
 _DOORBELL_AGE_MS: Final = 60_000  # An older doorbell is moot: the sweeper has been there.
 _REPLY_TIMEOUT_S: Final = 1.0
@@ -34,7 +34,6 @@ _AT_WORK: Final = 2
 # that with Redis away, too, a file never keeps an authorization waiting.
 _SWEEPERS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
 _STOP_S: Final = 20.0
-_GATHER_S: Final = 0.01  # What is told within a hundredth of a second is dispatched together.
 
 _log = structlog.get_logger()
 
@@ -69,7 +68,14 @@ class WorkerProcess:
         self._hot: Final = sync_engine(
             config.database_url, keyed=True, pool_size=connections, max_overflow=0
         )
-        self._cold: Final = sync_engine(config.database_url, pool_size=4, max_overflow=20)
+        self._telling: Final = sync_engine(
+            config.database_url,
+            keyed=True,
+            waits_for_disk=False,
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+        )
+        self._cold: Final = sync_engine(config.database_url, pool_size=2, max_overflow=0)
         self._engine: Final = Engine(
             self._hot,
             clock=clock,
@@ -91,17 +97,15 @@ class WorkerProcess:
         }
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
         self._sender: Final = Sender(
-            self._cold,
+            self._telling,
             KeyRing(config.secret_key),
             clock=clock,
             timeout_s=config.webhook_timeout_s,
             retry_scale=config.webhook_retry_scale,
+            every_s=config.sweep_interval_s,
             allow_loopback=config.sandbox,
         )
         every_s = config.sweep_interval_s
-        self._webhooks: Final = Chore(
-            "webhooks", self._sender.run_once, every_s=every_s, gather_s=_GATHER_S
-        )
         self._cards: Final = Chore("cards", self._activate_cards, every_s=every_s)
         self._schedule: Final = Chore("schedule", self._enqueue_due, every_s=every_s)
         self._sweep: Final = Chore("sweep", self._sweep_inbox, every_s=every_s)
@@ -114,7 +118,7 @@ class WorkerProcess:
             Handlers(
                 drain=self._drains.run,
                 activate_cards=self._cards.wake,
-                send_webhooks=self._webhooks.wake,
+                send_webhooks=self._sender.wake,
             ),
         )
         self._worker: Final = Worker(broker, worker_threads=config.threads)
@@ -122,9 +126,9 @@ class WorkerProcess:
     def start(self) -> None:
         """Start consuming, sweeping and sending."""
         self._worker.start()
-        for chore in (self._webhooks, self._cards, self._schedule, self._sweep):
-            chore.start()
-            chore.wake()
+        for part in (self._sender, self._cards, self._schedule, self._sweep):
+            part.start()
+            part.wake()
 
     def stop(self) -> None:
         """Finish the batches in flight and end; what waits stays in PostgreSQL."""
@@ -135,10 +139,9 @@ class WorkerProcess:
             pool.shutdown(cancel_futures=True)
         self._cards.stop(_STOP_S)
         self._schedule.stop(_STOP_S)
-        self._webhooks.stop(_STOP_S)
         self._sender.close()
-        self._hot.dispose()
-        self._cold.dispose()
+        for engine in (self._hot, self._telling, self._cold):
+            engine.dispose()
 
     def _step(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         try:
@@ -148,40 +151,40 @@ class WorkerProcess:
             return []
 
     def _committed(self, decided: list[Decided]) -> None:
-        self._webhooks.wake()
+        self._sender.wake()
         self._replies.send(decided)
 
-    def _sweep_inbox(self) -> int:
+    def _sweep_inbox(self) -> bool:
         """Drain what no doorbell was heard for; in threads, for a file can take its time."""
         try:
             queues = self._engine.waiting()
         except UnavailableError as error:
             _log.warning("PostgreSQL is away; the sweeper comes back", error=str(error.__cause__))
-            return 0
+            return False
         for lane, pool in self._sweepers.items():
             shards = [shard for found, shard in queues if found is lane]
             running = [sweep for sweep in self._sweeps[lane] if not sweep.done()]
             if shards and len(running) < _SWEEPERS[lane]:
                 running.append(pool.submit(self._drains.run, lane, shards))
             self._sweeps[lane] = running
-        return 0
+        return False
 
-    def _enqueue_due(self) -> int:
+    def _enqueue_due(self) -> bool:
         """Put into the inbox what time has brought about."""
         with self._cold.begin() as connection:
             due = schedule.enqueue_due(driver(connection), self._clock())
         if due:
             self._sweep.wake()
-        return 0
+        return False
 
-    def _activate_cards(self) -> int:
+    def _activate_cards(self) -> bool:
         with self._cold.begin() as connection:
             activated = cards.activate_due(
                 connection, now=self._clock(), is_sandbox=self._is_sandbox
             )
         if activated:
-            self._webhooks.wake()
-        return activated
+            self._sender.wake()
+        return bool(activated)
 
 
 def run(config: WorkerConfig, *, ready: Callable[[], None] = lambda: None) -> None:

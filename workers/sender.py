@@ -1,37 +1,46 @@
 """The webhook sender: dispatches the outbox and delivers what is due.
 
-Any number of senders, in any number of threads and processes, may run at once: PostgreSQL says
-who has what, and for how long. In this process some threads send, and each endpoint may have a
-share of them: a large one when it answers quickly, a single one until it has done so. Of these
-last, all that did nothing but fail until now have a quarter of the threads together, and the
-others half, so that the dead hold up nobody, and those that answer quickly always find a thread.
+Any number of senders, in any number of processes, may run at once: PostgreSQL says who has what,
+and for how long. In this process some threads send, and do nothing else; what came of it they
+leave at a desk, where one thread records all that has ended meanwhile, and claims what is due, in
+one database transaction. So, the more there is to do, the less a webhook costs. Another thread
+dispatches, and neither waits for the other.
+Source: docs/decisions/0021-one-desk-for-all-attempts.md
 """
 
 import random
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Final
 from uuid import UUID
 
+import psycopg
 import structlog
 from sqlalchemy import Engine
 
 from ledger import webhook_claims, webhook_dispatch, webhook_endpoints
+from ledger.database import is_away
 from ledger.secrets import KeyRing
 from ledger.webhook_attempts import Attempt, next_attempt_at, not_before
-from ledger.webhook_claims import Delivery, Room
+from ledger.webhook_claims import Delivery, Ended, Room, Round
+from ledger.webhook_dispatch import Dispatched
 from ledger.webhook_queues import Queue
 from ledger.webhook_signers import Signer, signer_for
 from schema.wire.webhook_endpoints import GivenUpReason
+from workers.chores import Chore
 from workers.egress import Egress
+from workers.traffic import SLOW_S, Traffic
 
 DISPATCH_LIMIT: Final = 500
 """How many rows of the outbox one database transaction dispatches."""
+
+CONNECTIONS: Final = 4
+"""How many connections a sender uses: to dispatch, at the desk, for keys, and to disable."""
 
 HEADERS: Final = {
     "Content-Type": "application/json",
@@ -43,10 +52,9 @@ HEADERS: Final = {
 _LEASE_MARGIN: Final = timedelta(seconds=5)
 # A key that others know must not sign for long after it was replaced.
 _SIGNERS_LAST: Final = timedelta(seconds=5)
+_GATHER_S: Final = 0.01  # What is told within a hundredth of a second is dispatched together.
 _JITTER: Final = (0.8, 1.2)
-_SLOW_MS: Final = 1_000
-_SLOW_S: Final = _SLOW_MS / 1000
-_TURNS_KEPT: Final = 1_000  # Whoever is forgotten is as good as new.
+_STOP_S: Final = 20.0
 
 _log = structlog.get_logger()
 
@@ -62,11 +70,12 @@ class Sender:
         clock: Callable[[], datetime],
         timeout_s: float,
         retry_scale: float,
-        concurrency: int = 32,
+        every_s: float,
+        concurrency: int = 64,
         allow_loopback: bool = False,
     ) -> None:
+        """Build the parts; `start` starts them. What nobody wakes it for it finds in `every_s`."""
         self._engine: Final = engine
-        # An attempt is recorded by one statement: a database transaction without BEGIN and COMMIT.
         self._single: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._clock: Final = clock
         self._timeout: Final = timedelta(seconds=timeout_s)
@@ -74,132 +83,166 @@ class Sender:
         self._egress: Final = Egress(
             timeout_s=timeout_s, connections=concurrency, allow_loopback=allow_loopback
         )
-        self._threads: Final = ThreadPoolExecutor(concurrency, thread_name_prefix="webhooks")
-        self._traffic: Final = _Traffic(concurrency)
         self._signers: Final = _Signers(engine, keys, clock)
         self._random: Final = random.SystemRandom()
-        self._claiming: Final = threading.Lock()
-        self._asked: Final = threading.Event()
+        self._disabling: Final = threading.Lock()
+        self._threads: Final = ThreadPoolExecutor(concurrency, thread_name_prefix="webhooks")
+        self._dispatching: Final = Chore(
+            "dispatch", self._dispatch_some, every_s=every_s, gather_s=_GATHER_S
+        )
+        self._delivering: Final = Chore("webhooks", self._deliver_some, every_s=every_s)
+        self._left: Final[deque[tuple[Delivery, Ended | None]]] = deque()  # By who has sent it.
+        # All below belongs to whoever is at the desk.
+        self._desk: Final = threading.Lock()
+        self._traffic: Final = Traffic(concurrency)
+        self._unrecorded: Final[deque[Ended]] = deque()
         self._closed = False
 
-    def run_once(self) -> int:
-        """Dispatch a batch and start what is due; return how much that was, 0 when idle.
+    def start(self) -> None:
+        """Start dispatching and delivering."""
+        self._dispatching.start()
+        self._delivering.start()
 
-        Does not wait for receivers: their threads go on, and start what is due then, until
-        nothing is.
-        """
-        moved = started = 0
-        try:
-            moved = self._dispatch()
-        finally:
-            # What was dispatched before must not wait for what cannot be dispatched.
-            started = self._start_due()
-        return moved + started
+    def wake(self) -> None:
+        """Dispatch now, for there is something to tell."""
+        self._dispatching.wake()
 
     def close(self) -> None:
-        """Wait for the attempts on their way, at most the time that one may take."""
-        with self._claiming:
+        """Wait for the attempts on their way, at most the time that one may take, and record them.
+
+        Nothing new is begun.
+        """
+        self._dispatching.stop(_STOP_S)
+        with self._desk:
             self._closed = True
         self._threads.shutdown(wait=True)
+        self._delivering.stop(_STOP_S)
+        try:
+            self.deliver()
+        except Exception:  # noqa: BLE001 - the end of the line
+            # Their leases end, and they are sent again.
+            _log.exception("webhook attempts are not recorded")
         self._egress.close()
 
-    def _dispatch(self) -> int:
+    def dispatch(self) -> Dispatched:
+        """Make deliveries of what the outbox has, a batch of it."""
         with self._engine.begin() as connection:
             return webhook_dispatch.dispatch(connection, limit=DISPATCH_LIMIT, at=self._clock())
 
-    def _start_due(self) -> int:
-        """Claim and start what there is room for; return how much.
+    def deliver(self) -> int:
+        """Record the attempts that have ended and start what is due; return how much was started.
 
-        One claim at a time in this process: the next must see what this one takes. Whoever asks
-        meanwhile does not wait, and whoever claims goes round again for him; so, under load,
-        one claim serves many.
+        One at a time in this process: the next must see what this one takes.
         """
-        started = 0
-        self._asked.set()
-        while self._asked.is_set() and self._claiming.acquire(blocking=False):
-            try:
-                self._asked.clear()
-                started += self._claim_and_start()
-            finally:
-                self._claiming.release()
-        return started
+        with self._desk:
+            self._take_what_is_left()
+            room = None if self._closed else self._traffic.room(time.monotonic())
+            if not self._unrecorded and (room is None or not room.total):
+                return 0
+            claimed = self._record_and_claim(room)
+            self._start(claimed)
+            return len(claimed)
 
-    def _claim_and_start(self) -> int:
-        room = self._traffic.room(time.monotonic())
-        if self._closed or not room.total:
-            return 0
-        deliveries = self._claim(room)
+    def _dispatch_some(self) -> bool:
+        done = self.dispatch()
+        if done.deliveries:
+            self._delivering.wake()
+        return done.has_more
+
+    def _deliver_some(self) -> bool:
+        self.deliver()
+        return False  # Whatever there was no room for waits for an attempt to end.
+
+    # --- at the desk ---------------------------------------------------------------------------
+
+    def _take_what_is_left(self) -> None:
+        while self._left:
+            delivery, ended = self._left.popleft()
+            self._traffic.leave(delivery)
+            if ended is not None:
+                attempt = ended.attempt
+                is_quick = attempt.status is not None and attempt.duration_ms < SLOW_S * 1000
+                self._traffic.heard(delivery.endpoint_id, is_quick=is_quick)
+                self._unrecorded.append(ended)
+
+    def _record_and_claim(self, room: Room | None) -> list[Delivery]:
+        """Record what is unrecorded, as far as it can be now, and claim what there is room for."""
+        try:
+            found = self._commit(self._unrecorded, room)
+        except Exception as error:
+            if is_away(error) or not self._unrecorded:
+                raise  # What is unrecorded is kept for the next time.
+            _log.exception("webhook attempts are recorded one by one")
+            self._record_one_by_one()
+            return self._commit((), room).claimed
+        kept = [one for one in self._unrecorded if one.delivery.id in found.passed_over]
+        self._unrecorded.clear()
+        self._unrecorded.extend(kept)
+        return found.claimed
+
+    def _record_one_by_one(self) -> None:
+        """Record each by itself, so that one that cannot be recorded stops only itself."""
+        for _ in range(len(self._unrecorded)):
+            ended = self._unrecorded[0]
+            passed_over: Collection[UUID] = ()
+            try:
+                passed_over = self._commit([ended], None).passed_over
+            except psycopg.errors.LockNotAvailable:
+                passed_over = [ended.delivery.id]
+            except Exception as error:
+                if is_away(error):
+                    raise
+                # Its lease ends, and it is sent again.
+                _log.exception("webhook attempt is not recorded", webhook=ended.delivery.webhook_id)
+            self._unrecorded.popleft()
+            if passed_over:
+                self._unrecorded.append(ended)
+
+    def _commit(self, ended: Sequence[Ended], room: Room | None) -> Round:
+        with self._single.connect() as connection:
+            return webhook_claims.record_and_claim(
+                connection,
+                ended,
+                room=room,
+                at=self._clock(),
+                lease=self._timeout + _LEASE_MARGIN,
+            )
+
+    def _start(self, deliveries: Sequence[Delivery]) -> None:
         self._traffic.enter(deliveries, time.monotonic())
         by_queue: dict[Queue, list[Delivery]] = defaultdict(list)
         for delivery in deliveries:
             by_queue[delivery.queue].append(delivery)
         for group in by_queue.values():
             self._threads.submit(self._send_in_order, group)
-        return len(deliveries)
 
-    def _claim(self, room: Room) -> list[Delivery]:
-        with self._engine.begin() as connection:
-            return webhook_claims.claim_due(
-                connection, room=room, at=self._clock(), lease=self._timeout + _LEASE_MARGIN
-            )
+    # --- in the threads that send --------------------------------------------------------------
 
     def _send_in_order(self, deliveries: Sequence[Delivery]) -> None:
-        """Send an endpoint the webhooks of one resource, one after the other; then start more."""
-        try:
-            for delivery in deliveries:
-                self._send(delivery)
-        except Exception:  # noqa: BLE001 - the end of the line
-            # Nobody waits for this thread. The lease ends, and it is tried again.
-            _log.exception("webhook attempt broke", webhook=deliveries[0].webhook_id)
-        finally:
-            self._traffic.leave(deliveries)
-        try:
-            self._start_due()
-        except Exception:  # noqa: BLE001 - the end of the line
-            _log.exception("webhooks cannot be claimed")
+        """Send an endpoint the webhooks of one resource, one after the other."""
+        is_broken = False
+        for delivery in deliveries:
+            ended = None
+            try:
+                # What comes after one that broke is not sent before it either.
+                ended = None if is_broken else self._send(delivery)
+            except Exception:  # noqa: BLE001 - the end of the line
+                # Nobody waits for this thread. The lease ends, and it is tried again.
+                _log.exception("webhook attempt broke", webhook=delivery.webhook_id)
+                is_broken = True
+            self._left.append((delivery, ended))
+            self._delivering.wake()
+            if ended is not None and not ended.attempt.delivered:
+                self._give_up_if_hopeless(ended)
 
-    def _send(self, delivery: Delivery) -> None:
-        """Make one attempt and record it, if there is time for it before the lease ends."""
+    def _send(self, delivery: Delivery) -> Ended | None:
+        """Make one attempt, if there is time for it before the lease ends."""
         if self._clock() + self._timeout > delivery.leased_until:
-            return  # Those before it were slow. It will be claimed again.
+            return None  # Those before it were slow. It will be claimed again.
         attempt = self._attempt(delivery)
-        quick = attempt.status is not None and attempt.duration_ms < _SLOW_MS
-        self._traffic.heard(delivery.endpoint_id, quick=quick)
         retry_at = None if attempt.delivered else self._retry_at(delivery, attempt)
-        self._record(delivery, attempt, retry_at)
         _tell(delivery, attempt, retry_at)
-        if not attempt.delivered:
-            self._disable(delivery, attempt)
-
-    def _record(self, delivery: Delivery, attempt: Attempt, retry_at: datetime | None) -> None:
-        # Where order is promised, the end of one and the turn of the next are one commit.
-        ends_turn = delivery.is_fifo and retry_at is None
-        with self._engine.begin() if ends_turn else self._single.connect() as connection:
-            webhook_claims.record_attempt(connection, delivery, attempt, retry_at=retry_at)
-
-    def _disable(self, delivery: Delivery, attempt: Attempt) -> None:
-        """Stop sending to an endpoint that is gone, or has done nothing but fail for days."""
-        limit = attempt.ended_at - webhook_endpoints.GIVES_UP_AFTER
-        has_failed_long = delivery.failing_since is not None and delivery.failing_since <= limit
-        if not (attempt.is_gone or has_failed_long):
-            return
-        reason: GivenUpReason = "GONE" if attempt.is_gone else "FAILING"
-        before = None if attempt.is_gone else limit
-        with self._engine.begin() as connection:
-            is_news = webhook_endpoints.disable(
-                connection,
-                delivery.endpoint_id,
-                reason=reason,
-                at=attempt.ended_at,
-                failing_since_before=before,
-            )
-        if is_news:
-            _log.error(
-                "webhook endpoint disabled",
-                endpoint=str(delivery.endpoint_id),
-                platform=str(delivery.platform_id),
-                reason=reason,
-            )
+        return Ended(delivery=delivery, attempt=attempt, retry_at=retry_at)
 
     def _attempt(self, delivery: Delivery) -> Attempt:
         signer = self._signers.get(delivery.endpoint_id, delivery.endpoint_version)
@@ -228,93 +271,53 @@ class Sender:
         asked = not_before(attempt, scale=self._retry_scale)
         return due if due is None or asked is None else max(due, asked)
 
-
-class _Traffic:
-    """Who has which of the threads; may be used from all of them."""
-
-    def __init__(self, concurrency: int) -> None:
-        self._concurrency: Final = concurrency
-        self._share: Final = max(concurrency // 4, 1)
-        # The rest is for those that answer quickly, and no others.
-        self._for_others: Final = max(concurrency // 2, 1)
-        self._for_failing: Final = max(concurrency // 4, 1)
-        self._lock: Final = threading.Lock()
-        self._sending: Final[dict[UUID, dict[UUID, float]]] = defaultdict(dict)  # Since when.
-        self._busy: Final[set[Queue]] = set()
-        self._quick: Final[set[UUID]] = set()
-        self._failing: Final[set[UUID]] = set()  # Of those that are being sent something.
-        self._turns: Final[dict[UUID, int]] = {}  # The last one of each, oldest first.
-        self._turn = 0
-
-    def room(self, now: float) -> Room:
-        """Return what can be taken on now."""
-        with self._lock:
-            quick = {one for one in self._quick if not self._is_stuck(one, now)}
-            others = [one for one in self._sending if one not in quick]
-            failing = sum(len(self._sending[one]) for one in others if one in self._failing)
-            known = sum(len(self._sending[one]) for one in others) - failing
-            left, left_for_failing = self._for_others - known, self._for_failing - failing
-            total = self._concurrency - sum(map(len, self._sending.values()))
-            shares = {one: self._share - len(self._sending.get(one, ())) for one in quick}
-            return Room(
-                total=total,
-                # Of those that are not known to be quick, and are sent nothing just now.
-                share=int(left > 0 or left_for_failing > 0),
-                shares=dict.fromkeys(others, 0) | {one: max(n, 0) for one, n in shares.items()},
-                others=max(left, 0),
-                failing=max(left_for_failing, 0),
-                busy=frozenset(self._busy),
-                turns=dict(self._turns),
+    def _give_up_if_hopeless(self, ended: Ended) -> None:
+        """Stop sending to an endpoint that is gone, or has done nothing but fail for days."""
+        failing_since, attempt = ended.delivery.failing_since, ended.attempt
+        limit = attempt.ended_at - webhook_endpoints.GIVES_UP_AFTER
+        try:
+            if attempt.is_gone:
+                self._disable(ended, "GONE", None)
+            elif failing_since is not None and failing_since <= limit:
+                self._disable(ended, "FAILING", limit)
+        except Exception:  # noqa: BLE001 - the end of the line
+            # The next attempt that fails says it again.
+            _log.exception(
+                "webhook endpoint is not disabled", endpoint=str(ended.delivery.endpoint_id)
             )
 
-    def enter(self, deliveries: Sequence[Delivery], now: float) -> None:
-        """Note that `deliveries` are being sent."""
-        with self._lock:
-            self._turn += 1
-            for delivery in deliveries:
-                endpoint_id = delivery.endpoint_id
-                self._sending[endpoint_id][delivery.id] = now
-                self._busy.add(delivery.queue)
-                if delivery.failing_since is not None:
-                    self._failing.add(endpoint_id)
-                self._turns.pop(endpoint_id, None)
-                self._turns[endpoint_id] = self._turn
-            while len(self._turns) > _TURNS_KEPT:
-                del self._turns[next(iter(self._turns))]
-
-    def leave(self, deliveries: Sequence[Delivery]) -> None:
-        """Note that they are not any more."""
-        with self._lock:
-            for delivery in deliveries:
-                self._busy.discard(delivery.queue)
-                self._sending[delivery.endpoint_id].pop(delivery.id, None)
-                if not self._sending[delivery.endpoint_id]:
-                    del self._sending[delivery.endpoint_id]
-                    self._failing.discard(delivery.endpoint_id)
-
-    def heard(self, endpoint_id: UUID, *, quick: bool) -> None:
-        """Note whether an endpoint answered quickly."""
-        with self._lock:
-            if quick:
-                self._quick.add(endpoint_id)
-            else:
-                self._quick.discard(endpoint_id)
-
-    def _is_stuck(self, endpoint_id: UUID, now: float) -> bool:
-        # Whoever was quick before and lets us wait now is not asked more until he answers.
-        return any(now - since > _SLOW_S for since in self._sending.get(endpoint_id, {}).values())
+    def _disable(self, ended: Ended, reason: GivenUpReason, failing_since: datetime | None) -> None:
+        delivery = ended.delivery
+        # One at a time, for whoever waits here for a lock has a connection that others need.
+        with self._disabling, self._engine.begin() as connection:
+            is_news = webhook_endpoints.disable(
+                connection,
+                delivery.endpoint_id,
+                reason=reason,
+                at=ended.attempt.ended_at,
+                failing_since_before=failing_since,
+            )
+        if is_news:
+            _log.error(
+                "webhook endpoint disabled",
+                endpoint=str(delivery.endpoint_id),
+                platform=str(delivery.platform_id),
+                reason=reason,
+            )
 
 
 class _Signers:
     """The endpoints' keys, decrypted for a short time, so that a new key soon counts.
 
-    A changed endpoint has another version, and its new secret signs at once.
+    A changed endpoint has another version, and its new secret signs at once. When one is too old,
+    a single thread looks it up, for a lot of them need it at once.
     """
 
     def __init__(self, engine: Engine, keys: KeyRing, clock: Callable[[], datetime]) -> None:
         self._engine: Final = engine
         self._keys: Final = keys
         self._clock: Final = clock
+        self._looking: Final = threading.Lock()
         self._known: Final[dict[UUID, tuple[datetime, datetime, Signer]]] = {}
 
     def get(self, endpoint_id: UUID, endpoint_version: datetime) -> Signer:
@@ -323,29 +326,36 @@ class _Signers:
         Raises: SecretsError when the server key cannot decrypt it.
         """
         now = self._clock()
-        known = self._known.get(endpoint_id)
-        if known is not None and known[0] == endpoint_version and now < known[1]:
-            return known[2]
-        with self._engine.connect() as connection:
-            signer = signer_for(connection, endpoint_id, self._keys, at=now)
-        self._known[endpoint_id] = endpoint_version, now + _SIGNERS_LAST, signer
-        return signer
+        if signer := self._kept(endpoint_id, endpoint_version, now):
+            return signer
+        with self._looking:
+            if signer := self._kept(endpoint_id, endpoint_version, now):
+                return signer
+            with self._engine.connect() as connection:
+                signer = signer_for(connection, endpoint_id, self._keys, at=now)
+            self._known[endpoint_id] = endpoint_version, now + _SIGNERS_LAST, signer
+            return signer
+
+    def _kept(self, endpoint_id: UUID, endpoint_version: datetime, now: datetime) -> Signer | None:
+        version, until, signer = self._known.get(endpoint_id, (None, now, None))
+        return signer if version == endpoint_version and now < until else None
 
 
 def _tell(delivery: Delivery, attempt: Attempt, retry_at: datetime | None) -> None:
     """Log an attempt: no body, no URL (it may carry a token), no keys."""
-    log = _log.bind(
-        webhook=delivery.webhook_id,
-        platform=str(delivery.platform_id),
-        endpoint=str(delivery.endpoint_id),
-        type=delivery.type,
-        attempt=delivery.attempts + 1,
-        duration_ms=attempt.duration_ms,
-        status=attempt.status,
-    )
+    said = {
+        "webhook": delivery.webhook_id,
+        "platform": str(delivery.platform_id),
+        "endpoint": str(delivery.endpoint_id),
+        "type": delivery.type,
+        "attempt": delivery.attempts + 1,
+        "duration_ms": attempt.duration_ms,
+        "status": attempt.status,
+    }
     if attempt.delivered:
-        log.debug("webhook delivered")
+        _log.debug("webhook delivered", **said)
     elif retry_at is not None:
-        log.warning("webhook not delivered", error=attempt.error, retry_at=retry_at.isoformat())
+        told = {"error": attempt.error, "retry_at": retry_at.isoformat()}
+        _log.warning("webhook not delivered", **said, **told)
     else:
-        log.error("webhook given up", error=attempt.error)
+        _log.error("webhook given up", **said, error=attempt.error)

@@ -28,6 +28,7 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, .
     st.lists(st.none() | _texts),
     st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)),
     st.lists(st.none() | st.integers(_MIN64, _MAX64)),
+    st.lists(st.none() | st.booleans()),
     st.lists(st.none() | _times),
 )
 def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one list a type
@@ -36,6 +37,7 @@ def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one 
     texts: list[str | None],
     integers: list[int | None],
     bigints: list[int | None],
+    booleans: list[bool | None],
     times: list[datetime | None],
 ) -> None:
     sent = [
@@ -43,12 +45,13 @@ def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one 
         arrays.texts(texts),
         arrays.integers(integers),
         arrays.bigints(bigints),
+        arrays.booleans(booleans),
         arrays.times(times),
     ]
 
-    row = connection.execute("SELECT %s, %s, %s, %s, %s", sent).fetchone()
+    row = connection.execute("SELECT %s, %s, %s, %s, %s, %s", sent).fetchone()
 
-    assert row == (uuids, texts, integers, bigints, times)
+    assert row == (uuids, texts, integers, bigints, booleans, times)
 
 
 def test_the_type_is_known_without_a_cast(

@@ -15,7 +15,7 @@ from standardwebhooks import Webhook
 
 from cardledger.receiver import Arrival, Receiver, Reply
 from cardledger.servers import DatabaseUrl
-from ledger import signing, webhook_keys
+from ledger import signing, webhook_dispatch, webhook_keys
 from ledger.ids import new_id
 from ledger.webhook_dispatch import wants
 from schema import tables
@@ -131,6 +131,23 @@ def test_what_no_endpoint_wants_is_not_a_delivery(world: World, receiver: Receiv
 
     assert world.deliveries(key) == []
     assert world.waiting() == 0
+
+
+def test_whoever_dispatches_learns_whether_there_is_more(world: World) -> None:
+    one, crowd = world.platform("http://127.0.0.1:1/"), world.platform()
+    for _ in range(2):
+        world.endpoint(crowd, "http://127.0.0.1:1/")
+    for platform in (one, crowd, crowd):
+        world.tell(platform)
+
+    def dispatch(limit: int) -> tuple[int, int, bool]:
+        with world.engine.begin() as connection:
+            return webhook_dispatch.dispatch(connection, limit=limit, at=world.clock())
+
+    assert dispatch(1) == (1, 1, True), "as many as were asked for"
+    assert dispatch(3) == (1, 2, True), "and what there was no room for"
+    assert dispatch(3) == (1, 2, False)
+    assert dispatch(3) == (0, 0, False)
 
 
 def test_a_worker_dispatches_until_nothing_is_left(

@@ -24,7 +24,7 @@ from ledger.event_rows import to_row
 from ledger.ids import new_id
 from ledger.secrets import KeyRing, SecretsError
 from ledger.webhook_attempts import Attempt
-from ledger.webhook_claims import Delivery, Room
+from ledger.webhook_claims import Delivery, Ended, Room, Round
 from ledger.webhook_signers import signer_for
 from schema import tables
 from workers.egress import MAX_HEAD
@@ -32,6 +32,7 @@ from workers.sender import Sender
 
 KEYS = KeyRing("a key of a server that nobody has")
 TIMEOUT_S = 1.0
+NEVER_S = 3600.0
 LEASE = timedelta(seconds=20)
 ROOM = Room(total=100, share=100, shares={}, others=100, failing=100, busy=())
 
@@ -50,6 +51,14 @@ class Clock:
 
     def advance(self, **by: float) -> None:
         self.now += timedelta(**by)
+
+
+class SteppedSender(Sender):
+    """A sender that is told when to look; what it has started goes on by itself."""
+
+    def run_once(self) -> int:
+        """Dispatch a batch and start what is due; return how much that was, 0 when idle."""
+        return self.dispatch().rows + self.deliver()
 
 
 @dataclass
@@ -143,30 +152,40 @@ class World:
         timeout_s: float = TIMEOUT_S,
         retry_scale: float = 1.0,
         concurrency: int = 8,
-    ) -> Sender:
-        sender = Sender(
+        every_s: float = NEVER_S,
+    ) -> SteppedSender:
+        sender = SteppedSender(
             self.engine,
             keys,
             clock=self.clock,
             timeout_s=timeout_s,
             retry_scale=retry_scale,
+            every_s=every_s,
             concurrency=concurrency,
             allow_loopback=True,
         )
+        sender.start()
         self.senders.enter_context(closing(sender))
         return sender
 
     def dispatch(self, limit: int = 500) -> int:
         with self.engine.begin() as connection:
-            return webhook_dispatch.dispatch(connection, limit=limit, at=self.clock())
+            return webhook_dispatch.dispatch(connection, limit=limit, at=self.clock()).rows
 
     def claim(self, room: Room = ROOM, lease: timedelta = LEASE) -> list[Delivery]:
-        with self.engine.begin() as connection:
-            return webhook_claims.claim_due(connection, room=room, at=self.clock(), lease=lease)
+        return self.round([], room, lease).claimed
 
-    def record(self, delivery: Delivery, attempt: Attempt, retry_at: datetime | None) -> None:
-        with self.engine.begin() as connection:
-            webhook_claims.record_attempt(connection, delivery, attempt, retry_at=retry_at)
+    def record(self, delivery: Delivery, attempt: Attempt, retry_at: datetime | None) -> Round:
+        return self.round([Ended(delivery=delivery, attempt=attempt, retry_at=retry_at)], None)
+
+    def round(
+        self, ended: Sequence[Ended], room: Room | None = ROOM, lease: timedelta = LEASE
+    ) -> Round:
+        single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+        with single.connect() as connection:
+            return webhook_claims.record_and_claim(
+                connection, ended, room=room, at=self.clock(), lease=lease
+            )
 
     def delivery(self, key: UUID) -> Row[*tuple[Any, ...]]:
         [delivery] = self.deliveries(key)
@@ -580,34 +599,13 @@ def test_what_a_dead_sender_had_claimed_is_sent_when_its_lease_ends(
     assert world.attempted(key).state == "DELIVERED"
 
 
-def test_nobody_gets_what_somebody_has(world: World) -> None:
-    platform = world.platform("http://127.0.0.1:9/")
-    for _ in range(50):
-        world.tell(platform)
-    world.dispatch()
-    start = threading.Barrier(8)
-    claimed: list[Delivery] = []
-
-    def claim() -> None:
-        start.wait()
-        for _ in range(10):
-            claimed.extend(
-                world.claim(Room(total=3, share=3, shares={}, others=3, failing=3, busy=()))
-            )
-
-    at_once(claim, threads=8)
-
-    assert len(claimed) == 50
-    assert len({delivery.id for delivery in claimed}) == 50
-
-
 def test_many_senders_at_once_send_everything_once(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     told = {f"Webhook:{world.tell(platform)}" for _ in range(200)}
     senders = [world.sender(concurrency=4) for _ in range(4)]
     start = threading.Barrier(8)
 
-    def run(sender: Sender) -> None:
+    def run(sender: SteppedSender) -> None:
         start.wait()
         while sender.run_once():
             pass
@@ -627,49 +625,6 @@ def at_once(*works: Callable[[], None], threads: int) -> None:
         thread.start()
     for thread in running:
         thread.join()
-
-
-def test_an_attempt_that_fails_after_its_lease_changes_nothing(world: World) -> None:
-    key = world.tell(world.platform("http://127.0.0.1:9/"))
-    world.dispatch()
-    [late] = world.claim()
-    world.clock.advance(seconds=30)
-    [now] = world.claim()
-
-    world.record(late, failure(world), retry_at=world.clock() + timedelta(days=1))
-
-    delivery = world.delivery(key)
-    assert (delivery.state, delivery.next_attempt_at) == ("PENDING", now.leased_until)
-    assert (delivery.attempts, delivery.last_status) == (1, None)
-    assert len(world.attempts(key)) == 1
-
-
-def test_an_attempt_that_delivers_after_its_lease_counts(world: World) -> None:
-    key = world.tell(world.platform("http://127.0.0.1:9/"))
-    world.dispatch()
-    [late] = world.claim()
-    world.clock.advance(seconds=30)
-    [now] = world.claim()
-
-    world.record(late, success(world), retry_at=None)
-    world.record(now, failure(world), retry_at=None)
-
-    delivery = world.delivery(key)
-    assert (delivery.state, delivery.attempts, delivery.last_status) == ("DELIVERED", 2, 200)
-    assert [attempt.number for attempt in world.attempts(key)] == [1, 2]
-
-
-def failure(world: World) -> Attempt:
-    return attempt(world, status=500)
-
-
-def success(world: World) -> Attempt:
-    return attempt(world, status=200)
-
-
-def attempt(world: World, status: int) -> Attempt:
-    now = world.clock()
-    return Attempt(at=now, ended_at=now, duration_ms=1, status=status, error=None, response_head="")
 
 
 def test_a_silent_platform_holds_up_nobody_else(world: World, receiver: Receiver) -> None:

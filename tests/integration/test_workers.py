@@ -794,7 +794,7 @@ def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
 
 
 @contextmanager
-def doing(work: Callable[[], int], *, every_s: float) -> Iterator[Chore]:
+def doing(work: Callable[[], bool], *, every_s: float) -> Iterator[Chore]:
     chore = Chore("test", work, every_s=every_s)
     chore.start()
     try:
@@ -806,9 +806,9 @@ def doing(work: Callable[[], int], *, every_s: float) -> Iterator[Chore]:
 def test_a_chore_is_done_when_it_is_woken() -> None:
     done = threading.Semaphore(0)
 
-    def work() -> int:
+    def work() -> bool:
         done.release()
-        return 0
+        return False
 
     with doing(work, every_s=3600) as chore:
         for _ in range(3):
@@ -819,9 +819,9 @@ def test_a_chore_is_done_when_it_is_woken() -> None:
 def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
     done = threading.Semaphore(0)
 
-    def work() -> int:
+    def work() -> bool:
         done.release()
-        return 0
+        return False
 
     chore = Chore("test", work, every_s=3600, gather_s=0.2)
     chore.start()
@@ -836,7 +836,7 @@ def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
 def test_a_chore_is_done_now_and_then_anyway_and_after_a_failure() -> None:
     done: list[int] = []
 
-    def work() -> int:
+    def work() -> bool:
         done.append(1)
         raise RuntimeError
 
@@ -845,9 +845,9 @@ def test_a_chore_is_done_now_and_then_anyway_and_after_a_failure() -> None:
 
 
 def test_a_chore_goes_on_at_once_while_there_is_something_to_do() -> None:
-    left = [5, 4, 3, 2, 1, 0]
+    left = [True, True, True, False]
 
-    with doing(lambda: left.pop(0) if left else 0, every_s=3600) as chore:
+    with doing(lambda: bool(left) and left.pop(0), every_s=3600) as chore:
         chore.wake()
         wait_until(lambda: not left)
 
@@ -855,9 +855,9 @@ def test_a_chore_goes_on_at_once_while_there_is_something_to_do() -> None:
 def test_a_stopped_chore_does_no_more() -> None:
     done: list[int] = []
 
-    def work() -> int:
+    def work() -> bool:
         done.append(1)
-        return 1
+        return True
 
     with doing(work, every_s=0.001):
         wait_until(lambda: done)

@@ -1,0 +1,131 @@
+"""The sender when something is wrong: with PostgreSQL, with one attempt, with who dispatches."""
+
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from sqlalchemy.exc import OperationalError
+
+from cardledger.receiver import Receiver, Reply
+from cardledger.servers import DatabaseUrl
+from ledger.webhook_dispatch import DISPATCH_LOCK
+from tests.integration.test_webhooks import (  # noqa: F401 - a fixture
+    World,
+    at_least,
+    connected,
+    logs,
+    until,
+    world_in,
+)
+
+TEAPOT = 418
+
+
+@pytest.fixture
+def world(app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_in(app_database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+@contextmanager
+def no_record_of_teapots(owner: psycopg.Connection[tuple[object, ...]]) -> Iterator[None]:
+    """Have PostgreSQL refuse to keep attempts that were answered with 418."""
+    owner.execute(
+        "ALTER TABLE webhook_attempts ADD CONSTRAINT no_teapots CHECK (status <> 418) NOT VALID"
+    )
+    yield
+    owner.execute("ALTER TABLE webhook_attempts DROP CONSTRAINT no_teapots")
+
+
+def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
+    world: World,
+    receiver: Receiver,
+    database_url: DatabaseUrl,
+    logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
+) -> None:
+    with (
+        Receiver() as teapot,
+        psycopg.connect(database_url, autocommit=True) as owner,
+        no_record_of_teapots(owner),
+    ):
+        teapot.reply_always(Reply(status=TEAPOT))
+        poisoned = world.tell(connected(world, teapot))
+        platform = connected(world, receiver)
+        fine = [world.tell(platform) for _ in range(5)]
+
+        world.sender().run_once()
+
+        until(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
+        until(lambda: "webhook attempt is not recorded" in [log["event"] for log in logs])
+        after = world.tell(platform)
+        world.sender().run_once()
+        assert world.attempted(after).state == "DELIVERED"
+    assert world.attempts(poisoned) == []
+    assert world.delivery(poisoned).state == "PENDING", "its lease ends, and it is sent again"
+
+
+def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is_back(
+    world: World,
+    receiver: Receiver,
+    postgres_url: DatabaseUrl,
+    database_url: DatabaseUrl,
+    logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
+) -> None:
+    receiver.reply(Reply(delay_s=0.5))
+    key = world.tell(connected(world, receiver))
+    sender = world.sender()
+    sender.run_once()
+    receiver.wait_for(at_least(1))
+
+    with away(postgres_url, database_url):
+        until(lambda: "chore failed" in [log["event"] for log in logs])
+        with pytest.raises(OperationalError):
+            sender.deliver()
+
+    sender.deliver()
+    assert world.delivery(key).state == "DELIVERED"
+    assert len(receiver.received) == 1, "nothing is sent twice"
+
+
+@contextmanager
+def away(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
+    """End all connections to a database and let nobody in."""
+    allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+    name = sql.Identifier(database.database)
+    with psycopg.connect(server, autocommit=True) as postgres:
+        postgres.execute(allow.format(name, sql.SQL("false")))
+        postgres.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
+            [database.database],
+        )
+        yield
+        postgres.execute(allow.format(name, sql.SQL("true")))
+
+
+def test_deliveries_leave_while_dispatching_waits_for_somebody(
+    world: World, receiver: Receiver, database_url: DatabaseUrl
+) -> None:
+    platform = connected(world, receiver)
+    dispatched = world.tell(platform)
+    world.dispatch()
+    with psycopg.connect(database_url) as somebody:
+        somebody.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
+        world.tell(platform)
+        sender = world.sender(every_s=0.05)
+
+        [arrival] = receiver.wait_for(at_least(1))
+
+        assert arrival.webhook_id == f"Webhook:{dispatched}"
+        assert world.waiting() == 1
+        somebody.rollback()
+    sender.wake()
+    receiver.wait_for(at_least(2))
