@@ -30,9 +30,10 @@ _EVENTS: Final = (
 def at(connection: Connection[Any], places: Sequence[Place]) -> dict[Place, RollUp]:
     """Return the roll-up at each of `places`; one that does not exist is left out."""
     last = _last(places)
-    roll_ups = connection.execute(_ROLL_UPS, [list(last)]).fetchall()
-    rows = connection.execute(_EVENTS, [list(last), list(last.values())]).fetchall()
-    return _pick(places, roll_ups, rows)
+    with connection.pipeline():
+        roll_ups = connection.execute(_ROLL_UPS, [list(last)])
+        rows = connection.execute(_EVENTS, [list(last), list(last.values())])
+    return _pick(places, roll_ups.fetchall(), rows.fetchall())
 
 
 async def at_async(

@@ -13,11 +13,11 @@ import psycopg
 import structlog
 from sqlalchemy import Connection
 
-from ledger import accounts, history, roll_up
+from ledger import accounts, arrays, history, roll_up
 from ledger.database import driver as driver_of
 from ledger.ids import new_id
 from ledger.roll_up import RollUp
-from ledger.webhook_queues import Queue, columns, lock_queues, place
+from ledger.webhook_queues import Queue, lock_queues, place
 from schema.wire.webhooks import WebhookType, envelope
 
 _log = structlog.get_logger()
@@ -77,22 +77,21 @@ def dispatch(connection: Connection, *, limit: int, at: datetime) -> Dispatched:
     dispatcher would overtake the first with the next event of a resource.
     """
     driver = driver_of(connection)
-    driver.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
     claimed = _claim_outbox(driver, limit, at)
     if not claimed:
         return Dispatched(0, 0, has_more=False)
     fanned_out = _fan_out(driver, claimed, limit)
     rendered = _render(driver, [row for row, _ in fanned_out])
-    off = [row for row, _ in fanned_out if row.id not in rendered]
-    if off:
-        _put_off(driver, off, at)
     told = list(_told(fanned_out, rendered))
-    if told:
-        _insert(driver, told, at)
     done = [row for row, _ in fanned_out if row.id in rendered]
-    if done:
-        keys = [row.id for row in done], [row.customer_id for row in done]
-        driver.execute(_DELETE_OUTBOX, list(keys))
+    off = [row for row, _ in fanned_out if row.id not in rendered]
+    with driver.pipeline():
+        if off:
+            driver.execute(_PUT_OFF, {"until": at + _RENDER_AGAIN_AFTER, **_keys(off)})
+        if told:
+            _insert(driver, told, at)
+        if done:
+            driver.execute(_DELETE_OUTBOX, _keys(done))
     has_more = len(claimed) == limit or len(fanned_out) < len(claimed)
     return Dispatched(len(fanned_out), len(told), has_more=has_more)
 
@@ -103,9 +102,10 @@ def wants(event_types: Collection[str], kind: str) -> bool:
 
 
 def _claim_outbox(driver: psycopg.Connection[Any], limit: int, at: datetime) -> list[_Row]:
-    with driver.cursor(binary=True) as cursor:
-        rows = cursor.execute(_CLAIM_OUTBOX, {"limit": limit, "at": at}).fetchall()
-    return sorted(map(_Row._make, rows))
+    with driver.pipeline(), driver.cursor(binary=True) as cursor:
+        driver.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
+        cursor.execute(_CLAIM_OUTBOX, {"limit": limit, "at": at})
+        return sorted(map(_Row._make, cursor.fetchall()))
 
 
 def _fan_out(
@@ -152,9 +152,11 @@ def _is_for(endpoint: _Endpoint, row: _Row) -> bool:
             return wants(endpoint.event_types, row.type)
 
 
-def _put_off(driver: psycopg.Connection[Any], rows: Sequence[_Row], at: datetime) -> None:
-    keys = [row.id for row in rows], [row.customer_id for row in rows]
-    driver.execute(_PUT_OFF, [at + _RENDER_AGAIN_AFTER, *keys])
+def _keys(rows: Sequence[_Row]) -> dict[str, arrays.Array]:
+    return {
+        "ids": arrays.uuids([row.id for row in rows]),
+        "customers": arrays.uuids([row.customer_id for row in rows]),
+    }
 
 
 def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[UUID, str]:
@@ -205,17 +207,31 @@ def _body(row: _Row, folded: Mapping[history.Place, RollUp]) -> str:
 
 def _insert(driver: psycopg.Connection[Any], told: Sequence[_Told], at: datetime) -> None:
     first = _first_of_queues(told)
-    taken = _occupied(driver, first) if first else set()
-    with driver.cursor() as cursor, cursor.copy(_COPY_DELIVERIES) as copy:
-        copy.set_types(list(_DELIVERY_TYPES.values()))
-        for row, body, endpoint in told:
-            state, due, endpoint_id = "NO_ENDPOINT", None, None
-            if endpoint is not None:
-                state, due, endpoint_id = "PENDING", at, endpoint.id
-                queue = (endpoint.id, row.subject_id)
-                if endpoint.is_fifo and (queue in taken or first[queue] != row.id):
-                    due = place(row.sequence, row.id)
-            copy.write_row((new_id(), *row[1:6], body, state, due, at, row.id, endpoint_id))
+    if first:
+        lock_queues(driver, first)
+    rows, endpoints = [row for row, _, _ in told], [endpoint for _, _, endpoint in told]
+    pairs = list(zip(rows, endpoints, strict=True))
+    firsts = [
+        one is not None and first.get((one.id, row.subject_id)) == row.id for row, one in pairs
+    ]
+    places = [place(row.sequence, row.id) if one and one.is_fifo else None for row, one in pairs]
+    driver.execute(
+        _INSERT,
+        {
+            "at": at,
+            "ids": arrays.uuids([new_id() for _ in told]),
+            "customers": arrays.uuids([row.customer_id for row in rows]),
+            "platforms": arrays.uuids([row.platform_id for row in rows]),
+            "types": arrays.texts([row.type for row in rows]),
+            "subjects": arrays.uuids([row.subject_id for row in rows]),
+            "sequences": arrays.bigints([row.sequence for row in rows]),
+            "bodies": arrays.texts([body for _, body, _ in told]),
+            "webhooks": arrays.uuids([row.id for row in rows]),
+            "endpoints": arrays.uuids([one.id if one else None for one in endpoints]),
+            "firsts": arrays.booleans(firsts),
+            "places": arrays.times(places),
+        },
+    )
 
 
 def _first_of_queues(told: Sequence[_Told]) -> dict[Queue, UUID]:
@@ -229,14 +245,6 @@ def _first_of_queues(told: Sequence[_Told]) -> dict[Queue, UUID]:
             queue, its = (endpoint.id, row.subject_id), (place(row.sequence, row.id), row.id)
             first[queue] = min(first.get(queue, its), its)
     return {queue: webhook for queue, (_, webhook) in first.items()}
-
-
-def _occupied(driver: psycopg.Connection[Any], queues: Collection[Queue]) -> set[Queue]:
-    """Lock `queues` and return those that something waits in."""
-    lock_queues(driver, queues)
-    with driver.cursor(binary=True) as cursor:
-        found = cursor.execute(_OCCUPIED, columns(queues)).fetchall()
-    return {(endpoint_id, subject_id) for endpoint_id, subject_id in found}
 
 
 _ENDPOINTS: Final = """
@@ -258,39 +266,33 @@ _CLAIM_OUTBOX: Final = """
     ) put_off LIMIT %(limit)s
 """
 
-_OCCUPIED: Final = """
-    SELECT endpoint, subject FROM unnest(%s::uuid[], %s::uuid[]) AS queue (endpoint, subject)
-    WHERE EXISTS (
-        SELECT FROM webhook_deliveries w
-        WHERE w.endpoint_id = endpoint AND w.subject_id = subject AND w.next_attempt_at IS NOT NULL
-    )
+# Where order is promised, what is not the first of its resource has its place, and no time.
+_INSERT: Final = """
+    INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, sequence, body,
+        state, next_attempt_at, created_at, webhook_id, endpoint_id)
+    SELECT id, customer_id, platform_id, type, subject, sequence, body,
+        CASE WHEN endpoint IS NULL THEN 'NO_ENDPOINT' ELSE 'PENDING' END,
+        CASE WHEN endpoint IS NULL THEN NULL
+            WHEN place IS NULL THEN %(at)s
+            WHEN is_first AND NOT EXISTS (
+                SELECT FROM webhook_deliveries w
+                WHERE w.endpoint_id = endpoint AND w.subject_id = subject
+                    AND w.next_attempt_at IS NOT NULL) THEN %(at)s
+            ELSE place END,
+        %(at)s, webhook, endpoint
+    FROM unnest(%(ids)s, %(customers)s, %(platforms)s, %(types)s, %(subjects)s, %(sequences)s,
+        %(bodies)s, %(webhooks)s, %(endpoints)s, %(firsts)s, %(places)s)
+        AS told (id, customer_id, platform_id, type, subject, sequence, body, webhook, endpoint,
+            is_first, place)
 """
 
 _PUT_OFF: Final = """
-    UPDATE outbox o SET retry_at = %s FROM unnest(%s::uuid[], %s::uuid[]) AS off (id, customer_id)
+    UPDATE outbox o SET retry_at = %(until)s
+    FROM unnest(%(ids)s, %(customers)s) AS off (id, customer_id)
     WHERE o.id = off.id AND o.customer_id = off.customer_id
 """
 
 _DELETE_OUTBOX: Final = """
-    DELETE FROM outbox o USING unnest(%s::uuid[], %s::uuid[]) AS told (id, customer_id)
+    DELETE FROM outbox o USING unnest(%(ids)s, %(customers)s) AS told (id, customer_id)
     WHERE o.id = told.id AND o.customer_id = told.customer_id
 """
-
-_DELIVERY_TYPES: Final = {
-    "id": "uuid",
-    "customer_id": "uuid",
-    "platform_id": "uuid",
-    "type": "text",
-    "subject_id": "uuid",
-    "sequence": "int8",
-    "body": "text",
-    "state": "text",
-    "next_attempt_at": "timestamptz",
-    "created_at": "timestamptz",
-    "webhook_id": "uuid",
-    "endpoint_id": "uuid",
-}
-
-_COPY_DELIVERIES: Final = (
-    f"COPY webhook_deliveries ({', '.join(_DELIVERY_TYPES)}) FROM STDIN (FORMAT BINARY)"
-)
