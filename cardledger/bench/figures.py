@@ -57,6 +57,12 @@ class Figure:
         }
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value that `share` of `values` do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
 def find(figures: Sequence[Figure], name: str) -> Figure | None:
     """Return the figure called `name`."""
     return next((figure for figure in figures if figure.name == name), None)

@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
 
+from cardledger.bench.figures import quantile
+
 _LENGTH: Final = b"content-length:"
+_OK: Final = 200
+NO_ANSWER: Final = 0
+"""Stands for the status of a request that was not answered."""
 
 Requests = Callable[[], bytes]
 """Makes the next request, whole."""
@@ -22,7 +27,7 @@ Requests = Callable[[], bytes]
 
 @dataclass(slots=True)
 class Heard:
-    """What came of requests: seconds each took, and how often each status came."""
+    """What came of requests: seconds each answer took, and how often each status came."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -36,12 +41,17 @@ class Heard:
     @property
     def failed(self) -> int:
         """Answers other than 200, and requests without any."""
-        return sum(count for status, count in self.statuses.items() if status != 200)  # noqa: PLR2004
+        return sum(count for status, count in self.statuses.items() if status != _OK)
+
+    def note(self, status: int, seconds: float) -> None:
+        """Keep what came of one request; what was not answered did not take any time."""
+        self.statuses[status] += 1
+        if status != NO_ANSWER:
+            self.seconds.append(seconds)
 
     def quantile_ms(self, share: float) -> float:
         """Return the time in which `share` of the requests was answered."""
-        ordered = sorted(self.seconds)
-        return ordered[min(int(share * len(ordered)), len(ordered) - 1)] * 1000
+        return quantile(self.seconds, share) * 1000
 
 
 def request(host: str, path: str, authorization: str, body: bytes) -> bytes:
@@ -62,10 +72,9 @@ async def closed(
     async def ask_on(one: "_Connection") -> None:
         while perf_counter() - started < seconds:
             sent = perf_counter()
-            heard.statuses[await one.ask(requests())] += 1
-            heard.seconds.append(perf_counter() - sent)
+            heard.note(await one.ask(requests()), perf_counter() - sent)
 
-    opened = [await _Connection.open(host, port) for _ in range(connections)]
+    opened = [_Connection(host, port) for _ in range(connections)]
     try:
         await asyncio.gather(*(ask_on(one) for one in opened))
         heard.elapsed_s = perf_counter() - started
@@ -83,11 +92,10 @@ async def paced(host: str, port: int, requests: Requests, *, rate: float, second
 
     async def ask(due: float) -> None:
         if not idle:
-            opened.append(await _Connection.open(host, port))
+            opened.append(_Connection(host, port))
             idle.append(opened[-1])
         one = idle.pop()
-        heard.statuses[await one.ask(requests())] += 1
-        heard.seconds.append(perf_counter() - due)
+        heard.note(await one.ask(requests()), perf_counter() - due)
         idle.append(one)
 
     started = perf_counter()
@@ -105,23 +113,35 @@ async def paced(host: str, port: int, requests: Requests, *, rate: float, second
 
 
 class _Connection:
-    def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
-        self._reader: Final = reader
-        self._writer: Final = writer
+    """A connection to one place, opened when it is needed and again when it has broken."""
 
-    @classmethod
-    async def open(cls, host: str, port: int) -> "_Connection":
-        return cls(*await asyncio.open_connection(host, port))
+    def __init__(self, host: str, port: int) -> None:
+        self._host: Final = host
+        self._port: Final = port
+        self._streams: tuple[StreamReader, StreamWriter] | None = None
 
     async def ask(self, whole: bytes) -> int:
-        """Send a request and return the status of its answer."""
-        self._writer.write(whole)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        lowered = head.lower()
-        start = lowered.index(_LENGTH) + len(_LENGTH)
-        length = int(lowered[start : lowered.index(b"\r\n", start)])
-        await self._reader.readexactly(length)
-        return int(head[9:12])
+        """Send a request and return the status of its answer, `NO_ANSWER` when none came."""
+        try:
+            if self._streams is None:
+                self._streams = await asyncio.open_connection(self._host, self._port)
+            return await _exchange(*self._streams, whole)
+        except (OSError, EOFError):
+            self.close()
+            return NO_ANSWER
 
     def close(self) -> None:
-        self._writer.close()
+        """Close it, if it is open."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+async def _exchange(reader: StreamReader, writer: StreamWriter, whole: bytes) -> int:
+    writer.write(whole)
+    head = await reader.readuntil(b"\r\n\r\n")
+    lowered = head.lower()
+    start = lowered.index(_LENGTH) + len(_LENGTH)
+    length = int(lowered[start : lowered.index(b"\r\n", start)])
+    await reader.readexactly(length)
+    return int(head[9:12])
