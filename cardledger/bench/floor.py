@@ -6,37 +6,43 @@ run. So a ratio to them says something on any machine.
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, LiteralString
+from uuid import UUID
 
 import psycopg
 from psycopg import sql
 
-from cardledger.bench import scene
+from cardledger.bench import engine, scene
 from cardledger.bench.engine import Say
 from cardledger.bench.figures import Figure
 from cardledger.bench.workbench import Bench, database
 from cardledger.servers import DatabaseUrl
 
 _PART: Final = "floor"
-_BATCH: Final = 500
+BATCH: Final = 500
 _COUNT: Final = 10_000
 _CLIENTS: Final = 8
 _TPC_B_SECONDS: Final = 8
 
-COPY: Final = f"COPY of the same rows, commits of {_BATCH}"
+COPY: Final = f"COPY of the same rows, commits of {BATCH}"
 TPC_B: Final = f"pgbench TPC-B-like, {_CLIENTS} clients"
 
-# What one commit of authorizations appends or changes. The inbox: what the client writes.
-_APPENDED: Final = (
-    "card_transaction_events",
-    "entries",
-    "outcomes",
-    "card_transactions",
-    "outbox",
-)
+# What commits of authorizations append, all of it, by table. What they change in place (balances)
+# and what the client writes (the inbox) is not among it: the floor is the rows that stay.
+APPENDED: Final[Mapping[str, LiteralString]] = {
+    "card_transaction_events": "SELECT * FROM card_transaction_events"
+    " WHERE card_transaction_id IN ({ids}) ORDER BY card_transaction_id, sequence",
+    "entries": "SELECT * FROM entries WHERE subject_id IN ({ids}) ORDER BY subject_id, sequence",
+    "outcomes": "SELECT * FROM outcomes WHERE subject_id IN ({ids}) ORDER BY message_id",
+    "card_transactions": "SELECT * FROM card_transactions WHERE id IN ({ids}) ORDER BY id",
+    # Of a card transaction, and of the account: that names its last entry in the commit.
+    "outbox": "SELECT o.* FROM outbox o WHERE o.subject_id IN ({ids}) OR EXISTS ("
+    " SELECT FROM entries e WHERE e.account_id = o.subject_id AND e.account_version = o.sequence"
+    " AND e.subject_id IN ({ids})) ORDER BY o.id",
+}
 _TPS: Final = re.compile(r"tps = ([0-9.]+)")
 
 
@@ -50,7 +56,9 @@ def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
         values=_copy(bench, rounds),
     )
     pgbench = find_pgbench()
-    if pgbench:
+    if pgbench is None:
+        say("floor: no pgbench on the PATH nor beside the embedded server, so without TPC-B-like")
+    else:
         say("floor: pgbench, TPC-B-like")
         yield Figure(
             part=_PART,
@@ -77,73 +85,79 @@ def find_pgbench() -> str | None:
 
 def _copy(bench: Bench, rounds: int) -> list[float]:
     """Append the rows of authorizations that were decided before, as the engine did."""
-    holders = bench.holders(1_000)
-    bench.accept(scene.authorizations(scene.purchases(holders, _COUNT, seed=1)))
-    bench.drain()
     with psycopg.connect(bench.owner_url) as connection:
-        batches = _rows(connection)
-        _empty_twins(connection)
-        return [_append(connection, batches) for _ in range(rounds + 1)][1:]
+        twins = Twins(connection, decided_rows(bench, connection))
+        return [twins.append() for _ in range(rounds + 1)][1:]  # The first round warms up.
 
 
-def _rows(connection: psycopg.Connection[Any]) -> list[dict[str, bytes]]:
-    """Return what authorizations left, in batches, as binary COPY streams."""
-    ids = [
-        row[0]
-        for row in connection.execute(
-            "SELECT id FROM card_transactions WHERE authorized > 0 ORDER BY id LIMIT %s", [_COUNT]
-        )
-    ]
+Batch = dict[str, bytes]
+"""What one commit appends: a binary COPY stream by table."""
+
+
+def decided_rows(
+    bench: Bench, connection: psycopg.Connection[Any], *, count: int = _COUNT
+) -> list[Batch]:
+    """Have the engine decide `count` authorizations; return every row that they left."""
+    holders = bench.holders(engine.HOLDERS)
+    bench.accept(scene.authorizations(scene.purchases(holders, count, seed=1, run="floor")))
+    bench.drain(batch_size=BATCH, threads=engine.THREADS)
+    found = connection.execute("SELECT id FROM card_transactions ORDER BY id").fetchall()
     return [
-        {table: _stream(connection, table, batch) for table in _APPENDED}
-        for batch in scene.in_batches(ids, _BATCH)
+        {table: _stream(connection, table, batch) for table in APPENDED}
+        for batch in scene.in_batches([key for (key,) in found], BATCH)
     ]
 
 
-_KEY: Final = {
-    "card_transaction_events": "card_transaction_id",
-    "entries": "subject_id",
-    "outcomes": "subject_id",
-    "card_transactions": "id",
-    "outbox": "subject_id",
-}
-
-
-def _stream(connection: psycopg.Connection[Any], table: str, ids: list[Any]) -> bytes:
-    listed = sql.SQL(", ").join(sql.Literal(str(key)) for key in ids)
-    query = sql.SQL("COPY (SELECT * FROM {} WHERE {} IN ({})) TO STDOUT (FORMAT BINARY)").format(
-        sql.Identifier(table), sql.Identifier(_KEY[table]), listed
-    )
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
+def _stream(connection: psycopg.Connection[Any], table: str, ids: Sequence[UUID]) -> bytes:
+    listed = sql.SQL(", ").join(sql.Literal(key) for key in ids)
+    query = sql.SQL(APPENDED[table]).format(ids=listed)
+    statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(query)
+    with connection.cursor() as cursor, cursor.copy(statement) as copy:
         return b"".join(bytes(piece) for piece in copy)
 
 
-def _empty_twins(connection: psycopg.Connection[Any]) -> None:
-    """Make a twin of every table, with its indexes and checks, in which nothing is yet."""
-    for table in _APPENDED:
-        connection.execute(
-            sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(
-                sql.Identifier(f"{table}_twin"), sql.Identifier(table)
-            )
-        )
-    connection.commit()
+class Twins:
+    """Tables beside those of the ledger, alike down to indexes and checks, that hold nothing."""
 
-
-def _append(connection: psycopg.Connection[Any], batches: list[dict[str, bytes]]) -> float:
-    """Append every batch in a commit of its own; returns authorizations a second."""
-    for table in _APPENDED:
-        connection.execute(sql.SQL("TRUNCATE {}").format(sql.Identifier(f"{table}_twin")))
-    connection.commit()
-    started = perf_counter()
-    for batch in batches:
-        for table, stream in batch.items():
-            statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(
-                sql.Identifier(f"{table}_twin")
+    def __init__(self, connection: psycopg.Connection[Any], batches: Sequence[Batch]) -> None:
+        """Make them; `batches` is what goes in."""
+        self._connection: Final = connection
+        self._batches: Final = batches
+        for table in APPENDED:
+            connection.execute(
+                sql.SQL("CREATE TABLE {} (LIKE {} INCLUDING ALL)").format(
+                    twin(table), sql.Identifier(table)
+                )
             )
-            with connection.cursor() as cursor, cursor.copy(statement) as copy:
-                copy.write(stream)
         connection.commit()
-    return len(batches) * _BATCH / (perf_counter() - started)
+
+    def append(self) -> float:
+        """Append every batch to empty tables, each in a commit; return authorizations a second."""
+        for table in APPENDED:
+            self._connection.execute(sql.SQL("TRUNCATE {}").format(twin(table)))
+        self._connection.commit()
+        started = perf_counter()
+        for batch in self._batches:
+            for table, stream in batch.items():
+                statement = sql.SQL("COPY {} FROM STDIN (FORMAT BINARY)").format(twin(table))
+                with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+                    copy.write(stream)
+            self._connection.commit()
+        seconds = perf_counter() - started
+        return self._rows("card_transactions") / seconds
+
+    def _rows(self, table: str) -> int:
+        row = self._connection.execute(
+            sql.SQL("SELECT count(*) FROM {}").format(twin(table))
+        ).fetchone()
+        self._connection.commit()
+        assert row is not None
+        return int(row[0])
+
+
+def twin(table: str) -> sql.Identifier:
+    """Return the name of the twin of `table`."""
+    return sql.Identifier(f"{table}_twin")
 
 
 def _tpc_b(owner_url: DatabaseUrl, pgbench: str, rounds: int) -> list[float]:

@@ -4,7 +4,7 @@ import secrets
 import shutil
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,26 +58,37 @@ class Bench:
         self, *, batch_size: int = 500, threads: int = 1, only: Collection[int] | None = None
     ) -> "Drained":
         """Decide all that waits, or all of `only` some shards, on `threads` of this process."""
-        database = sync_engine(self.app_url, keyed=True, pool_size=threads, max_overflow=0)
-        engine = Engine(
-            database,
-            clock=lambda: datetime.now(UTC),
-            batch_size=batch_size,
-            sandbox_delay=timedelta(0),
-        )
         counted = _Counter()
-        waiting = [shard for _, shard in engine.waiting() if only is None or shard in only]
-        # As a worker does: each thread takes many queues together.
-        parts = [waiting[part::threads] for part in range(threads)]
-        with ThreadPoolExecutor(threads) as pool:
+        with self._engine(batch_size, threads) as engine, ThreadPoolExecutor(threads) as pool:
+            waiting = [shard for _, shard in engine.waiting() if only is None or shard in only]
+            # As a worker does: each thread takes many queues together.
+            parts = [waiting[part::threads] for part in range(threads)]
             # The threads and their connections are there before the clock starts.
             list(pool.map(lambda _: engine.waiting(), range(threads)))
             started = perf_counter()
             for done in [pool.submit(engine.drain, Lane.LIVE, part, counted.add) for part in parts]:
                 done.result()
             seconds = perf_counter() - started
-        database.dispose()
         return Drained(messages=counted.messages, commits=counted.commits, seconds=seconds)
+
+    def drain_here(self, call: Callable[..., object]) -> None:
+        """Have `call` decide all that waits, in this thread: what a profiler sees."""
+        with self._engine(500, 1) as engine:
+            waiting = [shard for _, shard in engine.waiting()]
+            call(engine.drain, Lane.LIVE, waiting, _Counter().add)
+
+    @contextmanager
+    def _engine(self, batch_size: int, threads: int) -> Iterator[Engine]:
+        database = sync_engine(self.app_url, keyed=True, pool_size=threads, max_overflow=0)
+        try:
+            yield Engine(
+                database,
+                clock=lambda: datetime.now(UTC),
+                batch_size=batch_size,
+                sandbox_delay=timedelta(0),
+            )
+        finally:
+            database.dispose()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
