@@ -1,21 +1,27 @@
-"""What growth costs: the same rate on a large record, and the bytes that an authorization takes."""
+"""What growth costs: the same rates on a large record, and the bytes that an authorization takes.
+
+An empty record and a large one are measured in turn, round by round, so that what else the machine
+does meanwhile meets both.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import psycopg
 
-from cardledger.bench import scene
+from cardledger.bench import past, scene, workbench
 from cardledger.bench.engine import Say
-from cardledger.bench.figures import Figure, ratio
+from cardledger.bench.figures import Figure
 from cardledger.bench.scene import Holder
 from cardledger.bench.workbench import Bench
+from cardledger.servers import DatabaseUrl
 
 _PART: Final = "growth"
-_COUNT: Final = 16_000
+_COUNT: Final = 8_000  # Purchases a round.
 _HOLDERS: Final = 4_000
+_THREADS: Final = 2
 _MILLION: Final = 1_000_000
-_FILL: Final = 20_000  # Authorizations put in at a time.
 
 _SIZE: Final = """
     SELECT sum(pg_total_relation_size(c.oid))
@@ -24,49 +30,116 @@ _SIZE: Final = """
 """
 
 
-def measure(bench: Bench, *, millions: float, rounds: int, say: Say) -> Iterator[Figure]:
-    """Yield the rate on an empty record and on one of `millions` of events."""
-    holders = bench.holders(_HOLDERS)
-    say("growth, empty")
-    empty = _rate(bench, holders, "an empty record", rounds)
-    yield empty
-    yield from _bytes(bench, holders)
-    say(f"growth, filling in {millions:g} million events")
-    _fill(bench, holders, int(millions * _MILLION))
-    say(f"growth, {millions:g} million events")
-    full = _rate(bench, holders, f"{millions:g} million events", rounds)
-    yield full
-    name = f"rate at {millions:g} million stored events against empty"
-    yield ratio(name, full, empty, part=_PART, least=0.85, aim=0.95)
+def measure(
+    postgres: DatabaseUrl, *, millions: float, rounds: int, say: Say, count: int = _COUNT
+) -> Iterator[Figure]:
+    """Yield rates and bytes at 1 million stored events and at `millions`, against an empty record.
+
+    With less than 1 million only that is measured.
+    """
+    stored = 0
+    with workbench.bench(postgres) as full:
+        holders = full.holders(_HOLDERS)
+        for level in sorted({min(1.0, millions), millions}):
+            named = f"{level:g} million"
+            say(f"growth: writing {named} events")
+            missing = int(level * _MILLION) - stored
+            stored += past.write(full, holders, missing, _telling(say, missing))
+            with workbench.bench(postgres) as empty:
+                records = [
+                    _Record(f"empty, beside {named}", empty, empty.holders(_HOLDERS)),
+                    _Record(f"{named} events", full, holders),
+                ]
+                for number in range(rounds + 1):
+                    say(f"growth: {named} events and none, round {number} of {rounds}")
+                    # In turn the first: it would be a little faster or slower for it.
+                    for record in records[:: -1 if number % 2 else 1]:
+                        record.play(count, number, is_kept=number > 0)  # The first warms up.
+            yield from _figures(*records)
 
 
-def _rate(bench: Bench, holders: list[Holder], name: str, rounds: int) -> Figure:
-    values = []
-    for number in range(rounds + 1):
-        wanted = scene.purchases(holders, _COUNT, seed=number, run=name)
-        bench.accept(scene.authorizations(wanted))
-        drained = bench.drain(threads=2)
-        if number:  # The first round warms caches and plans.
-            values.append(drained.rate)
-    return Figure(part=_PART, name=f"authorizations, {name}", unit="/s", values=values)
+def _telling(say: Say, wanted: int) -> past.Progress:
+    """Return what tells every million of `wanted` events."""
+    told = 0
+
+    def tell(events: int) -> None:
+        nonlocal told
+        before, told = told, told + events
+        if before // _MILLION != told // _MILLION:
+            say(f"growth: {told / _MILLION:.1f} of {wanted / _MILLION:.1f} million written")
+
+    return tell
 
 
-def _bytes(bench: Bench, holders: list[Holder]) -> Iterator[Figure]:
-    """Yield what one authorization writes: tables with their indexes, and the log."""
-    with psycopg.connect(bench.owner_url, autocommit=True) as connection:
-        connection.execute("CHECKPOINT")
-        size, log = _sizes(connection)
-        bench.accept(scene.authorizations(scene.purchases(holders, _COUNT, seed=1, run="bytes")))
-        bench.drain()
-        grown, written = _sizes(connection)
-    for name, change in (("tables and indexes", grown - size), ("log (WAL)", written - log)):
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What one round found: rates a second, and bytes an authorization."""
+
+    authorizations: float
+    clearings: float
+    stored_bytes: float
+    log_bytes: float
+
+
+class _Record:
+    """A database and what was measured on it, round by round."""
+
+    def __init__(self, name: str, bench: Bench, holders: list[Holder]) -> None:
+        self.name: Final = name
+        self.rounds: Final[list[_Round]] = []
+        self._bench: Final = bench
+        self._holders: Final = holders
+
+    def play(self, count: int, number: int, *, is_kept: bool) -> None:
+        """Authorize and clear `count` purchases."""
+        wanted = scene.purchases(self._holders, count, seed=number, run=self.name)
+        with psycopg.connect(self._bench.owner_url, autocommit=True) as connection:
+            size, log = _sizes(connection)
+            self._bench.accept(scene.authorizations(wanted))
+            first = self._bench.drain(threads=_THREADS)
+            grown, written = _sizes(connection)
+        self._bench.accept(scene.clearings(wanted))
+        second = self._bench.drain(threads=_THREADS)
+        if is_kept:
+            self.rounds.append(
+                _Round(
+                    authorizations=first.rate,
+                    clearings=second.rate,
+                    stored_bytes=(grown - size) / count,
+                    log_bytes=(written - log) / count,
+                )
+            )
+
+
+def _figures(empty: _Record, full: _Record) -> Iterator[Figure]:
+    for kind in ("authorizations", "clearings"):
+        for record in (empty, full):
+            yield Figure(
+                part=_PART,
+                name=f"{kind}, {record.name}",
+                unit="/s",
+                values=[getattr(one, kind) for one in record.rounds],
+            )
         yield Figure(
             part=_PART,
-            name=f"bytes an authorization, {name}",
-            unit="B",
-            values=[change / _COUNT],
-            lower=True,
+            name=f"{kind}, {full.name} to empty",
+            unit="ratio",
+            values=[
+                getattr(large, kind) / getattr(small, kind)
+                for small, large in zip(empty.rounds, full.rounds, strict=True)
+            ],
+            least=0.85,
+            aim=0.95,
         )
+    for record in (empty, full):
+        # Files grow by whole pages, and indexes in steps: the mean says it, not the median.
+        mean = sum(one.stored_bytes for one in record.rounds) / len(record.rounds)
+        log = [one.log_bytes for one in record.rounds]
+        for name, values in (("stored", [mean]), ("of log (WAL)", log)):
+            yield Figure(
+                part=_PART, name=f"bytes {name} an authorization, {record.name}", unit="B",
+                values=values, lower=True,
+            )  # fmt: skip
 
 
 def _sizes(connection: psycopg.Connection[tuple[int]]) -> tuple[int, int]:
@@ -75,17 +148,3 @@ def _sizes(connection: psycopg.Connection[tuple[int]]) -> tuple[int, int]:
     assert size is not None
     assert log is not None
     return int(size[0]), int(log[0])
-
-
-def _fill(bench: Bench, holders: list[Holder], events: int) -> None:
-    """Have the engine decide purchases, two events each, until so many events are there.
-
-    Through the front door: what the record looks like after a year, not what a copy would.
-    """
-    wanted = scene.purchases(holders, events // 2, seed=0, run="fill")
-    for batch in scene.in_batches(wanted, _FILL):
-        bench.accept(scene.authorizations(batch))
-        bench.drain(threads=2, batch_size=2_000)
-    with psycopg.connect(bench.owner_url, autocommit=True) as connection:
-        connection.execute("TRUNCATE outbox")  # Nobody is told; it would be the same at any size.
-        connection.execute("VACUUM (ANALYZE)")

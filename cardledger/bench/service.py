@@ -1,22 +1,25 @@
 """The whole service: HTTP in front, a worker behind, and a file of clearings."""
 
 import asyncio
+import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, LiteralString
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import psycopg
+from psycopg import sql
 from pydantic import SecretStr
 
 from cardledger.bench import load, scene
@@ -25,6 +28,7 @@ from cardledger.bench.figures import Figure
 from cardledger.bench.load import Heard
 from cardledger.bench.scene import Holder
 from cardledger.bench.workbench import Bench
+from cardledger.errors import CommandError
 from cardledger.running import Running
 from cardledger.servers import DatabaseUrl
 from cardledger.settings import Settings
@@ -32,11 +36,14 @@ from cardledger.up import Plan, System
 
 _PART: Final = "service"
 _HOLDERS: Final = 1_000
-_SECONDS: Final = 6.0
+_SECONDS: Final = 5.0
 _WARM_UP_S: Final = 2.0
 _CONNECTIONS: Final = 64
 _RATES: Final = (100, 300, 600)
 _FILE_LINES: Final = 100_000
+_MILLION: Final = 1_000_000
+_AT_A_TIME: Final = 20_000  # Purchases.
+_POLL_S: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,15 +83,15 @@ def service(bench: Bench) -> Iterator[Service]:
 
 def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
     """Yield the rates and latencies of authorizations over HTTP, and the rate of `submit`."""
-    asked = _Asked(one)
-    say("HTTP, warming up")
+    asked = Authorizations(one)
+    say("service: warming up")
     asked.closed(seconds=_WARM_UP_S)
-    say("HTTP, one at a time")
+    say("service: one at a time")
     yield from _idle([asked.closed(connections=1, seconds=_SECONDS / 2) for _ in range(rounds)])
     for rate in _RATES:
-        say(f"HTTP, {rate} a second")
+        say(f"service: {rate} a second")
         yield from _at(rate, [asked.paced(rate) for _ in range(rounds)])
-    say(f"HTTP, {_CONNECTIONS} connections")
+    say(f"service: {_CONNECTIONS} connections")
     flat_out = [asked.closed(connections=_CONNECTIONS, seconds=_SECONDS) for _ in range(rounds)]
     yield Figure(
         part=_PART,
@@ -102,11 +109,11 @@ def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
         least=0,
         lower=True,
     )
-    say(f"submit, a file of {_FILE_LINES:,} clearings")
-    yield _submit(one)
+    yield from _submit(one, say)
+    _decide_more(one, say)
     yield Figure(
         part=_PART,
-        name="memory of the worker at the end",
+        name="memory of the worker after a million events",
         unit="MB",
         values=[_memory_mb(one.running.pids["worker-1"])],
         least=200,
@@ -149,12 +156,8 @@ def _at(rate: int, heard: list[Heard]) -> Iterator[Figure]:
         )
 
 
-def _ignore(*_: object) -> None:
-    """Say nothing: the table is what counts."""
-
-
-class _Asked:
-    """Authorizations of all the cards in turn; counts what was not answered with 200."""
+class Authorizations:
+    """Asks for authorizations on all the cards in turn; counts answers other than 200."""
 
     def __init__(self, one: Service) -> None:
         url = urlsplit(one.running.base_url)
@@ -164,8 +167,8 @@ class _Asked:
         self._path: Final = url.path
         pair = f"{one.running.client_id}:{one.running.client_secret}"
         self._authorization: Final = "Basic " + b64encode(pair.encode()).decode()
-        self._holders: Final = cycle(one.holders)
-        self._amounts: Final = cycle(range(100, 1_000))
+        self._holders: Final = itertools.cycle(one.holders)
+        self._amounts: Final = itertools.cycle(range(100, 1_000))
         self.failed = 0
 
     def closed(self, *, connections: int = _CONNECTIONS, seconds: float) -> Heard:
@@ -174,8 +177,8 @@ class _Asked:
         )
         return self._counted(asyncio.run(run))
 
-    def paced(self, rate: float) -> Heard:
-        run = load.paced(self._host, self._port, self._next, rate=rate, seconds=_SECONDS)
+    def paced(self, rate: float, *, seconds: float = _SECONDS) -> Heard:
+        run = load.paced(self._host, self._port, self._next, rate=rate, seconds=seconds)
         return self._counted(asyncio.run(run))
 
     def _counted(self, heard: Heard) -> Heard:
@@ -193,11 +196,20 @@ class _Asked:
         return load.request(self._host, path, self._authorization, json.dumps(body).encode())
 
 
-def _submit(one: Service) -> Figure:
+def _submit(one: Service, say: Say) -> Iterator[Figure]:
     """Have a file of clearings, each of an authorization of its own, decided and printed."""
+    say(f"service: {_FILE_LINES:,} authorizations, decided by the worker")
     wanted = scene.purchases(one.holders, _FILE_LINES, seed=1, run="file")
+    started = perf_counter()
     one.bench.accept(scene.authorizations(wanted))
-    one.bench.drain(threads=2)
+    _wait_until_decided(one)
+    yield Figure(
+        part=_PART,
+        name="authorizations of a worker, from the inbox on",
+        unit="/s",
+        values=[_FILE_LINES / (perf_counter() - started)],
+    )
+    say(f"service: submit, a file of {_FILE_LINES:,} clearings")
     environment = {
         "DATABASE_URL": one.running.database_url,
         "REDIS_URL": one.running.redis_url,
@@ -208,7 +220,7 @@ def _submit(one: Service) -> Figure:
             for message in scene.clearings(wanted):
                 lines.write(json.dumps(message.body) + "\n")
         seconds = _run([sys.executable, "-m", "cardledger", "submit", str(file)], environment)
-    return Figure(
+    yield Figure(
         part=_PART,
         name=f"submit of {_FILE_LINES:,} clearings, outcomes printed",
         unit="/s",
@@ -216,6 +228,44 @@ def _submit(one: Service) -> Figure:
         least=6_000,
         aim=12_000,
     )
+
+
+def _decide_more(one: Service, say: Say) -> None:
+    """Have the worker decide purchases until there are a million events."""
+    for number in itertools.count():
+        with psycopg.connect(one.bench.owner_url) as connection:
+            row = connection.execute("SELECT count(*) FROM card_transaction_events").fetchone()
+        assert row is not None
+        if row[0] >= _MILLION:
+            return
+        say(f"service: worker, {row[0] / _MILLION:.2f} of 1 million events")
+        wanted = scene.purchases(one.holders, _AT_A_TIME, seed=number, run="more")
+        one.bench.accept(scene.authorizations(wanted))
+        one.bench.accept(scene.clearings(wanted))
+        _wait_until_decided(one)
+
+
+def _wait_until_decided(one: Service) -> None:
+    with psycopg.connect(one.bench.owner_url, autocommit=True) as connection:
+        wait_until(lambda: not _exists(connection, "SELECT FROM inbox"), "the inbox is empty")
+
+
+def _exists(connection: psycopg.Connection[Any], query: LiteralString) -> bool:
+    row = connection.execute(sql.SQL("SELECT EXISTS ({})").format(sql.SQL(query))).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def wait_until(true: Callable[[], bool], what: str, *, patience_s: float = 300.0) -> None:
+    """Return when `true` is.
+
+    Raises: CommandError when it does not happen: nothing that was measured would mean anything.
+    """
+    deadline = perf_counter() + patience_s
+    while not true():
+        if perf_counter() > deadline:
+            raise CommandError(f"after {patience_s:g} s it still is not so that {what}")
+        time.sleep(_POLL_S)
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> float:

@@ -1,15 +1,21 @@
-"""What the benchmark compares with is what it says."""
+"""What the benchmark compares with is what it says: the same rows, and a past as it would be."""
 
+import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import LiteralString
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from cardledger.bench import floor, workbench
+from cardledger import verifying
+from cardledger.bench import floor, growth, past, proof, scene, workbench
 from cardledger.bench.workbench import Bench
 from cardledger.servers import DatabaseUrl
+from tests.system.support import COMMAND, environment, eventually
 
 
 @pytest.fixture
@@ -51,3 +57,192 @@ def _rows(
     connection: psycopg.Connection[tuple[str]], query: LiteralString, table: sql.Identifier
 ) -> list[str]:
     return sorted(row for (row,) in connection.execute(sql.SQL(query).format(table)))
+
+
+# --- the past -----------------------------------------------------------------------------------
+
+# Everything about a purchase but its ids, times, and which amounts exactly.
+_SHAPES = (
+    """
+    SELECT status, sequence, authorizations, authorized > 0, settled - authorized - pulled
+        + authorized, settlement_count, refunded, pull_count, pending, open_pull, unpaid,
+        released, closed_by, declined, decline_reason, descriptor, mcc, country, currency,
+        expires_at, debt_id, last_event_at = updated_at, created_at < updated_at
+    FROM card_transactions
+    """,
+    """
+    SELECT sequence, kind, amount > 0, unfunded, final, reason,
+        first_value(message_id) OVER (PARTITION BY card_transaction_id ORDER BY sequence)
+            = message_id
+    FROM card_transaction_events
+    """,
+    """
+    SELECT e.sequence, line, d.kind, c.kind, e.debit_account_id = e.account_id,
+        account_version IS NULL, balance_after IS NULL
+    FROM entries e LEFT JOIN system_accounts d ON d.id = debit_account_id
+    LEFT JOIN system_accounts c ON c.id = credit_account_id WHERE e.sequence > 0
+    """,
+    """
+    SELECT source, length(reference), length(body_hash), outcome, reason, o.sequence
+    FROM outcomes o WHERE subject_id IS NOT NULL
+    """,
+)
+
+
+def test_a_past_has_the_shape_of_what_the_engine_writes(
+    bench: Bench, postgres_url: DatabaseUrl
+) -> None:
+    with workbench.bench(postgres_url) as played:
+        holders = played.holders(1)
+        wanted = scene.purchases(holders, 2, seed=1)
+        for messages in (scene.authorizations(wanted), scene.clearings(wanted)):
+            played.accept(messages)
+            played.drain()
+        expected = _shapes(played)
+
+    past.write(bench, bench.holders(1), 7, lambda _events: None)
+
+    assert _shapes(bench) == expected
+
+
+def _shapes(bench: Bench) -> list[list[str]]:
+    with psycopg.connect(bench.owner_url) as connection:
+        return [sorted(str(row) for row in connection.execute(query)) for query in _SHAPES]
+
+
+def test_books_with_a_past_are_proved_and_go_on(bench: Bench) -> None:
+    holders = bench.holders(3)
+    told: list[int] = []
+
+    first = past.write(bench, holders, 50, told.append)
+    second = past.write(bench, holders, 50, told.append)
+
+    wanted = scene.purchases(holders, 30, seed=1)
+    bench.accept(scene.authorizations(wanted))
+    assert bench.drain().messages == 30
+    found = verifying.books(bench.app_url)
+    assert (found.holds, found.differences) == (True, [])
+    assert first >= 50 <= second
+    assert sum(told) == first + second
+    assert found.events == first + second + 60
+
+
+def test_ids_of_a_past_rise_and_are_none_that_the_sandbox_gives_meaning_to(bench: Bench) -> None:
+    past.write(bench, bench.holders(1), 500, lambda _events: None)
+
+    with psycopg.connect(bench.owner_url) as connection:
+        # In the order in which they were written, deposits apart.
+        written = connection.execute(
+            "SELECT message_id FROM outcomes WHERE subject_id IS NOT NULL ORDER BY ctid"
+        ).fetchall()
+    ids: list[UUID] = [key for (key,) in written]
+    assert len(set(ids)) == len(ids) > 200
+    assert ids == sorted(ids)
+    assert {key.version for key in ids} == {7}
+    assert {str(key)[-3:] for key in ids} == {"abc"}
+
+
+def test_growth_is_measured_on_a_large_record_and_on_an_empty_one(
+    postgres_url: DatabaseUrl,
+) -> None:
+    said: list[str] = []
+
+    figures = {
+        figure.name: figure
+        for figure in growth.measure(
+            postgres_url, millions=0.01, rounds=2, say=said.append, count=40
+        )
+    }
+
+    for kind in ("authorizations", "clearings"):
+        empty = figures[f"{kind}, empty, beside 0.01 million"]
+        full = figures[f"{kind}, 0.01 million events"]
+        against = figures[f"{kind}, 0.01 million events to empty"]
+        ratios = [large / small for small, large in zip(empty.values, full.values, strict=True)]
+        assert against.values == ratios
+        assert len(ratios) == 2, "the first round only warms up"
+        assert against.least == 0.85
+    assert figures["bytes of log (WAL) an authorization, 0.01 million events"].median > 500
+    assert said[0] == "growth: writing 0.01 million events"
+
+
+def test_the_proof_is_that_of_the_command(bench: Bench) -> None:
+    figures = {
+        figure.name: figure
+        for figure in proof.measure(bench, rounds=1, say=lambda _: None, events=1_000)
+    }
+
+    assert figures["verify, a million events"].median > 0
+    assert figures["roll-ups rebuilt from their events"].median > 0
+    [memory] = [figure for name, figure in figures.items() if name.startswith("memory of verify")]
+    assert 20 < memory.median < 1_000, "it is a Python process, in megabytes"
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: DatabaseUrl) -> None:
+    name = f"interrupted {uuid4()}"
+    run = [*COMMAND, "bench", "--part", "engine"]
+    env = environment(DATABASE_URL=postgres_url, PGAPPNAME=name)
+    with (
+        psycopg.connect(postgres_url, autocommit=True) as connection,
+        subprocess.Popen(
+            run, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        try:
+
+            def database() -> str | None:
+                assert process.poll() is None, process.communicate()
+                row = connection.execute(
+                    "SELECT datname FROM pg_stat_activity JOIN pg_roles"
+                    " ON rolname = datname || '_app'"
+                    " WHERE application_name = %s AND datname LIKE 'bench!_%%' ESCAPE '!'",
+                    [name],
+                ).fetchone()
+                return None if row is None else str(row[0])
+
+            made = eventually(database)
+            process.terminate()
+            printed, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        left = connection.execute(
+            "SELECT datname::text FROM pg_database WHERE datname = %(name)s"
+            " UNION ALL SELECT rolname FROM pg_roles WHERE rolname = %(name)s || '_app'",
+            {"name": made},
+        ).fetchall()
+
+    assert left == []
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert printed == "", "the table comes at the end"
+
+
+def test_a_run_prints_its_table_once_and_writes_what_it_says(
+    postgres_url: DatabaseUrl, tmp_path: Path
+) -> None:
+    file = tmp_path / "run.json"
+    run = [*COMMAND, "bench", "--part", "smoke", "--rounds", "1", "--json", str(file)]
+
+    done = subprocess.run(
+        run,
+        env=environment(DATABASE_URL=postgres_url),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+    written = json.loads(file.read_text())
+    assert done.returncode in {0, 1}, done.stderr  # Whether bars hold is for `make bench-smoke`.
+    assert "s  smoke: round 1 of 1" in done.stderr
+    assert "round" not in done.stdout.partition("bars hold")[0]
+    assert " of 3 bars hold." in done.stdout
+    for figure in written["figures"]:
+        assert done.stdout.count(figure["name"]) == 1
+        assert len(figure["values"]) == 1
+    assert written["about"]["command"] == "cardledger bench --part smoke --rounds 1 --millions 1"
+    assert written["about"]["postgres"]["fsync"] == "on"
+    assert written["seconds"]["smoke"] > 0

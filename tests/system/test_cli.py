@@ -65,6 +65,10 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["submit", "/no/such/file"], {}, 2, "cannot read /no/such/file"),
         (["verify"], {}, 1, "there is no database in "),
         (["verify"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "does not answer"),
+        (["bench", "--part", "motor"], {}, 2, "no part is called motor; there are floor, engine"),
+        (["bench", "--json", "/no/such/place/x.json"], {}, 2, "cannot write /no/such/place/x.json"),
+        (["bench", "--json", "/"], {}, 2, "cannot write /"),
+        (["bench"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "127.0.0.1:1"),
         (["migrate", "--sql", "--down", "base"], {}, 2, "leave out --down"),
     ],
 )
