@@ -21,7 +21,7 @@ endif
 
 .PHONY: help
 help: ## Say what there is
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
 .PHONY: venv
 venv: $(STAMP) ## Make or refresh the environment in .venv
@@ -55,6 +55,14 @@ fuzz: $(STAMP) ## Send tens of thousands of generated requests (FUZZ_EXAMPLES=20
 .PHONY: bench
 bench: $(STAMP) ## Measure rates and latencies on this machine (ARGS="--part engine")
 	$(BIN)/cardledger bench $(ARGS)
+
+.PHONY: bench-smoke
+bench-smoke: $(STAMP) ## Hold a few ratios of a short run to generous bars
+	$(BIN)/cardledger bench --part smoke --rounds 5
+
+.PHONY: bench-page
+bench-page: $(STAMP) ## Renew docs/benchmarks.md of runs (RUN="run.json")
+	$(BIN)/python -m benchmarks.page $(or $(RUN),$(error which run? RUN=run.json)) docs
 
 .PHONY: mutants
 mutants: $(STAMP) ## Change the rules one line at a time; the tests must notice
