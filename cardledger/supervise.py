@@ -110,6 +110,8 @@ class Supervised:
                 return
             self._on_change()
             code = process.wait()
+            assert process.stdin is not None
+            process.stdin.close()  # Its leash, which nobody is at the end of any more.
             self._ready.clear()
             if self._stopping.is_set():
                 return
