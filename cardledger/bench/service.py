@@ -159,13 +159,14 @@ def _at(rate: int, heard: list[Heard]) -> Iterator[Figure]:
 class Authorizations:
     """Asks for authorizations on all the cards in turn; counts answers other than 200."""
 
-    def __init__(self, one: Service) -> None:
+    def __init__(self, one: Service, *, secret: str | None = None) -> None:
+        """With the credentials of `one`, unless another `secret` is given."""
         url = urlsplit(one.running.base_url)
         assert url.hostname is not None
         self._host: Final = url.hostname
         self._port: Final = url.port or 80
         self._path: Final = url.path
-        pair = f"{one.running.client_id}:{one.running.client_secret}"
+        pair = f"{one.running.client_id}:{secret or one.running.client_secret}"
         self._authorization: Final = "Basic " + b64encode(pair.encode()).decode()
         self._holders: Final = itertools.cycle(one.holders)
         self._amounts: Final = itertools.cycle(range(100, 1_000))

@@ -40,7 +40,9 @@ _WAITING: Final[LiteralString] = """
 """
 
 
-def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
+def measure(
+    one: Service, *, rounds: int, say: Say, backlog: int = _BACKLOG, seconds: float = _SECONDS
+) -> Iterator[Figure]:
     """Yield the rate at which a backlog is delivered in order, and how soon a first attempt is."""
     with (
         Listener(lambda _headers, _body: Reply()) as receiver,
@@ -48,16 +50,16 @@ def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
         psycopg.connect(one.bench.owner_url, autocommit=True) as connection,
     ):
         endpoint = _Endpoint(api, connection, receiver.url)
-        say(f"webhooks: a backlog of {_BACKLOG:,}")
+        say(f"webhooks: a backlog of {backlog:,}")
         yield Figure(
             part=_PART,
             name="webhooks delivered, a backlog, FIFO",
             unit="/s",
-            values=[_delivered(one, endpoint, number) for number in range(rounds)],
+            values=[_delivered(one, endpoint, backlog, number) for number in range(rounds)],
         )
         say(f"webhooks: first attempts at {_RATE} events a second")
         asked = Authorizations(one)
-        found = [_first_attempts(asked, endpoint) for _ in range(rounds)]
+        found = [_first_attempts(asked, endpoint, seconds) for _ in range(rounds)]
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         yield Figure(
             part=_PART,
@@ -94,21 +96,21 @@ class _Endpoint:
         return [float(ms) for (ms,) in found]
 
 
-def _delivered(one: Service, endpoint: _Endpoint, number: int) -> float:
+def _delivered(one: Service, endpoint: _Endpoint, backlog: int, number: int) -> float:
     """Let webhooks pile up, then let them go; returns how many were delivered a second."""
     endpoint.set("DISABLED")
-    wanted = scene.purchases(one.holders, _BACKLOG, seed=number, run="webhooks")
+    wanted = scene.purchases(one.holders, backlog, seed=number, run="webhooks")
     one.bench.accept(scene.authorizations(wanted))
-    wait_until(lambda: endpoint.waiting() == _BACKLOG, "all webhooks wait for their endpoint")
+    wait_until(lambda: endpoint.waiting() == backlog, "all webhooks wait for their endpoint")
     started = perf_counter()
     endpoint.set("ENABLED")
     wait_until(lambda: not endpoint.waiting(), "all webhooks are delivered")
-    return _BACKLOG / (perf_counter() - started)
+    return backlog / (perf_counter() - started)
 
 
-def _first_attempts(asked: Authorizations, endpoint: _Endpoint) -> list[float]:
+def _first_attempts(asked: Authorizations, endpoint: _Endpoint, seconds: float) -> list[float]:
     since = datetime.now(UTC)
-    heard = asked.paced(_RATE, seconds=_SECONDS)
+    heard = asked.paced(_RATE, seconds=seconds)
     wait_until(lambda: not endpoint.waiting(), "all webhooks are delivered")
     found = endpoint.first_attempts_ms(since)
     assert len(found) == len(heard.seconds), "every event is told once"

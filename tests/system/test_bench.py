@@ -1,0 +1,65 @@
+"""The whole service under the benchmark's load, for a moment."""
+
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from cardledger.bench import service, webhooks, workbench
+from cardledger.bench.service import Authorizations, Service
+from cardledger.servers import DatabaseUrl
+
+
+@pytest.fixture(scope="module")
+def running(postgres_url: DatabaseUrl, redis_url: str) -> Iterator[Service]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDIS_URL", redis_url)
+        with workbench.bench(postgres_url) as bench, service.service(bench) as one:
+            yield one
+
+
+def test_what_is_asked_over_http_is_decided_by_the_ledger(running: Service) -> None:
+    asked = Authorizations(running)
+
+    closed = asked.closed(connections=4, seconds=0.3)
+    paced = asked.paced(20, seconds=0.5)
+
+    assert asked.failed == 0
+    assert len(paced.seconds) == 10
+    with psycopg.connect(running.bench.owner_url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM card_transactions WHERE status = 'AUTHORIZED'"
+        ).fetchone()
+    assert row == (len(closed.seconds) + len(paced.seconds),)
+
+
+def test_a_wrong_secret_is_counted_as_a_failure(running: Service) -> None:
+    asked = Authorizations(running, secret="wrong")
+
+    heard = asked.closed(connections=1, seconds=0.1)
+
+    assert set(heard.statuses) == {401}
+    assert asked.failed == heard.failed == len(heard.seconds) > 0
+
+
+def test_webhooks_are_measured_from_a_backlog_and_at_a_rate(running: Service) -> None:
+    figures = {
+        figure.name: figure
+        for figure in webhooks.measure(
+            running, rounds=1, say=lambda _: None, backlog=40, seconds=0.3
+        )
+    }
+
+    assert set(figures) == {
+        "webhooks delivered, a backlog, FIFO",
+        "webhook, first attempt at 200 events/s, p50",
+        "webhook, first attempt at 200 events/s, p99",
+    }
+    assert all(figure.median > 0 for figure in figures.values())
+    with psycopg.connect(running.bench.owner_url) as connection:
+        rows = connection.execute(
+            "SELECT state, count(*) FROM webhook_deliveries WHERE type = %s"
+            " AND endpoint_id IS NOT NULL GROUP BY state",
+            ["CARD_TRANSACTION.AUTHORIZED"],
+        ).fetchall()
+    assert rows == [("DELIVERED", 40 + 60)]
