@@ -18,7 +18,7 @@ from ledger import inbox
 BATCH_SIZES: Final = (1, 8, 32, 128, 500, 2_000)
 _PART: Final = "engine"
 HOLDERS: Final = 4_000  # More than a batch has messages, so that few share an account.
-_PER_BATCH_SIZE: Final = {1: 400, 8: 1_600, 32: 4_800, 128: 8_000, 500: 16_000, 2_000: 20_000}
+_PER_BATCH_SIZE: Final = {1: 400, 8: 1_600, 32: 4_800, 128: 8_000, 500: 16_000, 2_000: 16_000}
 THREADS: Final = 2  # As a worker has: one computes while the other waits for PostgreSQL.
 _PROCESSES: Final = 2
 _HOTTEST: Final = 25

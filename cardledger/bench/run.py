@@ -131,7 +131,9 @@ def _proof(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
 
 
 def _growth(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
-    yield from growth.measure(postgres, millions=asked.millions, rounds=asked.rounds, say=say)
+    # A ratio of two rates is as uncertain as both together.
+    rounds = 2 * asked.rounds
+    yield from growth.measure(postgres, millions=asked.millions, rounds=rounds, say=say)
 
 
 def _smoke(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:

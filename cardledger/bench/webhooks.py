@@ -20,9 +20,9 @@ from cardledger.demo.http_api import HttpApi
 from cardledger.receiver import Listener, Reply
 
 _PART: Final = "webhooks"
-_BACKLOG: Final = 4_000
+_BACKLOG: Final = 3_000
 _RATE: Final = 200
-_SECONDS: Final = 8.0
+_SECONDS: Final = 6.0
 _KINDS: Final = "CARD_TRANSACTION.*"
 
 # From when the engine looked at the clock, before the commit, to the request.
