@@ -1,17 +1,18 @@
-"""The charts of the docs, drawn from the JSON of a run: `python benchmarks/charts.py`.
+"""The charts of the docs, drawn from the JSON of runs; `benchmarks/page.py` asks for them.
 
 They are SVG without scripts, in colours that hold on a light and on a dark page.
 """
 
-import argparse
-import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import pygal
 from pygal.style import Style
+
+# pygal adds an importer of plugins, of which Python 3.11 warns at every import; we have none.
+sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "pygal"]
 
 _STYLE: Final = Style(
     background="transparent",
@@ -20,6 +21,7 @@ _STYLE: Final = Style(
     foreground_strong="#57606a",
     foreground_subtle="#d0d7de",
     colors=("#1f6feb", "#bf8700", "#1a7f37", "#8250df"),
+    value_colors=("#6e7781",) * 4,
     font_family="system-ui, sans-serif",
     label_font_size=13,
     major_label_font_size=13,
@@ -28,20 +30,24 @@ _STYLE: Final = Style(
     value_font_size=12,
 )
 _BATCH: Final = re.compile(r"(authorizations|clearings), batches of ([0-9,]+)$")
+_STORED: Final = re.compile(r"authorizations, ([0-9.]+ million) events$")
+_KINDS: Final = ("authorizations", "clearings")
+# Where scripts would find the numbers, of which there are none, and when it was drawn.
+_NOT_DRAWN: Final = re.compile(r"\s*<script.*?</script>|<!--.*?-->", re.DOTALL)
 _PACED: Final = re.compile(r"HTTP authorization at ([0-9]+)/s, (p50|p99|p99\.9)$")
 
 
-def main() -> None:
-    """Draw the charts of a run next to each other."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("figures", type=Path, help="what `cardledger bench --json` wrote")
-    parser.add_argument("directory", type=Path, help="where the charts go")
-    asked = parser.parse_args()
-    said = json.loads(asked.figures.read_text(encoding="utf-8"))
-    medians = {figure["name"]: figure["median"] for figure in said["figures"]}
-    asked.directory.mkdir(parents=True, exist_ok=True)
-    for name, chart in (("engine", by_batch(medians)), ("latency", by_rate(medians))):
-        chart.render_to_file(str(asked.directory / f"bench-{name}.svg"))
+def rendered(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the charts of `runs` by name: the same for the same runs, to the byte."""
+    medians = {row["name"]: row["median"] for run in runs for row in run["figures"]}
+    charts = {"engine": by_batch(medians), "latency": by_rate(medians), "growth": by_size(medians)}
+    return {name: _as_text(name, chart) for name, chart in charts.items()}
+
+
+def _as_text(name: str, chart: Any) -> str:  # noqa: ANN401 - pygal has no types
+    chart.uuid = f"bench-{name}"  # Else a new one every time.
+    drawn: str = chart.render(is_unicode=True, pretty_print=True)
+    return _NOT_DRAWN.sub("", drawn).rstrip() + "\n"
 
 
 def by_batch(medians: Mapping[str, float]) -> Any:  # noqa: ANN401 - pygal has no types
@@ -52,7 +58,7 @@ def by_batch(medians: Mapping[str, float]) -> Any:  # noqa: ANN401 - pygal has n
     sizes = sorted({size for _, size in found})
     chart = _chart(pygal.Bar, "The engine, by messages in a commit", "a second")
     chart.x_labels = [f"{size:,}" for size in sizes]
-    for kind in ("authorizations", "clearings"):
+    for kind in _KINDS:
         chart.add(kind, [round(found.get((kind, size), 0)) for size in sizes])
     return chart
 
@@ -72,6 +78,17 @@ def by_rate(medians: Mapping[str, float]) -> Any:  # noqa: ANN401 - pygal has no
     return chart
 
 
+def by_size(medians: Mapping[str, float]) -> Any:  # noqa: ANN401 - pygal has no types
+    """Return the engine's rates on large records, beside those on empty ones."""
+    sizes = [match[1] for name in medians if (match := _STORED.match(name))]
+    chart = _chart(pygal.Bar, "The engine, by events stored before", "a second")
+    chart.x_labels = [f"{kind}, {size}" for size in sizes for kind in _KINDS]
+    for series, place in (("empty", "empty, beside {}"), ("stored", "{} events")):
+        names = [f"{kind}, {place.format(size)}" for size in sizes for kind in _KINDS]
+        chart.add(series, [round(medians.get(name, 0)) for name in names])
+    return chart
+
+
 def _chart(kind: Any, title: str, unit: str) -> Any:  # noqa: ANN401 - pygal has no types
     return kind(
         title=title,
@@ -83,10 +100,6 @@ def _chart(kind: Any, title: str, unit: str) -> Any:  # noqa: ANN401 - pygal has
         legend_at_bottom=True,
         print_values=True,
         print_values_position="top",
-        value_formatter=lambda value: f"{value:,}",
+        value_formatter=lambda value: f"{value:,.9g}",
         show_minor_y_labels=False,
     )
-
-
-if __name__ == "__main__":
-    main()
