@@ -82,10 +82,14 @@ def by_size(medians: Mapping[str, float]) -> Any:  # noqa: ANN401 - pygal has no
     """Return the engine's rates on large records, beside those on empty ones."""
     sizes = [match[1] for name in medians if (match := _STORED.match(name))]
     chart = _chart(pygal.Bar, "The engine, by events stored before", "a second")
-    chart.x_labels = [f"{kind}, {size}" for size in sizes for kind in _KINDS]
-    for series, place in (("empty", "empty, beside {}"), ("stored", "{} events")):
-        names = [f"{kind}, {place.format(size)}" for size in sizes for kind in _KINDS]
-        chart.add(series, [round(medians.get(name, 0)) for name in names])
+    chart.x_labels = [f"{size} events" for size in sizes]
+    for kind in _KINDS:
+        for series, place in (
+            (f"{kind}, empty beside it", "empty, beside {}"),
+            (kind, "{} events"),
+        ):
+            names = [f"{kind}, {place.format(size)}" for size in sizes]
+            chart.add(series, [round(medians.get(name, 0)) for name in names])
     return chart
 
 

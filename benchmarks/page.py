@@ -20,6 +20,7 @@ Run = Mapping[str, Any]
 """What `cardledger bench --json` writes."""
 
 _HOTTEST: Final = 20  # Lines of the profile, its head included.
+_QUIET: Final = 0.5  # Load, in processes that wanted to run before it began.
 _BEGIN: Final = "<!-- made by `python -m benchmarks.page RUN.json docs`: begin -->\n"
 _END: Final = "<!-- end -->\n"
 _CHARTS: Final = {
@@ -61,7 +62,10 @@ def _table(run: Run) -> Iterator[str]:
     yield f"`{about['command']}`, {about['at'].replace('T', ' ')}, cardledger"
     yield f" {about['cardledger']}.\n"
     yield from (f"{line}.\n" for line in report.place(about))
-    yield f"{report.duration(run['seconds'])}.\n\n"
+    yield f"{report.duration(run['seconds'])}.\n"
+    if about["load"] > _QUIET:
+        yield "The machine had other work: rates are lower than they could be, and less sure.\n"
+    yield "\n"
     yield "| | median | | spread | bar (aim) | |\n|---|--:|---|---|---|---|\n"
     for part, of_part in groupby(_figures(run), key=lambda figure: figure.part):
         yield f"| **{part}** | | | | | |\n"

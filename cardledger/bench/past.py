@@ -1,6 +1,6 @@
 """A past for a ledger that has none: millions of events, written by the server itself.
 
-The engine would take half an hour for them. So these are its rows as it would have written them
+The engine would take far too long for them. So these are its rows as it would have written them
 (what `verify` proves), in the same order, so that tables and indexes get the same size and shape:
 purchases of many cardholders in turn, each authorized and then cleared for good, every second
 with a tip. Two connections share the cardholders, as two threads of a worker do.
@@ -93,8 +93,8 @@ class _Part:
 def _id(salt: str) -> str:
     """Return SQL for the UUIDv7 of row `n`: rising with time and `n`, random, without magic end.
 
-    A millisecond has room for 4,096; what comes before it are the seconds of this phase, of which
-    there are always more than that, as a thousand rows take longer than a millisecond to write.
+    A thousand are of one millisecond, from the phase's first on. It takes longer than that to write
+    them, so the next phase begins later than the last of these says.
     """
     return (
         "(lpad(to_hex((extract(epoch FROM now()) * 1000)::int8 + n / 1000), 12, '0')"

@@ -25,6 +25,7 @@ _SETTINGS: Final = (
     "shared_buffers",
     "max_wal_size",
 )
+_TIMES: Final = 3  # From so many times the bar on, a percentage is hard to read.
 _GIB: Final = 1 << 30
 
 
@@ -163,8 +164,10 @@ def verdict(figure: Figure) -> str:
         return "ok, aim reached" if figure.reaches_aim else "ok"
     if not figure.least:
         return f"NOT REACHED, {_round(figure.median)} too many"
-    missing = abs(figure.median / figure.least - 1)
-    return f"NOT REACHED, {missing:.0%} {'over' if figure.lower else 'short'}"
+    part = figure.median / figure.least
+    if part >= _TIMES:
+        return f"NOT REACHED, {part:.0f} times as much"
+    return f"NOT REACHED, {abs(part - 1):.0%} {'over' if figure.lower else 'short'}"
 
 
 def _round(value: float) -> str:

@@ -102,6 +102,7 @@ def test_a_quantile_is_a_value_that_was_there() -> None:
         (replace(RATE, least=5_000), "ok"),
         (replace(RATE, least=5_000, aim=9_000), "ok, aim reached"),
         (replace(WAIT, least=20), "NOT REACHED, 50% over"),
+        (replace(WAIT, least=6), "NOT REACHED, 5 times as much"),
         (replace(WAIT, least=0), "NOT REACHED, 30 too many"),
     ],
 )
@@ -175,6 +176,14 @@ def test_a_page_gets_the_figures_of_a_run_and_keeps_what_was_written_around_them
     assert "\n```\n1 function call\n\n   tottime  function\n```\n" in made
     assert "* authorizations: 10,000 /s, at least 15,000: 33% short." in made
     assert page.renewed(made, [run_of(replace(RATE, least=15_000), WAIT)]) == made
+
+
+def test_a_page_says_when_the_machine_had_other_work() -> None:
+    quiet, busy = run_of(RATE), run_of(RATE) | {"about": ABOUT | {"load": 3.0}}
+    empty = f"{page._BEGIN}{page._END}"
+
+    assert "had other work" not in page.renewed(empty, [quiet])
+    assert "had other work" in page.renewed(empty, [busy])
 
 
 def test_one_command_makes_page_charts_and_what_they_are_made_of(
