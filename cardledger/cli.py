@@ -1,6 +1,6 @@
 """The command `cardledger`: what a person types.
 
-Only Typer is imported here; what a command needs is imported inside it, so that `--help` and
+Typer and names are imported here; what a command needs is imported inside it, so that `--help` and
 `--version` answer at once.
 """
 
@@ -14,6 +14,7 @@ import typer
 
 from cardledger import webhook_commands
 from cardledger.errors import FAILURE, USAGE, CommandError
+from workers.parts import Only
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141  # As a shell shows a process that SIGPIPE has ended.
@@ -418,16 +419,24 @@ def api(
 
 
 @app.command()
-def worker(*, supervised: Supervised = None, stale: Stale = None) -> None:
+def worker(
+    *,
+    only: Annotated[
+        Only | None, typer.Option(help="Decide events, or send webhooks, and no more.")
+    ] = None,
+    supervised: Supervised = None,
+    stale: Stale = None,
+) -> None:
     """Run one worker process, until SIGTERM.
 
+    It decides events and sends webhooks; on more than one processor a process for each is faster.
     DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY say with what.
     """
     _hold_leash(supervised, stale)
     from cardledger import configuration, processes
 
     found = configuration.load(process=supervised)
-    processes.run_worker(found, supervised=supervised is not None)
+    processes.run_worker(found, only=only, supervised=supervised is not None)
 
 
 def _hold_leash(supervised: str | None, stale: list[Path] | None) -> None:

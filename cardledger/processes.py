@@ -1,5 +1,6 @@
-"""The two kinds of processes: the API and the worker. `up` and docker-compose start them."""
+"""The kinds of processes: the API and workers. `up` and docker-compose start them."""
 
+import os
 import socket
 from typing import Final
 
@@ -13,8 +14,10 @@ from cardledger.errors import USAGE, CommandError
 from cardledger.servers import DatabaseUrl
 from cardledger.settings import Settings
 from workers import process
+from workers.parts import Only
 from workers.process import WorkerConfig
 
+_NICE: Final = 5  # Where processors are short, whoever waits for a decision comes first.
 _STOP_S: Final = 10  # For requests in flight; their events are accepted in any case.
 
 
@@ -38,11 +41,13 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     server.run(sockets=sockets)
 
 
-def run_worker(settings: Settings, *, supervised: bool) -> None:
-    """Decide events, activate cards and send webhooks until SIGTERM or SIGINT."""
+def run_worker(settings: Settings, *, only: Only | None, supervised: bool) -> None:
+    """Decide events, activate cards and send webhooks until SIGTERM or SIGINT, or `only` one."""
+    if only is Only.WEBHOOKS:
+        os.nice(_NICE)
     ready = leash.say_ready if supervised else lambda: None
     collector.calm()
-    process.run(worker_config(settings), ready=ready)
+    process.run(worker_config(settings, only), ready=ready)
 
 
 def api_config(settings: Settings) -> ApiConfig:
@@ -60,12 +65,13 @@ def api_config(settings: Settings) -> ApiConfig:
     )
 
 
-def worker_config(settings: Settings) -> WorkerConfig:
+def worker_config(settings: Settings, only: Only | None = None) -> WorkerConfig:
     """Return what `settings` say to a worker."""
     return WorkerConfig(
         database_url=_database_url(settings),
         redis_url=_redis_url(settings),
         secret_key=_secret_key(settings),
+        only=only,
         threads=settings.worker_threads,
         batch_size=settings.batch_size,
         sweep_interval_s=settings.sweep_interval_s,

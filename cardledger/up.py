@@ -209,7 +209,8 @@ class System:
         workers = [f"worker-{number}" for number in range(1, self._plan.workers + 1)]
         self._children = [
             self._child("api", ["api", "--listen-fd", str(listen_fd)], [listen_fd]),
-            *(self._child(name, ["worker"], []) for name in workers),
+            *(self._child(name, ["worker", "--only", "events"], []) for name in workers),
+            self._child("webhooks", ["worker", "--only", "webhooks"], []),
         ]
         for child in self._children:
             child.start()

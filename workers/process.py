@@ -1,4 +1,8 @@
-"""A worker process: actors, sweeper, webhook sender and card activation in one, until SIGTERM."""
+"""A worker process, until SIGTERM: it decides events, sends webhooks, or does both.
+
+What has to be told is rendered, signed and sent in Python, as events are decided in Python: in one
+process each has to wait for the other, whatever the number of threads.
+"""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -6,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from threading import Event
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from dramatiq import Worker
@@ -22,6 +26,8 @@ from workers.actors import Handlers, declare
 from workers.broker import WakingBroker, connect
 from workers.chores import Chore
 from workers.drains import Drains
+from workers.nudges import Nudge, Nudges
+from workers.parts import Only
 from workers.replies import Replies
 from workers.sender import CONNECTIONS, Sender
 
@@ -45,6 +51,7 @@ class WorkerConfig:
     database_url: str
     redis_url: str
     secret_key: str
+    only: Only | None = None  # None: everything in one process.
     threads: int = 8
     batch_size: int = 500
     sweep_interval_s: float = 0.5
@@ -61,19 +68,84 @@ class WorkerProcess:
         self, config: WorkerConfig, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         """Build the parts; `start` starts them."""
-        self._clock: Final = clock
-        self._is_sandbox: Final = config.sandbox
-        # For the batches of every lane, and for the sweeper's look around.
-        connections = _AT_WORK * len(Lane) + 1
-        self._hot: Final = sync_engine(
-            config.database_url, keyed=True, pool_size=connections, max_overflow=0
-        )
-        self._telling: Final = sync_engine(
+        self._parts: Final = _parts(config, clock)
+
+    def start(self) -> None:
+        """Start consuming, sweeping and sending."""
+        for part in self._parts:
+            part.start()
+
+    def stop(self) -> None:
+        """Finish what is in flight and end; what waits stays in PostgreSQL."""
+        for part in reversed(self._parts):
+            part.stop()
+
+
+class _Part(Protocol):
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def _parts(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Part]:
+    """Return what `config` asks for; who hears of others' work comes before those others."""
+    if config.only is Only.EVENTS:
+        nudge = Nudge(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
+        return [_Events(config, clock, tell=nudge.give)]
+    webhooks = _Webhooks(config, clock)
+    if config.only is Only.WEBHOOKS:
+        nudges = Nudges(connect(config.redis_url), webhooks.wake, every_s=config.sweep_interval_s)
+        return [webhooks, nudges]
+    return [webhooks, _Events(config, clock, tell=webhooks.wake)]
+
+
+class _Webhooks:
+    """Sends webhooks."""
+
+    def __init__(self, config: WorkerConfig, clock: Callable[[], datetime]) -> None:
+        self._database: Final = sync_engine(
             config.database_url,
             keyed=True,
             waits_for_disk=False,
             pool_size=CONNECTIONS,
             max_overflow=0,
+        )
+        self._sender: Final = Sender(
+            self._database,
+            KeyRing(config.secret_key),
+            clock=clock,
+            timeout_s=config.webhook_timeout_s,
+            retry_scale=config.webhook_retry_scale,
+            every_s=config.sweep_interval_s,
+            allow_loopback=config.sandbox,
+        )
+
+    def wake(self) -> None:
+        """Look at once what there is to tell."""
+        self._sender.wake()
+
+    def start(self) -> None:
+        self._sender.start()
+        self._sender.wake()
+
+    def stop(self) -> None:
+        self._sender.close()
+        self._database.dispose()
+
+
+class _Events:
+    """Decides events, activates cards and enqueues what time brings about."""
+
+    def __init__(
+        self, config: WorkerConfig, clock: Callable[[], datetime], *, tell: Callable[[], None]
+    ) -> None:
+        """Call `tell` whenever there may be webhooks to send."""
+        self._clock: Final = clock
+        self._tell: Final = tell
+        self._is_sandbox: Final = config.sandbox
+        # For the batches of every lane, and for the sweeper's look around.
+        connections = _AT_WORK * len(Lane) + 1
+        self._hot: Final = sync_engine(
+            config.database_url, keyed=True, pool_size=connections, max_overflow=0
         )
         self._cold: Final = sync_engine(config.database_url, pool_size=2, max_overflow=0)
         self._engine: Final = Engine(
@@ -96,15 +168,6 @@ class WorkerProcess:
             for lane, threads in _SWEEPERS.items()
         }
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
-        self._sender: Final = Sender(
-            self._telling,
-            KeyRing(config.secret_key),
-            clock=clock,
-            timeout_s=config.webhook_timeout_s,
-            retry_scale=config.webhook_retry_scale,
-            every_s=config.sweep_interval_s,
-            allow_loopback=config.sandbox,
-        )
         every_s = config.sweep_interval_s
         self._cards: Final = Chore("cards", self._activate_cards, every_s=every_s)
         self._schedule: Final = Chore("schedule", self._enqueue_due, every_s=every_s)
@@ -115,23 +178,17 @@ class WorkerProcess:
         )
         declare(
             broker,
-            Handlers(
-                drain=self._drains.run,
-                activate_cards=self._cards.wake,
-                send_webhooks=self._sender.wake,
-            ),
+            Handlers(drain=self._drains.run, activate_cards=self._cards.wake, send_webhooks=tell),
         )
         self._worker: Final = Worker(broker, worker_threads=config.threads)
 
     def start(self) -> None:
-        """Start consuming, sweeping and sending."""
         self._worker.start()
-        for part in (self._sender, self._cards, self._schedule, self._sweep):
-            part.start()
-            part.wake()
+        for chore in (self._cards, self._schedule, self._sweep):
+            chore.start()
+            chore.wake()
 
     def stop(self) -> None:
-        """Finish the batches in flight and end; what waits stays in PostgreSQL."""
         self._engine.stop()
         self._sweep.stop(_STOP_S)
         self._worker.stop(timeout=int(_STOP_S * 1000))
@@ -139,8 +196,7 @@ class WorkerProcess:
             pool.shutdown(cancel_futures=True)
         self._cards.stop(_STOP_S)
         self._schedule.stop(_STOP_S)
-        self._sender.close()
-        for engine in (self._hot, self._telling, self._cold):
+        for engine in (self._hot, self._cold):
             engine.dispose()
 
     def _step(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
@@ -151,8 +207,9 @@ class WorkerProcess:
             return []
 
     def _committed(self, decided: list[Decided]) -> None:
-        self._sender.wake()
+        # First those who wait for an answer.
         self._replies.send(decided)
+        self._tell()
 
     def _sweep_inbox(self) -> bool:
         """Drain what no doorbell was heard for; in threads, for a file can take its time."""
@@ -183,7 +240,7 @@ class WorkerProcess:
                 connection, now=self._clock(), is_sandbox=self._is_sandbox
             )
         if activated:
-            self._sender.wake()
+            self._tell()
         return bool(activated)
 
 
@@ -202,7 +259,9 @@ def run(config: WorkerConfig, *, ready: Callable[[], None] = lambda: None) -> No
     signal.signal(signal.SIGINT, stop)
     process = WorkerProcess(config)
     process.start()
-    _log.info("worker ready", threads=config.threads, batch_size=config.batch_size)
+    _log.info(
+        "worker ready", only=config.only, threads=config.threads, batch_size=config.batch_size
+    )
     ready()
     stopping.wait()
     process.stop()

@@ -5,23 +5,21 @@ only hands outcomes on does not have to read them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from time import monotonic
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
 import redis
-import structlog
+from redis.client import Pipeline
 
 from ledger import roll_up
 from ledger.batch import Decided
 from schema.wire import outcomes
 from schema.wire.outcomes import Outcome, OutcomeType
+from workers.best_effort import BestEffort
 
-_PAUSE_S: Final = 1.0
 _KEPT_S: Final = 60  # A list whose reader has died goes away by itself.
-
-_log = structlog.get_logger()
 
 
 def outcome(decided: Decided) -> Outcome:
@@ -48,15 +46,11 @@ def _line(key: UUID, found: Outcome) -> bytes:
 
 
 class Replies:
-    """Sends outcomes; after a failure it leaves Redis alone for a moment.
-
-    A drain sends between two batches, and a Redis that hangs must not keep it from the next one.
-    """
+    """Sends outcomes to whoever waits for them."""
 
     def __init__(self, client: redis.Redis) -> None:
         """Send over `client`, which should time out soon."""
-        self._client: Final = client
-        self._away_until = 0.0
+        self._redis: Final = BestEffort(client)
 
     def send(self, decided: Iterable[Decided]) -> None:
         """Send every outcome that somebody waits for; when Redis is away, they look it up."""
@@ -64,14 +58,11 @@ class Replies:
         for one in decided:
             if one.message.reply_to:
                 lists[one.message.reply_to].append(_line(one.message.id, outcome(one)))
-        if not lists or monotonic() < self._away_until:
-            return
-        pipeline = self._client.pipeline(transaction=False)
-        for name, told in lists.items():
-            pipeline.rpush(name, b"\n".join(told))
-            pipeline.expire(name, _KEPT_S)
-        try:
-            pipeline.execute()
-        except redis.RedisError as error:
-            self._away_until = monotonic() + _PAUSE_S
-            _log.warning("replies not sent: Redis is away", error=str(error))
+        if lists:
+            self._redis.send(partial(_push, lists))
+
+
+def _push(lists: Mapping[str, Sequence[bytes]], pipeline: Pipeline) -> None:
+    for name, told in lists.items():
+        pipeline.rpush(name, b"\n".join(told))
+        pipeline.expire(name, _KEPT_S)

@@ -45,7 +45,7 @@ def test_the_ready_file_is_private_and_says_everything(system: Up) -> None:
     assert ready["baseUrl"].endswith("/2025-10-13")
     assert ready["webhookPublicKey"].startswith("-----BEGIN PUBLIC KEY-----")
     assert ready["webhookSecret"].startswith("whsec_")
-    assert set(ready["pids"]) == {"api", "worker-1"}
+    assert set(ready["pids"]) == {"api", "worker-1", "webhooks"}
     assert all(psutil.pid_exists(pid) for pid in ready["pids"].values())
     kept = system.data_dir / "credentials.json"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -126,7 +126,7 @@ def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
     assert len(refused.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("name", ["api", "worker-1"])
+@pytest.mark.parametrize("name", ["api", "worker-1", "webhooks"])
 def test_a_child_that_is_killed_is_started_again(system: Up, name: str) -> None:
     killed = system.ready["pids"][name]
 
@@ -174,7 +174,7 @@ def test_sigterm_stops_everything_and_removes_the_ready_file(
         env = support.environment(DATABASE_URL=database_url, REDIS_URL=redis.url)
         started = Up(tmp_path, env, "--workers", "2").wait()
         children = started.children()
-        assert set(started.ready["pids"]) == {"api", "worker-1", "worker-2"}
+        assert set(started.ready["pids"]) == {"api", "worker-1", "worker-2", "webhooks"}
 
         code = started.stop()
 

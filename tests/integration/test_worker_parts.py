@@ -1,0 +1,94 @@
+"""Workers that only decide events, or only send webhooks."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from cardledger.servers import DatabaseUrl
+from schema.wire.outcomes import OutcomeType
+from tests.integration.test_workers import dead_redis, wait_until, working
+from tests.world import World, world_of
+from workers.broker import connect
+from workers.client import submit
+from workers.nudges import Nudge, Nudges
+from workers.parts import Only
+
+__all__ = ["dead_redis"]  # A fixture.
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_of(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> UUID:
+    return world.platform()
+
+
+def told(world: World) -> bool:
+    return world.count("outbox") == 0
+
+
+def test_whoever_decides_nudges_whoever_sends(world: World, platform: UUID, redis_url: str) -> None:
+    holder = world.holder(platform, 10_000)
+    # Only at their start would they look by themselves.
+    never: dict[str, Any] = {"sweep_interval_s": 3600.0}
+    with (
+        working(world, redis_url, only=Only.WEBHOOKS, **never),
+        working(world, redis_url, only=Only.EVENTS, **never),
+    ):
+        for number in range(3):
+            event = world.authorization(holder, f"nudge-{number}", 10)
+            [outcome] = submit([event], database_url=world.app_url, redis_url=redis_url)
+            assert outcome.outcome is OutcomeType.APPLIED
+            wait_until(partial(told, world))
+
+
+def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: UUID, dead_redis: str) -> None:
+    holder = world.holder(platform, 10_000)
+    with (
+        working(world, dead_redis, only=Only.WEBHOOKS, sweep_interval_s=0.05),
+        working(world, dead_redis, only=Only.EVENTS, sweep_interval_s=0.05),
+    ):
+        world.accept([(holder, world.authorization(holder, "lost-nudge", 10))])
+        wait_until(lambda: world.count("inbox") == 0)
+        wait_until(partial(told, world))
+
+
+def test_whoever_only_decides_sends_nothing_and_the_other_way_round(
+    world: World, platform: UUID, redis_url: str
+) -> None:
+    holder = world.holder(platform, 10_000)
+    with working(world, redis_url, only=Only.EVENTS, sweep_interval_s=0.05):
+        world.accept([(holder, world.authorization(holder, "untold", 10))])
+        wait_until(lambda: world.count("inbox") == 0)
+        assert not told(world)
+
+    with working(world, redis_url, only=Only.WEBHOOKS, sweep_interval_s=0.05):
+        world.accept([(holder, world.authorization(holder, "undecided", 10))])
+        wait_until(partial(told, world))
+        assert world.count("inbox") == 1
+
+    world.drain(world.engine())
+
+
+def test_nudges_that_nobody_hears_do_not_pile_up(redis_url: str) -> None:
+    with closing(connect(redis_url)) as client:
+        for _ in range(5):
+            Nudge(client).give()
+
+        assert [client.llen(key) for key in client.scan_iter("*nudge")] == [1]
+
+        heard: list[int] = []
+        nudges = Nudges(client, lambda: heard.append(1), every_s=0.01)
+        nudges.start()
+        try:
+            wait_until(lambda: heard == [1])
+        finally:
+            nudges.stop()

@@ -1,0 +1,10 @@
+"""What a worker process may be for."""
+
+from enum import StrEnum
+
+
+class Only(StrEnum):
+    """What a worker process does, where others do the rest."""
+
+    EVENTS = "events"
+    WEBHOOKS = "webhooks"
