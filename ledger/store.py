@@ -14,7 +14,7 @@ from json import loads
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from psycopg import Connection, Cursor
+from psycopg import Connection, Cursor, adapters
 from pydantic_core import from_json
 
 from ledger import arrays, roll_up_rows
@@ -454,27 +454,21 @@ class Update:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class _Copy:
-    """A table, and the columns of a COPY into it with their types."""
+    """COPY into a table; a batch of one has as many of them as a batch of five hundred."""
 
-    table: str
-    columns: tuple[tuple[str, str], ...]
-
-    @property
-    def statement(self) -> str:
-        names = ", ".join(name for name, _ in self.columns)
-        return f"COPY {self.table} ({names}) FROM STDIN (FORMAT BINARY)"
-
-    @property
-    def types(self) -> list[str]:
-        return [kind for _, kind in self.columns]
+    def __init__(self, table: str, columns: Sequence[tuple[str, str]]) -> None:
+        """Write `columns` of `table`, each a name and a type."""
+        names = ", ".join(name for name, _ in columns)
+        self._statement: Final = f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)".encode()
+        # By number: by name psycopg would look each of them up every time.
+        self._types: Final = [adapters.types.get_oid(kind) for _, kind in columns]
 
     def write(self, connection: Connection[Any], rows: Sequence[Sequence[Any]]) -> None:
         if not rows:
             return
-        with connection.cursor() as cursor, cursor.copy(self.statement) as copy:
-            copy.set_types(self.types)
+        with connection.cursor() as cursor, cursor.copy(self._statement) as copy:
+            copy.set_types(self._types)
             write_row = copy.write_row
             for row in rows:
                 write_row(row)
