@@ -137,29 +137,48 @@ class Engine:
         return decided, shards
 
     def _run_one(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                return self._commit_batch(lane, shards, 1)[0]
-            except UnavailableError:
-                raise
-            except Exception:  # noqa: BLE001 - what we got wrong must not stop the queue
-                _log.exception("message failed alone", shards=shards, attempt=attempt)
-        return self._set_aside(lane, shards)
+        """Decide the oldest message in a commit of its own; empty when there is none.
+
+        One that fails is tried again, and set aside, while its queue is locked: whoever else drains
+        it would take it away in between, and the message behind it would be set aside instead.
+        """
+        with self._transaction() as connection:
+            messages = store.claim(connection, lane, shards, 1).messages
+            for attempt in range(1, _ATTEMPTS + 1):
+                try:
+                    return self._decide_inside(connection, lane, messages)
+                except Exception as error:
+                    if _is_away(error):
+                        raise
+                    # What we got wrong must not stop the queue.
+                    _log.exception("message failed alone", shards=shards, attempt=attempt)
+            return self._set_aside(connection, lane, messages)
 
     def _commit_batch(self, lane: Lane, shards: Sequence[int], limit: int) -> _Batched:
         while True:
             try:
                 with self._transaction() as connection:
-                    return self._decide(connection, lane, shards, limit)
+                    messages, unfinished = store.claim(connection, lane, shards, limit)
+                    return self._decide(connection, lane, messages), unfinished
             except _DeadlinePassedError:
                 continue  # The clock has moved on: now they are refused.
 
+    def _decide_inside(
+        self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
+    ) -> list[Decided]:
+        """Decide `messages`; when that fails, the database transaction goes on without it."""
+        while True:
+            try:
+                with connection.transaction():
+                    return self._decide(connection, lane, messages)
+            except _DeadlinePassedError:
+                continue
+
     def _decide(
-        self, connection: psycopg.Connection[Any], lane: Lane, shards: Sequence[int], limit: int
-    ) -> _Batched:
-        messages, unfinished = store.claim(connection, lane, shards, limit)
+        self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
+    ) -> list[Decided]:
         if not messages:
-            return [], []
+            return []
         loaded = self._load(connection, messages)
         # After the locks: what waited for another batch was not recorded before it.
         now = self._clock()
@@ -173,7 +192,7 @@ class Engine:
             update.check()
         if batch.first_deadline and self._clock() > batch.first_deadline:
             raise _DeadlinePassedError
-        return decided, unfinished
+        return decided
 
     def _load(self, connection: psycopg.Connection[Any], messages: Sequence[Message]) -> Loaded:
         purchases = purchases_of(messages)
@@ -242,16 +261,16 @@ class Engine:
         if writes.transfers:
             yield store.end_transfers(connection, list(writes.transfers.values()))
 
-    def _set_aside(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
+    def _set_aside(
+        self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
+    ) -> list[Decided]:
         detail = "it failed inside the ledger and was set aside; send it again once that is mended"
         reason = RejectionReason.INTERNAL_ERROR
-        with self._transaction() as connection:
-            messages = store.claim(connection, lane, shards, 1).messages
-            now = self._clock()
-            rejected = [rejection_of(message, reason, detail, now) for message in messages]
-            store.append_rejections(connection, rejected)
-            store.remove(connection, lane, messages)
-            self._give_up(connection, messages, now)
+        now = self._clock()
+        rejected = [rejection_of(message, reason, detail, now) for message in messages]
+        store.append_rejections(connection, rejected)
+        store.remove(connection, lane, messages)
+        self._give_up(connection, messages, now)
         return [
             Decided(message, OutcomeType.REJECTED, reason=reason, detail=detail)
             for message in messages
@@ -293,7 +312,13 @@ class Engine:
         try:
             with self._database.begin() as connection:
                 yield driver(connection)
-        except psycopg.errors.ProgramLimitExceeded:
-            raise  # A value too long for its index is the message's fault and stays so.
         except _AWAY as error:
+            if not _is_away(error):
+                raise
             raise UnavailableError from error
+
+
+def _is_away(error: Exception) -> bool:
+    """Return whether `error` is PostgreSQL's, which is away or gave up, and no message's."""
+    # A value too long for its index is the message's fault and stays so.
+    return isinstance(error, _AWAY) and not isinstance(error, psycopg.errors.ProgramLimitExceeded)

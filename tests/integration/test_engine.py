@@ -653,19 +653,29 @@ def test_a_row_that_the_database_refuses_is_set_aside_and_its_neighbours_go_on(
     assert world.drain(engine) == []
 
 
+@contextmanager
+def curse(world: World, reference: str) -> Iterator[None]:
+    """Have the database refuse what becomes of the message with `reference`."""
+    world.owner.execute(
+        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
+            reference
+        )
+    )
+    try:
+        yield
+    finally:
+        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+
+
 def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
     world: World, platform: UUID, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1000)
     events = [world.authorization(holder, f"T{n}", 10) for n in range(5)]
     cursed = events[2]["reference"]
-    world.owner.execute(
-        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(cursed)
-    )
-    try:
+
+    with curse(world, cursed):
         decided = world.play(engine, mine(holder, events))
-    finally:
-        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
 
     assert words(decided) == ["APPLIED", "APPLIED", "REJECTED", "APPLIED", "APPLIED"]
     assert decided[2].reason == RejectionReason.INTERNAL_ERROR
@@ -677,6 +687,24 @@ def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
     [again] = world.play(engine, mine(holder, [events[2]]))
 
     assert again.outcome is OutcomeType.APPLIED
+    world.check_books(holder)
+
+
+def test_several_that_drain_a_queue_set_aside_only_what_fails(world: World, platform: UUID) -> None:
+    holder = world.holder(platform, 1000)
+    events = [world.authorization(holder, f"T{n}", 10) for n in range(8)]
+    cursed = events[2]["reference"]
+    world.accept(mine(holder, events))
+    decided: list[Decided] = []
+
+    with curse(world, cursed), ThreadPoolExecutor(3) as pool:
+        for engine in [world.engine() for _ in range(3)]:
+            pool.submit(engine.drain, Lane.LIVE, [holder.shard], decided.extend)
+
+    assert len(decided) == 8
+    refused = [one.message.reference for one in decided if one.outcome is OutcomeType.REJECTED]
+    assert refused == [cursed]
+    assert world.account(holder)["balance"] == 930
     world.check_books(holder)
 
 
