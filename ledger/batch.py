@@ -264,8 +264,12 @@ class Batch:
 
     def _close_card(self, message: Message) -> Decided:
         """Give back what is held for the card transactions of a card that was closed."""
-        card_id = card_id_of(message.body["cardId"])
-        of_card = [case for case in self._books if case.purchase.card_id == card_id]
+        card = card_id_of(message.body["cardId"]), message.customer_id
+        of_card = [
+            case
+            for case in self._books
+            if (case.purchase.card_id, case.purchase.customer_id) == card
+        ]
         # In the order in which they were opened, whatever the order in which they were loaded.
         for case in sorted(of_card, key=lambda one: one.roll_up.identity.id):
             # As it stands by now: a release for another may have paid its open pull.

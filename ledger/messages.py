@@ -72,13 +72,14 @@ def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
     return found
 
 
-def closed_cards(messages: Iterable[Message]) -> set[UUID]:
-    """Return the cards that `messages` say were closed."""
-    return {
-        card_id_of(message.body["cardId"])
-        for message in messages
-        if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED
-    }
+def closed_cards(messages: Iterable[Message]) -> set[tuple[UUID, UUID]]:
+    """Return the cards that `messages` say were closed, each with its customer."""
+    found = set()
+    for message in messages:
+        if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED:
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
+                found.add((card_id_of(message.body["cardId"]), message.customer_id))
+    return found
 
 
 def transfers_of(messages: Iterable[Message]) -> set[tuple[UUID, UUID]]:

@@ -400,14 +400,16 @@ def parked(
     return answer
 
 
-def open_on_cards(connection: Connection[Any], card_ids: Iterable[UUID]) -> list[RollUp]:
-    """Return the card transactions of `card_ids` that expect clearings."""
+def open_on_cards(connection: Connection[Any], cards: Iterable[tuple[UUID, UUID]]) -> list[RollUp]:
+    """Return the card transactions of `cards`, each with its customer, that expect clearings."""
+    card_ids, customers = _columns(cards, "uuid", "uuid")
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM cards c JOIN card_transactions t ON t.customer_id = c.customer_id"
-        " AND t.card_id = c.id JOIN customers u ON u.id = t.customer_id"
-        " WHERE c.id = ANY(%s) AND t.closed_by IS NULL AND (t.authorized > 0 OR t.settled > 0)",
-        [list(card_ids)],
+        " FROM unnest(%s, %s) AS k (card_id, customer_id)"
+        " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
+        " JOIN customers u ON u.id = t.customer_id"
+        " WHERE t.closed_by IS NULL AND (t.authorized > 0 OR t.settled > 0)",
+        [card_ids, customers],
     )
     return [roll_up_rows.from_row(row) for row in cursor.fetchall()]
 

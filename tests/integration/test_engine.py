@@ -554,6 +554,10 @@ BODIES: dict[str, Callable[[Event], object]] = {
     "decide-naive": lambda body: body | {"decideBy": "2099-01-01T00:00:00"},
     "deposit-nowhere": lambda body: {**body, "type": "DEPOSIT", "accountId": str(uuid4())},
     "deposit-words": lambda body: {**body, "type": "DEPOSIT", "accountId": "mine"},
+    "closed-number": lambda body: body | {"type": "CARD_CLOSED", "cardId": 7},
+    "closed-nothing": lambda body: {
+        k: v for k, v in (body | {"type": "CARD_CLOSED"}).items() if k != "cardId"
+    },
     "surrogate": lambda body: body | {"type": "\ud800"},
     "nul": lambda body: body | {"type": "a\x00b"},
     "endless": lambda _: None,
@@ -744,6 +748,25 @@ def test_a_card_of_somebody_else_is_unknown(world: World, platform: UUID, engine
 
     assert refused.reason == nobody.reason == RejectionReason.UNKNOWN_CARD
     assert world.account(holder)["balance"] == world.account(other)["balance"] == 1000
+
+
+def test_nobody_closes_the_card_of_somebody_else(
+    world: World, platform: UUID, engine: Engine
+) -> None:
+    holder, other = world.holder(platform, 1000), world.holder(platform)
+    while other.shard != holder.shard:
+        other = world.holder(platform)
+    world.play(engine, [(holder, world.authorization(holder, "T1", 10))])
+
+    world.play(engine, [(other, world.card_closed(holder))])
+    both = [(holder, world.authorization(holder, "T2", 5)), (other, world.card_closed(holder))]
+    world.play(engine, both)
+
+    assert world.account(holder)["balance"] == 985
+    assert world.rows(
+        "SELECT count(*) FROM rejections WHERE customer_id = %s", other.home.customer_id
+    ) == [(0,)]
+    world.check_books(holder)
 
 
 # --- the range of the books ---------------------------------------------------------------------
