@@ -1,6 +1,6 @@
 """SQL of the hot path: keyed reads out, binary COPY in. No rules.
 
-Every function is one statement, whether a batch has one message or five hundred. Connections are
+No function takes more statements for five hundred messages than for one. Connections are
 psycopg's, inside a database transaction of the caller (`engine`), and come from
 `database.sync_engine(keyed=True)`.
 """
