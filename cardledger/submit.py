@@ -5,6 +5,7 @@ that the order of the file is the order of decisions; another prints outcomes as
 """
 
 import asyncio
+import json
 import os
 import sys
 import threading
@@ -269,10 +270,18 @@ def _writer() -> Callable[[Sequence[Outcome]], None]:
 
     def write(outcomes: Sequence[Outcome]) -> None:
         if outcomes:
-            out.writelines(one.json + b"\n" for one in outcomes)
+            out.writelines(_line(one) for one in outcomes)
             out.flush()
 
     return write
+
+
+def _line(outcome: Outcome) -> bytes:
+    """Return `outcome` as a line in ASCII: no terminal obeys it, and nobody reads two lines."""
+    said = outcome.json
+    if not said.isascii():
+        said = json.dumps(outcome.wire, separators=(",", ":")).encode()
+    return said + b"\n"
 
 
 def _check_schema(place: locate.Place) -> None:

@@ -116,6 +116,18 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
         assert kept.fetchone() == (8,)
 
 
+def test_outcomes_are_lines_that_no_terminal_obeys(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    [event, _] = purchases(cards, 2, prefix="café\u2028\x9b1m")
+
+    submitted = system.submit(write_lines(tmp_path / "events.jsonl", [event]))
+
+    assert submitted.stdout.isascii()
+    [line] = submitted.stdout.splitlines()
+    assert json.loads(line)["reference"] == event["reference"]
+
+
 def test_standard_input_is_answered_line_by_line(system: Up, cards: list[str]) -> None:
     first, second = purchases(cards, 2, prefix="typed")
     command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), "-"]
