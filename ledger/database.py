@@ -24,8 +24,9 @@ _KEYED = (
     " -c plan_cache_mode=force_generic_plan"
 )
 
-# A connection was refused or lost, or whoever runs the server ends it.
-_AWAY_STATES = ("08", "57P")
+# A connection was refused or lost; a standby that only reads; a deadlock; no room on the disk or in
+# memory; a statement that was ended, by its time limit or by whoever runs the server; an I/O error.
+_UNABLE_STATES = ("08", "25006", "40", "53", "57", "58")
 
 
 def driver(connection: Connection) -> psycopg.Connection[Any]:
@@ -45,13 +46,13 @@ async def async_driver(connection: AsyncConnection) -> psycopg.AsyncConnection[A
     return below
 
 
-def is_away(error: Exception) -> bool:
-    """Return whether `error` says that PostgreSQL is away, and nothing of what it was asked."""
+def is_unable(error: Exception) -> bool:
+    """Return whether `error` says that PostgreSQL cannot now, and nothing of what it was asked."""
     match error:
-        case psycopg.OperationalError(sqlstate=None):
+        case psycopg.Error(sqlstate=str(state)):
+            return state.startswith(_UNABLE_STATES)
+        case psycopg.OperationalError():
             return True
-        case psycopg.OperationalError(sqlstate=str(state)):
-            return state.startswith(_AWAY_STATES)
         case _:
             return isinstance(error, OperationalError | PoolTimeoutError)
 

@@ -24,7 +24,7 @@ import structlog
 from sqlalchemy import Engine
 
 from ledger import webhook_claims, webhook_dispatch, webhook_endpoints
-from ledger.database import is_away
+from ledger.database import is_unable
 from ledger.secrets import KeyRing
 from ledger.webhook_attempts import Attempt, next_attempt_at, not_before
 from ledger.webhook_claims import Delivery, Ended, Room, Round
@@ -170,7 +170,7 @@ class Sender:
         try:
             found = self._commit(self._unrecorded, room)
         except Exception as error:
-            if is_away(error) or not self._unrecorded:
+            if is_unable(error) or not self._unrecorded:
                 raise  # What is unrecorded is kept for the next time.
             _log.exception("webhook attempts are recorded one by one")
             self._record_one_by_one()
@@ -190,7 +190,7 @@ class Sender:
             except psycopg.errors.LockNotAvailable:
                 passed_over = [ended.delivery.id]
             except Exception as error:
-                if is_away(error):
+                if is_unable(error):
                     raise
                 # Its lease ends, and it is sent again.
                 _log.exception("webhook attempt is not recorded", webhook=ended.delivery.webhook_id)

@@ -96,6 +96,83 @@ def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is
     assert len(receiver.received) == 1, "nothing is sent twice"
 
 
+def test_what_is_not_recorded_in_time_is_recorded_later(
+    world: World,
+    receiver: Receiver,
+    database_url: DatabaseUrl,
+    logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
+) -> None:
+    receiver.reply(Reply(delay_s=0.5))
+    key = world.tell(connected(world, receiver))
+    sender = world.sender()
+    sender.run_once()
+    receiver.wait_for(at_least(1))
+
+    with (
+        psycopg.connect(database_url) as somebody,
+        psycopg.connect(database_url, autocommit=True) as owner,
+    ):
+        somebody.execute("LOCK TABLE webhook_deliveries IN SHARE MODE")
+        until(lambda: out_of_time(owner) and "chore failed" in [log["event"] for log in logs])
+        somebody.rollback()
+
+    sender.deliver()
+    assert world.delivery(key).state == "DELIVERED"
+
+
+def out_of_time(owner: psycopg.Connection[tuple[object, ...]]) -> bool:
+    """End every statement that waits for a lock, as its time limit would."""
+    owner.execute(
+        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    return True
+
+
+def test_what_a_standby_cannot_record_is_recorded_when_it_may_write(
+    world: World,
+    receiver: Receiver,
+    postgres_url: DatabaseUrl,
+    database_url: DatabaseUrl,
+    logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
+) -> None:
+    receiver.reply(Reply(delay_s=0.5))
+    key = world.tell(connected(world, receiver))
+    sender = world.sender()
+    sender.run_once()
+    receiver.wait_for(at_least(1))
+
+    with read_only(postgres_url, database_url):
+        until(lambda: "chore failed" in [log["event"] for log in logs])
+
+    sender.deliver()
+    assert world.delivery(key).state == "DELIVERED"
+
+
+@contextmanager
+def read_only(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
+    """Have a database refuse every change, as one that is copied from another does."""
+    alter = sql.SQL("ALTER DATABASE {} {} default_transaction_read_only")
+    name = sql.Identifier(database.database)
+    with psycopg.connect(server, autocommit=True) as postgres:
+        postgres.execute(alter.format(name, sql.SQL("SET")) + sql.SQL(" = on"))
+        end_connections(postgres, database)
+        try:
+            yield
+        finally:
+            postgres.execute(alter.format(name, sql.SQL("RESET")))
+            end_connections(postgres, database)
+
+
+def end_connections(
+    postgres: psycopg.Connection[tuple[object, ...]], database: DatabaseUrl
+) -> None:
+    postgres.execute(
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
+        [database.database],
+    )
+
+
 @contextmanager
 def away(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
     """End all connections to a database and let nobody in."""
@@ -103,10 +180,7 @@ def away(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
     name = sql.Identifier(database.database)
     with psycopg.connect(server, autocommit=True) as postgres:
         postgres.execute(allow.format(name, sql.SQL("false")))
-        postgres.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %s",
-            [database.database],
-        )
+        end_connections(postgres, database)
         yield
         postgres.execute(allow.format(name, sql.SQL("true")))
 
