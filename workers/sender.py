@@ -4,7 +4,7 @@ Any number of senders, in any number of processes, may run at once: PostgreSQL s
 and for how long. In this process some threads send, and do nothing else; what came of it they
 leave at a desk, where one thread records all that has ended meanwhile, and claims what is due, in
 one database transaction. So, the more there is to do, the less a webhook costs. Another thread
-dispatches, and neither waits for the other.
+dispatches, and a third disables endpoints that are gone; none waits for another.
 Source: docs/decisions/0021-one-desk-for-all-attempts.md
 """
 
@@ -85,12 +85,13 @@ class Sender:
         )
         self._signers: Final = _Signers(engine, keys, clock)
         self._random: Final = random.SystemRandom()
-        self._disabling: Final = threading.Lock()
         self._threads: Final = ThreadPoolExecutor(concurrency, thread_name_prefix="webhooks")
         self._dispatching: Final = Chore(
             "dispatch", self._dispatch_some, every_s=every_s, gather_s=_GATHER_S
         )
         self._delivering: Final = Chore("webhooks", self._deliver_some, every_s=every_s)
+        self._disabling: Final = Chore("disable", self._disable_hopeless, every_s=every_s)
+        self._hopeless: Final[dict[UUID, Ended]] = {}  # By endpoint; by who has sent it.
         self._left: Final[deque[tuple[Delivery, Ended | None]]] = deque()  # By who has sent it.
         # All below belongs to whoever is at the desk.
         self._desk: Final = threading.Lock()
@@ -102,6 +103,7 @@ class Sender:
         """Start dispatching and delivering."""
         self._dispatching.start()
         self._delivering.start()
+        self._disabling.start()
 
     def wake(self) -> None:
         """Dispatch now, for there is something to tell."""
@@ -122,6 +124,8 @@ class Sender:
         except Exception:  # noqa: BLE001 - the end of the line
             # Their leases end, and they are sent again.
             _log.exception("webhook attempts are not recorded")
+        self._disabling.stop(_STOP_S)
+        self._disable_hopeless()
         self._egress.close()
 
     def dispatch(self) -> Dispatched:
@@ -232,8 +236,9 @@ class Sender:
                 is_broken = True
             self._left.append((delivery, ended))
             self._delivering.wake()
-            if ended is not None and not ended.attempt.delivered:
-                self._give_up_if_hopeless(ended)
+            if ended is not None and _reason_to_disable(ended) is not None:
+                self._hopeless[delivery.endpoint_id] = ended
+                self._disabling.wake()
 
     def _send(self, delivery: Delivery) -> Ended | None:
         """Make one attempt, if there is time for it before the lease ends."""
@@ -271,31 +276,34 @@ class Sender:
         asked = not_before(attempt, scale=self._retry_scale)
         return due if due is None or asked is None else max(due, asked)
 
-    def _give_up_if_hopeless(self, ended: Ended) -> None:
-        """Stop sending to an endpoint that is gone, or has done nothing but fail for days."""
-        failing_since, attempt = ended.delivery.failing_since, ended.attempt
-        limit = attempt.ended_at - webhook_endpoints.GIVES_UP_AFTER
-        try:
-            if attempt.is_gone:
-                self._disable(ended, "GONE", None)
-            elif failing_since is not None and failing_since <= limit:
-                self._disable(ended, "FAILING", limit)
-        except Exception:  # noqa: BLE001 - the end of the line
-            # The next attempt that fails says it again.
-            _log.exception(
-                "webhook endpoint is not disabled", endpoint=str(ended.delivery.endpoint_id)
-            )
+    # --- for those that are told no more ---------------------------------------------------------
 
-    def _disable(self, ended: Ended, reason: GivenUpReason, failing_since: datetime | None) -> None:
-        delivery = ended.delivery
-        # One at a time, for whoever waits here for a lock has a connection that others need.
-        with self._disabling, self._engine.begin() as connection:
+    def _disable_hopeless(self) -> bool:
+        """Stop sending to the endpoints that are gone, or have done nothing but fail for days.
+
+        In a thread of its own, for whoever changes an endpoint holds it for as long as he needs,
+        and a thread that waited for him would send nobody anything.
+        """
+        while self._hopeless:
+            endpoint_id, ended = self._hopeless.popitem()
+            try:
+                self._disable(ended)
+            except Exception:  # noqa: BLE001 - the others must be disabled
+                # The next attempt that fails says it again.
+                _log.exception("webhook endpoint is not disabled", endpoint=str(endpoint_id))
+        return False
+
+    def _disable(self, ended: Ended) -> None:
+        delivery, ended_at = ended.delivery, ended.attempt.ended_at
+        reason = _reason_to_disable(ended)
+        assert reason is not None, "nobody asks for another one"
+        with self._engine.begin() as connection:
             is_news = webhook_endpoints.disable(
                 connection,
                 delivery.endpoint_id,
                 reason=reason,
-                at=ended.attempt.ended_at,
-                failing_since_before=failing_since,
+                at=ended_at,
+                failing_since_before=_hopeless_since(ended_at) if reason == "FAILING" else None,
             )
         if is_news:
             _log.error(
@@ -304,6 +312,23 @@ class Sender:
                 platform=str(delivery.platform_id),
                 reason=reason,
             )
+
+
+def _reason_to_disable(ended: Ended) -> GivenUpReason | None:
+    """Return why an endpoint is sent nothing more after an attempt; None: it is."""
+    failing_since, attempt = ended.delivery.failing_since, ended.attempt
+    if attempt.delivered:
+        return None
+    if attempt.is_gone:
+        return "GONE"
+    if failing_since is not None and failing_since <= _hopeless_since(attempt.ended_at):
+        return "FAILING"
+    return None
+
+
+def _hopeless_since(now: datetime) -> datetime:
+    """Return since when an endpoint must have failed that is disabled `now`."""
+    return now - webhook_endpoints.GIVES_UP_AFTER
 
 
 class _Signers:

@@ -4,14 +4,15 @@ import socket
 from collections.abc import Iterator
 from datetime import timedelta
 
+import psycopg
 import pytest
 from sqlalchemy import insert
 
-from cardledger.receiver import Receiver
+from cardledger.receiver import Receiver, Reply
 from cardledger.servers import DatabaseUrl
 from ledger.ids import new_id
 from schema import tables
-from tests.integration.test_webhook_endpoints import own_secret, sequences
+from tests.integration.test_webhook_endpoints import own_secret, sequences, state_of
 from tests.integration.test_webhooks import World, at_least, connected, until, world_in
 
 
@@ -118,6 +119,28 @@ def test_a_long_backlog_of_those_that_answer_quickly_holds_up_nobody(
         receiver.wait_for(at_least(1))
 
         assert len(busy.received) < 300, "half of what had waited longer"
+
+
+def test_an_endpoint_that_is_gone_and_cannot_be_disabled_yet_holds_up_nobody(
+    world: World, receiver: Receiver, database_url: DatabaseUrl
+) -> None:
+    with Receiver() as gone, psycopg.connect(database_url) as somebody:
+        gone.reply_always(Reply(status=410))
+        platform = connected(world, gone)
+        for _ in range(40):
+            world.tell(platform)
+        endpoints = "SELECT FROM webhook_endpoints WHERE id = %s FOR UPDATE"
+        somebody.execute(endpoints, [platform.endpoint])
+        sender = world.sender(concurrency=8, every_s=0.05)
+        sender.wake()
+        gone.wait_for(at_least(8))
+
+        world.tell(connected(world, receiver))
+        sender.wake()
+
+        receiver.wait_for(at_least(1))
+        somebody.rollback()
+    until(lambda: state_of(world, platform.endpoint) == ("DISABLED", "GONE"))
 
 
 def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
