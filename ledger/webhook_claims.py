@@ -272,6 +272,8 @@ _CLAIM: Final = """
 # attempt that waited for them would make all others wait with it. So it is told back.
 # The lease is still the one that the attempt was made under, or somebody else has the delivery.
 # A test that fails says nothing of an endpoint's health: often it is sent before anybody listens.
+# The end of five days of failures must not be missed, or the next failure disables the endpoint: a
+# success waits for whoever holds its row. That they begin is said again by the next failure.
 _RECORD: Final = f"""
     WITH ended AS MATERIALIZED (
         SELECT *, CASE WHEN ends_turn THEN pg_try_advisory_xact_lock({PLACE}) ELSE true END
@@ -281,10 +283,26 @@ _RECORD: Final = f"""
             %(statuses)s, %(errors)s, %(heads)s)
             AS a (id, customer_id, endpoint, subject, leased_until, is_retried, ends_turn, retry_at,
                 is_delivered, began_at, ended_at, duration_ms, status, error, response_head)
+    ), heard AS MATERIALIZED (
+        SELECT DISTINCT ON (endpoint) endpoint, is_delivered, began_at
+        FROM ended WHERE is_delivered OR is_retried
+        ORDER BY endpoint, is_delivered DESC, began_at
+    ), changed AS MATERIALIZED (
+        SELECT e.id, is_delivered, began_at
+        FROM heard JOIN webhook_endpoints e ON e.id = endpoint
+        WHERE (e.failing_since IS NULL) <> is_delivered FOR UPDATE OF e SKIP LOCKED
+    ), health AS (
+        UPDATE webhook_endpoints e
+        SET failing_since = CASE WHEN is_delivered THEN NULL ELSE began_at END
+        FROM changed WHERE e.id = changed.id
     ), held AS MATERIALIZED (
         SELECT w.id, w.customer_id
         FROM ended a JOIN webhook_deliveries w ON w.id = a.id AND w.customer_id = a.customer_id
-        WHERE a.is_free FOR UPDATE OF w SKIP LOCKED
+        WHERE a.is_free AND NOT (a.is_delivered AND EXISTS (
+            SELECT FROM webhook_endpoints e
+            WHERE e.id = a.endpoint AND e.failing_since IS NOT NULL
+                AND NOT EXISTS (SELECT FROM changed WHERE changed.id = e.id)))
+        FOR UPDATE OF w SKIP LOCKED
     ), counted AS (
         UPDATE webhook_deliveries w SET
             attempts = w.attempts + 1,
@@ -305,19 +323,6 @@ _RECORD: Final = f"""
         FROM held JOIN ended a ON a.id = held.id
         WHERE w.id = held.id AND w.customer_id = held.customer_id
         RETURNING w.id, w.attempts
-    ), heard AS MATERIALIZED (
-        SELECT DISTINCT ON (endpoint) endpoint, is_delivered, began_at
-        FROM ended JOIN held ON held.id = ended.id
-        WHERE is_delivered OR is_retried
-        ORDER BY endpoint, is_delivered DESC, began_at
-    ), changed AS MATERIALIZED (
-        SELECT e.id, is_delivered, began_at
-        FROM heard JOIN webhook_endpoints e ON e.id = endpoint
-        WHERE (e.failing_since IS NULL) <> is_delivered FOR UPDATE OF e SKIP LOCKED
-    ), health AS (
-        UPDATE webhook_endpoints e
-        SET failing_since = CASE WHEN is_delivered THEN NULL ELSE began_at END
-        FROM changed WHERE e.id = changed.id
     ), told AS (
         INSERT INTO webhook_attempts (delivery_id, number, customer_id, attempted_at, duration_ms,
             status, error, response_head)

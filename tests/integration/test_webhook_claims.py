@@ -208,6 +208,28 @@ def test_an_attempt_whose_delivery_somebody_changes_is_recorded_later_and_the_ot
     assert states(world, keys) == ["PENDING", "DELIVERED"]
 
 
+def test_a_success_is_recorded_when_it_can_end_the_days_of_nothing_but_failures(
+    world: World, somebody: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    world.change(platform.endpoint, failing_since=world.clock() - timedelta(days=6))
+    key = world.tell(platform)
+    world.dispatch()
+    claimed = world.claim()
+    endpoints = "SELECT FROM webhook_endpoints WHERE id = %s FOR UPDATE"
+    somebody.execute(endpoints, [platform.endpoint])
+
+    assert world.round(delivered(world, claimed)).passed_over == {claimed[0].id}
+
+    somebody.rollback()
+    assert world.round(delivered(world, claimed)).passed_over == frozenset()
+    assert world.delivery(key).state == "DELIVERED"
+    world.tell(platform)
+    world.dispatch()
+    [next_one] = world.claim()
+    assert next_one.failing_since is None
+
+
 def test_nobody_waits_for_who_holds_what_an_attempt_lets_pass(
     world: World, somebody: psycopg.Connection[tuple[object, ...]]
 ) -> None:
