@@ -2,16 +2,19 @@
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from psycopg import sql
+from psycopg.types.json import Json
 from sqlalchemy import CheckConstraint, NullPool, create_engine
 from sqlalchemy.dialects import postgresql
 
 from cardledger.servers import DatabaseUrl
+from ledger import accounts
 from ledger.inbox import SHARDS, Lane
 from schema import migrate
 from schema.tables import APPEND_ONLY, metadata
@@ -208,6 +211,49 @@ def test_the_one_endpoint_of_a_platform_becomes_its_default_one_and_back(
         (waiting, url, "PENDING"),
         (lost, None, "NO_ENDPOINT"),
     }
+
+
+def test_what_waits_to_be_told_of_an_account_is_understood_after_an_upgrade_and_back(
+    empty_url: DatabaseUrl,
+) -> None:
+    account, customer = uuid.uuid4(), uuid.uuid4()
+    kept = {
+        "id": f"InternalAccount:{account}",
+        "customerId": f"Customer:{customer}",
+        "type": "INTERNAL_FIAT",
+        "status": "ACTIVE",
+        "currency": "USD",
+        "balance": 900,
+        "held": 100,
+        "owed": 0,
+        "pending": 50,
+        "createdAt": "2026-03-01T12:00:00.000000Z",
+        "updatedAt": "2026-03-02T12:00:00.250000Z",
+    }
+    migrate.upgrade(empty_url, "0007")
+    with psycopg.connect(empty_url) as connection:
+        connection.execute(
+            "INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, sequence, data,"
+            " recorded_at) VALUES (%s, %s, %s, 'INTERNAL_ACCOUNT.BALANCE_UPDATED', %s, 7, %s,"
+            " now())",
+            [uuid.uuid4(), customer, uuid.uuid4(), account, Json(kept)],
+        )
+
+    migrate.upgrade(empty_url)
+
+    [data] = waiting(empty_url)
+    told = accounts.wire(data, key=account, customer_id=customer)
+    assert told["id"] == kept["id"]
+    assert told["customerId"] == kept["customerId"]
+    assert (told["createdAt"], told["updatedAt"]) == (kept["createdAt"], kept["updatedAt"])
+    assert told["totalBalance"]["amount"] == 950
+    migrate.downgrade(empty_url, "0007")
+    assert waiting(empty_url) == [kept]
+
+
+def waiting(url: str) -> list[Any]:
+    with psycopg.connect(url) as connection:
+        return [data for (data,) in connection.execute("SELECT data FROM outbox")]
 
 
 def test_every_append_only_table_is_guarded_always(database_url: DatabaseUrl) -> None:

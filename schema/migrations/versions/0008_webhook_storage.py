@@ -5,9 +5,25 @@ from alembic import op
 revision = "0008"
 down_revision = "0007"
 
+# What is to be told of an account is kept in other words now, and must be understood by whoever
+# dispatches it after the change.
+_IN_THESE_WORDS = """
+UPDATE outbox SET data = (
+    data::jsonb - '{id,customerId,createdAt,updatedAt}'::text[] || jsonb_build_object(
+        'created_at', data->'createdAt', 'updated_at', data->'updatedAt'))::json
+    WHERE type = 'INTERNAL_ACCOUNT.BALANCE_UPDATED'
+"""
+_IN_THOSE_BEFORE = """
+UPDATE outbox SET data = (
+    data::jsonb - '{created_at,updated_at}'::text[] || jsonb_build_object(
+        'id', 'InternalAccount:' || subject_id, 'customerId', 'Customer:' || customer_id,
+        'createdAt', data->'created_at', 'updatedAt', data->'updated_at'))::json
+    WHERE type = 'INTERNAL_ACCOUNT.BALANCE_UPDATED'
+"""
+
 
 def upgrade() -> None:
-    """Have the table vacuumed early and without pauses, and add the index.
+    """Have the table vacuumed early and without pauses, add the index, and translate what waits.
 
     Every delivery is changed twice or more, and each change moves it in the index of what is due:
     what is left behind there lies before whatever is due next. No fillfactor: a change of an
@@ -21,10 +37,12 @@ def upgrade() -> None:
         "CREATE INDEX webhook_deliveries_subject_id_idx"
         " ON webhook_deliveries (platform_id, subject_id, id)"
     )
+    op.execute(_IN_THESE_WORDS)
 
 
 def downgrade() -> None:
-    """Undo both."""
+    """Undo all three."""
+    op.execute(_IN_THOSE_BEFORE)
     op.execute("DROP INDEX webhook_deliveries_subject_id_idx")
     op.execute(
         "ALTER TABLE webhook_deliveries"
