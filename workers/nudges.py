@@ -1,11 +1,11 @@
 """From a process that decides to one that sends webhooks: there is something to tell.
 
-No doorbell of Dramatiq, for there is one after every commit and nothing in it: a list that holds
-one token at most. Losing every one of them loses nothing, for a sender looks by itself, too.
+No doorbells of Dramatiq, for there is one after every commit and nothing in it: lists that hold
+one token each at most. Losing every one of them loses nothing, for a sender looks by itself, too.
 """
 
-from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 import redis
 import structlog
@@ -15,37 +15,52 @@ from workers.best_effort import BestEffort
 from workers.chores import Chore
 from workers.doorbell import NAMESPACE
 
-_LIST: Final = f"{NAMESPACE}:webhooks.nudge"
+_WAKE: Final = f"{NAMESPACE}:webhooks.wake"
+_WAKE_DISPATCH: Final = f"{NAMESPACE}:webhooks.wake-dispatch"
 _LISTENS_S: Final = 1.0  # At a time; a shutdown waits for it.
 _STOP_S: Final = 5.0
 
 _log = structlog.get_logger()
 
 
+class Wakeable(Protocol):
+    """Whoever sends webhooks, or tells somebody who does."""
+
+    def wake(self) -> None:
+        """Look at once what there is to tell, and what is due."""
+
+    def wake_dispatch(self) -> None:
+        """Look at once what there is to tell."""
+
+
 class Nudge:
-    """Tells whoever sends webhooks that there are some."""
+    """Wakes whoever sends webhooks; where the last nudge has not been heard, that is enough."""
 
     def __init__(self, client: redis.Redis) -> None:
         """Tell over `client`, which should time out soon."""
         self._redis: Final = BestEffort(client)
 
-    def give(self) -> None:
-        """Tell it once; where nobody has heard the last time, that is enough."""
-        self._redis.send(_give)
+    def wake(self) -> None:
+        """Have somebody look what there is to tell, and what is due."""
+        self._redis.send(partial(_give, _WAKE))
+
+    def wake_dispatch(self) -> None:
+        """Have somebody look what there is to tell."""
+        self._redis.send(partial(_give, _WAKE_DISPATCH))
 
 
-def _give(pipeline: Pipeline) -> None:
-    pipeline.lpush(_LIST, "1")
-    pipeline.ltrim(_LIST, 0, 0)
+def _give(name: str, pipeline: Pipeline) -> None:
+    pipeline.lpush(name, "1")
+    pipeline.ltrim(name, 0, 0)
 
 
 class Nudges:
     """Hears nudges, in a thread of its own."""
 
-    def __init__(self, client: redis.Redis, hear: Callable[[], None], *, every_s: float) -> None:
-        """Call `hear` for every nudge; when Redis is away, try again in `every_s`."""
+    def __init__(self, client: redis.Redis, webhooks: Wakeable, *, every_s: float) -> None:
+        """Wake `webhooks` at every nudge; when Redis is away, try again in `every_s`."""
         self._client: Final = client
-        self._hear: Final = hear
+        self._by_list: Final = {_WAKE: webhooks.wake, _WAKE_DISPATCH: webhooks.wake_dispatch}
         self._chore: Final = Chore("nudges", self._listen, every_s=every_s)
 
     def start(self) -> None:
@@ -59,9 +74,10 @@ class Nudges:
 
     def _listen(self) -> bool:
         try:
-            if self._client.blpop([_LIST], timeout=_LISTENS_S):
-                self._hear()
+            heard = self._client.blpop(list(self._by_list), timeout=_LISTENS_S)
         except redis.RedisError as error:
             _log.warning("Redis is away: webhooks are found a little later", error=str(error))
             return False
+        if heard:
+            self._by_list[heard[0].decode()]()
         return True

@@ -26,7 +26,7 @@ from workers.actors import Handlers, declare
 from workers.broker import WakingBroker, connect
 from workers.chores import Chore
 from workers.drains import Drains
-from workers.nudges import Nudge, Nudges
+from workers.nudges import Nudge, Nudges, Wakeable
 from workers.parts import Only
 from workers.replies import Replies
 from workers.sender import CONNECTIONS, Sender
@@ -90,12 +90,12 @@ def _parts(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Part]:
     """Return what `config` asks for; who hears of others' work comes before those others."""
     if config.only is Only.EVENTS:
         nudge = Nudge(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
-        return [_Events(config, clock, tell=nudge.give)]
+        return [_Events(config, clock, nudge)]
     webhooks = _Webhooks(config, clock)
     if config.only is Only.WEBHOOKS:
-        nudges = Nudges(connect(config.redis_url), webhooks.wake, every_s=config.sweep_interval_s)
+        nudges = Nudges(connect(config.redis_url), webhooks, every_s=config.sweep_interval_s)
         return [webhooks, nudges]
-    return [webhooks, _Events(config, clock, tell=webhooks.wake)]
+    return [webhooks, _Events(config, clock, webhooks)]
 
 
 class _Webhooks:
@@ -120,8 +120,12 @@ class _Webhooks:
         )
 
     def wake(self) -> None:
-        """Look at once what there is to tell."""
+        """Look at once what there is to tell, and what is due."""
         self._sender.wake()
+
+    def wake_dispatch(self) -> None:
+        """Look at once what there is to tell."""
+        self._sender.wake_dispatch()
 
     def start(self) -> None:
         self._sender.start()
@@ -136,11 +140,11 @@ class _Events:
     """Decides events, activates cards and enqueues what time brings about."""
 
     def __init__(
-        self, config: WorkerConfig, clock: Callable[[], datetime], *, tell: Callable[[], None]
+        self, config: WorkerConfig, clock: Callable[[], datetime], webhooks: Wakeable
     ) -> None:
-        """Call `tell` whenever there may be webhooks to send."""
+        """Wake `webhooks` whenever there may be some to send."""
         self._clock: Final = clock
-        self._tell: Final = tell
+        self._webhooks: Final = webhooks
         self._is_sandbox: Final = config.sandbox
         # For the batches of every lane, and for the sweeper's look around.
         connections = _AT_WORK * len(Lane) + 1
@@ -178,7 +182,7 @@ class _Events:
         )
         declare(
             broker,
-            Handlers(drain=self._drains.run, activate_cards=self._cards.wake, send_webhooks=tell),
+            Handlers(drain=self._drains.run, activate_cards=self._cards.wake, send_webhooks=webhooks.wake),
         )
         self._worker: Final = Worker(broker, worker_threads=config.threads)
 
@@ -209,7 +213,7 @@ class _Events:
     def _committed(self, decided: list[Decided]) -> None:
         # First those who wait for an answer.
         self._replies.send(decided)
-        self._tell()
+        self._webhooks.wake_dispatch()
 
     def _sweep_inbox(self) -> bool:
         """Drain what no doorbell was heard for; in threads, for a file can take its time."""
@@ -240,7 +244,7 @@ class _Events:
                 connection, now=self._clock(), is_sandbox=self._is_sandbox
             )
         if activated:
-            self._tell()
+            self._webhooks.wake_dispatch()
         return bool(activated)
 
 

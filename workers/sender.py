@@ -106,7 +106,12 @@ class Sender:
         self._disabling.start()
 
     def wake(self) -> None:
-        """Dispatch now, for there is something to tell."""
+        """Look now: something was told, or is due again, or may be sent that might not before."""
+        self._dispatching.wake()
+        self._delivering.wake()
+
+    def wake_dispatch(self) -> None:
+        """Dispatch now, for there is something to tell; what comes of it is delivered then."""
         self._dispatching.wake()
 
     def close(self) -> None:

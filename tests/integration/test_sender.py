@@ -185,6 +185,19 @@ def away(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
         postgres.execute(allow.format(name, sql.SQL("true")))
 
 
+def test_what_is_due_again_leaves_at_once_when_somebody_says_so(
+    world: World, receiver: Receiver
+) -> None:
+    key = world.tell(connected(world, receiver))
+    world.dispatch()
+    sender = world.sender()
+
+    sender.wake()
+
+    [arrival] = receiver.wait_for(at_least(1))
+    assert arrival.webhook_id == f"Webhook:{key}"
+
+
 def test_deliveries_leave_while_dispatching_waits_for_somebody(
     world: World, receiver: Receiver, database_url: DatabaseUrl
 ) -> None:

@@ -78,17 +78,33 @@ def test_whoever_only_decides_sends_nothing_and_the_other_way_round(
     world.drain(world.engine())
 
 
+class Sleeper:
+    """Keeps what it is woken for."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def wake(self) -> None:
+        self.heard.append("wake")
+
+    def wake_dispatch(self) -> None:
+        self.heard.append("wake_dispatch")
+
+
 def test_nudges_that_nobody_hears_do_not_pile_up(redis_url: str) -> None:
+    sleeper = Sleeper()
     with closing(connect(redis_url)) as client:
         for _ in range(5):
-            Nudge(client).give()
+            Nudge(client).wake_dispatch()
+            Nudge(client).wake()
 
-        assert [client.llen(key) for key in client.scan_iter("*nudge")] == [1]
-
-        heard: list[int] = []
-        nudges = Nudges(client, lambda: heard.append(1), every_s=0.01)
+        nudges = Nudges(client, sleeper, every_s=0.01)
         nudges.start()
         try:
-            wait_until(lambda: heard == [1])
+            wait_until(lambda: len(sleeper.heard) == 2)
+            Nudge(client).wake_dispatch()
+            wait_until(lambda: len(sleeper.heard) == 3)
         finally:
             nudges.stop()
+
+    assert sorted(sleeper.heard[:2]) == ["wake", "wake_dispatch"], "one of each"
