@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import psycopg
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,6 +15,7 @@ from ledger import paging
 from ledger.database import async_driver
 from ledger.ids import NIL, new_id
 from ledger.webhook_attempts import Attempt
+from ledger.webhook_dispatch import DISPATCH_LOCK
 from ledger.webhook_queues import LATER, LOCK_QUEUES, RELEASE_NEXT, place
 from schema import tables
 from schema.wire.common import public_id
@@ -157,14 +159,14 @@ async def retry(
     With the same webhook id, so that a receiver that has it knows it again.
     Raises: NoEndpointError.
     """
-    driver = await async_driver(connection)
+    driver = await _while_no_endpoint_goes(connection)
     arguments = {"platform": platform_id, "id": delivery_id}
     row = await (await driver.execute(_ONE, arguments)).fetchone()
     if row is None:
         return False
     if row[3] is None:
         raise NoEndpointError
-    await _make_due(connection, [row], at)
+    await _make_due(driver, [row], at)
     return True
 
 
@@ -197,21 +199,32 @@ async def replay(
         "later": LATER,
         "test": WebhookType.TEST.value,
     }
-    driver = await async_driver(connection)
+    driver = await _while_no_endpoint_goes(connection)
     found = await (await driver.execute(_MATCHING, arguments)).fetchall()
     reached = await (await driver.execute(_REACHED, arguments)).fetchone()
     assert reached is not None
     looked_at, last = reached
-    count = await _make_due(connection, found, at) if found else 0
+    count = await _make_due(driver, found, at) if found else 0
     if len(found) == REPLAYED_AT_ONCE:
         return Replayed(count=count, after=found[-1][0])
     return Replayed(count=count, after=last if looked_at == _LOOKED_AT_AT_ONCE else None)
 
 
-async def _make_due(
-    connection: AsyncConnection, rows: Sequence[tuple[Any, ...]], at: datetime
-) -> int:
+async def _while_no_endpoint_goes(
+    connection: AsyncConnection,
+) -> psycopg.AsyncConnection[Any]:
+    """Return the driver; until the end of the database transaction no endpoint is deleted.
+
+    Or what it has not been told would come to wait for an endpoint that is not there any more.
+    """
     driver = await async_driver(connection)
+    await driver.execute("SELECT pg_advisory_xact_lock_shared(%s)", [DISPATCH_LOCK])
+    return driver
+
+
+async def _make_due(
+    driver: psycopg.AsyncConnection[Any], rows: Sequence[tuple[Any, ...]], at: datetime
+) -> int:
     queues = list({(row[3], row[4]) for row in rows if row[7]})
     columns = [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
     if queues:

@@ -23,7 +23,9 @@ from schema.wire.webhooks import WebhookType, envelope
 _log = structlog.get_logger()
 
 DISPATCH_LOCK: Final = 0x77656268
-"""Advisory lock of whoever dispatches, or changes which endpoints there are: one at a time."""
+"""Advisory lock of whoever dispatches, or takes an endpoint away: one at a time.
+
+Whoever has something sent again shares it."""
 
 _RENDER_AGAIN_AFTER: Final = timedelta(minutes=1)
 

@@ -1,5 +1,6 @@
 """Claims and records of attempts: who has what, and what becomes of it; real PostgreSQL."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -7,11 +8,16 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.servers import DatabaseUrl
+from ledger import webhook_deliveries, webhook_endpoints
+from ledger.database import async_engine
 from ledger.ids import new_id
 from ledger.webhook_attempts import Attempt
 from ledger.webhook_claims import Delivery, Ended, Room
+from ledger.webhook_deliveries import Window
 from ledger.webhook_queues import lock_queues
 from tests.integration.test_webhook_endpoints import told_in_order
 from tests.integration.test_webhooks import Platform, World, at_once, world_in
@@ -166,6 +172,59 @@ def test_an_endpoint_that_delivered_one_of_many_does_not_do_nothing_but_fail(wor
 
     [again] = world.claim()
     assert again.failing_since is None
+
+
+# --- again -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_sent_again_to_an_endpoint_that_is_being_deleted(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    assert platform.endpoint is not None
+    key = world.tell(platform)
+    world.dispatch()
+    [claimed] = world.claim()
+    world.record(claimed, failure(world), retry_at=None)
+
+    count = asyncio.run(replayed_while_deleted(world, app_database_url, platform))
+
+    assert count == 0
+    assert world.delivery(key).state == "FAILED"
+
+
+async def replayed_while_deleted(world: World, url: DatabaseUrl, platform: Platform) -> int:
+    """Ask for what failed again while the endpoint is deleted; return how much is due again."""
+    assert platform.endpoint is not None
+    an_hour_ago = world.clock() - timedelta(hours=1)
+    window = Window(endpoint_id=None, since=an_hour_ago, until=None, only_failed=True)
+    engine = async_engine(url)
+
+    async def replayed() -> int:
+        async with engine.begin() as connection:
+            done = await webhook_deliveries.replay(
+                connection, platform_id=platform.id, window=window, after=None, at=world.clock()
+            )
+        return done.count
+
+    async with engine.begin() as connection:
+        await webhook_endpoints.delete(
+            connection, platform_id=platform.id, endpoint_id=platform.endpoint, at=world.clock()
+        )
+        replaying = asyncio.create_task(replayed())
+        while not (replaying.done() or await somebody_waits(connection)):
+            await asyncio.wait([replaying], timeout=0.01)
+    count = await replaying
+    await engine.dispose()
+    return count
+
+
+async def somebody_waits(connection: AsyncConnection) -> bool:
+    waiting = text(
+        "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+        " WHERE l.locktype = 'advisory' AND NOT l.granted AND d.datname = current_database()"
+    )
+    return bool(await connection.scalar(waiting))
 
 
 # --- nobody is waited for ----------------------------------------------------------------------
