@@ -55,6 +55,8 @@ _SIGNERS_LAST: Final = timedelta(seconds=5)
 _GATHER_S: Final = 0.01  # What is told within a hundredth of a second is dispatched together.
 _JITTER: Final = (0.8, 1.2)
 _STOP_S: Final = 20.0
+_RECORDS_FOR_S: Final = 2.0  # When it ends.
+_RECORDS_AGAIN_S: Final = 0.02
 
 _log = structlog.get_logger()
 
@@ -124,11 +126,7 @@ class Sender:
             self._closed = True
         self._threads.shutdown(wait=True)
         self._delivering.stop(_STOP_S)
-        try:
-            self.deliver()
-        except Exception:  # noqa: BLE001 - the end of the line
-            # Their leases end, and they are sent again.
-            _log.exception("webhook attempts are not recorded")
+        self._record_the_rest()
         self._disabling.stop(_STOP_S)
         self._disable_hopeless()
         self._egress.close()
@@ -161,6 +159,23 @@ class Sender:
     def _deliver_some(self) -> bool:
         self.deliver()
         return False  # Whatever there was no room for waits for an attempt to end.
+
+    def _record_the_rest(self) -> None:
+        """Record what has been sent; somebody may hold a resource a moment, as dispatching does.
+
+        What cannot be recorded now is sent again when its lease ends.
+        """
+        deadline = time.monotonic() + _RECORDS_FOR_S
+        try:
+            self.deliver()
+            while self._unrecorded and time.monotonic() < deadline:
+                time.sleep(_RECORDS_AGAIN_S)
+                self.deliver()
+        except Exception:  # noqa: BLE001 - the end of the line
+            _log.exception("webhook attempts are not recorded", count=len(self._unrecorded))
+            return
+        if self._unrecorded:
+            _log.error("webhook attempts are not recorded", count=len(self._unrecorded))
 
     # --- at the desk ---------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """The sender when something is wrong: with PostgreSQL, with one attempt, with who dispatches."""
 
+import threading
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +12,10 @@ from sqlalchemy.exc import OperationalError
 
 from cardledger.receiver import Receiver, Reply
 from cardledger.servers import DatabaseUrl
+from ledger.ids import new_id
 from ledger.webhook_dispatch import DISPATCH_LOCK
+from ledger.webhook_queues import lock_queues
+from tests.integration.test_webhook_endpoints import own_secret, told_in_order
 from tests.integration.test_webhooks import (  # noqa: F401 - a fixture
     World,
     at_least,
@@ -216,3 +220,26 @@ def test_deliveries_leave_while_dispatching_waits_for_somebody(
         somebody.rollback()
     sender.wake()
     receiver.wait_for(at_least(2))
+
+
+def test_a_sender_that_ends_records_an_attempt_whose_queue_somebody_holds_for_a_moment(
+    world: World, receiver: Receiver, database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+    endpoint = own_secret(world, platform, receiver, mode="FIFO")
+    [key] = told_in_order(world, platform, subject := new_id(), 1)
+    receiver.reply(Reply(delay_s=0.3))
+    sender = world.sender()
+    sender.run_once()
+    with psycopg.connect(database_url) as somebody:
+        lock_queues(somebody, [(endpoint, subject)])
+        closing = threading.Thread(target=sender.close)
+
+        closing.start()
+
+        until(lambda: not any(one.name.startswith("webhooks") for one in threading.enumerate()))
+        closing.join(timeout=0.2)
+        assert closing.is_alive(), "it has something to record"
+        somebody.rollback()
+    closing.join(timeout=10)
+    assert world.delivery(key).state == "DELIVERED"
