@@ -202,7 +202,8 @@ class Sender:
         kept = [one for one in self._unrecorded if one.delivery.id in found.passed_over]
         self._unrecorded.clear()
         self._unrecorded.extend(kept)
-        return found.claimed
+        # What was sent already and only waits for its record may be due again: its lease has ended.
+        return [one for one in found.claimed if one.id not in found.passed_over]
 
     def _record_one_by_one(self) -> None:
         """Record each by itself, so that one that cannot be recorded stops only itself."""

@@ -222,6 +222,32 @@ def test_deliveries_leave_while_dispatching_waits_for_somebody(
     receiver.wait_for(at_least(2))
 
 
+def test_what_was_sent_is_not_sent_again_because_its_record_outlasts_its_lease(
+    world: World,
+    receiver: Receiver,
+    database_url: DatabaseUrl,
+    logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
+) -> None:
+    platform = world.platform()
+    endpoint = own_secret(world, platform, receiver, mode="FIFO")
+    [key] = told_in_order(world, platform, subject := new_id(), 1)
+    receiver.reply(Reply(delay_s=0.3))
+    sender = world.sender()
+    sender.run_once()
+    with psycopg.connect(database_url) as somebody:
+        lock_queues(somebody, [(endpoint, subject)])
+        until(lambda: "webhook delivered" in [log["event"] for log in logs])
+        sender.deliver()
+
+        world.clock.advance(minutes=1)
+        sender.deliver()
+
+        somebody.rollback()
+    sender.close()
+    assert world.delivery(key).state == "DELIVERED"
+    assert len(receiver.received) == 1
+
+
 def test_a_sender_that_ends_records_an_attempt_whose_queue_somebody_holds_for_a_moment(
     world: World, receiver: Receiver, database_url: DatabaseUrl
 ) -> None:
