@@ -167,7 +167,7 @@ def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[UUID,
     for row in rows:
         try:
             bodies[row.id] = _body(row, folded)
-        except (ValueError, LookupError):
+        except Exception:  # noqa: BLE001 - whatever is wrong with a row, it stops only itself
             _log.exception("webhook cannot be rendered", webhook=str(row.id), type=row.type)
     return bodies
 

@@ -159,6 +159,17 @@ def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
     assert world.deliveries(fine)
 
 
+def test_a_row_whose_data_is_of_no_shape_that_we_know_stops_only_itself(world: World) -> None:
+    platform = world.platform()
+    world.tell(platform, type="INTERNAL_ACCOUNT.BALANCE_UPDATED", data=["not", "an account"])
+    fine = world.tell(platform)
+
+    world.dispatch()
+
+    assert world.deliveries(fine)
+    assert world.waiting() == 1
+
+
 def test_order_survives_a_clock_that_was_put_back_between_two_events(
     world: World, receiver: Receiver
 ) -> None:
