@@ -79,5 +79,7 @@ class Nudges:
             _log.warning("Redis is away: webhooks are found a little later", error=str(error))
             return False
         if heard:
-            self._by_list[heard[0].decode()]()
+            name = heard[0]
+            assert isinstance(name, bytes), "this client decodes nothing"
+            self._by_list[name.decode()]()
         return True

@@ -182,7 +182,9 @@ class _Events:
         )
         declare(
             broker,
-            Handlers(drain=self._drains.run, activate_cards=self._cards.wake, send_webhooks=webhooks.wake),
+            Handlers(
+                drain=self._drains.run, activate_cards=self._cards.wake, send_webhooks=webhooks.wake
+            ),
         )
         self._worker: Final = Worker(broker, worker_threads=config.threads)
 
