@@ -210,6 +210,8 @@ def _submit(one: Service, say: Say) -> Iterator[Figure]:
         unit="/s",
         values=[_FILE_LINES / (perf_counter() - started)],
     )
+    # What went before has been told, so that nothing but the file is measured.
+    _wait_until_told(one)
     say(f"service: submit, a file of {_FILE_LINES:,} clearings")
     environment = {
         "DATABASE_URL": one.running.database_url,
@@ -249,6 +251,11 @@ def _decide_more(one: Service, say: Say) -> None:
 def _wait_until_decided(one: Service) -> None:
     with psycopg.connect(one.bench.owner_url, autocommit=True) as connection:
         wait_until(lambda: not _exists(connection, "SELECT FROM inbox"), "the inbox is empty")
+
+
+def _wait_until_told(one: Service) -> None:
+    with psycopg.connect(one.bench.owner_url, autocommit=True) as connection:
+        wait_until(lambda: not _exists(connection, "SELECT FROM outbox"), "the outbox is empty")
 
 
 def _exists(connection: psycopg.Connection[Any], query: LiteralString) -> bool:
