@@ -27,7 +27,7 @@ from cardledger.bench.engine import Say
 from cardledger.bench.figures import Figure
 from cardledger.bench.load import Heard
 from cardledger.bench.scene import Holder
-from cardledger.bench.workbench import Bench
+from cardledger.bench.workbench import Bench, memory_of
 from cardledger.errors import CommandError
 from cardledger.running import Running
 from cardledger.servers import DatabaseUrl
@@ -115,7 +115,7 @@ def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
         part=_PART,
         name="memory of the worker after a million events",
         unit="MB",
-        values=[_memory_mb(one.running.pids["worker-1"])],
+        values=[memory_of(one.running.pids["worker-1"])],
         least=200,
         aim=120,
         lower=True,
@@ -292,13 +292,3 @@ def _run(command: list[str], environment: Mapping[str, str]) -> float:
         printed = sum(1 for _ in outcomes)
     assert printed == _FILE_LINES, f"{printed} outcomes were printed: {done.stderr.decode()}"
     return seconds
-
-
-def _memory_mb(pid: int) -> float:
-    said = subprocess.run(  # noqa: S603 - a number of ours
-        ["ps", "-o", "rss=", "-p", str(pid)],  # noqa: S607 - every system has it on its PATH
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return int(said.stdout) / 1024
