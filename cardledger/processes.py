@@ -17,7 +17,7 @@ from workers import process
 from workers.parts import Only
 from workers.process import WorkerConfig
 
-_NICE: Final = 10  # Where processors are short, whoever waits for a decision comes first.
+_NICE: Final = 15  # Where processors are short, whoever waits for a decision comes first.
 _STOP_S: Final = 10  # For requests in flight; their events are accepted in any case.
 
 

@@ -31,6 +31,7 @@ from ledger import answers, inbox, rejections, store
 from ledger.database import async_driver, async_engine
 from ledger.ids import NIL, new_id
 from ledger.inbox import DEPOSIT, NOBODY, CardAddress, Home, Lane, Message, address
+from ledger.messages import card_id_of
 from schema.wire import outcomes
 from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
@@ -457,7 +458,7 @@ def _resolve(future: "Future[Outcome]", outcome: Outcome) -> None:
 
 def _card_id(item: _Sent) -> UUID | None:
     public: str | None = item.body.get("cardId")
-    return None if public is None else UUID(public.removeprefix("Card:"))
+    return None if public is None else card_id_of(public)
 
 
 def _item(
