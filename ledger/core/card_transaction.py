@@ -211,8 +211,11 @@ def evolve(state: CardTransaction, event: events.Event) -> CardTransaction:
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
+    totals = vars(state).copy()
+    totals.update(_changes(state, event))
+    totals["sequence"] += 1
     after = object.__new__(CardTransaction)
-    vars(after).update(vars(state), sequence=state.sequence + 1, **_changes(state, event))
+    object.__setattr__(after, "__dict__", totals)
     return after
 
 
@@ -465,9 +468,10 @@ def _fund(
     A pull is all or nothing. One that cannot be paid stays open and follows the shortfall: it is
     paid by recovery only, in the order in which pulls were opened.
     """
-    shortfall = max(state.required - state.funded, 0)
+    required, funded = state.required, state.funded
+    shortfall = max(required - funded, 0)
     checked(state.pulled + shortfall)  # It could not be paid otherwise, and would wait for ever.
-    surplus = max(state.funded - state.required, 0)
+    surplus = max(funded - required, 0)
     reactions: list[events.Event] = []
     if state.open_pull:
         if shortfall != state.open_pull:
