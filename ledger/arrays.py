@@ -4,7 +4,7 @@
 send them as text, value by value, which costs several times as much.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from datetime import UTC, datetime
 from struct import Struct
 from typing import Any, Final
@@ -93,6 +93,12 @@ OF_TYPE: Final[dict[str, Callable[[Collection[Any]], Array]]] = {
     "timestamptz": times,
 }
 """What makes an array, by the type of its values."""
+
+
+def columns(rows: Iterable[tuple[Any, ...]], *types: str) -> list[Array]:
+    """Return `rows` as one array of each of `types`, also when there are none."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(types)
+    return [OF_TYPE[kind](column) for kind, column in zip(types, columns, strict=True)]
 
 
 def _packed(values: Collection[Any], pack: Callable[[Any], bytes], oid: int) -> bytes:

@@ -40,8 +40,7 @@ from ledger.messages import (
 )
 from ledger.payments import Transfer
 from ledger.roll_up import Identity, RollUp, opened
-from ledger.store import (
-    MANY_DEBTS,
+from ledger.rows import (
     Account,
     Card,
     DepositRecord,
@@ -50,6 +49,7 @@ from ledger.store import (
     PendingPull,
     Purchase,
 )
+from ledger.store import MANY_DEBTS
 from schema.wire.network_events import EventType, parse_time
 from schema.wire.outcomes import OutcomeType, RejectionReason, Remark
 from schema.wire.webhooks import WebhookType

@@ -21,7 +21,7 @@ from ledger.ids import new_id
 from ledger.inbox import Message
 from ledger.payments import Transfer
 from ledger.roll_up import RollUp, advance
-from ledger.store import (
+from ledger.rows import (
     Account,
     Card,
     DepositRecord,

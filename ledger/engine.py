@@ -18,7 +18,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from ledger import inbox, store
+from ledger import inbox, recording, store
 from ledger.batch import Batch, Decided
 from ledger.books import Loaded, Writes
 from ledger.database import driver
@@ -238,28 +238,30 @@ class Engine:
         return self._system_accounts
 
     def _append(self, connection: psycopg.Connection[Any], writes: Writes, now: datetime) -> None:
-        store.append_events(connection, writes.events)
-        store.append_entries(connection, writes.entries)
-        store.append_deposits(connection, writes.deposits)
-        store.append_outcomes(connection, writes.outcomes.values(), now)
-        store.append_rejections(connection, writes.rejections)
-        store.append_outbox(connection, writes.outbox)
-        store.park(connection, writes.parked)
-        store.await_confirmations(connection, writes.pending_pulls)
-        store.insert_roll_ups(connection, [case.roll_up for case in writes.cases if case.is_new])
+        recording.append_events(connection, writes.events)
+        recording.append_entries(connection, writes.entries)
+        recording.append_deposits(connection, writes.deposits)
+        recording.append_outcomes(connection, writes.outcomes.values(), now)
+        recording.append_rejections(connection, writes.rejections)
+        recording.append_outbox(connection, writes.outbox)
+        recording.park(connection, writes.parked)
+        recording.await_confirmations(connection, writes.pending_pulls)
+        recording.insert_roll_ups(
+            connection, [case.roll_up for case in writes.cases if case.is_new]
+        )
         inbox.accept_in_thread(connection, writes.follow_ups)
 
     def _change(
         self, connection: psycopg.Connection[Any], writes: Writes
-    ) -> Iterator[store.Update]:
-        store.unpark(connection, writes.unparked)
+    ) -> Iterator[recording.Update]:
+        recording.unpark(connection, writes.unparked)
         changed = [case.roll_up for case in writes.cases if not case.is_new]
         if changed:
-            yield store.update_roll_ups(connection, changed)
+            yield recording.update_roll_ups(connection, changed)
         if writes.accounts:
-            yield store.update_accounts(connection, list(writes.accounts.values()))
+            yield recording.update_accounts(connection, list(writes.accounts.values()))
         if writes.transfers:
-            yield store.end_transfers(connection, list(writes.transfers.values()))
+            yield recording.end_transfers(connection, list(writes.transfers.values()))
 
     def _set_aside(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
@@ -268,7 +270,7 @@ class Engine:
         reason = RejectionReason.INTERNAL_ERROR
         now = self._clock()
         rejected = [rejection_of(message, reason, detail, now) for message in messages]
-        store.append_rejections(connection, rejected)
+        recording.append_rejections(connection, rejected)
         store.remove(connection, lane, messages)
         self._give_up(connection, messages, now)
         return [
@@ -293,7 +295,7 @@ class Engine:
                 batch.give_up(messages)
                 for update in self._change(connection, batch.writes):
                     update.check()
-                store.append_outbox(connection, batch.writes.outbox)
+                recording.append_outbox(connection, batch.writes.outbox)
         except psycopg.OperationalError:
             raise
         except Exception:  # noqa: BLE001 - as for any message

@@ -15,7 +15,7 @@ from uuid import UUID
 from ledger import inbox
 from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
 from ledger.inbox import Message
-from ledger.store import Key, Purchase, RejectionRecord
+from ledger.rows import Key, Purchase, RejectionRecord
 from schema.wire.outcomes import RejectionReason
 
 

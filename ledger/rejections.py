@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from psycopg import AsyncConnection
 
-from ledger.store import RejectionRecord
+from ledger.rows import RejectionRecord
 
 _INSERT: Final = (
     f"INSERT INTO rejections ({', '.join(RejectionRecord._fields)})"

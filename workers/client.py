@@ -27,11 +27,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ledger import answers, inbox, rejections, store
+from ledger import answers, inbox, rejections
 from ledger.database import async_driver, async_engine
 from ledger.ids import NIL, new_id
 from ledger.inbox import DEPOSIT, NOBODY, CardAddress, Home, Lane, Message, address
 from ledger.messages import card_id_of
+from ledger.rows import RejectionRecord
 from schema.wire import outcomes
 from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
@@ -524,8 +525,8 @@ def _text(value: object) -> str | None:
     return None
 
 
-def _rejection(item: _Malformed, at: datetime) -> store.RejectionRecord:
-    return store.RejectionRecord(
+def _rejection(item: _Malformed, at: datetime) -> RejectionRecord:
+    return RejectionRecord(
         id=new_id(),
         customer_id=NIL,
         platform_id=item.platform_id or NIL,
