@@ -4,9 +4,10 @@ Every function is one statement, whether a batch has one message or five hundred
 those of `store`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -285,68 +286,72 @@ def insert_roll_ups(connection: Connection[Any], new: Sequence[RollUp]) -> None:
     _ROLL_UPS.write(connection, [roll_up_rows.to_row(roll_up) for roll_up in new])
 
 
+_KEYS: Final = ("id", "customer_id")
+
+
+class _Change:
+    """An update of many rows of a table, each found by its id and its customer."""
+
+    def __init__(self, table: str, types: Mapping[str, str], *, only: str = "true") -> None:
+        """Set the columns of `types`, keys included, where `only` is true."""
+        changed = [name for name in types if name not in _KEYS]
+        self._types: Final = list(types.values())
+        self._statement: Final = (
+            f"UPDATE {table} t SET {', '.join(f'{name} = u.{name}' for name in changed)}"
+            f" FROM unnest({', '.join('%s' for _ in types)}) AS u ({', '.join(types)})"
+            f" WHERE {' AND '.join(f't.{key} = u.{key}' for key in _KEYS)} AND {only}"
+        ).encode()
+
+    def write(self, connection: Connection[Any], rows: Sequence[tuple[Any, ...]]) -> Update:
+        """Write `rows`, which have the columns in their order."""
+        values = arrays.columns(rows, *self._types)
+        return Update(connection.execute(self._statement, values), len(rows))
+
+
 # Who and what a card transaction concerns is decided by its first event and never rewritten.
 _FIXED: Final = {"id", "customer_id", "platform_id", "card_id", "account_id", "currency",
     "issuer_transaction_token", "created_at"}  # fmt: skip
-_MOVING: Final = tuple(column for column in roll_up_rows.COLUMNS if column not in _FIXED)
-_UPDATED: Final = ("id", "customer_id", *_MOVING)
-_UPDATED_AT: Final = [
-    (roll_up_rows.COLUMNS.index(column), arrays.OF_TYPE[_ROLL_UP_TYPES[column]])
-    for column in _UPDATED
-]
-_UPDATE_ROLL_UPS: Final = (
-    "UPDATE card_transactions t SET "
-    + ", ".join(f"{column} = u.{column}" for column in _MOVING)
-    + " FROM unnest("
-    + ", ".join("%s" for _ in _UPDATED)
-    + f") AS u ({', '.join(_UPDATED)}) WHERE t.id = u.id AND t.customer_id = u.customer_id"
-)
+_MOVING: Final = [column for column in roll_up_rows.COLUMNS if column not in _FIXED]
+_UPDATED: Final = {column: _ROLL_UP_TYPES[column] for column in ("id", "customer_id", *_MOVING)}
+_updated_of: Final = itemgetter(*map(roll_up_rows.COLUMNS.index, _UPDATED))
+_ROLL_UP_CHANGES: Final = _Change("card_transactions", _UPDATED)
+
+_ENDED: Final = {
+    "id": "uuid",
+    "customer_id": "uuid",
+    "status": "text",
+    "failure_reason": "text",
+    "settled_at": "timestamptz",
+    "updated_at": "timestamptz",
+}
+_end_of: Final = attrgetter(*_ENDED)
+_TRANSFER_ENDS: Final = _Change("transfers", _ENDED, only="t.status = 'PROCESSING'")
+
+_AMOUNTS: Final = {
+    "id": "uuid",
+    "customer_id": "uuid",
+    "balance": "int8",
+    "held": "int8",
+    "owed": "int8",
+    "pending": "int8",
+    "version": "int8",
+    "updated_at": "timestamptz",
+}
+_amounts_of: Final = attrgetter(*_AMOUNTS)
+_ACCOUNT_CHANGES: Final = _Change("internal_accounts", _AMOUNTS)
 
 
 def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> Update:
     """Write the roll-ups of card transactions that existed before."""
-    rows = [roll_up_rows.to_row(roll_up) for roll_up in changed]
-    columns = [_array([row[index] for row in rows]) for index, _array in _UPDATED_AT]
-    return Update(connection.execute(_UPDATE_ROLL_UPS, columns), len(rows))
+    rows = [_updated_of(roll_up_rows.to_row(roll_up)) for roll_up in changed]
+    return _ROLL_UP_CHANGES.write(connection, rows)
 
 
 def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> Update:
     """Write what became of transfers that were being carried out."""
-    cursor = connection.execute(
-        "UPDATE transfers t SET status = u.status, failure_reason = u.failure_reason,"
-        " settled_at = u.settled_at, updated_at = u.updated_at"
-        " FROM unnest(%s, %s, %s, %s, %s, %s)"
-        " AS u (id, customer_id, status, failure_reason, settled_at, updated_at)"
-        " WHERE t.id = u.id AND t.customer_id = u.customer_id AND t.status = 'PROCESSING'",
-        [
-            arrays.uuids([t.id for t in ended]),
-            arrays.uuids([t.customer_id for t in ended]),
-            arrays.texts([t.status for t in ended]),
-            arrays.texts([t.failure_reason for t in ended]),
-            arrays.times([t.settled_at for t in ended]),
-            arrays.times([t.updated_at for t in ended]),
-        ],
-    )
-    return Update(cursor, len(ended))
+    return _TRANSFER_ENDS.write(connection, list(map(_end_of, ended)))
 
 
 def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> Update:
     """Write the amounts of accounts, once each however many entries they got."""
-    cursor = connection.execute(
-        "UPDATE internal_accounts a SET balance = u.balance, held = u.held, owed = u.owed,"
-        " pending = u.pending, version = u.version, updated_at = u.updated_at"
-        " FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s)"
-        " AS u (id, customer_id, balance, held, owed, pending, version, updated_at)"
-        " WHERE a.id = u.id AND a.customer_id = u.customer_id",
-        [
-            arrays.uuids([a.id for a in changed]),
-            arrays.uuids([a.customer_id for a in changed]),
-            arrays.bigints([a.balance for a in changed]),
-            arrays.bigints([a.held for a in changed]),
-            arrays.bigints([a.owed for a in changed]),
-            arrays.bigints([a.pending for a in changed]),
-            arrays.bigints([a.version for a in changed]),
-            arrays.times([a.updated_at for a in changed]),
-        ],
-    )
-    return Update(cursor, len(changed))
+    return _ACCOUNT_CHANGES.write(connection, list(map(_amounts_of, changed)))
