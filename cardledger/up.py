@@ -247,7 +247,8 @@ class System:
 
     def _wait_until_ready(self) -> None:
         began = time.monotonic()
-        api, *workers = self._children
+        # Webhooks wait for their process, and nobody waits for them.
+        api, *workers, _webhooks = self._children
         while not (self._answers() and any(worker.is_ready for worker in workers)):
             for child in self._children:
                 if child.deaths >= _DEATHS_AT_START:
@@ -264,8 +265,8 @@ class System:
         self._say(Step(name="API", detail=f"{self._origin}{BASE_PATH}", seconds=seconds))
         threads = self._settings.worker_threads
         plural = "" if len(workers) == 1 else "es"
-        detail = f"{len(workers)} process{plural} of {threads} threads: events, cards, webhooks"
-        self._say(Step(name="Workers", detail=detail, seconds=seconds))
+        detail = f"{len(workers)} process{plural} of {threads} threads: events, cards"
+        self._say(Step(name="Workers", detail=f"{detail}; 1: webhooks", seconds=seconds))
 
     def _answers(self) -> bool:
         if not self._children[0].is_ready:
