@@ -38,7 +38,9 @@ def test_a_wrong_secret_is_counted_as_a_failure(running: Service) -> None:
 
     heard = asked.closed(connections=1, seconds=0.1)
 
-    assert set(heard.statuses) == {401}
+    # How many guesses are let through before they are too many is not for this test to say.
+    assert 401 in heard.statuses
+    assert set(heard.statuses) <= {401, 429}
     assert asked.failed == heard.failed == len(heard.seconds) > 0
 
 
