@@ -16,7 +16,8 @@ _log = structlog.get_logger()
 class BestEffort:
     """Sends commands; after a failure it leaves Redis alone for a moment.
 
-    A drain sends between two batches, and a Redis that hangs must not keep it from the next one.
+    A drain sends between two batches, and a Redis that hangs must not keep it from the next one:
+    so whoever sends in a process shares one of these, and none finds out anew what another knows.
     """
 
     def __init__(self, client: redis.Redis) -> None:

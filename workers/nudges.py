@@ -36,9 +36,9 @@ class Wakeable(Protocol):
 class Nudge:
     """Wakes whoever sends webhooks; where the last nudge has not been heard, that is enough."""
 
-    def __init__(self, client: redis.Redis) -> None:
-        """Tell over `client`, which should time out soon."""
-        self._redis: Final = BestEffort(client)
+    def __init__(self, best_effort: BestEffort) -> None:
+        """Tell over `best_effort`."""
+        self._redis: Final = best_effort
 
     def wake(self) -> None:
         """Have somebody look what there is to tell, and what is due."""
@@ -62,6 +62,7 @@ class Nudges:
         self._client: Final = client
         self._by_list: Final = {_WAKE: webhooks.wake, _WAKE_DISPATCH: webhooks.wake_dispatch}
         self._chore: Final = Chore("nudges", self._listen, every_s=every_s)
+        self._is_away = False
 
     def start(self) -> None:
         """Start listening."""
@@ -76,8 +77,11 @@ class Nudges:
         try:
             heard = self._client.blpop(list(self._by_list), timeout=_LISTENS_S)
         except redis.RedisError as error:
-            _log.warning("Redis is away: webhooks are found a little later", error=str(error))
+            if not self._is_away:
+                _log.warning("Redis is away: webhooks are found a little later", error=str(error))
+            self._is_away = True
             return False
+        self._is_away = False
         if heard:
             name = heard[0]
             assert isinstance(name, bytes), "this client decodes nothing"

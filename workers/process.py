@@ -23,6 +23,7 @@ from ledger.engine import Engine, UnavailableError
 from ledger.inbox import Lane
 from ledger.secrets import KeyRing
 from workers.actors import Handlers, declare
+from workers.best_effort import BestEffort
 from workers.broker import WakingBroker, connect
 from workers.chores import Chore
 from workers.drains import Drains
@@ -88,14 +89,14 @@ class _Part(Protocol):
 
 def _parts(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Part]:
     """Return what `config` asks for; who hears of others' work comes before those others."""
+    best_effort = BestEffort(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
     if config.only is Only.EVENTS:
-        nudge = Nudge(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
-        return [_Events(config, clock, nudge)]
+        return [_Events(config, clock, best_effort, Nudge(best_effort))]
     webhooks = _Webhooks(config, clock)
     if config.only is Only.WEBHOOKS:
         nudges = Nudges(connect(config.redis_url), webhooks, every_s=config.sweep_interval_s)
         return [webhooks, nudges]
-    return [webhooks, _Events(config, clock, webhooks)]
+    return [webhooks, _Events(config, clock, best_effort, webhooks)]
 
 
 class _Webhooks:
@@ -140,9 +141,13 @@ class _Events:
     """Decides events, activates cards and enqueues what time brings about."""
 
     def __init__(
-        self, config: WorkerConfig, clock: Callable[[], datetime], webhooks: Wakeable
+        self,
+        config: WorkerConfig,
+        clock: Callable[[], datetime],
+        best_effort: BestEffort,
+        webhooks: Wakeable,
     ) -> None:
-        """Wake `webhooks` whenever there may be some to send."""
+        """Reply over `best_effort`; wake `webhooks` whenever there may be some to send."""
         self._clock: Final = clock
         self._webhooks: Final = webhooks
         self._is_sandbox: Final = config.sandbox
@@ -158,7 +163,7 @@ class _Events:
             batch_size=config.batch_size,
             sandbox_delay=timedelta(seconds=config.sandbox_delay_s) if config.sandbox else None,
         )
-        self._replies: Final = Replies(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
+        self._replies: Final = Replies(best_effort)
         # Files never have all the threads: one is left for authorizations.
         self._drains: Final = Drains(
             self._step,

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-import redis
 from redis.client import Pipeline
 
 from ledger import roll_up
@@ -48,9 +47,9 @@ def _line(key: UUID, found: Outcome) -> bytes:
 class Replies:
     """Sends outcomes to whoever waits for them."""
 
-    def __init__(self, client: redis.Redis) -> None:
-        """Send over `client`, which should time out soon."""
-        self._redis: Final = BestEffort(client)
+    def __init__(self, best_effort: BestEffort) -> None:
+        """Send over `best_effort`."""
+        self._redis: Final = best_effort
 
     def send(self, decided: Iterable[Decided]) -> None:
         """Send every outcome that somebody waits for; when Redis is away, they look it up."""

@@ -1,5 +1,6 @@
 """Workers that only decide events, or only send webhooks."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -7,11 +8,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from redis.client import Pipeline
 
 from cardledger.servers import DatabaseUrl
 from schema.wire.outcomes import OutcomeType
 from tests.integration.test_workers import dead_redis, wait_until, working
 from tests.world import World, world_of
+from workers.best_effort import BestEffort
 from workers.broker import connect
 from workers.client import submit
 from workers.nudges import Nudge, Nudges
@@ -94,17 +97,37 @@ class Sleeper:
 def test_nudges_that_nobody_hears_do_not_pile_up(redis_url: str) -> None:
     sleeper = Sleeper()
     with closing(connect(redis_url)) as client:
+        nudge = Nudge(BestEffort(client))
         for _ in range(5):
-            Nudge(client).wake_dispatch()
-            Nudge(client).wake()
+            nudge.wake_dispatch()
+            nudge.wake()
 
         nudges = Nudges(client, sleeper, every_s=0.01)
         nudges.start()
         try:
             wait_until(lambda: len(sleeper.heard) == 2)
-            Nudge(client).wake_dispatch()
+            nudge.wake_dispatch()
             wait_until(lambda: len(sleeper.heard) == 3)
         finally:
             nudges.stop()
 
     assert sorted(sleeper.heard[:2]) == ["wake", "wake_dispatch"], "one of each"
+
+
+def test_a_redis_that_hangs_is_waited_for_once() -> None:
+    asked: list[Pipeline] = []
+
+    def ask(pipeline: Pipeline) -> None:
+        asked.append(pipeline)
+        pipeline.ping()
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()  # It takes what is sent, and never answers.
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        with closing(connect(url, timeout_s=0.2)) as client:
+            best_effort = BestEffort(client)
+            best_effort.send(ask)
+            best_effort.send(ask)
+
+    assert len(asked) == 1, "the second was not even put together"
