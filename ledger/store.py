@@ -43,10 +43,10 @@ def claim(connection: Connection[Any], lane: Lane, shards: Sequence[int], limit:
     """Lock queues until the commit and return their oldest messages, at most `limit`.
 
     Waits until nobody else drains them: the messages of each are decided in order.
-    Shape: the oldest of each, at most its share; by age over all of them.
+    Shape: of the queues that have waited longest their oldest, at most its share of each; by age.
     """
     queues = arrays.integers(shards)
-    # A whole batch of each, to find the oldest of all, would cost as much as deciding them.
+    # To find the oldest of all one would have to read a batch of each.
     share = max(-(-limit // len(shards)), limit // _LEAST_QUEUES)
     with connection.pipeline():
         connection.execute(
@@ -54,17 +54,17 @@ def claim(connection: Connection[Any], lane: Lane, shards: Sequence[int], limit:
             " ORDER BY shard FOR UPDATE",
             [lane, queues],
         )
-        # First which, by the index alone; then only their rows. The LIMITs keep the planner, who
-        # believes the inbox to be empty, from beginning at the other end.
+        # Queue after queue, so that no row is read that is not taken.
         cursor = connection.cursor(binary=True).execute(
+            "SELECT c.* FROM ("
             "SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference,"
             " i.body::text, i.body_hash, i.reply_to, i.received_at FROM ("
-            "SELECT s.shard, k.id FROM unnest(%s) AS s (shard) CROSS JOIN LATERAL ("
-            "SELECT id FROM inbox WHERE lane = %s AND shard = s.shard ORDER BY id LIMIT %s) k"
-            " ORDER BY k.id LIMIT %s) c CROSS JOIN LATERAL ("
-            "SELECT * FROM inbox WHERE lane = %s AND shard = c.shard AND id = c.id LIMIT 1) i"
-            " ORDER BY i.id",
-            [queues, lane, share, limit, lane],
+            "SELECT s.shard FROM unnest(%s) AS s (shard) CROSS JOIN LATERAL ("
+            "SELECT id FROM inbox WHERE lane = %s AND shard = s.shard ORDER BY id LIMIT 1) oldest"
+            " ORDER BY oldest.id) q CROSS JOIN LATERAL ("
+            "SELECT * FROM inbox WHERE lane = %s AND shard = q.shard ORDER BY id LIMIT %s) i"
+            " LIMIT %s) c ORDER BY c.id",
+            [queues, lane, lane, share, limit],
         )
     rows = cursor.fetchall()
     messages = [Message._make((lane, *row[:6], _parsed(row[6]), *row[7:])) for row in rows]
@@ -135,6 +135,9 @@ def outcomes(
     return answer
 
 
+_CARD_STATES: Final = {state.value: state for state in CardState}
+
+
 def cards(connection: Connection[Any], ids: Iterable[UUID]) -> Callable[[], dict[UUID, Card]]:
     """Ask for the cards with `ids` that exist."""
     cursor = connection.cursor(binary=True).execute(
@@ -144,7 +147,7 @@ def cards(connection: Connection[Any], ids: Iterable[UUID]) -> Callable[[], dict
         [arrays.uuids(list(ids))],
     )
     return lambda: {
-        row[0]: Card._make((*row[:6], CardState(row[6]), row[7])) for row in cursor.fetchall()
+        row[0]: Card._make((*row[:6], _CARD_STATES[row[6]], row[7])) for row in cursor.fetchall()
     }
 
 
@@ -168,18 +171,22 @@ def lock_accounts(
 _ROLL_UP: Final = ", ".join(f"t.{column}" for column in roll_up_rows.COLUMNS)
 
 
+def columns(purchases: Iterable[Purchase]) -> list[arrays.Array]:
+    """Return `purchases` as more than one statement asks for them."""
+    return arrays.columns(purchases, "uuid", "uuid", "text")
+
+
 def roll_ups(
-    connection: Connection[Any], purchases: Iterable[Purchase]
+    connection: Connection[Any], purchases: Sequence[arrays.Array]
 ) -> Callable[[], list[RollUp]]:
-    """Ask for the card transactions of `purchases` that exist."""
-    customers, card_ids, tokens = arrays.columns(purchases, "uuid", "uuid", "text")
+    """Ask for the card transactions of `purchases` (`columns`) that exist."""
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
         " FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)"
         " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
         " AND t.issuer_transaction_token = k.token"
         " JOIN customers u ON u.id = t.customer_id",
-        [customers, card_ids, tokens],
+        purchases,
     )
     return lambda: [roll_up_rows.from_row(row) for row in cursor.fetchall()]
 
@@ -214,16 +221,15 @@ def system_accounts(
 
 
 def parked(
-    connection: Connection[Any], purchases: Iterable[Purchase]
+    connection: Connection[Any], purchases: Sequence[arrays.Array]
 ) -> Callable[[], dict[Purchase, list[Parked]]]:
-    """Ask for the messages that wait for events of `purchases`, in their order of arrival."""
-    customers, card_ids, tokens = arrays.columns(purchases, "uuid", "uuid", "text")
+    """Ask for what waits for events of `purchases` (`columns`), in its order of arrival."""
     cursor = connection.cursor(binary=True).execute(
         "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
         " FROM unnest(%s, %s, %s)"
         " AS k (customer_id, card_id, issuer_transaction_token)"
         " JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id",
-        [customers, card_ids, tokens],
+        purchases,
     )
 
     def answer() -> dict[Purchase, list[Parked]]:
