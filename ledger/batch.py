@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from ledger import accounts, inbox, payments
 from ledger.books import Books, Case, Loaded
 from ledger.core import commands, sandbox, transfer
-from ledger.core.card_transaction import CardTransaction, Closure, decide, waits
+from ledger.core.card_transaction import CardTransaction, Closure, Decision, decide, waits
 from ledger.core.entries import deposit_entry, transfer_entries
 from ledger.core.events import (
     Declined,
@@ -92,6 +92,7 @@ class Batch:
         self._loaded: Final = loaded
         self._books: Final = Books(loaded, now=now)
         self.writes: Final = self._books.writes
+        self._outcomes: Final = dict(loaded.outcomes)  # Of earlier messages, also of this batch.
         self._parked: Final = {purchase: [*rows] for purchase, rows in loaded.parked.items()}
         self._now: Final = now
         self._sandbox_delay: Final = sandbox_delay
@@ -106,7 +107,7 @@ class Batch:
         key = key_of(message)
         size = self.writes.size
         try:
-            first = self._loaded.outcomes.get(key) or self.writes.outcomes.get(key)
+            first = self._outcomes.get(key)
             if first:
                 return self._repeat(message, first)
             decided = _HANDLERS.get(message.body["type"], Batch._record)(self, message)
@@ -115,7 +116,7 @@ class Batch:
                 raise  # Half done is our fault: the whole batch must go.
             return self._reject(message, refusal(error))
         after = decided.roll_up
-        self.writes.outcomes[key] = OutcomeRow(
+        row = self._outcomes[key] = OutcomeRow(
             key,
             message.body_hash,
             message.id,
@@ -124,6 +125,7 @@ class Batch:
             after.identity.id if after else None,
             after.state.sequence if after else None,
         )
+        self.writes.outcomes.append(row)
         return decided
 
     def _repeat(self, message: Message, first: OutcomeRow) -> Decided:
@@ -184,13 +186,13 @@ class Batch:
             confirms_later=sandbox.confirms_later(descriptor),
             clears=body["type"] == _CLEARS_TOO,
         )
-        facts = decide(before.state, command)
-        first = facts[0]
+        decision = decide(before.state, command)
+        first = decision.facts[0]
         if isinstance(first, Declined):
-            after = self._apply_all(message, case, facts, before)
+            after = self._apply_all(message, case, decision, before)
             return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
         # Only an approval names the merchant: it also starts the time that his category gives.
-        after = self._apply_all(message, case, facts, _named(before, body))
+        after = self._apply_all(message, case, decision, _named(before, body))
         if decide_by and (self.first_deadline is None or decide_by < self.first_deadline):
             self.first_deadline = decide_by
         return Decided(message, OutcomeType.APPLIED, roll_up=after)
@@ -205,10 +207,10 @@ class Batch:
         known = before if before.state.sequence else None
         if _is_outdated(message, before):
             return Decided(message, OutcomeType.IGNORED, reason=Remark.EXTENDED, roll_up=known)
-        facts = decide(before.state, command)
-        if not facts:
+        decision = decide(before.state, command)
+        if not decision.facts:
             return Decided(message, OutcomeType.IGNORED, reason=_idle(command), roll_up=known)
-        after = self._apply_all(message, case, facts, before)
+        after = self._apply_all(message, case, decision, before)
         remark = _remark(before.state, command)
         return Decided(message, OutcomeType.APPLIED, reason=remark, roll_up=after)
 
@@ -254,9 +256,9 @@ class Batch:
             if waits(state, command):
                 continue
             try:
-                facts = decide(state, command)
-                if facts:
-                    self._apply(parked, case, facts)
+                decision = decide(state, command)
+                if decision.facts:
+                    self._apply(parked, case, decision)
             except AmountOutOfRangeError:
                 continue  # A total is at the end of its range: it goes on waiting.
             waiting.remove(parked)
@@ -273,9 +275,9 @@ class Batch:
         # In the order in which they were opened, whatever the order in which they were loaded.
         for case in sorted(of_card, key=lambda one: one.roll_up.identity.id):
             # As it stands by now: a release for another may have paid its open pull.
-            facts = decide(case.roll_up.state, commands.Cancel())
-            if facts:
-                self._apply(message, case, facts)
+            decision = decide(case.roll_up.state, commands.Cancel())
+            if decision.facts:
+                self._apply(message, case, decision)
         return Decided(message, OutcomeType.APPLIED)
 
     def _concerned(self, message: Message) -> tuple[Card, Case]:
@@ -440,11 +442,11 @@ class Batch:
         for case in queue:
             if case is ahead_of:
                 return
-            facts = decide(case.roll_up.state, commands.Recover(balance=account.balance))
-            if not facts:
-                return
             try:
-                self._apply(message, case, facts)
+                decision = decide(case.roll_up.state, commands.Recover(balance=account.balance))
+                if not decision.facts:
+                    return
+                self._apply(message, case, decision)
             except AmountOutOfRangeError:
                 return  # A total is at the end of its range: the pull stays open.
             if case.roll_up.debt_id:
@@ -469,13 +471,13 @@ class Batch:
     # --- what follows from facts -----------------------------------------------------------
 
     def _apply_all(
-        self, message: Message, case: Case, facts: Sequence[Event], before: RollUp
+        self, message: Message, case: Case, decision: Decision, before: RollUp
     ) -> RollUp:
-        """Record `facts` and what has waited for them; returns where that leads.
+        """Record a decision and what has waited for it; returns where that leads.
 
         What the card transaction stood at is `before`: a message may know more of its merchant.
         """
-        self._apply(message, case, facts, before)
+        self._apply(message, case, decision, before)
         if self._parked:
             self._unpark(case)
         return case.roll_up
@@ -484,18 +486,18 @@ class Batch:
         self,
         message: Message | Parked,
         case: Case,
-        facts: Sequence[Event],
+        decision: Decision,
         before: RollUp | None = None,
     ) -> None:
-        """Record `facts` about one card transaction, with all that follows from them."""
+        """Record a decision about one card transaction, with all that follows from it."""
         said = message.body.get("occurredAt")
         occurred_at = parse_time(said) or message.received_at
         self._books.record(
-            case, before or case.roll_up, facts, message_id=message.id, occurred_at=occurred_at
+            case, before or case.roll_up, decision, message_id=message.id, occurred_at=occurred_at
         )
-        kinds = set(map(type, facts))
+        kinds = set(map(type, decision.facts))
         if PullPending in kinds:
-            self._await_confirmation(case, facts, message.body)
+            self._await_confirmation(case, decision.facts, message.body)
         if not kinds.isdisjoint(_FREES_MONEY):
             self._recover(message, case.account)
         elif PullFailed in kinds:

@@ -7,14 +7,14 @@ writes what was collected.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
 from ledger import accounts
-from ledger.core.card_transaction import Status
+from ledger.core.card_transaction import Decision, Status
 from ledger.core.entries import Account as Role
 from ledger.core.entries import Entry, entries
-from ledger.core.events import Event
 from ledger.core.money import checked
 from ledger.event_rows import to_row
 from ledger.ids import new_id
@@ -76,7 +76,7 @@ class Writes:
     entries: list[EntryRecord] = field(default_factory=list)
     deposits: list[DepositRecord] = field(default_factory=list)
     transfers: dict[UUID, Transfer] = field(default_factory=dict)
-    outcomes: dict[Key, OutcomeRow] = field(default_factory=dict)
+    outcomes: list[OutcomeRow] = field(default_factory=list)
     rejections: list[RejectionRecord] = field(default_factory=list)
     outbox: list[OutboxRecord] = field(default_factory=list)
     follow_ups: list[Message] = field(default_factory=list)
@@ -123,42 +123,51 @@ class Books:
 
     def owing(self, account: Account) -> Collection[Case]:
         """Return which card transactions wait for money on `account`."""
-        return self._owing.get(account.id, ())
+        return self._owing.get(account.id, ()) if self._owing else ()
 
     def record(
         self,
         case: Case,
         before: RollUp,
-        facts: Sequence[Event],
+        decision: Decision,
         *,
         message_id: UUID,
         occurred_at: datetime,
     ) -> None:
-        """Record `facts`, which one message has caused, about `case`, which stood at `before`.
+        """Record a decision, which one message has caused, about `case`, which stood at `before`.
 
         Raises: AmountOutOfRangeError when a total would not fit; nothing was recorded.
         """
         account, now = case.account, self._now
-        after = advance(before, facts, message_id=message_id, recorded_at=now)
-        old, new = before.state, after.state
-        # Before anything is changed: a message that does not fit must leave no trace.
-        held = checked(account.held + new.held - old.held)
-        owed = checked(account.owed + new.owed - old.owed)
-        pending = checked(account.pending + new.pending - old.pending)
-        movements = [entries(fact) for fact in facts]
-        change = sum([_change(entry) for booked in movements for entry in booked])
+        facts, state = decision
+        # Before anything is changed: a message that cannot be recorded must leave no trace.
+        after = advance(before, facts, state, message_id=message_id, recorded_at=now)
+        was_held, was_owed, was_pending = before.state.dues
+        held, owed, pending = state.dues
+        held = checked(account.held + held - was_held)
+        owed = checked(account.owed + owed - was_owed)
+        pending = checked(account.pending + pending - was_pending)
+        movements = list(map(entries, facts))
+        change = sum(map(_change, chain.from_iterable(movements)))
         checked(account.balance + change + held)  # What is held can always go back.
         account.held, account.owed, account.pending = held, owed, pending
         self._change_account(account)
-        case_id, customer_id, sequence = before.identity.id, account.customer_id, old.sequence
-        events = self.writes.events
+        case_id, sequence = before.identity.id, before.state.sequence
         for fact, booked in zip(facts, movements, strict=True):
             sequence += 1
-            events.append(
-                (case_id, sequence, customer_id, *to_row(fact), message_id, occurred_at, now)
+            self.writes.events.append(
+                (
+                    case_id,
+                    sequence,
+                    account.customer_id,
+                    *to_row(fact),
+                    message_id,
+                    occurred_at,
+                    now,
+                )
             )
             if booked:
-                self.book(account, booked, subject_id=case_id, sequence=sequence)
+                self._enter(account, booked, case_id, sequence)
         self._keep(case, after)
 
     def book(
@@ -171,6 +180,17 @@ class Books:
         line: int = 0,
     ) -> None:
         """Append `movements` from `line` on; the customer's side moves the balance of `account`."""
+        self._enter(account, movements, subject_id, sequence, line)
+        self._change_account(account)
+
+    def _enter(
+        self,
+        account: Account,
+        movements: Iterable[Entry],
+        subject_id: UUID,
+        sequence: int,
+        line: int = 0,
+    ) -> None:
         for place, entry in enumerate(movements, start=line):
             change = _change(entry)
             if change:
@@ -192,7 +212,6 @@ class Books:
                     self._now,
                 )
             )
-        self._change_account(account)
 
     def tell(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
         self,
@@ -240,7 +259,7 @@ class Books:
         """Know which card transactions have something to pay, without looking at all of them."""
         if case.roll_up.debt_since:
             self._owing.setdefault(case.account.id, set()).add(case)
-        elif owing := self._owing.get(case.account.id):
+        elif self._owing and (owing := self._owing.get(case.account.id)):
             owing.discard(case)
 
     def _account_id(self, role: Role, account: Account) -> UUID:

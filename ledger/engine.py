@@ -200,11 +200,12 @@ class Engine:
         with connection.pipeline():
             # The locks come first: what is read after them cannot change any more.
             locked = store.lock_accounts(connection, customers)
-            roll_ups = store.roll_ups(connection, purchases)
-            outcomes = store.outcomes(connection, set(map(key_of, messages)))
+            asked = store.columns(purchases)
+            roll_ups = store.roll_ups(connection, asked)
+            outcomes = store.outcomes(connection, map(key_of, messages))
             cards = store.cards(connection, {purchase.card_id for purchase in purchases})
             debts = store.debts(connection, customers)
-            parked = store.parked(connection, purchases)
+            parked = store.parked(connection, asked)
         accounts = locked()
         # Asked for where they are needed: most batches have none of them.
         closed, receivers = closed_cards(messages), receivers_of(messages)
@@ -241,7 +242,7 @@ class Engine:
         recording.append_events(connection, writes.events)
         recording.append_entries(connection, writes.entries)
         recording.append_deposits(connection, writes.deposits)
-        recording.append_outcomes(connection, writes.outcomes.values(), now)
+        recording.append_outcomes(connection, writes.outcomes, now)
         recording.append_rejections(connection, writes.rejections)
         recording.append_outbox(connection, writes.outbox)
         recording.park(connection, writes.parked)

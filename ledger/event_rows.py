@@ -47,11 +47,11 @@ _SHAPES: Final = {
 }
 
 
-def to_row(event: events.Event) -> EventRow:
-    """Return what `event` leaves in the record."""
+def to_row(event: events.Event) -> tuple[str, int, int | None, bool | None, str | None]:
+    """Return what `event` leaves in the record: the fields of an `EventRow`."""
     kind, has_unfunded, has_final, has_reason = _SHAPES[type(event)]
     fact: Any = event
-    return EventRow(
+    return (
         kind,
         fact.amount,
         fact.unfunded if has_unfunded else None,

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ledger.core import events
-from ledger.core.card_transaction import UNKNOWN, CardTransaction, fold
+from ledger.core.card_transaction import UNKNOWN, CardTransaction
 from ledger.expiry import window
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import amount, public_id, rfc3339
@@ -53,10 +53,14 @@ def opened(identity: Identity) -> RollUp:
 
 
 def advance(
-    roll_up: RollUp, facts: Sequence[events.Event], *, message_id: UUID, recorded_at: datetime
+    roll_up: RollUp,
+    facts: Sequence[events.Event],
+    state: CardTransaction,
+    *,
+    message_id: UUID,
+    recorded_at: datetime,
 ) -> RollUp:
-    """Return `roll_up` after `facts`, all caused by one message and recorded at one time."""
-    state = fold(facts, roll_up.state)
+    """Return `roll_up` after `facts`, which lead to `state`: of one message, recorded at once."""
     kinds = set(map(type, facts))
     in_debt = state.in_debt
     return RollUp(

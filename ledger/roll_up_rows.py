@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ledger.core.card_transaction import CardTransaction, Closure
+from ledger.core.card_transaction import Closure, at
 from ledger.core.events import DeclineReason
 from ledger.roll_up import Identity, RollUp
 from schema import tables
 
-COLUMNS: Final = tuple(column.name for column in tables.card_transactions.columns)
+COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_transactions.columns)
 """What `to_row` returns, in this order; `from_row` wants `platform_customer_id` after them."""
 
 
@@ -94,44 +94,40 @@ def from_row(row: Sequence[Any]) -> RollUp:
         updated_at,
         platform_customer_id,
     ) = row
-    return RollUp(
-        identity=Identity(
-            id=key,
-            customer_id=customer_id,
-            platform_id=platform_id,
-            platform_customer_id=platform_customer_id,
-            card_id=card_id,
-            account_id=account_id,
-            issuer_transaction_token=issuer_transaction_token,
-            currency=currency,
-            descriptor=descriptor,
-            mcc=mcc,
-            country=country,
-            created_at=created_at,
-        ),
-        state=CardTransaction(
-            sequence=sequence,
-            authorizations=authorizations,
-            authorized=authorized,
-            settled=settled,
-            settlement_count=settlement_count,
-            refunded=refunded,
-            refund_count=refund_count,
-            pulled=pulled,
-            pull_count=pull_count,
-            pending=pending,
-            pending_count=pending_count,
-            open_pull=open_pull,
-            unpaid=unpaid,
-            released=released,
-            release_count=release_count,
-            closed_by=None if closed_by is None else Closure(closed_by),
-            declined=declined,
-            decline_reason=None if decline_reason is None else DeclineReason(decline_reason),
-        ),
-        debt_since=debt_since,
-        debt_id=debt_id,
-        expires_at=expires_at,
-        last_event_at=last_event_at,
-        updated_at=updated_at,
+    identity = Identity(
+        key,
+        customer_id,
+        platform_id,
+        platform_customer_id,
+        card_id,
+        account_id,
+        issuer_transaction_token,
+        currency,
+        descriptor,
+        mcc,
+        country,
+        created_at,
     )
+    state = at(
+        {
+            "sequence": sequence,
+            "authorizations": authorizations,
+            "authorized": authorized,
+            "settled": settled,
+            "settlement_count": settlement_count,
+            "refunded": refunded,
+            "refund_count": refund_count,
+            "pulled": pulled,
+            "pull_count": pull_count,
+            "pending": pending,
+            "pending_count": pending_count,
+            "open_pull": open_pull,
+            "unpaid": unpaid,
+            "released": released,
+            "release_count": release_count,
+            "closed_by": None if closed_by is None else Closure(closed_by),
+            "declined": declined,
+            "decline_reason": None if decline_reason is None else DeclineReason(decline_reason),
+        }
+    )
+    return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)

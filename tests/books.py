@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.core import commands, events, sandbox
 from ledger.core.card import CardState
-from ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, fold, waits
+from ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
 from ledger.core.entries import Account, Entry, deposit_entry, entries
 from ledger.testing.model import Event
 
@@ -44,8 +44,13 @@ def after(*history: commands.Command) -> CardTransaction:
     """Return the card transaction that `history` makes; every command brings its own balance."""
     state = UNKNOWN
     for command in history:
-        state = fold(decide(state, command), state)
+        state = decide(state, command).after
     return state
+
+
+def facts_of(state: CardTransaction, command: commands.Command) -> list[events.Event]:
+    """Return the facts that `command` gives rise to."""
+    return decide(state, command).facts
 
 
 @dataclass
@@ -182,10 +187,10 @@ class Books:
 
     def _run(self, name: str, command: commands.Command, number: int) -> list[events.Event]:
         before = self.state(name)
-        facts = decide(before, command)
+        facts, state = decide(before, command)
         if not facts:
             return []
-        state = self.states[name] = fold(facts, before)
+        self.states[name] = state
         self.histories.setdefault(name, []).extend(facts)
         for fact in facts:
             self._post(entries(fact))

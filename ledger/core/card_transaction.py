@@ -11,12 +11,13 @@ is funded is pulled from the funding account or released to it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import reduce
-from typing import Final, TypedDict, assert_never
+from typing import Final, NamedTuple, TypedDict, TypeVar, assert_never, cast
 
 from ledger.core import commands, events
 from ledger.core.authorization import decline_reason
 from ledger.core.money import checked
+
+Class = TypeVar("Class")
 
 
 class Status(StrEnum):
@@ -45,11 +46,17 @@ class Closure(StrEnum):
 _REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, Closure.REFUNDED})
 
 
+def _interpreted(of: type[Class]) -> type[Class]:
+    """Have mypyc leave `of` as it is: compiled, its instances had no `__dict__` to be copied."""
+    return of
+
+
+@_interpreted
 @dataclass(frozen=True, kw_only=True)
 class CardTransaction:
     """Running totals: all that the next decision and every roll-up need.
 
-    Without slots, so that `evolve`, which every event comes through, can copy it at once.
+    Without slots, so that `fold`, which every event comes through, can copy it at once.
     """
 
     sequence: int = 0  # Number of events folded so far.
@@ -88,8 +95,8 @@ class CardTransaction:
 
     @property
     def required(self) -> int:
-        """What the funding account has to pay, net: the money rule."""
-        return max(self.authorized, self.settled) if self.closed_by is None else self.settled
+        """What the funding account has to pay, net."""
+        return _required(self.authorized, self.settled, self.closed_by)
 
     @property
     def outstanding(self) -> int:
@@ -110,6 +117,14 @@ class CardTransaction:
     def owed(self) -> int:
         """What the network took and the funding account has not paid yet."""
         return self.overdrawn + self.unpaid
+
+    @property
+    def dues(self) -> tuple[int, int, int]:
+        """What it adds to its account's totals: `held`, `owed` and `pending`."""
+        ahead = self.pulled - self.released - self.settled
+        if ahead < 0:
+            return 0, self.unpaid - ahead, self.pending
+        return ahead, self.unpaid, self.pending
 
     @property
     def in_debt(self) -> bool:
@@ -143,14 +158,26 @@ class CardTransaction:
         return self.authorized or self.declined
 
 
+def _required(authorized: int, settled: int, closed_by: Closure | None) -> int:
+    """Return what the funding account has to pay, net: the money rule."""
+    return authorized if closed_by is None and authorized > settled else settled
+
+
 UNKNOWN: Final = CardTransaction()
 """The state before the first fact."""
 
 
+class Decision(NamedTuple):
+    """The facts a command gives rise to, in the order in which money moves, and their fold."""
+
+    facts: list[events.Event]
+    after: CardTransaction
+
+
 def decide(  # noqa: PLR0912, C901 - one branch a command
     state: CardTransaction, command: commands.Command
-) -> list[events.Event]:
-    """Return the facts `command` gives rise to, in the order in which money moves.
+) -> Decision:
+    """Return what `command` gives rise to.
 
     A refusal is a fact, not an error. No facts: there is nothing to do about it.
 
@@ -159,10 +186,12 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
     match command:
         case commands.Authorize():
             return _authorize(state, command)
+        case commands.Clear():
+            return _clear(state, command)
         case commands.StandIn(amount=amount, balance=balance):
             return _record(state, events.Authorized(amount=amount), balance)
         case commands.Advise() if state.decline_reason:
-            return []  # The network was told no; it advises of nothing that stands.
+            return _nothing(state)  # The network was told no; it advises of nothing that stands.
         case commands.Advise(total=total, balance=balance):
             final = total <= state.settled
             return _record(state, events.AuthorizationAdjusted(amount=total, final=final), balance)
@@ -173,9 +202,7 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
         case commands.Cancel() if state.stands:
             return _record(state, events.AuthorizationCancelled(amount=state.outstanding))
         case commands.Expire() | commands.Cancel():
-            return []
-        case commands.Clear():
-            return _clear(state, command)
+            return _nothing(state)
         case commands.ReverseClearing(amount=amount):
             unfunded = min(amount, state.overdrawn)
             return _record(state, events.ClearingReversed(amount=amount, unfunded=unfunded))
@@ -211,25 +238,36 @@ def evolve(state: CardTransaction, event: events.Event) -> CardTransaction:
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
-    totals = vars(state).copy()
-    totals.update(_changes(state, event))
-    totals["sequence"] += 1
-    after = object.__new__(CardTransaction)
-    object.__setattr__(after, "__dict__", totals)
-    return after
+    return fold((event,), state)
 
 
 def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) -> CardTransaction:
-    """Return what `history` amounts to; live processing and every rebuild run this."""
-    return reduce(evolve, history, initial)
+    """Return what `history` amounts to; live processing and every rebuild run this.
+
+    Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
+    """
+    totals = cast("Totals", vars(initial).copy())
+    for event in history:
+        _add(totals, event)
+        totals["sequence"] += 1
+    return at(totals)
+
+
+def at(totals: "Totals") -> CardTransaction:
+    """Return the card transaction that stands at `totals`, which are its own from now on."""
+    state = object.__new__(CardTransaction)
+    # As the class would one by one, if it were not frozen.
+    object.__setattr__(state, "__dict__", totals)
+    return state
 
 
 # --- what facts do to the totals ---------------------------------------------------------------
 
 
-class _Changes(TypedDict, total=False):
-    """New values of those totals that a fact changes."""
+class Totals(TypedDict):
+    """The fields of a card transaction, to be written."""
 
+    sequence: int
     authorizations: int
     authorized: int
     settled: int
@@ -249,143 +287,130 @@ class _Changes(TypedDict, total=False):
     decline_reason: events.DeclineReason | None
 
 
-def _changes(  # noqa: PLR0912, C901 - one branch an event
-    state: CardTransaction, event: events.Event
-) -> _Changes:
+def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
+    totals: Totals, event: events.Event
+) -> None:
+    """Add `event` to `totals`; the most frequent come first."""
     match event:
-        case events.Authorized(amount=amount):
-            return _approved(state, checked(state.authorized + amount))
         case events.Pulled(amount=amount):
-            return _paid(state, amount)
+            _pay(totals, amount)
+        case events.Authorized(amount=amount):
+            _approve(totals, checked(totals["authorized"] + amount))
         case events.Cleared(amount=amount, final=final):
-            return {
-                "settled": checked(state.settled + amount),
-                "settlement_count": state.settlement_count + 1,
-                "closed_by": _after_clearing(state, final=final),
-            }
+            totals["settled"] = checked(totals["settled"] + amount)
+            totals["settlement_count"] += 1
+            if final:
+                totals["closed_by"] = Closure.CLEARED
+            elif totals["closed_by"] is Closure.REFUNDED:
+                # A refund without a purchase closed it; now there is one, and more of it to come.
+                totals["closed_by"] = None
         case events.Released(amount=amount):
-            return _given_back(state, amount)
+            totals["released"] = checked(totals["released"] + amount)
+            totals["release_count"] += 1
+            # What was given back needs no confirmation any more.
+            totals["pending"] = min(totals["pending"], totals["pulled"] - totals["released"])
         case events.Declined(amount=amount, reason=reason):
-            return _refused(state, amount, reason)
+            _refuse(totals, amount, reason)
         case events.AuthorizationAdjusted(amount=amount, final=final):
-            approved = _approved(state, amount)
-            shut = _shut(approved["closed_by"], Closure.REVERSED if final else None)
-            return {**approved, "closed_by": shut}
+            _approve(totals, amount)
+            _shut(totals, Closure.REVERSED if final else None)
         case events.AuthorizationReversed(amount=amount, final=final):
-            return _cut(state, amount, Closure.REVERSED if final else None)
+            _cut(totals, amount, Closure.REVERSED if final else None)
         case events.AuthorizationExpired(amount=amount):
-            return _cut(state, amount, Closure.EXPIRED)
+            _cut(totals, amount, Closure.EXPIRED)
         case events.AuthorizationCancelled(amount=amount):
-            return _cut(state, amount, Closure.CARD_CLOSED)
+            _cut(totals, amount, Closure.CARD_CLOSED)
         case events.PullPending(amount=amount):
-            return {
-                **_paid(state, amount),
-                "pending": state.pending + amount,
-                "pending_count": state.pending_count + 1,
-            }
+            _pay(totals, amount)
+            totals["pending"] += amount
+            totals["pending_count"] += 1
         case events.PullConfirmed(amount=amount):
-            return _answered(state, amount)
+            _answer(totals, amount)
         case events.PullFailed(amount=amount):
-            return {
-                **_answered(state, amount),
-                "pulled": state.pulled - amount,
-                "open_pull": state.required - (state.funded - amount),
-            }
+            _answer(totals, amount)
+            totals["pulled"] -= amount
+            funded = totals["pulled"] - totals["released"]
+            required = _required(totals["authorized"], totals["settled"], totals["closed_by"])
+            totals["open_pull"] = required - funded
         case events.PullOpened(amount=amount):
-            return {"open_pull": amount, "pull_count": state.pull_count + 1}
+            totals["open_pull"] = amount
+            totals["pull_count"] += 1
         case events.PullResized(amount=amount):
-            return {"open_pull": amount}
+            totals["open_pull"] = amount
         case events.PullRecovered(amount=amount):
-            return {
-                "pulled": checked(state.pulled + amount),
-                "open_pull": state.open_pull - amount,
-            }
+            totals["pulled"] = checked(totals["pulled"] + amount)
+            totals["open_pull"] -= amount
         case events.ClearingReversed(amount=amount):
-            return {"settled": checked(state.settled - amount)}
+            totals["settled"] = checked(totals["settled"] - amount)
         case events.Refunded(amount=amount, final=final):
-            return {
-                "refunded": checked(state.refunded + amount),
-                "refund_count": state.refund_count + 1,
-                "closed_by": _shut(state.closed_by, Closure.REFUNDED if final else None),
-            }
+            totals["refunded"] = checked(totals["refunded"] + amount)
+            totals["refund_count"] += 1
+            _shut(totals, Closure.REFUNDED if final else None)
         case events.RefundReversed(amount=amount, unfunded=unfunded):
-            return {
-                "refunded": checked(state.refunded - amount),
-                "unpaid": checked(state.unpaid + unfunded),
-            }
+            totals["refunded"] = checked(totals["refunded"] - amount)
+            totals["unpaid"] = checked(totals["unpaid"] + unfunded)
         case events.DebitRecovered(amount=amount):
-            return {"unpaid": checked(state.unpaid - amount)}
+            totals["unpaid"] = checked(totals["unpaid"] - amount)
         case _:
             assert_never(event)
 
 
-def _approved(state: CardTransaction, total: int) -> _Changes:
-    return {
-        "authorizations": state.authorizations + 1,
-        "authorized": total,
-        "closed_by": None if state.closed_by in _REOPENABLE else state.closed_by,
-        "declined": 0,
-        "decline_reason": None,
-    }
+def _approve(totals: Totals, authorized: int) -> None:
+    totals["authorizations"] += 1
+    totals["authorized"] = authorized
+    if totals["closed_by"] in _REOPENABLE:
+        totals["closed_by"] = None
+    totals["declined"] = 0
+    totals["decline_reason"] = None
 
 
-def _refused(state: CardTransaction, amount: int, reason: events.DeclineReason) -> _Changes:
-    asked = state.authorizations + 1
-    if state.authorized or state.settlement_count or state.refund_count:
-        # A refused addition leaves what was there before as it is.
-        return {"authorizations": asked}
-    return {"authorizations": asked, "declined": amount, "decline_reason": reason}
+def _refuse(totals: Totals, amount: int, reason: events.DeclineReason) -> None:
+    totals["authorizations"] += 1
+    # A refused addition leaves what was there before as it is.
+    if not (totals["authorized"] or totals["settlement_count"] or totals["refund_count"]):
+        totals["declined"] = amount
+        totals["decline_reason"] = reason
 
 
-def _cut(state: CardTransaction, amount: int, closure: Closure | None) -> _Changes:
-    return {
-        "authorized": checked(state.authorized - amount),
-        "closed_by": _shut(state.closed_by, closure),
-    }
+def _cut(totals: Totals, amount: int, closure: Closure | None) -> None:
+    totals["authorized"] = checked(totals["authorized"] - amount)
+    _shut(totals, closure)
 
 
-def _after_clearing(state: CardTransaction, *, final: bool) -> Closure | None:
-    if final:
-        return Closure.CLEARED
-    # A refund without a purchase closed it; now there is a purchase, and more of it to come.
-    return None if state.closed_by is Closure.REFUNDED else state.closed_by
+def _shut(totals: Totals, closure: Closure | None) -> None:
+    totals["closed_by"] = totals["closed_by"] or closure
 
 
-def _shut(before: Closure | None, closure: Closure | None) -> Closure | None:
-    return before or closure
+def _pay(totals: Totals, amount: int) -> None:
+    totals["pulled"] = checked(totals["pulled"] + amount)
+    totals["pull_count"] += 1
 
 
-def _paid(state: CardTransaction, amount: int) -> _Changes:
-    return {"pulled": checked(state.pulled + amount), "pull_count": state.pull_count + 1}
-
-
-def _answered(state: CardTransaction, amount: int) -> _Changes:
-    return {"pending": state.pending - amount, "pending_count": state.pending_count - 1}
-
-
-def _given_back(state: CardTransaction, amount: int) -> _Changes:
-    return {
-        "released": checked(state.released + amount),
-        "release_count": state.release_count + 1,
-        # What was given back needs no confirmation any more.
-        "pending": min(state.pending, state.funded - amount),
-    }
+def _answer(totals: Totals, amount: int) -> None:
+    totals["pending"] -= amount
+    totals["pending_count"] -= 1
 
 
 # --- decisions ---------------------------------------------------------------------------------
 
 
-def _authorize(state: CardTransaction, command: commands.Authorize) -> list[events.Event]:
-    authorized = events.Authorized(amount=command.amount)
+def _nothing(state: CardTransaction) -> Decision:
+    return Decision([], state)
+
+
+def _authorize(state: CardTransaction, command: commands.Authorize) -> Decision:
     reason = decline_reason(command, _committed(state, command))
     if reason:
-        return [events.Declined(amount=command.amount, reason=reason)]
-    facts = _record(state, authorized, command.balance, confirms_later=command.confirms_later)
+        declined = events.Declined(amount=command.amount, reason=reason)
+        return Decision([declined], evolve(state, declined))
+    authorized = events.Authorized(amount=command.amount)
+    approved = _record(state, authorized, command.balance, confirms_later=command.confirms_later)
     if not command.clears:
-        return facts
+        return approved
     # What both pulls take together was there when it was approved.
     clearing = commands.Clear(amount=command.amount, final=True, balance=command.balance)
-    return [*facts, *_clear(fold(facts, state), clearing)]
+    cleared = _clear(approved.after, clearing)
+    return Decision([*approved.facts, *cleared.facts], cleared.after)
 
 
 def _committed(state: CardTransaction, command: commands.Authorize) -> int:
@@ -398,55 +423,60 @@ def _committed(state: CardTransaction, command: commands.Authorize) -> int:
     return max(state.authorized + command.amount, taken) - max(state.authorized, state.settled)
 
 
-def _reverse(state: CardTransaction, amount: int | None) -> list[events.Event]:
+def _reverse(state: CardTransaction, amount: int | None) -> Decision:
     """Take back what has not cleared, at the most: what has cleared is only given back by money."""
     if state.closed or not state.outstanding:
-        return []
+        return _nothing(state)
     taken = state.outstanding if amount is None else min(amount, state.outstanding)
     final = taken == state.outstanding
     return _record(state, events.AuthorizationReversed(amount=taken, final=final))
 
 
-def _clear(state: CardTransaction, command: commands.Clear) -> list[events.Event]:
+def _clear(state: CardTransaction, command: commands.Clear) -> Decision:
     """Record a clearing, after the pull it makes necessary and before the release it allows.
 
     In this order the pulled money is there when the network takes it, so that the receivable
     account only ever holds what is really owed (docs/decisions/0006).
     """
-    settled = state.settled + command.amount
-    final = settled >= state.authorized if command.final is None else command.final
-    covered = events.Cleared(amount=command.amount, unfunded=0, final=final)
+    amount = command.amount
+    final = command.final
+    if final is None:
+        final = state.settled + amount >= state.authorized
+    covered = events.Cleared(amount=amount, unfunded=0, final=final)
     reactions = _fund(evolve(state, covered), command.balance)
     pulls = [event for event in reactions if not isinstance(event, events.Released)]
-    releases = [event for event in reactions if isinstance(event, events.Released)]
-    held = fold(pulls, state).held
-    unfunded = max(command.amount - held, 0)
-    cleared = events.Cleared(amount=command.amount, unfunded=unfunded, final=final)
-    return [*pulls, cleared, *releases]
+    paid = fold(pulls, state) if pulls else state
+    short = amount - paid.held
+    cleared = events.Cleared(amount=amount, unfunded=short, final=final) if short > 0 else covered
+    then = [cleared, *reactions[len(pulls) :]]
+    return Decision([*pulls, *then], fold(then, paid))
 
 
-def _confirm(state: CardTransaction, amount: int, *, succeeded: bool) -> list[events.Event]:
+def _confirm(state: CardTransaction, amount: int, *, succeeded: bool) -> Decision:
     if not state.pending_count:
-        return []
+        return _nothing(state)
     answered = min(amount, state.pending)  # The rest was given back in the meantime.
-    if succeeded:
-        return [events.PullConfirmed(amount=answered)]
     held = min(answered, state.held)
-    return [events.PullFailed(amount=answered, unfunded=answered - held)]
+    fact = (
+        events.PullConfirmed(amount=answered)
+        if succeeded
+        else events.PullFailed(amount=answered, unfunded=answered - held)
+    )
+    return Decision([fact], evolve(state, fact))
 
 
-def _recover(state: CardTransaction, balance: int) -> list[events.Event]:
+def _recover(state: CardTransaction, balance: int) -> Decision:
     """Pay what is still to be paid, each all or nothing."""
     facts: list[events.Event] = []
     if state.unpaid:
         if state.unpaid > balance:
-            return []
+            return _nothing(state)
         facts.append(events.DebitRecovered(amount=state.unpaid))
         balance -= state.unpaid
     if state.open_pull and state.open_pull <= balance:
         unfunded = min(state.open_pull, state.overdrawn)
         facts.append(events.PullRecovered(amount=state.open_pull, unfunded=unfunded))
-    return facts
+    return Decision(facts, fold(facts, state))
 
 
 def _record(
@@ -455,9 +485,13 @@ def _record(
     balance: int = 0,
     *,
     confirms_later: bool = False,
-) -> list[events.Event]:
+) -> Decision:
     """Return `event` and what the money rule makes of it."""
-    return [event, *_fund(evolve(state, event), balance, confirms_later=confirms_later)]
+    after = evolve(state, event)
+    reactions = _fund(after, balance, confirms_later=confirms_later)
+    if not reactions:
+        return Decision([event], after)
+    return Decision([event, *reactions], fold(reactions, after))
 
 
 def _fund(
@@ -468,10 +502,9 @@ def _fund(
     A pull is all or nothing. One that cannot be paid stays open and follows the shortfall: it is
     paid by recovery only, in the order in which pulls were opened.
     """
-    required, funded = state.required, state.funded
-    shortfall = max(required - funded, 0)
+    missing = state.required - state.funded
+    shortfall = max(missing, 0)
     checked(state.pulled + shortfall)  # It could not be paid otherwise, and would wait for ever.
-    surplus = max(funded - required, 0)
     reactions: list[events.Event] = []
     if state.open_pull:
         if shortfall != state.open_pull:
@@ -481,6 +514,6 @@ def _fund(
     elif shortfall:
         kind = events.PullPending if confirms_later else events.Pulled
         reactions.append(kind(amount=shortfall))
-    if surplus:
-        reactions.append(events.Released(amount=surplus))
+    if missing < 0:
+        reactions.append(events.Released(amount=-missing))
     return reactions

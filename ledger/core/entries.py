@@ -34,10 +34,22 @@ class Entry(NamedTuple):
 
 
 def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an event
-    """Return the movements of `event`; none for a fact that moves no money."""
+    """Return the movements of `event`; none for a fact that moves no money.
+
+    The most frequent come first.
+    """
     match event:
+        case events.Authorized():
+            return []
         case events.Pulled(amount=amount) | events.PullPending(amount=amount):
             return [Entry(Account.CUSTOMER, Account.CARD_HOLDS, amount)]
+        case events.Cleared(amount=amount, unfunded=unfunded):
+            return _moves(
+                (Account.CARD_HOLDS, Account.NETWORK_SETTLEMENT, amount - unfunded),
+                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
+            )
+        case events.Released(amount=amount):
+            return [Entry(Account.CARD_HOLDS, Account.CUSTOMER, amount)]
         case events.PullFailed(amount=amount, unfunded=unfunded):
             return _moves(
                 (Account.CARD_HOLDS, Account.CUSTOMER, amount - unfunded),
@@ -50,13 +62,6 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
             )
         case events.DebitRecovered(amount=amount):
             return [Entry(Account.CUSTOMER, Account.RECEIVABLE, amount)]
-        case events.Released(amount=amount):
-            return [Entry(Account.CARD_HOLDS, Account.CUSTOMER, amount)]
-        case events.Cleared(amount=amount, unfunded=unfunded):
-            return _moves(
-                (Account.CARD_HOLDS, Account.NETWORK_SETTLEMENT, amount - unfunded),
-                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
-            )
         case events.ClearingReversed(amount=amount, unfunded=unfunded):
             return _moves(
                 (Account.NETWORK_SETTLEMENT, Account.CARD_HOLDS, amount - unfunded),
@@ -70,8 +75,7 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
                 (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
             )
         case (
-            events.Authorized()
-            | events.Declined()
+            events.Declined()
             | events.AuthorizationAdjusted()
             | events.AuthorizationReversed()
             | events.AuthorizationExpired()

@@ -8,12 +8,11 @@ from ledger.core.card_transaction import (
     CardTransaction,
     Closure,
     Status,
-    decide,
     fold,
     waits,
 )
 from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
-from tests.books import after, authorize, clear
+from tests.books import after, authorize, clear, facts_of
 
 DECLINED = events.DeclineReason.INSUFFICIENT_FUNDS
 
@@ -22,7 +21,7 @@ DECLINED = events.DeclineReason.INSUFFICIENT_FUNDS
 
 
 def test_an_authorization_pulls_what_it_sets_aside() -> None:
-    decided = decide(UNKNOWN, authorize(1250))
+    decided = facts_of(UNKNOWN, authorize(1250))
 
     assert decided == [events.Authorized(amount=1250), events.Pulled(amount=1250)]
 
@@ -30,7 +29,7 @@ def test_an_authorization_pulls_what_it_sets_aside() -> None:
 def test_a_tip_above_the_authorization_pulls_the_difference_before_it_clears() -> None:
     authorized = after(authorize(1250))
 
-    decided = decide(authorized, clear(1500))
+    decided = facts_of(authorized, clear(1500))
 
     assert decided == [
         events.Pulled(amount=250),
@@ -46,7 +45,7 @@ def test_a_clearing_of_less_leaves_the_rest_on_hold() -> None:
 
 
 def test_a_final_clearing_of_less_releases_the_rest() -> None:
-    decided = decide(after(authorize(9000), clear(4000)), clear(3000, final=True))
+    decided = facts_of(after(authorize(9000), clear(4000)), clear(3000, final=True))
 
     assert decided == [
         events.Cleared(amount=3000, unfunded=0, final=True),
@@ -61,7 +60,7 @@ def test_a_surplus_of_one_unit_is_released() -> None:
 def test_a_clearing_after_the_final_one_is_pulled_afresh() -> None:
     closed = after(authorize(9000), clear(4000, final=True))
 
-    decided = decide(closed, clear(5000))
+    decided = facts_of(closed, clear(5000))
 
     assert decided == [
         events.Pulled(amount=5000),
@@ -77,13 +76,13 @@ def test_a_clearing_that_is_said_not_to_be_final_leaves_the_card_transaction_ope
 
 
 def test_an_authorization_that_follows_its_clearing_pulls_nothing_more() -> None:
-    decided = decide(after(clear(2400)), authorize(2400))
+    decided = facts_of(after(clear(2400)), authorize(2400))
 
     assert decided == [events.Authorized(amount=2400)]
 
 
 def test_an_authorization_that_follows_its_clearing_needs_no_funds() -> None:
-    decided = decide(after(clear(2400)), authorize(2400, balance=0))
+    decided = facts_of(after(clear(2400)), authorize(2400, balance=0))
 
     assert decided == [events.Authorized(amount=2400)]
 
@@ -91,7 +90,7 @@ def test_an_authorization_that_follows_its_clearing_needs_no_funds() -> None:
 def test_a_clearing_that_the_account_cannot_pay_opens_a_pull_and_is_owed() -> None:
     authorized = after(authorize(48_000))
 
-    decided = decide(authorized, clear(55_000, balance=2000))
+    decided = facts_of(authorized, clear(55_000, balance=2000))
 
     assert decided == [
         events.PullOpened(amount=7000),
@@ -104,7 +103,7 @@ def test_a_clearing_that_the_account_cannot_pay_opens_a_pull_and_is_owed() -> No
 def test_a_shortfall_that_grows_resizes_the_one_open_pull() -> None:
     short = after(clear(100, balance=0))
 
-    decided = decide(short, clear(50, balance=0))
+    decided = facts_of(short, clear(50, balance=0))
 
     assert decided == [
         events.PullResized(amount=150),
@@ -114,7 +113,7 @@ def test_a_shortfall_that_grows_resizes_the_one_open_pull() -> None:
 
 
 def test_an_open_pull_is_paid_by_recovery_only_even_when_a_clearing_finds_money() -> None:
-    decided = decide(after(clear(100, balance=0)), clear(50, balance=1_000))
+    decided = facts_of(after(clear(100, balance=0)), clear(50, balance=1_000))
 
     assert events.PullResized(amount=150) in decided
 
@@ -122,8 +121,8 @@ def test_an_open_pull_is_paid_by_recovery_only_even_when_a_clearing_finds_money(
 def test_an_open_pull_is_not_counted_twice_when_more_is_asked_for() -> None:
     short = after(clear(100, final=False, balance=0))  # These 100 are part of what is owed.
 
-    declined = decide(short, authorize(200, balance=199, owed=100))
-    approved = decide(short, authorize(200, balance=200, owed=100))
+    declined = facts_of(short, authorize(200, balance=199, owed=100))
+    approved = facts_of(short, authorize(200, balance=200, owed=100))
 
     assert declined == [events.Declined(amount=200, reason=DECLINED)]
     assert approved == [events.Authorized(amount=200), events.PullResized(amount=200)]
@@ -132,14 +131,14 @@ def test_an_open_pull_is_not_counted_twice_when_more_is_asked_for() -> None:
 def test_recovery_pays_an_open_pull_whole_or_not_at_all() -> None:
     short = after(clear(100, balance=40))
 
-    assert decide(short, commands.Recover(balance=99)) == []
-    assert decide(short, commands.Recover(balance=100)) == [
+    assert facts_of(short, commands.Recover(balance=99)) == []
+    assert facts_of(short, commands.Recover(balance=100)) == [
         events.PullRecovered(amount=100, unfunded=100)
     ]
 
 
 def test_recovery_finds_nothing_to_do_where_nothing_is_open() -> None:
-    assert decide(after(authorize(100)), commands.Recover(balance=1_000)) == []
+    assert facts_of(after(authorize(100)), commands.Recover(balance=1_000)) == []
 
 
 def test_a_recovered_card_transaction_is_settled() -> None:
@@ -176,7 +175,7 @@ def test_a_declined_addition_leaves_what_was_approved() -> None:
 
 
 def test_an_approved_addition_pulls_only_what_is_new() -> None:
-    decided = decide(after(authorize(400)), authorize(200))
+    decided = facts_of(after(authorize(400)), authorize(200))
 
     assert decided == [events.Authorized(amount=200), events.Pulled(amount=200)]
 
@@ -188,9 +187,9 @@ def test_a_total_beyond_63_bits_is_refused_and_never_wraps() -> None:
         authorize(1, balance=MAX_AMOUNT),
         clear(MAX_AMOUNT, balance=MAX_AMOUNT),
     ):
-        state = fold(decide(everything, clear(1, final=False, balance=0)), everything)
+        state = fold(facts_of(everything, clear(1, final=False, balance=0)), everything)
         with pytest.raises(AmountOutOfRangeError):
-            decide(state, command)
+            facts_of(state, command)
 
 
 def test_a_pull_that_could_never_be_paid_within_63_bits_is_not_opened() -> None:
@@ -198,7 +197,7 @@ def test_a_pull_that_could_never_be_paid_within_63_bits_is_not_opened() -> None:
     released = after(authorize(MAX_AMOUNT, balance=MAX_AMOUNT), clear(1, final=True))
 
     with pytest.raises(AmountOutOfRangeError):
-        decide(released, clear(1, balance=0))
+        facts_of(released, clear(1, balance=0))
 
 
 # --- authorizations that change -----------------------------------------------------------------
@@ -217,17 +216,17 @@ def standing(state: CardTransaction) -> tuple[Status, str | None, int, int]:
 
 
 def test_a_stand_in_is_recorded_whatever_the_balance() -> None:
-    decided = decide(UNKNOWN, commands.StandIn(amount=100, balance=99))
+    decided = facts_of(UNKNOWN, commands.StandIn(amount=100, balance=99))
 
     assert decided == [events.Authorized(amount=100), events.PullOpened(amount=100)]
     assert fold(decided).status is Status.EXCEPTION
     assert fold(decided).owed == 0  # Nothing has been taken yet.
-    paid = decide(UNKNOWN, commands.StandIn(amount=100, balance=100))
+    paid = facts_of(UNKNOWN, commands.StandIn(amount=100, balance=100))
     assert paid == [events.Authorized(amount=100), events.Pulled(amount=100)]
 
 
 def test_an_advice_below_the_authorization_releases_the_difference() -> None:
-    decided = decide(after(authorize(7500)), advise(4800))
+    decided = facts_of(after(authorize(7500)), advise(4800))
 
     assert decided == [
         events.AuthorizationAdjusted(amount=4800, final=False),
@@ -238,8 +237,8 @@ def test_an_advice_below_the_authorization_releases_the_difference() -> None:
 def test_an_advice_above_the_authorization_pulls_the_difference_or_opens_a_pull() -> None:
     held = after(authorize(100))
 
-    assert decide(held, advise(150, balance=50))[1:] == [events.Pulled(amount=50)]
-    assert decide(held, advise(150, balance=49))[1:] == [events.PullOpened(amount=50)]
+    assert facts_of(held, advise(150, balance=50))[1:] == [events.Pulled(amount=50)]
+    assert facts_of(held, advise(150, balance=49))[1:] == [events.PullOpened(amount=50)]
 
 
 def test_an_advice_of_nothing_voids() -> None:
@@ -252,18 +251,20 @@ def test_an_advice_of_what_has_settled_or_less_closes() -> None:
     for total in (40, 39):
         state = after(authorize(100), clear(40), advise(total))
         assert (state.closed_by, state.authorized, state.held) == (Closure.REVERSED, total, 0)
-    assert not fold(decide(shipped, advise(41)), shipped).closed
+    assert not fold(facts_of(shipped, advise(41)), shipped).closed
 
 
 def test_a_reversal_gives_back_no_more_than_what_has_not_cleared() -> None:
     shipped = after(authorize(100), clear(40))
 
-    assert decide(shipped, reverse(100)) == [
+    assert facts_of(shipped, reverse(100)) == [
         events.AuthorizationReversed(amount=60, final=True),
         events.Released(amount=60),
     ]
     assert (
-        decide(shipped, reverse(60)) == decide(shipped, reverse()) == decide(shipped, reverse(61))
+        facts_of(shipped, reverse(60))
+        == facts_of(shipped, reverse())
+        == facts_of(shipped, reverse(61))
     )
 
 
@@ -274,10 +275,10 @@ def test_a_partial_reversal_leaves_the_rest_open() -> None:
 
 
 def test_a_reversal_of_nothing_is_nothing() -> None:
-    assert decide(after(authorize(100), reverse()), reverse()) == []
-    assert decide(after(authorize(100), clear(100)), reverse(100)) == []
-    assert decide(after(authorize(100), clear(100, final=False)), reverse(1)) == []
-    assert decide(after(clear(50, final=True), authorize(100)), reverse()) == []
+    assert facts_of(after(authorize(100), reverse()), reverse()) == []
+    assert facts_of(after(authorize(100), clear(100)), reverse(100)) == []
+    assert facts_of(after(authorize(100), clear(100, final=False)), reverse(1)) == []
+    assert facts_of(after(clear(50, final=True), authorize(100)), reverse()) == []
 
 
 def test_what_was_reversed_or_expired_may_be_taken_again() -> None:
@@ -298,7 +299,7 @@ def test_what_has_cleared_finally_or_whose_card_is_closed_is_not_taken_again() -
 def test_an_expiry_gives_back_what_has_not_cleared() -> None:
     shipped = after(authorize(100), clear(40))
 
-    assert decide(shipped, commands.Expire()) == [
+    assert facts_of(shipped, commands.Expire()) == [
         events.AuthorizationExpired(amount=60),
         events.Released(amount=60),
     ]
@@ -308,7 +309,7 @@ def test_an_expiry_gives_back_what_has_not_cleared() -> None:
 
 
 def test_closing_the_card_gives_back_what_has_not_cleared() -> None:
-    assert decide(after(authorize(100), clear(40)), commands.Cancel()) == [
+    assert facts_of(after(authorize(100), clear(40)), commands.Cancel()) == [
         events.AuthorizationCancelled(amount=60),
         events.Released(amount=60),
     ]
@@ -318,7 +319,7 @@ def test_closing_the_card_gives_back_what_has_not_cleared() -> None:
 
 def test_what_is_closed_neither_expires_nor_is_cancelled() -> None:
     for closed in (after(authorize(100), clear(100)), after(authorize(100), reverse())):
-        assert decide(closed, commands.Expire()) == decide(closed, commands.Cancel()) == []
+        assert facts_of(closed, commands.Expire()) == facts_of(closed, commands.Cancel()) == []
 
 
 def test_the_first_closure_but_a_clearing_is_the_one_that_is_told() -> None:
@@ -338,7 +339,7 @@ def test_a_clearing_after_a_reversal_that_is_not_final_stays_closed() -> None:
 
 
 def test_a_financial_authorization_pulls_and_clears_at_once() -> None:
-    assert decide(UNKNOWN, authorize(100, clears=True, balance=100)) == [
+    assert facts_of(UNKNOWN, authorize(100, clears=True, balance=100)) == [
         events.Authorized(amount=100),
         events.Pulled(amount=100),
         events.Cleared(amount=100, unfunded=0, final=True),
@@ -346,7 +347,7 @@ def test_a_financial_authorization_pulls_and_clears_at_once() -> None:
 
 
 def test_a_financial_authorization_can_be_declined() -> None:
-    assert decide(UNKNOWN, authorize(100, clears=True, balance=99)) == [
+    assert facts_of(UNKNOWN, authorize(100, clears=True, balance=99)) == [
         events.Declined(amount=100, reason=DECLINED)
     ]
 
@@ -354,12 +355,12 @@ def test_a_financial_authorization_can_be_declined() -> None:
 def test_a_second_financial_authorization_is_paid_or_declined_like_the_first() -> None:
     first = after(authorize(100, clears=True))
 
-    assert decide(first, authorize(50, clears=True, balance=50)) == [
+    assert facts_of(first, authorize(50, clears=True, balance=50)) == [
         events.Authorized(amount=50),
         events.Pulled(amount=50),
         events.Cleared(amount=50, unfunded=0, final=True),
     ]
-    assert decide(first, authorize(50, clears=True, balance=49)) == [
+    assert facts_of(first, authorize(50, clears=True, balance=49)) == [
         events.Declined(amount=50, reason=DECLINED)
     ]
 
@@ -367,14 +368,14 @@ def test_a_second_financial_authorization_is_paid_or_declined_like_the_first() -
 def test_a_financial_authorization_pays_in_two_pulls_what_one_does_not_cover() -> None:
     taken = after(clear(100, final=False))  # Nobody asked for these.
 
-    decided = decide(taken, authorize(150, clears=True, balance=150))
+    decided = facts_of(taken, authorize(150, clears=True, balance=150))
 
     assert [event for event in decided if isinstance(event, events.Pulled)] == [
         events.Pulled(amount=50),
         events.Pulled(amount=100),
     ]
     assert fold(decided, taken).owed == 0
-    short = decide(taken, authorize(150, clears=True, balance=149))
+    short = facts_of(taken, authorize(150, clears=True, balance=149))
     assert short == [events.Declined(amount=150, reason=DECLINED)]
 
 
@@ -405,7 +406,7 @@ def reverse_refund(amount: int, balance: int = 50_000) -> commands.ReverseRefund
 
 
 def test_a_clearing_reversal_releases_what_was_funded() -> None:
-    decided = decide(after(authorize(100), clear(100)), take_back(40))
+    decided = facts_of(after(authorize(100), clear(100)), take_back(40))
 
     assert decided == [
         events.ClearingReversed(amount=40, unfunded=0),
@@ -422,11 +423,11 @@ def test_a_clearing_reversal_of_an_open_card_transaction_holds_the_money_again()
 def test_a_clearing_reversal_first_forgives_what_is_owed() -> None:
     short = after(authorize(100), clear(150, balance=0))
 
-    assert decide(short, take_back(30)) == [
+    assert facts_of(short, take_back(30)) == [
         events.ClearingReversed(amount=30, unfunded=30),
         events.PullResized(amount=20),
     ]
-    assert decide(short, take_back(80)) == [
+    assert facts_of(short, take_back(80)) == [
         events.ClearingReversed(amount=80, unfunded=50),
         events.PullResized(amount=0),
         events.Released(amount=30),
@@ -440,13 +441,13 @@ def test_a_clearing_that_is_taken_back_whole_is_a_reversal() -> None:
 
 
 def test_a_refund_is_not_a_release() -> None:
-    assert decide(after(authorize(100), clear(100)), refund(40)) == [
+    assert facts_of(after(authorize(100), clear(100)), refund(40)) == [
         events.Refunded(amount=40, final=False)
     ]
 
 
 def test_a_refund_without_a_purchase_is_refunded_at_once() -> None:
-    decided = decide(UNKNOWN, refund(40))
+    decided = facts_of(UNKNOWN, refund(40))
 
     assert decided == [events.Refunded(amount=40, final=True)]
     assert fold(decided).status is Status.REFUNDED
@@ -469,10 +470,10 @@ def test_a_refund_of_less_is_still_settled_and_one_of_the_rest_is_refunded() -> 
 def test_a_refund_reversal_is_paid_whole_or_owed_whole() -> None:
     refunded = after(authorize(100), clear(100), refund(100))
 
-    assert decide(refunded, reverse_refund(60, balance=60)) == [
+    assert facts_of(refunded, reverse_refund(60, balance=60)) == [
         events.RefundReversed(amount=60, unfunded=0)
     ]
-    unpaid = decide(refunded, reverse_refund(60, balance=59))
+    unpaid = facts_of(refunded, reverse_refund(60, balance=59))
     assert unpaid == [events.RefundReversed(amount=60, unfunded=60)]
     state = fold(unpaid, refunded)
     assert (state.status, state.owed, state.refunded) == (Status.EXCEPTION, 60, 40)
@@ -487,9 +488,9 @@ def test_recovery_pays_unpaid_refund_reversals_first_and_skips_none() -> None:
     )
 
     assert (both.unpaid, both.open_pull, both.owed) == (50, 100, 150)
-    assert decide(both, commands.Recover(balance=49)) == []
-    assert decide(both, commands.Recover(balance=149)) == [events.DebitRecovered(amount=50)]
-    assert decide(both, commands.Recover(balance=150)) == [
+    assert facts_of(both, commands.Recover(balance=49)) == []
+    assert facts_of(both, commands.Recover(balance=149)) == [events.DebitRecovered(amount=50)]
+    assert facts_of(both, commands.Recover(balance=150)) == [
         events.DebitRecovered(amount=50),
         events.PullRecovered(amount=100, unfunded=100),
     ]
@@ -498,10 +499,10 @@ def test_recovery_pays_unpaid_refund_reversals_first_and_skips_none() -> None:
 def test_a_recovered_pull_of_an_open_card_transaction_becomes_a_hold() -> None:
     short = after(commands.StandIn(amount=100, balance=0), clear(30, balance=0))
 
-    assert decide(short, commands.Recover(balance=100)) == [
+    assert facts_of(short, commands.Recover(balance=100)) == [
         events.PullRecovered(amount=100, unfunded=30)
     ]
-    state = fold(decide(short, commands.Recover(balance=100)), short)
+    state = fold(facts_of(short, commands.Recover(balance=100)), short)
     assert (state.held, state.status) == (70, Status.PARTIALLY_SETTLED)
 
 
@@ -551,7 +552,7 @@ slow = authorize(100, confirms_later=True)
 
 
 def test_a_slow_pull_is_pending_and_counted_at_once() -> None:
-    assert decide(UNKNOWN, slow) == [
+    assert facts_of(UNKNOWN, slow) == [
         events.Authorized(amount=100),
         events.PullPending(amount=100),
     ]
@@ -561,18 +562,18 @@ def test_a_slow_pull_is_pending_and_counted_at_once() -> None:
 
 
 def test_a_confirmation_takes_it_off_what_is_pending() -> None:
-    assert decide(after(slow), confirm(100)) == [events.PullConfirmed(amount=100)]
+    assert facts_of(after(slow), confirm(100)) == [events.PullConfirmed(amount=100)]
     state = after(slow, confirm(100))
     assert (state.pending, state.pending_count, state.pulled) == (0, 0, 100)
 
 
 def test_a_confirmation_that_nobody_waits_for_is_nothing() -> None:
-    assert decide(after(authorize(100)), confirm(100)) == []
-    assert decide(after(slow, confirm(100)), confirm(100, succeeded=False)) == []
+    assert facts_of(after(authorize(100)), confirm(100)) == []
+    assert facts_of(after(slow, confirm(100)), confirm(100, succeeded=False)) == []
 
 
 def test_a_pull_that_fails_gives_its_money_back_and_stays_open() -> None:
-    decided = decide(after(slow), confirm(100, succeeded=False))
+    decided = facts_of(after(slow), confirm(100, succeeded=False))
 
     assert decided == [events.PullFailed(amount=100, unfunded=0)]
     state = fold(decided, after(slow))
@@ -583,12 +584,12 @@ def test_a_pull_that_fails_gives_its_money_back_and_stays_open() -> None:
 def test_a_pull_that_fails_after_a_clearing_is_owed() -> None:
     shipped = after(slow, clear(60, final=False))
 
-    decided = decide(shipped, confirm(100, succeeded=False))
+    decided = facts_of(shipped, confirm(100, succeeded=False))
 
     assert decided == [events.PullFailed(amount=100, unfunded=60)]
     state = fold(decided, shipped)
     assert (state.owed, state.open_pull, state.held) == (60, 100, 0)
-    assert decide(state, commands.Recover(balance=100)) == [
+    assert facts_of(state, commands.Recover(balance=100)) == [
         events.PullRecovered(amount=100, unfunded=60)
     ]
 
@@ -597,8 +598,10 @@ def test_what_was_released_meanwhile_cannot_fail_any_more() -> None:
     some = after(slow, reverse(40))
 
     assert (some.pending, some.pending_count) == (60, 1)
-    assert decide(some, confirm(100)) == [events.PullConfirmed(amount=60)]
-    assert decide(some, confirm(100, succeeded=False)) == [events.PullFailed(amount=60, unfunded=0)]
+    assert facts_of(some, confirm(100)) == [events.PullConfirmed(amount=60)]
+    assert facts_of(some, confirm(100, succeeded=False)) == [
+        events.PullFailed(amount=60, unfunded=0)
+    ]
     none = after(slow, reverse(), confirm(100, succeeded=False))
     assert (none.open_pull, none.pending_count, none.status) == (0, 0, Status.VOIDED)
     assert (none.pulled, none.released) == (100, 100)
@@ -612,7 +615,7 @@ def test_two_slow_pulls_are_confirmed_one_by_one() -> None:
 
 
 def test_a_pull_after_a_clearing_is_never_slow() -> None:
-    decided = decide(after(slow), clear(150))
+    decided = facts_of(after(slow), clear(150))
 
     assert events.Pulled(amount=50) in decided
 
@@ -642,7 +645,7 @@ def test_no_command_takes_a_total_beyond_63_bits(
     state = after(*history)
 
     with pytest.raises(AmountOutOfRangeError):
-        decide(state, command)
+        facts_of(state, command)
 
 
 def test_the_largest_amount_goes_all_the_way() -> None:
@@ -685,8 +688,8 @@ def test_every_clearing_refund_and_release_is_counted() -> None:
 def test_an_account_that_owes_more_than_it_has_is_only_refused_what_needs_a_pull() -> None:
     cleared = after(clear(2400))
 
-    assert decide(cleared, authorize(2400, balance=0, owed=1)) == [events.Authorized(amount=2400)]
-    assert decide(after(), authorize(1, balance=0, owed=1)) == [
+    assert facts_of(cleared, authorize(2400, balance=0, owed=1)) == [events.Authorized(amount=2400)]
+    assert facts_of(after(), authorize(1, balance=0, owed=1)) == [
         events.Declined(amount=1, reason=DECLINED)
     ]
 
@@ -694,7 +697,7 @@ def test_an_account_that_owes_more_than_it_has_is_only_refused_what_needs_a_pull
 def test_an_open_pull_is_resized_only_when_the_shortfall_changes() -> None:
     short = after(clear(100, balance=0))
 
-    assert decide(short, refund(10)) == [events.Refunded(amount=10, final=False)]
+    assert facts_of(short, refund(10)) == [events.Refunded(amount=10, final=False)]
     assert after(clear(100, balance=0), clear(50, balance=0)).open_pull == 150
     assert after(clear(100, balance=0), take_back(30)).open_pull == 70
 
@@ -702,14 +705,14 @@ def test_an_open_pull_is_resized_only_when_the_shortfall_changes() -> None:
 def test_a_debt_is_recovered_with_exactly_its_amount() -> None:
     unpaid = after(clear(100, balance=0), refund(70), reverse_refund(50, balance=0))
 
-    assert decide(unpaid, commands.Recover(balance=50)) == [events.DebitRecovered(amount=50)]
+    assert facts_of(unpaid, commands.Recover(balance=50)) == [events.DebitRecovered(amount=50)]
 
 
 def test_what_has_cleared_beyond_its_authorization_has_nothing_to_expire() -> None:
     beyond = after(authorize(100), clear(150, final=False))
 
-    assert decide(beyond, commands.Expire()) == [events.AuthorizationExpired(amount=0)]
-    assert decide(beyond, commands.Cancel()) == [events.AuthorizationCancelled(amount=0)]
+    assert facts_of(beyond, commands.Expire()) == [events.AuthorizationExpired(amount=0)]
+    assert facts_of(beyond, commands.Cancel()) == [events.AuthorizationCancelled(amount=0)]
     assert (beyond.outstanding, beyond.held, beyond.overdrawn) == (0, 0, 0)
 
 
@@ -719,16 +722,16 @@ def test_what_has_cleared_beyond_its_authorization_has_nothing_to_expire() -> No
 def test_an_authorization_on_what_has_settled_is_judged_by_what_it_adds() -> None:
     settled = after(authorize(9000), clear(9000))
 
-    assert decide(settled, authorize(1_000_000, balance=1000)) == [
+    assert facts_of(settled, authorize(1_000_000, balance=1000)) == [
         events.Declined(amount=1_000_000, reason=DECLINED)
     ]
-    assert decide(settled, authorize(1000, balance=1000)) == [events.Authorized(amount=1000)]
+    assert facts_of(settled, authorize(1000, balance=1000)) == [events.Authorized(amount=1000)]
 
 
 def test_an_advice_of_what_was_refused_changes_nothing() -> None:
     refused = after(authorize(60_000, balance=50_000))
 
-    assert decide(refused, commands.Advise(total=400, balance=50_000)) == []
+    assert facts_of(refused, commands.Advise(total=400, balance=50_000)) == []
 
 
 def test_a_clearing_with_more_to_come_opens_what_a_refund_had_closed() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ledger import card_transactions, customers, paging, platforms, roll_up_rows
 from ledger.card_transactions import Filters
 from ledger.core import events
-from ledger.core.card_transaction import CardTransaction, Closure
+from ledger.core.card_transaction import CardTransaction, Closure, fold
 from ledger.database import async_engine
 from ledger.ids import new_id
 from ledger.roll_up import Identity, RollUp, advance, opened, render
@@ -136,4 +136,4 @@ def _after(history: Sequence[events.Event], *, platform_id: UUID, customer_id: U
         created_at=NOON,
     )
     later = NOON + timedelta(hours=1)
-    return advance(opened(identity), history, message_id=new_id(), recorded_at=later)
+    return advance(opened(identity), history, fold(history), message_id=new_id(), recorded_at=later)

@@ -548,6 +548,7 @@ BODIES: dict[str, Callable[[Event], object]] = {
     "merchant-text": lambda body: body | {"merchant": "SHOP"},
     "merchant-list": lambda body: body | {"merchant": ["SHOP"]},
     "descriptor-number": lambda body: body | {"merchant": {"descriptor": 7}},
+    "mcc-words": lambda body: body | {"merchant": {"descriptor": "SHOP", "mcc": "food"}},
     "occurred-words": lambda body: body | {"occurredAt": "yesterday"},
     "occurred-number": lambda body: body | {"occurredAt": 7},
     "decide-words": lambda body: body | {"decideBy": "soon"},
@@ -595,7 +596,7 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
         event = world.authorization(holder, f"T{n % 40}", 10 + n)
         good.append(event)
         world.accept(mine(holder, [event])) if n % 20 == 0 else smuggle(world, holder, event)
-        if n % 10 == 5 and kinds:
+        if n % 9 == 5 and kinds:
             name, spoil = kinds.pop()
             body = TEXTS.get(name) or json.dumps(spoil(world.authorization(holder, f"P{n}", 12)))
             poison[world.smuggle(holder, body, reference=f"poison-{name}-{n}")] = name

@@ -64,6 +64,31 @@ def test_messages_are_claimed_in_the_order_of_their_arrival(
     assert claimed(world, holder, lane, limit=7) == accepted[:7]
 
 
+def test_the_queues_that_have_waited_longest_come_first(world: World, platform: UUID) -> None:
+    by_shard: dict[int, Holder] = {}
+    while len(by_shard) < inbox.SHARDS:
+        one = world.holder(platform, 1000)
+        by_shard.setdefault(one.shard, one)
+    in_turn = [by_shard[shard] for shard in (7, 2, 11, 0, 14, 5)]
+    events = [(one, world.authorization(one, f"T{n}", 1)) for n in range(5) for one in in_turn]
+    accepted = world.accept(events, Lane.BULK)
+    shards = [one.shard for one in in_turn]
+
+    try:
+        with psycopg.connect(world.app_url) as connection:
+            claim = store.claim(connection, Lane.BULK, sorted(shards), 8)
+        with psycopg.connect(world.app_url) as connection:
+            whole = store.claim(connection, Lane.BULK, sorted(shards), 500)
+    finally:
+        world.drain(world.engine(), Lane.BULK)
+
+    # A batch of eight takes two of each, and so of the first four queues.
+    assert claim.messages == [message for message in accepted[:12] if message.shard in shards[:4]]
+    assert claim.unfinished == sorted(shards)
+    assert whole.messages == accepted
+    assert whole.unfinished == []
+
+
 def test_a_lane_shows_its_own_messages_only(world: World, holder: Holder) -> None:
     world.accept([(holder, world.authorization(holder, "T1", 1))], Lane.BULK)
 
