@@ -50,11 +50,9 @@ _CONNECTIONS: Final = 20
 _MORE_CONNECTIONS: Final = 20
 _WAIT_FOR_CONNECTION_S: Final = 5.0
 
-# What is called most comes first, because paths are tried one after the other. Then the lists of
-# accounts: their paths would otherwise be read as a customer's id; and what an agent sees of itself
-# before all agents, because `me` would be read as an id.
+# The lists of accounts come before customers: their paths would otherwise be read as a customer's
+# id; and what an agent sees of itself before all agents, because `me` would be read as an id.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
-    simulators.sandbox,
     transactions.reads,
     transactions.decisions,
     config.reads,
@@ -129,10 +127,13 @@ def create_app(
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
+    app.state.is_sandbox = config.sandbox
+    if config.sandbox:
+        # What is called most comes first, because paths are tried one after the other.
+        app.include_router(simulators.sandbox, prefix=BASE_PATH)
     app.include_router(health.router)
     app.include_router(embed.router)
     app.include_router(documentation.router)
-    app.state.is_sandbox = config.sandbox
     app.router.routes.extend(not_built.routes(BASE_PATH, sandbox=config.sandbox))
     app.include_router(webhook_endpoints.router)
     for router in _ROUTERS:

@@ -5,13 +5,13 @@ import re
 import time
 from http import HTTPStatus
 from typing import Final
-from uuid import uuid4
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import override
+from uuid_utils import uuid4
 
 from api import errors
 

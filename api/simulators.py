@@ -5,9 +5,10 @@ from contextlib import suppress
 from functools import wraps
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from fastapi import Response
+from uuid_utils import uuid4
 
 from api import once, routing
 from api.answers import answer, answer_json
@@ -37,8 +38,10 @@ from schema.wire.sandbox import (
 
 
 async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
-    [outcome] = await call.client.submit([event], platform_id=call.platform_id)
-    if outcome.reason == RejectionReason.OUTDATED:
+    [outcome] = await call.client.submit_written([event], platform_id=call.platform_id)
+    said = outcome.wire
+    reason = said.get("reason")
+    if reason == RejectionReason.OUTDATED:
         if call.attempt is None:
             raise _MovedOnError
         # Its key stands for the event as it was written, so nobody can look again for it.
@@ -46,8 +49,8 @@ async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
         raise ApiError(Code.CONFLICT, message)
     if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
         message = "there is nothing that this could be done to"
-        raise ApiError(Code.INVALID_INPUT, message, details={"reason": outcome.reason})
-    card_transaction = outcome.wire.get("cardTransaction")
+        raise ApiError(Code.INVALID_INPUT, message, details={"reason": reason})
+    card_transaction = said.get("cardTransaction")
     if card_transaction is None:
         raise _rejected(outcome)
     return answer_json(card_transaction)

@@ -8,6 +8,7 @@ embedded server behind its private socket); elsewhere it gets one here.
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import psycopg
@@ -15,10 +16,12 @@ from alembic.util import CommandError as AlembicError
 from psycopg import sql
 from sqlalchemy.exc import DBAPIError
 
-from cardledger.credentials import Credentials
 from cardledger.errors import CommandError
 from cardledger.servers import DatabaseUrl
 from schema import migrate
+
+if TYPE_CHECKING:
+    from cardledger.credentials import Credentials
 
 EMBEDDED_DATABASE = "cardledger"
 
@@ -42,7 +45,7 @@ def create(server: DatabaseUrl, name: str = EMBEDDED_DATABASE) -> DatabaseUrl:
 
 
 def prepare(
-    owner: DatabaseUrl, credentials: Credentials, *, app_password: str | None = None
+    owner: DatabaseUrl, credentials: "Credentials", *, app_password: str | None = None
 ) -> Migrated:
     """Bring the database up to this release, and return how the application logs in.
 
@@ -99,7 +102,7 @@ def current(url: DatabaseUrl) -> str | None:
 
 
 def application_login(
-    owner: DatabaseUrl, credentials: Credentials, *, app_password: str | None = None
+    owner: DatabaseUrl, credentials: "Credentials", *, app_password: str | None = None
 ) -> DatabaseUrl:
     """Return a URL with which the application's role can log in.
 
@@ -161,7 +164,7 @@ def role_of(url: DatabaseUrl) -> str:
     return unquote(urlsplit(url).username or "")
 
 
-def _candidates(app_password: str | None, credentials: Credentials) -> Iterator[str | None]:
+def _candidates(app_password: str | None, credentials: "Credentials") -> Iterator[str | None]:
     if app_password is not None:
         yield app_password
         return

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from rich.text import Text
 
-from cardledger import configuration, databases, lines, locate, terminal
+from cardledger import collector, configuration, databases, lines, locate, terminal
 from cardledger.errors import USAGE, CommandError
 from cardledger.lines import Event, Splitter
 from ledger.database import async_engine
@@ -66,6 +66,7 @@ def run(
         submission = Submission(
             place, wait=wait, platform_id=platform_id, timeout_s=timeout_s, tell=_writer()
         )
+        collector.calm()
         with _Progress(source, wait=wait) as told:
             try:
                 asyncio.run(submission.run(source, told))

@@ -1,13 +1,14 @@
 """Card transactions as they were: the fold of their events up to a place."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
-from ledger import roll_up, roll_up_rows
+from ledger import arrays, roll_up, roll_up_rows
+from ledger.core.card_transaction import evolve
 from ledger.event_rows import EventRow, from_row
 from ledger.roll_up import RollUp
 
@@ -46,6 +47,13 @@ async def at_async(
     return _pick(places, roll_ups, await cursor.fetchall())
 
 
+def now(connection: Connection[Any], ids: Collection[UUID]) -> dict[UUID, RollUp]:
+    """Do as `today` does, for a thread."""
+    with connection.cursor(binary=True) as cursor:
+        rows = cursor.execute(_ROLL_UPS, [arrays.uuids(ids)]).fetchall()
+    return {row[0]: roll_up_rows.from_row(row) for row in rows}
+
+
 async def today(connection: AsyncConnection[Any], ids: Sequence[UUID]) -> dict[UUID, RollUp]:
     """Return the card transactions `ids` as they are now, by id."""
     cursor = await connection.execute(_ROLL_UPS, [list(ids)])
@@ -60,7 +68,10 @@ def refold(today: RollUp, rows: Iterable[Sequence[Any]]) -> Iterable[RollUp]:
     folded = roll_up.opened(today.identity)
     for message_id, recorded_at, *fact in rows:
         event = from_row(EventRow(*fact))
-        folded = roll_up.advance(folded, [event], message_id=message_id, recorded_at=recorded_at)
+        state = evolve(folded.state, event)
+        folded = roll_up.advance(
+            folded, [event], state, message_id=message_id, recorded_at=recorded_at
+        )
         yield folded
 
 

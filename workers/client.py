@@ -1,8 +1,8 @@
 """Submit and wait: how the API tier hands over network events and gets their outcomes.
 
-Every submission that comes in while one is being written goes into the next one, so that load
-makes the writes larger, not more. An outcome comes back over Redis; when none does, it is looked
-up in the record.
+Every submission that comes in while one is being written goes into the next one, and a single one
+waits a moment for company while others are being decided: so load makes the writes larger, not
+more. An outcome comes back over Redis; when none does, it is looked up in the record.
 """
 
 import asyncio
@@ -41,6 +41,7 @@ from workers import replies
 from workers.doorbell import Doorbell, drain, drain_all, press
 
 _AWAY: Final = (OperationalError, DBAPIError, PoolTimeoutError, OSError)
+_GATHER_S: Final = 0.005
 _LOOK_UP_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 1.0  # How long a reply may take before the record is asked.
 _LONG_PATIENCE_S: Final = 5.0  # The same while replies to others come in.
@@ -102,12 +103,21 @@ class Client:
     """Hands events to the workers; one per event loop. Use it as an async context manager."""
 
     def __init__(
-        self, engine: AsyncEngine, redis_url: str, *, reply_timeout_s: float = 10.0
+        self,
+        engine: AsyncEngine,
+        redis_url: str,
+        *,
+        reply_timeout_s: float = 10.0,
+        gather_s: float = _GATHER_S,
     ) -> None:
-        """Write to the inbox through `engine`, ring and hear replies over `redis_url`."""
+        """Write to the inbox through `engine`, ring and hear replies over `redis_url`.
+
+        Who comes while others wait for their outcomes waits up to `gather_s` for company.
+        """
         self._engine: Final = engine
         self._single: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._reply_timeout_s: Final = reply_timeout_s
+        self._gather_s: Final = gather_s
         self._reply_list: Final = f"cardledger:replies:{new_id()}"
         self._redis: Final = redis.Redis.from_url(
             redis_url,
@@ -117,6 +127,7 @@ class Client:
         )
         self._redis_away_until = 0.0
         self._heard_at = 0.0
+        self._heard: Final = asyncio.Event()
         self._outgoing: list[_Sent | _Malformed] = []
         self._unaccepted: list[Future[None]] = []  # Who waits for the next write to be durable.
         self._has_outgoing: Final = asyncio.Event()
@@ -163,6 +174,19 @@ class Client:
         """
         return await self._outcomes(self._put(events, platform_id, lane))
 
+    async def submit_written(
+        self, bodies: Iterable[Mapping[str, Any]], *, platform_id: UUID
+    ) -> list[Outcome]:
+        """Do as `submit` does with events that are as `body_of` has written them.
+
+        They are not looked at again. Raises: as `submit`.
+        """
+        create_future = asyncio.get_running_loop().create_future
+        sent = [_Sent(body, platform_id, Lane.LIVE, create_future()) for body in bodies]
+        for item in sent:
+            self._enqueue(item)
+        return await self._outcomes([item.outcome for item in sent])
+
     async def enqueue(
         self,
         events: Iterable[NetworkEvent | Mapping[str, Any] | Unreadable],
@@ -185,10 +209,7 @@ class Client:
         try:
             await accepted
         except BaseException:
-            for future in futures:
-                if future.done() and not future.cancelled():
-                    future.exception()  # It is told once, here.
-                future.cancel()
+            _abandon(futures)
             raise
         return futures
 
@@ -273,17 +294,18 @@ class Client:
     async def _outcomes(self, futures: Sequence["Future[Outcome]"]) -> list[Outcome]:
         try:
             async with asyncio.timeout(self._reply_timeout_s):
-                return await asyncio.gather(*futures)
+                # One after the other: a write succeeds or fails for all of them.
+                return [await future for future in futures]
         except TimeoutError:
             message = f"no outcome within {self._reply_timeout_s} s"
             raise ReplyTimeoutError(message) from None
         finally:
-            for future in futures:
-                future.cancel()
+            _abandon(futures)
 
     async def _send(self) -> None:
         """Write what has gathered; meanwhile the next write gathers."""
         await self._has_outgoing.wait()
+        await self._gather()
         self._has_outgoing.clear()
         batch, self._outgoing = self._outgoing, []
         unaccepted, self._unaccepted = self._unaccepted, []
@@ -302,6 +324,19 @@ class Client:
             if not waiting.done():
                 waiting.set_result(None)
         await self.ring(*drain_all((message.lane, message.shard) for message in messages))
+
+    async def _gather(self) -> None:
+        """Let more come in while others wait for their outcomes, until one is there; but not long.
+
+        As Nagle's algorithm does with small packets: whoever comes alone goes at once, and under
+        load a write, a doorbell and a batch of the engine are for several. Whoever only waits for
+        acceptance comes with many anyway.
+        """
+        if self._waiting and not self._unaccepted:
+            self._heard.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._gather_s):
+                    await self._heard.wait()
 
     async def _accept(self, batch: Sequence["_Sent | _Malformed"]) -> list[Message]:
         """Commit `batch` to the inbox; from then on its outcomes are waited for."""
@@ -364,6 +399,7 @@ class Client:
             return
         if reply:
             self._heard_at = monotonic()
+            self._heard.set()
             told = reply[1]
             assert isinstance(told, bytes), "this client decodes nothing"
             for key, outcome in replies.read(told):
@@ -455,6 +491,14 @@ def _unavailable(error: Exception) -> Exception:
 def _resolve(future: "Future[Outcome]", outcome: Outcome) -> None:
     if not future.done():
         future.set_result(outcome)
+
+
+def _abandon(futures: "Iterable[Future[Outcome]]") -> None:
+    """Let nobody wait for `futures` any more; what went wrong has been told, once for all."""
+    for future in futures:
+        if future.done() and not future.cancelled():
+            future.exception()
+        future.cancel()
 
 
 def _card_id(item: _Sent) -> UUID | None:

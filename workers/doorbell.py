@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
-from uuid import uuid4
 
 from dramatiq import Message
+from uuid_utils import uuid4
 
 from ledger.inbox import Lane
 

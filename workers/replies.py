@@ -7,21 +7,23 @@ only hands outcomes on does not have to read them.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from redis.client import Pipeline
 
 from ledger import roll_up
-from ledger.batch import Decided
 from schema.wire import outcomes
 from schema.wire.outcomes import Outcome, OutcomeType
 from workers.best_effort import BestEffort
 
+if TYPE_CHECKING:
+    from ledger.batch import Decided
+
 _KEPT_S: Final = 60  # A list whose reader has died goes away by itself.
 
 
-def outcome(decided: Decided) -> Outcome:
+def outcome(decided: "Decided") -> Outcome:
     """Return `decided` as its sender sees it."""
     return outcomes.outcome(
         decided.message.reference,
@@ -51,7 +53,7 @@ class Replies:
         """Send over `best_effort`."""
         self._redis: Final = best_effort
 
-    def send(self, decided: Iterable[Decided]) -> None:
+    def send(self, decided: "Iterable[Decided]") -> None:
         """Send every outcome that somebody waits for; when Redis is away, they look it up."""
         lists: dict[str, list[bytes]] = defaultdict(list)
         for one in decided:

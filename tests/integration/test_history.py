@@ -78,7 +78,11 @@ def test_today_is_the_last_place(world: World, holder: Holder, told: dict[Place,
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
             return await history.today(connection, [key for key, _ in places])
 
+    with psycopg.connect(world.app_url) as connection:
+        now = history.now(connection, [key for key, _ in places])
+
     assert {key: said for (key, _), said in at(world, places).items()} == asyncio.run(today())
+    assert now == asyncio.run(today())
 
 
 def test_every_place_in_between_can_be_asked_for(

@@ -19,8 +19,9 @@ from cardledger.receiver import Receiver, Reply
 from cardledger.servers import DatabaseUrl
 from ledger import roll_up, roll_up_rows, signing, webhook_claims, webhook_dispatch
 from ledger.core import events
+from ledger.core.card_transaction import fold
 from ledger.database import sync_engine
-from ledger.event_rows import to_row
+from ledger.event_rows import EventRow, to_row
 from ledger.ids import new_id
 from ledger.secrets import KeyRing, SecretsError
 from ledger.webhook_attempts import Attempt
@@ -428,7 +429,9 @@ def tipped_card_transaction(world: World, platform: Platform) -> UUID:
         events.Pulled(amount=250),
         events.Cleared(amount=1500, unfunded=0, final=True),
     ]
-    done = roll_up.advance(roll_up.opened(identity), facts, message_id=message_id, recorded_at=now)
+    done = roll_up.advance(
+        roll_up.opened(identity), facts, fold(facts), message_id=message_id, recorded_at=now
+    )
     columns = dict(zip(roll_up_rows.COLUMNS, roll_up_rows.to_row(done), strict=True))
     world.insert(tables.card_transactions, **columns)
     for sequence, fact in enumerate(facts, start=1):
@@ -440,7 +443,7 @@ def tipped_card_transaction(world: World, platform: Platform) -> UUID:
             message_id=message_id,
             occurred_at=now,
             recorded_at=now,
-            **to_row(fact)._asdict(),
+            **EventRow(*to_row(fact))._asdict(),
         )
     return identity.id
 

@@ -19,7 +19,7 @@ from sqlalchemy import NullPool
 from cardledger.servers import DatabaseUrl
 from ledger.database import async_engine
 from ledger.inbox import SHARDS, Lane
-from schema.wire.network_events import NETWORK_EVENT
+from schema.wire.network_events import NETWORK_EVENT, body_of
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from tests.databases import fresh_database
 from tests.world import SECRET_KEY, Holder, World, world_of
@@ -85,11 +85,15 @@ def dead_redis() -> Iterator[str]:
 
 @asynccontextmanager
 async def client_of(
-    world: World, redis_url: str, *, reply_timeout_s: float = PATIENCE_S
+    world: World,
+    redis_url: str,
+    *,
+    reply_timeout_s: float = PATIENCE_S,
+    **changes: float,
 ) -> AsyncIterator[Client]:
     engine = async_engine(world.app_url, keyed=True)
     try:
-        async with Client(engine, redis_url, reply_timeout_s=reply_timeout_s) as client:
+        async with Client(engine, redis_url, reply_timeout_s=reply_timeout_s, **changes) as client:
             yield client
     finally:
         await engine.dispose()
@@ -99,11 +103,10 @@ def with_client(
     world: World,
     redis_url: str,
     use: Callable[[Client], Awaitable[Result]],
-    *,
-    reply_timeout_s: float = PATIENCE_S,
+    **changes: float,
 ) -> Result:
     async def run() -> Result:
-        async with client_of(world, redis_url, reply_timeout_s=reply_timeout_s) as client:
+        async with client_of(world, redis_url, **changes) as client:
             return await use(client)
 
     return asyncio.run(run())
@@ -181,6 +184,24 @@ def test_parsed_events_are_taken_as_well_as_objects(
     parsed = NETWORK_EVENT.validate_python(event)
 
     outcomes = with_client(world, redis_url, lambda client: client.submit([event, parsed]))
+
+    assert words(outcomes) == ["APPLIED", "DUPLICATE"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_event_that_is_written_already_is_the_same_event(
+    world: World, platform: UUID, redis_url: str
+) -> None:
+    event = world.authorization(world.holder(platform, 1000), "T1", 10)
+    written = body_of(NETWORK_EVENT.validate_python(event))
+
+    async def twice(client: Client) -> list[Outcome]:
+        return [
+            *await client.submit_written([written], platform_id=platform),
+            *await client.submit([event], platform_id=platform),
+        ]
+
+    outcomes = with_client(world, redis_url, twice)
 
     assert words(outcomes) == ["APPLIED", "DUPLICATE"]
 
@@ -376,6 +397,36 @@ def test_submissions_that_come_together_are_written_together(
     )
     assert events == 200
     assert writes <= 3
+
+
+def test_while_others_wait_what_comes_in_gathers_until_an_outcome_is_there(
+    idle_world: World, redis_url: str
+) -> None:
+    world = idle_world
+    platform = world.platform()
+    first, *others = [
+        world.authorization(world.holder(platform, 1000), f"T{n}", 10) for n in range(3)
+    ]
+
+    def waiting() -> int:
+        query = "SELECT count(*) FROM inbox WHERE platform_id = %s"
+        [(count,)] = world.rows(query, platform)
+        return int(count)
+
+    async def one_by_one(client: Client) -> tuple[int, list[list[Outcome]]]:
+        [accepted] = await client.enqueue([first], lane=Lane.LIVE)
+        answers = []
+        for event in others:
+            answers.append(asyncio.create_task(client.submit([event])))
+            await client.hears()  # Longer than a write takes to begin.
+        written = waiting()
+        with working(world, redis_url):
+            return written, [[await accepted], *await asyncio.gather(*answers)]
+
+    written, outcomes = with_client(world, redis_url, one_by_one, gather_s=PATIENCE_S)
+
+    assert written == 1
+    assert [words(one) for one in outcomes] == [["APPLIED"]] * 3
 
 
 def test_an_answer_that_is_late_leaves_the_event_accepted(

@@ -1,0 +1,46 @@
+"""Lines without colours: the same as those of structlog, which takes longer."""
+
+import sys
+from typing import Any
+
+import pytest
+import structlog
+
+from cardledger import logs
+
+EVENTS: list[dict[str, Any]] = [
+    {
+        "timestamp": "2026-01-31T12:00:00.000000Z",
+        "level": "info",
+        "event": "request",
+        "method": "POST",
+        "path": "/cards",
+        "status": 200,
+        "duration_ms": 1.5,
+    },
+    {"level": "warning", "event": "longer than the thirty characters of a column", "logger": "a.b"},
+    {"event": "said by another library", "logger_name": "a.b"},
+    {"level": "critical", "event": 7, "nothing": None, "some": {"a": [1]}},
+    {"event": "odd", "empty": "", "blank": "a b", "pair": "a=b", "line": "a\nb", "quote": "a'b\"c"},
+    {"event": "", "text": "é…\x1b\x00\t"},
+    {"level": "error", "event": "broken", "exception": "Traceback\n  ValueError", "stack": "at"},
+]
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_plain_line_is_that_of_structlog(event: dict[str, Any]) -> None:
+    theirs = structlog.dev.ConsoleRenderer(colors=False)
+
+    assert logs.plain()(None, "info", dict(event)) == theirs(None, "info", dict(event))
+
+
+def test_a_plain_line_brings_its_traceback() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        event = {"event": "a request failed", "exc_info": sys.exc_info()}
+
+    said = str(logs.plain()(None, "error", event))
+
+    assert said.startswith("a request failed")
+    assert said.rstrip().endswith("ValueError: broken")
