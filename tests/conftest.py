@@ -30,11 +30,12 @@ structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 APP_PASSWORD = "app"  # Of the application role in tests; a given server may ask for one.
 
-# How hard Hypothesis tries: HYPOTHESIS_PROFILE=nightly takes its time.
+# How hard Hypothesis tries: HYPOTHESIS_PROFILE=nightly takes its time, brief does not.
 _PATIENT = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
     "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=_PATIENT
 )
+settings.register_profile("brief", parent=settings.get_profile("ci"), max_examples=50)
 settings.register_profile("nightly", parent=settings.get_profile("ci"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

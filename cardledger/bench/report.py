@@ -15,6 +15,7 @@ from rich.text import Text
 from cardledger import __version__
 from cardledger.bench.figures import Figure
 from cardledger.servers import DatabaseUrl
+from ledger.build import is_compiled
 
 _SETTINGS: Final = (
     "server_version",
@@ -38,6 +39,7 @@ def about(postgres: DatabaseUrl, command: str, at: datetime) -> dict[str, Any]:
         "at": at.isoformat(timespec="minutes"),
         "cardledger": __version__,
         "python": platform.python_version(),
+        "rules": "compiled" if is_compiled() else "interpreted",
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -106,7 +108,8 @@ def place(where: Mapping[str, Any]) -> tuple[str, str]:
     postgres = where["postgres"]
     machine = (
         f"{where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB,"
-        f" {where['system']}, load {where['load']:g} before; Python {where['python']}"
+        f" {where['system']}, load {where['load']:g} before; Python {where['python']},"
+        f" rules {where['rules']}"
     )
     version = postgres["server_version"].partition(" ")[0]
     settings = ", ".join(f"{name} {postgres[name]}" for name in _SETTINGS[1:])

@@ -22,6 +22,7 @@ ABOUT: dict[str, Any] = {
     "at": "2026-03-01T12:00+00:00",
     "cardledger": "0.1.0",
     "python": "3.11.7",
+    "rules": "compiled",
     "system": "Linux x86_64",
     "processor": "A Processor",
     "cores": 2,
