@@ -6,7 +6,7 @@ more. An outcome comes back over Redis; when none does, it is looked up in the r
 """
 
 import asyncio
-from asyncio import Future, Task
+from asyncio import CancelledError, Future, Task
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -148,14 +148,15 @@ class Client:
         self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]
 
     async def stop(self) -> None:
-        """Stop; events that were accepted stay accepted."""
-        running = set(self._tasks)
-        while running:
-            # Again and again: up to Python 3.11 `asyncio.wait_for`, which redis-py sends with,
-            # forgets a cancellation that comes in the moment in which it is done.
-            for task in running:
-                task.cancel()
-            _, running = await asyncio.wait(running, timeout=_LOOK_UP_EVERY_S)
+        """Stop; events that were accepted stay accepted, and whoever still waits is cancelled."""
+        for task in self._tasks:
+            # Once: a second time would interrupt what gives a connection back in order.
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        _abandon([item.outcome for item in self._outgoing])
+        _abandon([waiting.outcome for waiting in self._waiting.values()])
+        _abandon(self._unaccepted)
         await self._redis.aclose()
 
     async def submit(
@@ -311,6 +312,10 @@ class Client:
         unaccepted, self._unaccepted = self._unaccepted, []
         try:
             messages = await self._accept(batch)
+        except CancelledError:
+            _abandon([item.outcome for item in batch])
+            _abandon(unaccepted)
+            raise
         except Exception as error:  # noqa: BLE001 - whatever it was, nobody may wait for ever
             _log.warning("events not accepted", count=len(batch), error=str(error))
             for item in batch:
@@ -476,7 +481,12 @@ def submit(  # noqa: PLR0913 - where to, and the parameters of Client.submit
 
 
 async def _for_ever(step: Callable[[], Awaitable[None]]) -> None:
-    while True:
+    """Take `step` again and again, until this task is cancelled."""
+    task = asyncio.current_task()
+    assert task is not None
+    # Up to Python 3.11 `asyncio.wait_for`, which redis-py sends with, forgets a cancellation that
+    # comes in the moment in which it is done: the task still knows of it.
+    while not task.cancelling():
         try:
             await step()
         except Exception:  # noqa: BLE001 - the loop never ends
@@ -493,7 +503,7 @@ def _resolve(future: "Future[Outcome]", outcome: Outcome) -> None:
         future.set_result(outcome)
 
 
-def _abandon(futures: "Iterable[Future[Outcome]]") -> None:
+def _abandon(futures: "Iterable[Future[Any]]") -> None:
     """Let nobody wait for `futures` any more; what went wrong has been told, once for all."""
     for future in futures:
         if future.done() and not future.cancelled():

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 import dramatiq
+import psycopg
 import pytest
 from dramatiq.brokers.redis import RedisBroker
 from redis import Redis, ResponseError
@@ -446,6 +447,43 @@ def test_an_answer_that_is_late_leaves_the_event_accepted(
         [again] = with_client(world, redis_url, lambda client: client.submit([event]))
 
     assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.APPLIED)
+
+
+def test_a_client_that_stops_while_it_writes_ends_that_in_order(
+    idle_world: World,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = idle_world
+    event = world.authorization(world.holder(world.platform(), 1000), "T1", 10)
+    cancel = psycopg.AsyncConnection.cancel_safe
+
+    async def slowly(connection: psycopg.AsyncConnection[Any], **how: float) -> None:
+        await asyncio.sleep(0.5)  # A server that has much to do.
+        await cancel(connection, **how)
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", slowly)
+    writing = (
+        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^COPY inbox'"
+    )
+
+    async def stopped() -> list[object]:
+        async with client_of(world, redis_url) as client:
+            waits = asyncio.create_task(client.enqueue([event]))
+            async with asyncio.timeout(PATIENCE_S):
+                while not world.rows(writing):
+                    await client.hears()
+            comes_later = asyncio.create_task(client.submit([event]))
+            await client.hears()
+        return [*await asyncio.gather(waits, comes_later, return_exceptions=True)]
+
+    with psycopg.connect(world.url) as blocking:
+        blocking.execute("LOCK TABLE inbox IN EXCLUSIVE MODE")
+        ended = asyncio.run(stopped())
+
+    assert [type(one) for one in ended] == [asyncio.CancelledError] * 2
+    assert caplog.messages == []
 
 
 def test_without_postgresql_events_are_not_accepted_and_the_sender_knows(redis_url: str) -> None:
