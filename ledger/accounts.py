@@ -1,13 +1,12 @@
 """Internal accounts: reading them, and opening them with their customer."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 from uuid import UUID
 
 from pydantic import TypeAdapter
-from pydantic_core import to_json
 from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -98,34 +97,19 @@ class _Kept:
 
 _KEPT: Final = TypeAdapter(_Kept)
 
+KEPT: Final = tuple(
+    field.name for field in fields(_Kept) if field.name not in {"id", "customer_id"}
+)
+"""The columns, all but the ids, that are kept as JSON; `wire` makes a resource of them later."""
+
 
 def render(account: Account) -> InternalAccountResource:
     """Return `account` as a resource."""
     return InternalAccountResource.model_validate(_wire(account))
 
 
-def kept(account: Account) -> str:
-    """Return as JSON all but the ids, of which `wire` makes a resource later.
-
-    A batch has no time for more.
-    """
-    return to_json(
-        {
-            "type": account.type,
-            "status": account.status,
-            "currency": account.currency,
-            "balance": account.balance,
-            "held": account.held,
-            "owed": account.owed,
-            "pending": account.pending,
-            "created_at": account.created_at,
-            "updated_at": account.updated_at,
-        }
-    ).decode()
-
-
 def wire(kept: Mapping[str, Any], *, key: UUID, customer_id: UUID) -> dict[str, Any]:
-    """Return account `key`, which was `kept`, as every reader sees it: the JSON of its resource.
+    """Return account `key`, of which `KEPT` were kept, as every reader sees it: its JSON.
 
     Raises: ValueError for what no account leaves.
     """

@@ -99,9 +99,7 @@ class Batch:
 
     def decide(self, messages: Iterable[Message]) -> list[Decided]:
         """Return what became of `messages`, in their order."""
-        decided = [self._decide(message) for message in messages]
-        self._books.tell_balances()
-        return decided
+        return [self._decide(message) for message in messages]
 
     def _decide(self, message: Message) -> Decided:
         key = key_of(message)

@@ -11,7 +11,6 @@ from itertools import chain
 from typing import Final
 from uuid import UUID
 
-from ledger import accounts
 from ledger.core.card_transaction import Decision, Status
 from ledger.core.entries import Account as Role
 from ledger.core.entries import Entry, entries
@@ -84,7 +83,7 @@ class Writes:
     unparked: list[tuple[Purchase, UUID]] = field(default_factory=list)
     pending_pulls: list[PendingPull] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
-    accounts: dict[UUID, Account] = field(default_factory=dict)
+    accounts: list[Account] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -227,19 +226,6 @@ class Books:
             (new_id(), customer_id, platform_id, kind, subject_id, sequence, data, self._now)
         )
 
-    def tell_balances(self) -> None:
-        """Tell of every account whose balance moved: once a commit, as it is after it."""
-        for account in self.writes.accounts.values():
-            if account.has_moved:
-                self.tell(
-                    "INTERNAL_ACCOUNT.BALANCE_UPDATED",
-                    account.id,
-                    account.customer_id,
-                    account.platform_id,
-                    account.version,
-                    accounts.kept(account),
-                )
-
     def _keep(self, case: Case, after: RollUp) -> None:
         case.roll_up = after
         if not case.is_changed:
@@ -252,8 +238,10 @@ class Books:
         self.tell(_TOLD_AS[state.status], who.id, who.customer_id, who.platform_id, state.sequence)
 
     def _change_account(self, account: Account) -> None:
-        account.updated_at = self._now
-        self.writes.accounts[account.id] = account
+        if not account.is_changed:
+            account.is_changed = True
+            account.updated_at = self._now
+            self.writes.accounts.append(account)
 
     def _note_debt(self, case: Case) -> None:
         """Know which card transactions have something to pay, without looking at all of them."""

@@ -260,7 +260,7 @@ class Engine:
         if changed:
             yield recording.update_roll_ups(connection, changed)
         if writes.accounts:
-            yield recording.update_accounts(connection, list(writes.accounts.values()))
+            yield recording.update_accounts(connection, writes.accounts)
         if writes.transfers:
             yield recording.end_transfers(connection, list(writes.transfers.values()))
 

@@ -13,7 +13,8 @@ from uuid import UUID
 
 from psycopg import Connection, Cursor, adapters
 
-from ledger import arrays, roll_up_rows
+from ledger import accounts, arrays, roll_up_rows
+from ledger.ids import new_id
 from ledger.payments import Transfer
 from ledger.roll_up import RollUp
 from ledger.rows import (
@@ -292,18 +293,30 @@ _KEYS: Final = ("id", "customer_id")
 class _Change:
     """An update of many rows of a table, each found by its id and its customer."""
 
-    def __init__(self, table: str, types: Mapping[str, str], *, only: str = "true") -> None:
-        """Set the columns of `types`, keys included, where `only` is true."""
-        changed = [name for name in types if name not in _KEYS]
-        self._types: Final = list(types.values())
-        self._statement: Final = (
-            f"UPDATE {table} t SET {', '.join(f'{name} = u.{name}' for name in changed)}"
-            f" FROM unnest({', '.join('%s' for _ in types)}) AS u ({', '.join(types)})"
+    def __init__(
+        self,
+        table: str,
+        types: Mapping[str, str],
+        *,
+        only: str = "true",
+        beside: Mapping[str, str] | None = None,
+        within: str = "{}",
+    ) -> None:
+        """Set the columns of `types`, keys included, where `only` is true.
+
+        `beside` are values that the statement around it, `within`, wants of every row.
+        """
+        given = {**types, **(beside or {})}
+        self._types: Final = list(given.values())
+        update = (
+            f"UPDATE {table} t SET {', '.join(f'{n} = u.{n}' for n in types if n not in _KEYS)}"
+            f" FROM unnest({', '.join('%s' for _ in given)}) AS u ({', '.join(given)})"
             f" WHERE {' AND '.join(f't.{key} = u.{key}' for key in _KEYS)} AND {only}"
-        ).encode()
+        )
+        self._statement: Final = within.format(update).encode()
 
     def write(self, connection: Connection[Any], rows: Sequence[tuple[Any, ...]]) -> Update:
-        """Write `rows`, which have the columns in their order."""
+        """Write `rows`, which have the values in their order."""
         values = arrays.columns(rows, *self._types)
         return Update(connection.execute(self._statement, values), len(rows))
 
@@ -338,7 +351,19 @@ _AMOUNTS: Final = {
     "updated_at": "timestamptz",
 }
 _amounts_of: Final = attrgetter(*_AMOUNTS)
-_ACCOUNT_CHANGES: Final = _Change("internal_accounts", _AMOUNTS)
+_KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.KEPT)
+# Whoever is told of a balance is told of the row that the update has left: once a commit.
+_ACCOUNT_CHANGES: Final = _Change(
+    "internal_accounts",
+    _AMOUNTS,
+    beside={"webhook_id": "uuid"},
+    within="WITH changed AS ({} RETURNING t.*, u.webhook_id), told AS ("
+    "INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, sequence, data,"
+    " recorded_at)"
+    " SELECT webhook_id, customer_id, platform_id, 'INTERNAL_ACCOUNT.BALANCE_UPDATED', id,"
+    f" version, json_build_object({_KEPT}), updated_at FROM changed WHERE webhook_id IS NOT NULL)"
+    " SELECT FROM changed",
+)
 
 
 def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> Update:
@@ -353,5 +378,11 @@ def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> Upd
 
 
 def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> Update:
-    """Write the amounts of accounts, once each however many entries they got."""
-    return _ACCOUNT_CHANGES.write(connection, list(map(_amounts_of, changed)))
+    """Write the amounts of accounts, once each however many entries they got.
+
+    Where a balance has moved, a webhook is in `outbox` afterwards.
+    """
+    return _ACCOUNT_CHANGES.write(
+        connection,
+        [(*_amounts_of(one), new_id() if one.has_moved else None) for one in changed],
+    )

@@ -39,7 +39,8 @@ class Account:
     version: int
     created_at: datetime
     updated_at: datetime
-    has_moved: bool = False  # Its balance, since it was loaded.
+    is_changed: bool = False  # Since it was loaded.
+    has_moved: bool = False  # Its balance.
 
 
 class Key(NamedTuple):
