@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Final
-from uuid import UUID
 
 from fastapi import Query, Response
 
@@ -16,6 +15,7 @@ from ledger import agent_actions, external_accounts
 from ledger.agent_actions import Decision, Refusal, Wanted
 from ledger.agent_policy import AgentPermission
 from ledger.tokens import Permission
+from schema.ids import Id
 from schema.wire.agent_actions import (
     ActionType,
     AgentActionResource,
@@ -212,7 +212,7 @@ async def _request(call: AgentCall, body: AgentTransferCreate, kind: ActionType)
     return answer(await _after(call, written), CREATED)
 
 
-async def _decide(call: Call, agent_id: UUID, action_id: UUID, decision: Decision) -> Response:
+async def _decide(call: Call, agent_id: Id, action_id: Id, decision: Decision) -> Response:
     try:
         async with call.writing() as connection:
             written = await agent_actions.decide(
@@ -241,7 +241,7 @@ async def _after(call: AnyCall, written: agent_actions.Written) -> AgentActionRe
     return await _action(call, transfer.id, transfer.agent_id)
 
 
-async def _action(call: AnyCall, action_id: UUID, agent_id: UUID) -> AgentActionResource:
+async def _action(call: AnyCall, action_id: Id, agent_id: Id) -> AgentActionResource:
     async with call.reading() as connection:
         found = await agent_actions.get(
             connection, platform_id=call.platform_id, transaction_id=action_id, agent_id=agent_id
@@ -260,7 +260,7 @@ def _amount(said: int | None) -> int:
     return said
 
 
-async def _account(call: AgentCall, account_id: TypedId, field: str) -> UUID:
+async def _account(call: AgentCall, account_id: TypedId, field: str) -> Id:
     """Return the key of an internal account; there is no other way to move money yet.
 
     Raises: ApiError.

@@ -6,7 +6,6 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
-from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -17,6 +16,7 @@ from ledger.agent_policy import AgentPermission
 from ledger.agents import Agent
 from ledger.secrets import KeyRing
 from ledger.tokens import Permission, Token
+from schema.ids import Id
 from schema.wire.errors import Code
 
 _TTL_S: Final = 3.0  # A deleted token lives on for so long, and no longer.
@@ -123,7 +123,7 @@ class Authenticator:
         finally:
             self._tried.discard(presented)
 
-    def forget(self, token_id: UUID) -> None:
+    def forget(self, token_id: Id) -> None:
         """Forget a token that was deleted; other processes forget it in time."""
         for key in [key for key, (token, _) in self._known.items() if token.id == token_id]:
             del self._known[key]

@@ -6,7 +6,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
-from uuid import UUID
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -19,6 +18,7 @@ from ledger.device_codes import Found
 from ledger.idempotency import Claim
 from ledger.secrets import KeyRing
 from ledger.tokens import Token
+from schema.ids import Id
 from schema.wire.common import public_id
 from workers.client import Client
 from workers.doorbell import Doorbell
@@ -64,7 +64,7 @@ class AnyCall(ABC):
 
     @property
     @abstractmethod
-    def platform_id(self) -> UUID:
+    def platform_id(self) -> Id:
         """The caller's platform: part of every query."""
 
     @property
@@ -122,7 +122,7 @@ class Call(AnyCall):
 
     @property
     @override
-    def platform_id(self) -> UUID:
+    def platform_id(self) -> Id:
         return self.token.platform_id
 
     @property
@@ -139,7 +139,7 @@ class AgentCall(AnyCall):
 
     @property
     @override
-    def platform_id(self) -> UUID:
+    def platform_id(self) -> Id:
         return self.agent.platform_id
 
     @property
@@ -156,7 +156,7 @@ class CodeCall(AnyCall):
 
     @property
     @override
-    def platform_id(self) -> UUID:
+    def platform_id(self) -> Id:
         return self.found.platform_id
 
     @property

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Final
-from uuid import UUID
 
 from fastapi import Query, Response
 
@@ -14,6 +13,7 @@ from api.operations import answers
 from ledger import external_accounts
 from ledger.external_accounts import Refusal, Registration
 from ledger.tokens import Permission
+from schema.ids import Id
 from schema.wire.common import ExternalAccountId, Page
 from schema.wire.errors import Code, sentence
 from schema.wire.external_accounts import (
@@ -162,7 +162,7 @@ async def _list(call: Call, listing: Listing, filters: external_accounts.Filters
     return listing.answer(page)
 
 
-async def _get(call: Call, account_id: UUID, *, of_platform: bool = False) -> Response:
+async def _get(call: Call, account_id: Id, *, of_platform: bool = False) -> Response:
     async with call.reading() as connection:
         found = await external_accounts.get(
             connection,
@@ -175,7 +175,7 @@ async def _get(call: Call, account_id: UUID, *, of_platform: bool = False) -> Re
     return answer(found)
 
 
-async def _delete(call: Call, account_id: UUID, *, of_platform: bool = False) -> Response:
+async def _delete(call: Call, account_id: Id, *, of_platform: bool = False) -> Response:
     async with call.writing() as connection:
         existed = await external_accounts.delete(
             connection,

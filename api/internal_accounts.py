@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from fastapi import Query, Response
 
@@ -13,6 +13,7 @@ from api.errors import ApiError, invalid_field, not_found
 from api.operations import answers
 from ledger import accounts, customers
 from ledger.tokens import Permission
+from schema.ids import Id
 from schema.wire.accounts import (
     FundRequest,
     InternalAccountCreate,
@@ -34,7 +35,7 @@ _SOURCE = "sandbox"
 
 
 async def _send(call: AnyCall, deposit: Mapping[str, Any]) -> Response:
-    account_id = UUID(deposit["accountId"])
+    account_id = Id.parse(deposit["accountId"])
     outcome = await call.client.deposit(
         platform_id=call.platform_id,
         account_id=account_id,
@@ -144,7 +145,7 @@ async def fund_internal_account(
     return await _send(call, await once.settle(call, deposit))
 
 
-async def _account(call: AnyCall, account_id: UUID) -> InternalAccountResource:
+async def _account(call: AnyCall, account_id: Id) -> InternalAccountResource:
     async with call.reading() as connection:
         found = await accounts.get(connection, platform_id=call.platform_id, account_id=account_id)
     if found is None:

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final
-from uuid import UUID
 
 from fastapi import Request, Response
 
@@ -22,6 +21,7 @@ from api.context import AnyCall, Attempt
 from api.errors import ApiError, unavailable
 from ledger import idempotency
 from ledger.idempotency import Answer, Claim, Kept
+from schema.ids import Id
 from schema.wire.errors import Code
 from workers.client import ReplyTimeoutError, UnavailableError
 
@@ -48,7 +48,7 @@ class Flights:
     """What this process is answering, by platform and key."""
 
     def __init__(self) -> None:
-        self._flights: Final[dict[tuple[UUID, str], _Flight]] = {}
+        self._flights: Final[dict[tuple[Id, str], _Flight]] = {}
 
     async def join(self, claim: Claim, run: Callable[[], Awaitable[Response]]) -> Response:
         """Return what `run` does, or what a request with the same key that runs already does."""

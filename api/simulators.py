@@ -5,7 +5,6 @@ from contextlib import suppress
 from functools import wraps
 from types import MappingProxyType
 from typing import Any
-from uuid import UUID
 
 from fastapi import Response
 from uuid_utils import uuid4
@@ -20,6 +19,7 @@ from ledger import cards
 from ledger.core import sandbox as suffixes
 from ledger.inbox import CardAddress
 from ledger.tokens import Permission
+from schema.ids import Id
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import CardId, money
 from schema.wire.errors import Code
@@ -272,7 +272,7 @@ async def simulate_credit_authorization_advice(
     raise await _no_credit_to_come(call, card_id, body)
 
 
-async def _no_credit_to_come(call: Call, card_id: UUID, body: SimulateAuthorization) -> ApiError:
+async def _no_credit_to_come(call: Call, card_id: Id, body: SimulateAuthorization) -> ApiError:
     await _card_in(call, card_id, body)
     return _not_implemented(
         "a credit that is announced and not paid yet cannot be recorded;"
@@ -286,7 +286,7 @@ def _not_implemented(message: str) -> ApiError:
 
 
 async def _ask(
-    card_id: UUID, body: SimulateAuthorization, call: Call, question: EventType
+    card_id: Id, body: SimulateAuthorization, call: Call, question: EventType
 ) -> Response:
     card = await _card_in(call, card_id, body)
     now = call.now()
@@ -304,7 +304,7 @@ async def _ask(
 
 async def _tell(  # noqa: PLR0913, PLR0917 - what about, and what
     call: Call,
-    card_id: UUID,
+    card_id: Id,
     card: cards.Spending,
     parent: cards.Parent,
     kind: EventType,
@@ -323,7 +323,7 @@ async def _tell(  # noqa: PLR0913, PLR0917 - what about, and what
 
 
 async def _parent(
-    call: Call, card_id: UUID, card_transaction_id: UUID
+    call: Call, card_id: Id, card_transaction_id: Id
 ) -> tuple[cards.Spending, cards.Parent]:
     card = await _card(call, card_id, card_transaction_id)
     if card.parent is None:
@@ -347,9 +347,7 @@ def _beyond(reason: str, message: str, limit: int) -> ApiError:
     return ApiError(Code.INVALID_INPUT, f"amount {message}: {limit}", details=details)
 
 
-async def _card(
-    call: Call, card_id: UUID, card_transaction_id: UUID | None = None
-) -> cards.Spending:
+async def _card(call: Call, card_id: Id, card_transaction_id: Id | None = None) -> cards.Spending:
     async with call.reading() as connection:
         found = await cards.spending(
             connection,
@@ -362,7 +360,7 @@ async def _card(
     return found
 
 
-async def _card_in(call: Call, card_id: UUID, body: SimulateAuthorization) -> CardAddress:
+async def _card_in(call: Call, card_id: Id, body: SimulateAuthorization) -> CardAddress:
     """Return where the caller's card belongs; what never changes about it is asked for once."""
     card = await call.client.card(card_id)
     if card is None or card.home.platform_id != call.platform_id:
@@ -372,7 +370,7 @@ async def _card_in(call: Call, card_id: UUID, body: SimulateAuthorization) -> Ca
     return card
 
 
-async def _submit(call: Call, card_id: UUID, said: dict[str, Any]) -> Response:
+async def _submit(call: Call, card_id: Id, said: dict[str, Any]) -> Response:
     event = {"source": _SOURCE, "reference": str(uuid4()), "cardId": card_id, **said}
     written = body_of(NETWORK_EVENT.validate_python(event))
     return await _send(call, await once.settle(call, written))

@@ -4,7 +4,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
-from uuid import UUID
 
 from fastapi import Query, Response
 
@@ -16,6 +15,7 @@ from api.operations import answers
 from ledger import agent_actions, card_transactions, payments, transactions
 from ledger.agent_actions import Decision, Written
 from ledger.tokens import Permission
+from schema.ids import Id
 from schema.wire.card_transaction_events import EventList
 from schema.wire.common import AnyTransactionId, CardTransactionId, Page, TypedId
 from schema.wire.errors import Code
@@ -39,8 +39,8 @@ DECIDED: Final = answers(Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL)
 class Sight:
     """Whose transactions a caller sees, and of which accounts; None is all of its platform's."""
 
-    customer_id: UUID | None = None
-    account_ids: Collection[UUID] | None = None
+    customer_id: Id | None = None
+    account_ids: Collection[Id] | None = None
 
 
 ALL = Sight()

@@ -1,7 +1,6 @@
 """What platforms were told, what came of it, and telling it again."""
 
 from typing import Annotated, Final
-from uuid import UUID
 
 from fastapi import Query, Response
 
@@ -13,6 +12,7 @@ from api.operations import answers
 from ledger import webhook_deliveries, webhook_endpoints
 from ledger.tokens import Permission
 from ledger.webhook_deliveries import NoEndpointError, Window
+from schema.ids import Id
 from schema.wire.common import Page, WebhookDeliveryId
 from schema.wire.errors import Code
 from schema.wire.webhook_endpoints import (
@@ -130,7 +130,7 @@ async def replay_webhooks(body: WebhookReplay, call: Here) -> Response:
     return answer(WebhookReplayed(count=count, has_more=after is not None, next_cursor=after))
 
 
-async def _check_endpoint(call: Call, endpoint_id: UUID | None) -> None:
+async def _check_endpoint(call: Call, endpoint_id: Id | None) -> None:
     """Refuse an endpoint that is not the platform's: nothing to send would look like success.
 
     Raises: ApiError REFERENCE_NOT_FOUND.
@@ -145,7 +145,7 @@ async def _check_endpoint(call: Call, endpoint_id: UUID | None) -> None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
 
 
-async def _answer(call: Call, delivery_id: UUID) -> Response:
+async def _answer(call: Call, delivery_id: Id) -> Response:
     async with call.reading() as connection:
         found = await webhook_deliveries.get(
             connection, platform_id=call.platform_id, delivery_id=delivery_id

@@ -4,7 +4,6 @@ import asyncio
 import time
 from datetime import timedelta
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -18,6 +17,7 @@ from ledger import webhook_deliveries, webhook_endpoints, webhook_keys
 from ledger.ids import new_id
 from ledger.tokens import Permission
 from ledger.webhook_attempts import Attempt
+from schema.ids import Id
 from schema.wire.common import Page, PlatformConfigId, WebhookEndpointId, public_id
 from schema.wire.errors import Code
 from schema.wire.webhook_endpoints import (
@@ -244,7 +244,7 @@ async def send_sandbox_test_webhook(call: Here) -> Response:
     )
 
 
-async def _test(call: Call, endpoint_id: UUID | None) -> WebhookTestResource:
+async def _test(call: Call, endpoint_id: Id | None) -> WebhookTestResource:
     async with call.reading() as connection:
         target = await webhook_endpoints.target(
             connection,

@@ -11,7 +11,6 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -23,6 +22,7 @@ from ledger.database import async_engine
 from ledger.secrets import MIN_KEY_LENGTH, KeyRing, SecretsError
 from ledger.tokens import Permission
 from schema import tables
+from schema.ids import Id
 
 FILE: Final = "credentials.json"
 SANDBOX: Final = "sandbox"
@@ -162,7 +162,7 @@ async def _sandbox(
     *,
     is_new: bool,
 ) -> Sandbox:
-    platform_id = UUID(access.platform_id)
+    platform_id = Id.parse(access.platform_id)
     return Sandbox(
         access=access,
         public_key=await platforms.public_key(connection, platform_id),

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final, Self
-from uuid import UUID
 
 from rich.text import Text
 
@@ -27,6 +26,7 @@ from cardledger.lines import Event, Splitter
 from ledger.database import async_engine
 from ledger.inbox import Lane
 from schema import migrate
+from schema.ids import Id
 from schema.wire.common import parse_id
 from schema.wire.outcomes import Outcome
 from workers.client import Client, UnavailableError
@@ -88,7 +88,7 @@ class Submission:
         place: locate.Place,
         *,
         wait: bool,
-        platform_id: UUID | None,
+        platform_id: Id | None,
         timeout_s: float,
         tell: Callable[[Sequence[Outcome]], None],
     ) -> None:
@@ -294,11 +294,11 @@ def _check_schema(place: locate.Place) -> None:
         )
 
 
-def _platform_id(platform: str | None) -> UUID | None:
+def _platform_id(platform: str | None) -> Id | None:
     if platform is None:
         return None
     try:
-        return UUID(platform)
+        return Id.parse(platform)
     except ValueError:
         pass
     try:

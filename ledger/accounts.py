@@ -4,15 +4,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
-from uuid import UUID
 
-from pydantic import TypeAdapter
+from pydantic import InstanceOf, TypeAdapter
 from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ledger import paging
 from ledger.ids import new_id
 from schema import tables
+from schema.ids import Id
 from schema.wire.accounts import InternalAccountResource
 from schema.wire.common import CRYPTO, amount, public_id, rfc3339
 
@@ -46,18 +46,18 @@ class Filters:
     """What accounts have to match; None matches all."""
 
     currency: str | None = None
-    customer_id: UUID | None = None
+    customer_id: Id | None = None
     type: str | None = None
-    ids: Collection[UUID] | None = None
+    ids: Collection[Id] | None = None
 
 
 class Account(Protocol):
-    """The columns that readers see of an account: a row of the table, or a record of a batch."""
+    """What readers see of an account: a row of the table, or what was kept of one."""
 
     @property
-    def id(self) -> UUID: ...
+    def id(self) -> Id: ...
     @property
-    def customer_id(self) -> UUID: ...
+    def customer_id(self) -> Id: ...
     @property
     def type(self) -> str: ...
     @property
@@ -82,8 +82,8 @@ class Account(Protocol):
 class _Kept:
     """An account as it was when somebody was to be told of it."""
 
-    id: UUID
-    customer_id: UUID
+    id: InstanceOf[Id]
+    customer_id: InstanceOf[Id]
     type: str
     status: str
     currency: str
@@ -108,7 +108,7 @@ def render(account: Account) -> InternalAccountResource:
     return InternalAccountResource.model_validate(_wire(account))
 
 
-def wire(kept: Mapping[str, Any], *, key: UUID, customer_id: UUID) -> dict[str, Any]:
+def wire(kept: Mapping[str, Any], *, key: Id, customer_id: Id) -> dict[str, Any]:
     """Return account `key`, of which `KEPT` were kept, as every reader sees it: its JSON.
 
     Raises: ValueError for what no account leaves.
@@ -137,8 +137,8 @@ def _wire(account: Account) -> dict[str, Any]:
 async def open_all(
     connection: AsyncConnection,
     *,
-    customer_id: UUID,
-    platform_id: UUID,
+    customer_id: Id,
+    platform_id: Id,
     currencies: Iterable[str],
     at: datetime,
 ) -> None:
@@ -152,8 +152,8 @@ async def open_all(
 async def open_one(
     connection: AsyncConnection,
     *,
-    customer_id: UUID,
-    platform_id: UUID,
+    customer_id: Id,
+    platform_id: Id,
     currency: str,
     at: datetime,
 ) -> InternalAccountResource:
@@ -176,7 +176,7 @@ async def open_one(
     return opened
 
 
-def _new(customer_id: UUID, platform_id: UUID, currency: str, at: datetime) -> dict[str, Any]:
+def _new(customer_id: Id, platform_id: Id, currency: str, at: datetime) -> dict[str, Any]:
     return {
         "id": new_id(),
         "customer_id": customer_id,
@@ -190,7 +190,7 @@ def _new(customer_id: UUID, platform_id: UUID, currency: str, at: datetime) -> d
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, account_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, account_id: Id
 ) -> InternalAccountResource | None:
     """Return the platform's account `account_id`, or None when it has no such account."""
     rows = await connection.execute(
@@ -204,7 +204,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[InternalAccountResource]:
     """Return one page of the platform's internal accounts."""
     columns = tables.internal_accounts.c

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -25,6 +24,7 @@ from ledger.inbox import Home, Lane, Message
 from ledger.payments import Transfer
 from ledger.transactions import TRANSFERS
 from schema import tables
+from schema.ids import Id
 from schema.wire.agent_actions import (
     ActionStatus,
     ActionType,
@@ -84,8 +84,8 @@ class Wanted:
     """A transfer that an agent wants to make, in minor units of the accounts' currency."""
 
     type: ActionType
-    source_account_id: UUID
-    destination_account_id: UUID
+    source_account_id: Id
+    destination_account_id: Id
     amount: int
     remittance_information: str | None = None
     purpose_of_payment: str | None = None
@@ -103,8 +103,8 @@ class Decision:
 class Filters:
     """What actions have to match; None matches all, and times are included."""
 
-    agent_id: UUID | None = None
-    customer_id: UUID | None = None
+    agent_id: Id | None = None
+    customer_id: Id | None = None
     status: ActionStatus | None = None
     created_from: datetime | None = None
     created_to: datetime | None = None
@@ -207,8 +207,8 @@ _PERMISSION: Final = AgentPermission.CREATE_TRANSFERS
 async def request(  # noqa: PLR0913 - who, what, and how to tell
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    agent_id: UUID,
+    platform_id: Id,
+    agent_id: Id,
     wanted: Wanted,
     reply_to: str | None,
     at: datetime,
@@ -242,12 +242,12 @@ async def request(  # noqa: PLR0913 - who, what, and how to tell
 async def decide(  # noqa: PLR0913 - which, what, and how to tell
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    transaction_id: UUID,
+    platform_id: Id,
+    transaction_id: Id,
     decision: Decision,
     reply_to: str | None,
     at: datetime,
-    agent_id: UUID | None = None,
+    agent_id: Id | None = None,
 ) -> Written | None:
     """Decide about an action that waits for it, once and for all; of two, one comes too late.
 
@@ -380,7 +380,7 @@ async def _update(connection: AsyncConnection, transfer: Transfer, at: datetime)
     await _tell_payment(connection, transfer, at)
 
 
-async def _note_rejection(connection: AsyncConnection, action_id: UUID, reason: str | None) -> None:
+async def _note_rejection(connection: AsyncConnection, action_id: Id, reason: str | None) -> None:
     if reason is not None:
         await connection.execute(
             tables.agent_actions.update()
@@ -435,9 +435,9 @@ async def _tell(
 async def get(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    transaction_id: UUID,
-    agent_id: UUID | None = None,
+    platform_id: Id,
+    transaction_id: Id,
+    agent_id: Id | None = None,
 ) -> Action | None:
     """Return an action of the platform, and of the agent if one is named; None: no such."""
     matching = [_ACTION.id == transaction_id, _ACTION.platform_id == platform_id]
@@ -470,7 +470,7 @@ async def of_agent(
 
 
 async def waiting(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[AgentActionResource]:
     """Return one page of the platform's actions that wait for its approval."""
     matching = [_TRANSFER.platform_id == platform_id, *_STANDING["PENDING_APPROVAL"]]

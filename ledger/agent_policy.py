@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
-from uuid import UUID
+
+from schema.ids import Id
 
 
 class AgentPermission(StrEnum):
@@ -60,15 +61,15 @@ class AccountRule:
     per_transaction: int | None = None
 
 
-_NO_RULES: Final[Mapping[UUID, AccountRule]] = MappingProxyType({})
+_NO_RULES: Final[Mapping[Id, AccountRule]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRestrictions:
     """Which accounts may be spent from (None: all of the customer's), and by which rules."""
 
-    allowed_account_ids: frozenset[UUID] | None = None
-    rules: Mapping[UUID, AccountRule] = field(default_factory=lambda: _NO_RULES)
+    allowed_account_ids: frozenset[Id] | None = None
+    rules: Mapping[Id, AccountRule] = field(default_factory=lambda: _NO_RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ class Policy:
         """Return whether the agent may do what needs `permission`."""
         return permission in self.permissions
 
-    def allows_account(self, account_id: UUID) -> bool:
+    def allows_account(self, account_id: Id) -> bool:
         """Return whether the agent may see `account_id` and spend from it."""
         allowed = self.account_restrictions.allowed_account_ids
         return allowed is None or account_id in allowed
@@ -114,7 +115,7 @@ class Spend:
 
     amount: int
     currency: str
-    account_id: UUID
+    account_id: Id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Final
-from uuid import UUID
 
 from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Row, Select, func, select, type_coerce, update
@@ -25,6 +24,7 @@ from ledger.agent_policy import (
 )
 from ledger.ids import new_id
 from schema import tables
+from schema.ids import Id
 from schema.wire import agents as wire
 from schema.wire.agents import AgentPolicy, AgentResource, AgentUsage
 from schema.wire.errors import FieldError, field_errors
@@ -66,10 +66,10 @@ class RefusedError(Exception):
 class Agent:
     """An agent as rules see it: for whom it acts, and what it may do."""
 
-    id: UUID
+    id: Id
     name: str
-    platform_id: UUID
-    customer_id: UUID
+    platform_id: Id
+    customer_id: Id
     is_paused: bool
     policy: Policy
 
@@ -78,7 +78,7 @@ class Agent:
 class Filters:
     """What agents have to match; None matches all, and times are included."""
 
-    customer_id: UUID | None = None
+    customer_id: Id | None = None
     is_paused: bool | None = None
     is_connected: bool | None = None
     created_from: datetime | None = None
@@ -193,7 +193,7 @@ async def authenticate_hash(connection: AsyncConnection, presented: bytes) -> Ag
     return None if row is None else _agent(row)
 
 
-async def locked(connection: AsyncConnection, *, platform_id: UUID, agent_id: UUID) -> Agent | None:
+async def locked(connection: AsyncConnection, *, platform_id: Id, agent_id: Id) -> Agent | None:
     """Return the platform's agent and let nobody else change it until the end; None: no such.
 
     Whoever spends for an agent holds this lock from the look at its usage to the commit.
@@ -213,7 +213,7 @@ async def locked(connection: AsyncConnection, *, platform_id: UUID, agent_id: UU
 
 
 async def locked_row(
-    connection: AsyncConnection, *, platform_id: UUID, agent_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, agent_id: Id
 ) -> Row[*tuple[Any, ...]] | None:
     """Do as `locked` does, with the columns."""
     rows = await connection.execute(_SHOWN.where(*_mine(platform_id, agent_id)).with_for_update())
@@ -221,7 +221,7 @@ async def locked_row(
 
 
 async def usage(
-    connection: AsyncConnection, agent_id: UUID, at: datetime, *, without: UUID | None = None
+    connection: AsyncConnection, agent_id: Id, at: datetime, *, without: Id | None = None
 ) -> Usage:
     """Return what the agent has spent in the day and the month of `at` (UTC).
 
@@ -233,11 +233,11 @@ async def usage(
 
 async def usages(
     connection: AsyncConnection,
-    agent_ids: Sequence[UUID],
+    agent_ids: Sequence[Id],
     at: datetime,
     *,
-    without: UUID | None = None,
-) -> dict[UUID, Usage]:
+    without: Id | None = None,
+) -> dict[Id, Usage]:
     """Do as `usage` does, for many agents in one round trip."""
     today = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     tomorrow = today + timedelta(days=1)
@@ -281,8 +281,8 @@ _LIMITS_CURRENCY: Final = ("spendingLimits", "currency")
 async def create(  # noqa: PLR0913 - a row, by name
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     name: str,
     policy: AgentPolicy,
     at: datetime,
@@ -312,7 +312,7 @@ async def create(  # noqa: PLR0913 - a row, by name
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, agent_id: UUID, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, agent_id: Id, at: datetime
 ) -> AgentResource | None:
     """Return the platform's agent with its usage at `at`, or None when it has no such agent."""
     rows = await connection.execute(_SHOWN.where(*_mine(platform_id, agent_id)))
@@ -323,7 +323,7 @@ async def get(
 async def page(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     filters: Filters,
     wanted: paging.Wanted,
     at: datetime,
@@ -348,8 +348,8 @@ async def page(
 async def change(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    agent_id: UUID,
+    platform_id: Id,
+    agent_id: Id,
     changes: Mapping[str, Any],
     at: datetime,
 ) -> AgentResource | None:
@@ -363,8 +363,8 @@ async def change(
 async def change_policy(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    agent_id: UUID,
+    platform_id: Id,
+    agent_id: Id,
     changes: Mapping[str, Any],
     at: datetime,
 ) -> AgentResource | None:
@@ -387,7 +387,7 @@ async def change_policy(
 
 
 async def connect(
-    connection: AsyncConnection, *, agent_id: UUID, token_hash: bytes, at: datetime
+    connection: AsyncConnection, *, agent_id: Id, token_hash: bytes, at: datetime
 ) -> None:
     """Let in whoever presents the token of `token_hash`; the agent is locked, and not connected."""
     await connection.execute(
@@ -398,7 +398,7 @@ async def connect(
 
 
 async def delete(
-    connection: AsyncConnection, *, platform_id: UUID, agent_id: UUID, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, agent_id: Id, at: datetime
 ) -> bool:
     """Take an agent's access away for ever; the row stays for what it did.
 
@@ -407,9 +407,7 @@ async def delete(
     return await _delete(connection, _mine(platform_id, agent_id), at) == 1
 
 
-async def delete_of_customer(
-    connection: AsyncConnection, *, customer_id: UUID, at: datetime
-) -> None:
+async def delete_of_customer(connection: AsyncConnection, *, customer_id: Id, at: datetime) -> None:
     """Delete every agent of a customer, which is deleted itself and locked."""
     mine = [_AGENTS.customer_id == customer_id, _AGENTS.deleted_at.is_(None)]
     await _delete(connection, mine, at)
@@ -426,7 +424,7 @@ async def _delete(
     return gone.rowcount
 
 
-def _mine(platform_id: UUID, agent_id: UUID) -> Sequence[ColumnElement[bool]]:
+def _mine(platform_id: Id, agent_id: Id) -> Sequence[ColumnElement[bool]]:
     return [
         _AGENTS.id == agent_id,
         _AGENTS.platform_id == platform_id,
@@ -434,7 +432,7 @@ def _mine(platform_id: UUID, agent_id: UUID) -> Sequence[ColumnElement[bool]]:
     ]
 
 
-def _matching(platform_id: UUID, filters: Filters) -> Sequence[ColumnElement[bool]]:
+def _matching(platform_id: Id, filters: Filters) -> Sequence[ColumnElement[bool]]:
     since = {_AGENTS.created_at: filters.created_from, _AGENTS.updated_at: filters.updated_from}
     until = {_AGENTS.created_at: filters.created_to, _AGENTS.updated_at: filters.updated_to}
     matching = [_AGENTS.platform_id == platform_id, _AGENTS.deleted_at.is_(None)]
@@ -450,7 +448,7 @@ def _matching(platform_id: UUID, filters: Filters) -> Sequence[ColumnElement[boo
     return matching
 
 
-async def _lock_customer(connection: AsyncConnection, platform_id: UUID, customer_id: UUID) -> None:
+async def _lock_customer(connection: AsyncConnection, platform_id: Id, customer_id: Id) -> None:
     """Keep the customer from being deleted while an agent of it comes in."""
     columns = tables.customers.c
     found = await connection.scalar(
@@ -464,7 +462,7 @@ async def _lock_customer(connection: AsyncConnection, platform_id: UUID, custome
 
 
 async def _check_policy(
-    connection: AsyncConnection, platform_id: UUID, customer_id: UUID, policy: AgentPolicy
+    connection: AsyncConnection, platform_id: Id, customer_id: Id, policy: AgentPolicy
 ) -> None:
     """See to it that `policy` speaks of the platform's currencies and the customer's accounts.
 
@@ -496,7 +494,7 @@ async def _check_policy(
         raise RefusedError(Refusal.POLICY, *strange)
 
 
-def _accounts_in(said: wire.AccountRestrictions | None) -> Sequence[tuple[str, UUID]]:
+def _accounts_in(said: wire.AccountRestrictions | None) -> Sequence[tuple[str, Id]]:
     """Return every account that is named, with its place."""
     if said is None:
         return []

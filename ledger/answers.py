@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg import AsyncConnection
 
 from ledger import history, roll_up
 from ledger.inbox import Message
+from schema.ids import Id
 from schema.wire import outcomes
 from schema.wire.outcomes import Outcome, OutcomeType
 
@@ -20,9 +20,7 @@ _DECIDED: Final = (
 )
 
 
-async def find(
-    connection: AsyncConnection[Any], messages: Sequence[Message]
-) -> dict[UUID, Outcome]:
+async def find(connection: AsyncConnection[Any], messages: Sequence[Message]) -> dict[Id, Outcome]:
     """Return the outcomes of those `messages` that are decided, by message id."""
     by_id = {message.id: message for message in messages}
     # First who still waits: what left the inbox before this look is in the tables read after it.
@@ -46,7 +44,7 @@ async def find(
 
 async def _rejections(
     connection: AsyncConnection[Any], messages: Sequence[Message]
-) -> dict[UUID, Outcome]:
+) -> dict[Id, Outcome]:
     references = {message.id: message.reference for message in messages}
     cursor = await connection.execute(_REJECTED, [list(references)])
     return {
@@ -57,7 +55,7 @@ async def _rejections(
 
 async def _outcomes(
     connection: AsyncConnection[Any], messages: Sequence[Message]
-) -> dict[UUID, Outcome]:
+) -> dict[Id, Outcome]:
     references = {message.id: message.reference for message in messages}
     cursor = await connection.execute(
         _DECIDED,

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg import adapters
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 from typing_extensions import override
+
+from schema.ids import Id
 
 _HEADER: Final = Struct(
     "!iiIii"
@@ -57,12 +58,12 @@ class Times(Array):
     """A `timestamptz[]`."""
 
 
-def uuids(values: Collection[UUID | None]) -> Uuids:
+def uuids(values: Collection[Id | None]) -> Uuids:
     """Return `values` as a `uuid[]`."""
     try:
         # All at once: most columns of the hot path have a value in every row.
-        body = _UUID_LENGTH.join([b"", *[value.bytes for value in values]])  # type: ignore[union-attr]
-    except AttributeError:  # There is a None among them.
+        body = _UUID_LENGTH.join([b"", *values])  # type: ignore[list-item]
+    except TypeError:  # There is a None among them.
         return Uuids(_packed(values, _uuid, 2950))
     return Uuids(_array(body, len(values), 2950))
 
@@ -133,8 +134,8 @@ def _array(body: bytes, count: int, oid: int) -> bytes:
     return _HEADER.pack(1, 1, oid, count, 1) + body
 
 
-def _uuid(value: UUID) -> bytes:
-    return _UUID_LENGTH + value.bytes
+def _uuid(value: Id) -> bytes:
+    return _UUID_LENGTH + value
 
 
 def _text(value: str) -> bytes:

@@ -7,7 +7,6 @@ collected; the rules are those of `ledger.core`, and what facts leave behind is 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from pydantic_core import to_json
 
@@ -50,6 +49,7 @@ from ledger.rows import (
     Purchase,
 )
 from ledger.store import MANY_DEBTS
+from schema.ids import Id
 from schema.wire.network_events import EventType, parse_time
 from schema.wire.outcomes import OutcomeType, RejectionReason, Remark
 from schema.wire.webhooks import WebhookType
@@ -332,7 +332,7 @@ class Batch:
     # --- money that arrives ----------------------------------------------------------------
 
     def _deposit(self, message: Message) -> Decided:
-        account = self._loaded.accounts.get(UUID(message.body["accountId"]))
+        account = self._loaded.accounts.get(Id.parse(message.body["accountId"]))
         if account is None or account.customer_id != message.customer_id:
             raise RejectedError(
                 RejectionReason.UNKNOWN_ACCOUNT, "accountId names no account of yours"
@@ -382,7 +382,7 @@ class Batch:
 
     def _transfer(self, message: Message) -> Decided:
         """Carry a transfer out or let it fail; what it says stands in its row, not here."""
-        key = UUID(message.body["transferId"])
+        key = Id.parse(message.body["transferId"])
         wanted = self._in_progress(key, message.customer_id)
         if wanted is None:
             raise RejectedError(
@@ -402,7 +402,7 @@ class Batch:
         self._recover(message, destination)
         return Decided(message, OutcomeType.APPLIED)
 
-    def _in_progress(self, key: UUID, customer_id: UUID) -> Transfer | None:
+    def _in_progress(self, key: Id, customer_id: Id) -> Transfer | None:
         """Return the customer's transfer `key` if it is to be carried out."""
         wanted = self.writes.transfers.get(key) or self._loaded.transfers.get(key)
         if wanted is None or wanted.customer_id != customer_id:
@@ -421,7 +421,7 @@ class Batch:
         )
 
     def _go_on_recovering(self, message: Message) -> Decided:
-        self._recover(message, self._loaded.accounts[UUID(message.body["accountId"])])
+        self._recover(message, self._loaded.accounts[Id.parse(message.body["accountId"])])
         return Decided(message, OutcomeType.APPLIED)
 
     def _recover(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import Row, Text, func, select, type_coerce
 from sqlalchemy.dialects import postgresql
@@ -20,6 +19,7 @@ from ledger import paging
 from ledger.ids import new_id
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire import identity
 from schema.wire.beneficial_owners import (
     WHOLE,
@@ -60,7 +60,7 @@ class InvalidError(Exception):
 class Owner:
     """Somebody who becomes an owner; `personal_info` has the names of the wire."""
 
-    customer_id: UUID
+    customer_id: Id
     roles: Sequence[str]
     ownership_percentage: Decimal
     personal_info: Mapping[str, Any]
@@ -81,7 +81,7 @@ def decided_status(last_name: str) -> KycStatus:
 
 
 async def create(
-    connection: AsyncConnection, *, platform_id: UUID, owner: Owner, keys: KeyRing, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, owner: Owner, keys: KeyRing, at: datetime
 ) -> BeneficialOwnerResource:
     """Add an owner to a business.
 
@@ -108,7 +108,7 @@ async def create(
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, owner_id: UUID, keys: KeyRing
+    connection: AsyncConnection, *, platform_id: Id, owner_id: Id, keys: KeyRing
 ) -> BeneficialOwnerResource | None:
     """Return the platform's owner `owner_id`, or None when it has no such owner."""
     rows = await connection.execute(
@@ -121,8 +121,8 @@ async def get(
 async def page(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     wanted: paging.Wanted,
     keys: KeyRing,
 ) -> paging.Page[BeneficialOwnerResource]:
@@ -138,8 +138,8 @@ async def page(
 
 
 async def of_customers(
-    connection: AsyncConnection, customer_ids: Sequence[UUID]
-) -> dict[UUID, list[BeneficialOwnerResource]]:
+    connection: AsyncConnection, customer_ids: Sequence[Id]
+) -> dict[Id, list[BeneficialOwnerResource]]:
     """Return the owners of each business among `customer_ids`, without their tax numbers.
 
     The caller has made sure that they are the platform's own.
@@ -147,7 +147,7 @@ async def of_customers(
     rows = await connection.execute(
         _OWNER.where(_OWNERS.customer_id.in_(customer_ids)).order_by(_OWNERS.id)
     )
-    found: dict[UUID, list[BeneficialOwnerResource]] = {}
+    found: dict[Id, list[BeneficialOwnerResource]] = {}
     for row in rows.all():
         found.setdefault(row.customer_id, []).append(_render(row, None))
     return found
@@ -156,8 +156,8 @@ async def of_customers(
 async def change(  # noqa: PLR0913 - whose, which, and what
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    owner_id: UUID,
+    platform_id: Id,
+    owner_id: Id,
     change: Change,
     keys: KeyRing,
     at: datetime,
@@ -196,7 +196,7 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     return await get(connection, platform_id=platform_id, owner_id=owner_id, keys=keys)
 
 
-async def decide(connection: AsyncConnection, *, customer_id: UUID, at: datetime) -> None:
+async def decide(connection: AsyncConnection, *, customer_id: Id, at: datetime) -> None:
     """Decide on every owner of a business that is decided and locked."""
     rows = await connection.execute(
         select(_OWNERS.id, _OWNERS.kyc_status, _OWNERS.personal_info)
@@ -213,7 +213,7 @@ async def decide(connection: AsyncConnection, *, customer_id: UUID, at: datetime
             )
 
 
-async def _lock(connection: AsyncConnection, platform_id: UUID, customer_id: UUID) -> None:
+async def _lock(connection: AsyncConnection, platform_id: Id, customer_id: Id) -> None:
     """Let nobody else change the business or its owners until the end.
 
     Raises: UnknownBusinessError, NotABusinessError.

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 from typing import Final
-from uuid import UUID
 
 from ledger.core.card_transaction import Decision, Status
 from ledger.core.entries import Account as Role
@@ -34,6 +33,7 @@ from ledger.rows import (
     Purchase,
     RejectionRecord,
 )
+from schema.ids import Id
 
 _CUSTOMER: Final = Role.CUSTOMER
 _TOLD_AS: Final = {status: f"CARD_TRANSACTION.{status}" for status in Status}
@@ -44,16 +44,16 @@ class Loaded:
     """What the database holds about the messages of a batch, their accounts locked."""
 
     outcomes: Mapping[Key, OutcomeRow] = field(default_factory=dict)
-    cards: Mapping[UUID, Card] = field(default_factory=dict)
-    accounts: Mapping[UUID, Account] = field(default_factory=dict)
+    cards: Mapping[Id, Card] = field(default_factory=dict)
+    accounts: Mapping[Id, Account] = field(default_factory=dict)
     roll_ups: Iterable[RollUp] = ()
     debts: Sequence[RollUp] = ()
     parked: Mapping[Purchase, Sequence[Parked]] = field(default_factory=dict)
     # The accounts of platforms, by platform, currency and kind.
-    system_accounts: Mapping[tuple[UUID, str, str], UUID] = field(default_factory=dict)
-    transfers: Mapping[UUID, Transfer] = field(default_factory=dict)
+    system_accounts: Mapping[tuple[Id, str, str], Id] = field(default_factory=dict)
+    transfers: Mapping[Id, Transfer] = field(default_factory=dict)
     # What platforms call the customers that get a deposit.
-    names: Mapping[UUID, str] = field(default_factory=dict)
+    names: Mapping[Id, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,13 +74,13 @@ class Writes:
     events: list[EventRecord] = field(default_factory=list)
     entries: list[EntryRecord] = field(default_factory=list)
     deposits: list[DepositRecord] = field(default_factory=list)
-    transfers: dict[UUID, Transfer] = field(default_factory=dict)
+    transfers: dict[Id, Transfer] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     rejections: list[RejectionRecord] = field(default_factory=list)
     outbox: list[OutboxRecord] = field(default_factory=list)
     follow_ups: list[Message] = field(default_factory=list)
     parked: list[Parked] = field(default_factory=list)
-    unparked: list[tuple[Purchase, UUID]] = field(default_factory=list)
+    unparked: list[tuple[Purchase, Id]] = field(default_factory=list)
     pending_pulls: list[PendingPull] = field(default_factory=list)
     cases: list[Case] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Books:
         self._loaded: Final = loaded
         self._now: Final = now
         self._cases: Final[dict[Purchase, Case]] = {}
-        self._owing: Final[dict[UUID, set[Case]]] = {}
+        self._owing: Final[dict[Id, set[Case]]] = {}
         for roll_up in (*loaded.roll_ups, *loaded.debts):
             self._load(roll_up)
 
@@ -130,7 +130,7 @@ class Books:
         before: RollUp,
         decision: Decision,
         *,
-        message_id: UUID,
+        message_id: Id,
         occurred_at: datetime,
     ) -> None:
         """Record a decision, which one message has caused, about `case`, which stood at `before`.
@@ -174,7 +174,7 @@ class Books:
         account: Account,
         movements: Iterable[Entry],
         *,
-        subject_id: UUID,
+        subject_id: Id,
         sequence: int,
         line: int = 0,
     ) -> None:
@@ -186,7 +186,7 @@ class Books:
         self,
         account: Account,
         movements: Iterable[Entry],
-        subject_id: UUID,
+        subject_id: Id,
         sequence: int,
         line: int = 0,
     ) -> None:
@@ -215,9 +215,9 @@ class Books:
     def tell(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
         self,
         kind: str,
-        subject_id: UUID,
-        customer_id: UUID,
-        platform_id: UUID,
+        subject_id: Id,
+        customer_id: Id,
+        platform_id: Id,
         sequence: int | None,
         data: str | None = None,
     ) -> None:
@@ -240,7 +240,6 @@ class Books:
     def _change_account(self, account: Account) -> None:
         if not account.is_changed:
             account.is_changed = True
-            account.updated_at = self._now
             self.writes.accounts.append(account)
 
     def _note_debt(self, case: Case) -> None:
@@ -250,7 +249,7 @@ class Books:
         elif self._owing and (owing := self._owing.get(case.account.id)):
             owing.discard(case)
 
-    def _account_id(self, role: Role, account: Account) -> UUID:
+    def _account_id(self, role: Role, account: Account) -> Id:
         if role is _CUSTOMER:
             return account.id
         return self._loaded.system_accounts[account.platform_id, account.currency, role]

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,6 +14,7 @@ from ledger.core.card import CardState
 from ledger.database import async_driver
 from ledger.inbox import Home, Lane, Message
 from schema import tables
+from schema.ids import Id
 from schema.wire.cards import CardResource
 from schema.wire.common import public_id
 from schema.wire.webhooks import WebhookType
@@ -57,7 +57,7 @@ class Change:
     """What is asked of a card: None and `KEEP` leave things as they are."""
 
     state: CardState | None = None
-    funding_sources: Sequence[UUID] | None = None
+    funding_sources: Sequence[Id] | None = None
     max_spend_per_transaction: int | Keep | None = KEEP
 
 
@@ -72,8 +72,8 @@ class Changed:
 async def apply(  # noqa: PLR0913 - which card, what, and how to tell
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    card_id: UUID,
+    platform_id: Id,
+    card_id: Id,
     change: Change,
     reply_to: str | None,
     at: datetime,
@@ -176,7 +176,7 @@ def _events(change: Change) -> list[WebhookType]:
 
 
 async def _tell_the_engine(
-    connection: AsyncConnection, card_id: UUID, home: Home, reply_to: str | None, at: datetime
+    connection: AsyncConnection, card_id: Id, home: Home, reply_to: str | None, at: datetime
 ) -> Message:
     """Put into the inbox that the card was closed: what is held on it goes back.
 

@@ -7,9 +7,9 @@ gives out, and end in the `last4` that everybody may see; two cards may have the
 from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
-from uuid import UUID
 
 from ledger.secrets import KeyRing
+from schema.ids import Id
 
 _RANGE: Final = "400000"
 """Six digits with which test cards begin, VISA's by the first."""
@@ -26,7 +26,7 @@ class CardNumber:
     cvv: str
 
 
-def number_of(keys: KeyRing, card_id: UUID, last4: str) -> CardNumber:
+def number_of(keys: KeyRing, card_id: Id, last4: str) -> CardNumber:
     """Return the number of a card: 16 digits that pass Luhn's check and end in `last4`."""
     free = _digits(keys, b"pan", card_id, _FREE_DIGITS)
     # The last digits are given, so the one before them is what makes the sum come out. Exactly
@@ -42,6 +42,6 @@ def passes_luhn(digits: str) -> bool:
     return sum(product // 10 + product % 10 for product in products) % 10 == 0
 
 
-def _digits(keys: KeyRing, purpose: bytes, card_id: UUID, count: int) -> str:
-    number = int.from_bytes(keys.card_digest(purpose + b"/" + card_id.bytes))
+def _digits(keys: KeyRing, purpose: bytes, card_id: Id, count: int) -> str:
+    number = int.from_bytes(keys.card_digest(purpose + b"/" + card_id))
     return f"{number % 10**count:0{count}}"

@@ -4,7 +4,6 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
 import structlog
 from sqlalchemy import select
@@ -13,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ledger.core.card import CardState
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire.common import public_id
 
 LIFETIME: Final = timedelta(minutes=5)
@@ -38,7 +38,7 @@ class Reveal:
 class Shown:
     """The card whose page was opened."""
 
-    card_id: UUID
+    card_id: Id
     state: CardState
     last4: str
     exp_month: int
@@ -48,9 +48,9 @@ class Shown:
 async def create(  # noqa: PLR0913 - who asks for what
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    card_id: UUID,
-    api_token_id: UUID,
+    platform_id: Id,
+    card_id: Id,
+    api_token_id: Id,
     keys: KeyRing,
     at: datetime,
 ) -> Reveal | None:
@@ -125,7 +125,7 @@ async def open_once(
     )
 
 
-def _audit(what: str, card_id: UUID, api_token_id: UUID, at: datetime) -> None:
+def _audit(what: str, card_id: Id, api_token_id: Id, at: datetime) -> None:
     """Say who did what to which card, and nothing that is secret."""
     card = public_id("Card", card_id)
     _log.info(what, audit=True, actor=str(api_token_id), card=card, at=at.isoformat())

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ledger import explain, paging, roll_up, roll_up_rows
 from ledger.event_rows import EventRow, from_row
 from schema import tables
+from schema.ids import Id
 from schema.wire.card_transaction_events import EventResource
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import money
@@ -49,11 +49,11 @@ _EVENTS: Final = (
 class Filters:
     """What card transactions have to match; None matches all. Times are inclusive."""
 
-    customer_id: UUID | None = None
+    customer_id: Id | None = None
     platform_customer_id: str | None = None
-    card_id: UUID | None = None
-    account_id: UUID | None = None
-    account_ids: Collection[UUID] | None = None
+    card_id: Id | None = None
+    account_id: Id | None = None
+    account_ids: Collection[Id] | None = None
     status: str | None = None
     token: str | None = None
     created_from: datetime | None = None
@@ -63,9 +63,9 @@ class Filters:
 async def get(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    card_transaction_id: UUID,
-    account_ids: Collection[UUID] | None = None,
+    platform_id: Id,
+    card_transaction_id: Id,
+    account_ids: Collection[Id] | None = None,
 ) -> CardTransactionResource | None:
     """Return the platform's card transaction, or None when it has no such.
 
@@ -83,7 +83,7 @@ async def get(
 
 
 async def events(
-    connection: AsyncConnection, *, platform_id: UUID, card_transaction_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, card_transaction_id: Id
 ) -> list[EventResource] | None:
     """Return the events of the platform's card transaction in their order, explained.
 
@@ -118,7 +118,7 @@ async def events(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[CardTransactionResource]:
     """Return one page of the platform's card transactions."""
     return await paging.read(

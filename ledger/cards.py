@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final, cast
-from uuid import UUID
 
 from sqlalchemy import Connection, Row, Uuid, bindparam, select, type_coerce
 from sqlalchemy.dialects import postgresql
@@ -22,6 +21,7 @@ from ledger.core.card import CardState
 from ledger.core.events import DeclineReason
 from ledger.ids import new_id
 from schema import tables
+from schema.ids import Id
 from schema.wire.cards import CardResource
 
 _VALID_YEARS: Final = 4
@@ -74,9 +74,9 @@ class RefusedError(Exception):
 class Application:
     """A card that is asked for."""
 
-    cardholder_id: UUID
+    cardholder_id: Id
     platform_card_id: str | None
-    funding_sources: Sequence[UUID]
+    funding_sources: Sequence[Id]
     max_spend_per_transaction: int | None
 
 
@@ -84,8 +84,8 @@ class Application:
 class Filters:
     """What cards have to match; None matches all. `account_id` is any funding source."""
 
-    cardholder_id: UUID | None = None
-    account_id: UUID | None = None
+    cardholder_id: Id | None = None
+    account_id: Id | None = None
     platform_card_id: str | None = None
     state: str | None = None
 
@@ -122,7 +122,7 @@ class Spending:
 async def create(  # noqa: PLR0913 - an application and its circumstances, by name
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     application: Application,
     at: datetime,
     sandbox_delay: timedelta,
@@ -158,8 +158,8 @@ async def create(  # noqa: PLR0913 - an application and its circumstances, by na
         "currency": currency,
         "funding_sources": list(application.funding_sources),
         "max_spend_per_transaction": application.max_spend_per_transaction,
-        "processor_ref": f"card_{key.hex}",
-        "issuer_ref": f"lead_card_{key.hex}",
+        "processor_ref": f"card_{key.hex()}",
+        "issuer_ref": f"lead_card_{key.hex()}",
         "created_at": at,
         "updated_at": at,
     }
@@ -175,9 +175,7 @@ async def create(  # noqa: PLR0913 - an application and its circumstances, by na
     return render(row)
 
 
-async def get(
-    connection: AsyncConnection, *, platform_id: UUID, card_id: UUID
-) -> CardResource | None:
+async def get(connection: AsyncConnection, *, platform_id: Id, card_id: Id) -> CardResource | None:
     """Return the platform's card `card_id`, or None when it has no such card."""
     rows = await connection.execute(
         select(*COLUMNS).where(
@@ -189,7 +187,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[CardResource]:
     """Return one page of the platform's cards."""
     columns = tables.cards.c
@@ -218,7 +216,7 @@ async def page(
 
 
 async def inquire(
-    connection: AsyncConnection, *, platform_id: UUID, card_id: UUID, descriptor: str, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, card_id: Id, descriptor: str, at: datetime
 ) -> Inquiry | None:
     """Return what an authorization of nothing would be answered; it leaves no trace.
 
@@ -267,9 +265,9 @@ async def inquire(
 async def spending(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    card_id: UUID,
-    card_transaction_id: UUID | None = None,
+    platform_id: Id,
+    card_id: Id,
+    card_transaction_id: Id | None = None,
 ) -> Spending | None:
     """Return what a simulator needs of the platform's card `card_id`, in one round trip.
 
@@ -401,7 +399,7 @@ def _answered(row: Mapping[str, Any], now: datetime, *, is_sandbox: bool) -> dic
     }
 
 
-def _made_up(key: UUID, cardholder_id: UUID) -> str:
+def _made_up(key: Id, cardholder_id: Id) -> str:
     """Return an identifier for a platform that sent none: the issuer then goes by the cardholder.
 
     So it ends as theirs does.
@@ -409,8 +407,8 @@ def _made_up(key: UUID, cardholder_id: UUID) -> str:
     return f"{str(key)[:-3]}{str(cardholder_id)[-3:]}"
 
 
-def _last4(card_id: UUID) -> str:
-    return f"{int.from_bytes(sha256(card_id.bytes).digest()) % 10_000:04}"
+def _last4(card_id: Id) -> str:
+    return f"{int.from_bytes(sha256(card_id).digest()) % 10_000:04}"
 
 
 def _activate_at(platform_card_id: str, at: datetime, sandbox_delay: timedelta) -> datetime | None:
@@ -423,7 +421,7 @@ def _activate_at(platform_card_id: str, at: datetime, sandbox_delay: timedelta) 
             return at
 
 
-def refuse_repetitions(sources: Sequence[UUID]) -> None:
+def refuse_repetitions(sources: Sequence[Id]) -> None:
     """Let `sources` pass when each of them is there once.
 
     Raises: RefusedError.
@@ -436,9 +434,9 @@ def refuse_repetitions(sources: Sequence[UUID]) -> None:
 async def eligible_currency(  # noqa: PLR0913 - whose, which, and where, by name
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    cardholder_id: UUID,
-    sources: Sequence[UUID],
+    platform_id: Id,
+    cardholder_id: Id,
+    sources: Sequence[Id],
     is_sandbox: bool,
     currency: str | None = None,
 ) -> str:
@@ -481,7 +479,7 @@ def _ineligible(account: Row[*tuple[Any, ...]] | None, currency: str | None) -> 
     return None
 
 
-def _refused_by_the_sandbox(account_id: UUID) -> str | None:
+def _refused_by_the_sandbox(account_id: Id) -> str | None:
     match str(account_id)[-3:]:
         case SourceSuffix.INSUFFICIENT_BALANCE:
             return "has not enough money on it to fund a card; put some on it first"
@@ -492,7 +490,7 @@ def _refused_by_the_sandbox(account_id: UUID) -> str | None:
 
 
 async def _check_cardholder(
-    connection: AsyncConnection, platform_id: UUID, cardholder_id: UUID
+    connection: AsyncConnection, platform_id: Id, cardholder_id: Id
 ) -> None:
     columns = tables.customers.c
     rows = await connection.execute(

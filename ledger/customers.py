@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, Text, func, select, type_coerce
 from sqlalchemy.dialects import postgresql
@@ -16,6 +15,7 @@ from ledger import accounts, agents, beneficial_owners, outbox, paging, platform
 from ledger.ids import new_id
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire import identity
 from schema.wire.accounts import InternalAccountResource
 from schema.wire.beneficial_owners import BeneficialOwnerResource
@@ -157,7 +157,7 @@ def initial_kyc_status(
 async def create(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     person: Individual | Business,
     at: datetime,
     is_sandbox: bool = True,
@@ -179,7 +179,7 @@ async def create(
             "id": key,
             "platform_id": platform_id,
             "platform_customer_id": person.platform_customer_id or str(new_id()),
-            "uma_address": person.uma_address or f"${key.hex}@{platform.uma_domain}",
+            "uma_address": person.uma_address or f"${key.hex()}@{platform.uma_domain}",
             "region": person.region,
             "currencies": list(currencies),
             "email": person.email,
@@ -223,7 +223,7 @@ def _particulars(person: Individual | Business, *, is_sandbox: bool) -> dict[str
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, customer_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, customer_id: Id
 ) -> CustomerResource | None:
     """Return the platform's customer `customer_id`, or None when it has no such customer."""
     rows = await connection.execute(
@@ -239,7 +239,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[CustomerResource]:
     """Return one page of the platform's customers."""
     columns = tables.customers.c
@@ -278,8 +278,8 @@ async def page(
 async def change(  # noqa: PLR0913 - whose, which, and what
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     customer_type: str,
     changes: Mapping[str, Any],
     keys: KeyRing,
@@ -319,8 +319,8 @@ async def change(  # noqa: PLR0913 - whose, which, and what
 async def open_account(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     currency: str,
     at: datetime,
 ) -> InternalAccountResource | None:
@@ -372,8 +372,8 @@ def _check_change(before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys
 async def decide(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     status: KycStatus,
     at: datetime,
 ) -> CustomerResource:
@@ -395,7 +395,7 @@ async def decide(
 
 
 async def _tell(
-    connection: AsyncConnection, platform_id: UUID, customer: CustomerResource, at: datetime
+    connection: AsyncConnection, platform_id: Id, customer: CustomerResource, at: datetime
 ) -> None:
     what, status = (
         ("KYC", customer.kyc_status) if customer.kyc_status else ("KYB", customer.kyb_status)
@@ -415,7 +415,7 @@ async def _tell(
 
 
 async def delete(
-    connection: AsyncConnection, *, platform_id: UUID, customer_id: UUID, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, customer_id: Id, at: datetime
 ) -> CustomerResource | None:
     """Delete a customer for the platform with its agents, and close its accounts; the books stay.
 
@@ -440,7 +440,7 @@ async def delete(
     return await get(connection, platform_id=platform_id, customer_id=customer_id)
 
 
-async def _check_unused(connection: AsyncConnection, customer_id: UUID) -> None:
+async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
     card, account = tables.cards.c, tables.internal_accounts.c
     # Whoever issues a card locks the customer as well, so none can come in now.
     open_card = await connection.scalar(
@@ -462,7 +462,7 @@ async def _check_unused(connection: AsyncConnection, customer_id: UUID) -> None:
 
 
 async def _locked(
-    connection: AsyncConnection, platform_id: UUID, customer_id: UUID
+    connection: AsyncConnection, platform_id: Id, customer_id: Id
 ) -> Row[*tuple[Any, ...]] | None:
     """Return the customer and let nobody else change it until the end; None: there is none.
 
@@ -501,8 +501,8 @@ def _check_supported(platform: platforms.Platform, wanted: Sequence[str]) -> Non
 
 async def _open_missing(
     connection: AsyncConnection,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     currencies: Sequence[str],
     at: datetime,
 ) -> None:

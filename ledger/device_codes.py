@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
-from uuid import UUID
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -14,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ledger import agents
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire.agents import AgentConnection, AgentDeviceCode, DeviceCodeStatus
 
 LIFETIME: Final = timedelta(minutes=15)
@@ -31,8 +31,8 @@ class Found:
     """A code that was made once, whatever became of it, and whom it is for."""
 
     code_hash: bytes
-    agent_id: UUID
-    platform_id: UUID
+    agent_id: Id
+    platform_id: Id
     expires_at: datetime
 
 
@@ -57,7 +57,7 @@ class ConnectedError(Exception):
 
 
 async def create(
-    connection: AsyncConnection, *, platform_id: UUID, agent_id: UUID, keys: KeyRing, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, agent_id: Id, keys: KeyRing, at: datetime
 ) -> AgentDeviceCode | None:
     """Make a code for an agent, in the place of an earlier one; None when there is no such agent.
 
@@ -84,7 +84,7 @@ async def create(
 
 
 async def status(
-    connection: AsyncConnection, *, platform_id: UUID, code: str, keys: KeyRing
+    connection: AsyncConnection, *, platform_id: Id, code: str, keys: KeyRing
 ) -> DeviceCodeStatus | None:
     """Return whether a code of the platform's agents was redeemed; None: it has no such code."""
     agent = tables.agents.c
@@ -170,7 +170,7 @@ async def check(connection: AsyncConnection, found: Found, at: datetime) -> None
 
 
 async def _insert(
-    connection: AsyncConnection, agent_id: UUID, code: str, keys: KeyRing, at: datetime
+    connection: AsyncConnection, agent_id: Id, code: str, keys: KeyRing, at: datetime
 ) -> bool:
     """Keep `code` if nobody ever had it; returns whether it was free."""
     rows = await connection.execute(

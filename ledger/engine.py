@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Event
 from typing import Any, Final
-from uuid import UUID
 
 import psycopg
 import structlog
@@ -31,6 +30,7 @@ from ledger.messages import (
     rejection_of,
     transfers_of,
 )
+from schema.ids import Id
 from schema.wire.outcomes import OutcomeType, RejectionReason
 
 Clock = Callable[[], datetime]
@@ -66,7 +66,7 @@ class Engine:
         self._clock: Final = clock
         self._sandbox_delay: Final = sandbox_delay
         self._batch_size: Final = batch_size
-        self._system_accounts: dict[tuple[UUID, str, str], UUID] = {}
+        self._system_accounts: dict[tuple[Id, str, str], Id] = {}
         self._stopping: Final = Event()
 
     def drain(
@@ -186,7 +186,7 @@ class Engine:
         decided = batch.decide(messages)
         self._append(connection, batch.writes, now)
         with connection.pipeline():
-            updates = list(self._change(connection, batch.writes))
+            updates = list(self._change(connection, batch.writes, now))
             store.remove(connection, lane, messages)
         for update in updates:
             update.check()
@@ -225,8 +225,8 @@ class Engine:
         )
 
     def _chart(
-        self, connection: psycopg.Connection[Any], books: set[tuple[UUID, str]]
-    ) -> dict[tuple[UUID, str, str], UUID]:
+        self, connection: psycopg.Connection[Any], books: set[tuple[Id, str]]
+    ) -> dict[tuple[Id, str, str], Id]:
         """Return the system accounts, which never change once they are there.
 
         A platform's new currency brings new ones: so what is known is known by currency, too.
@@ -253,14 +253,14 @@ class Engine:
         inbox.accept_in_thread(connection, writes.follow_ups)
 
     def _change(
-        self, connection: psycopg.Connection[Any], writes: Writes
+        self, connection: psycopg.Connection[Any], writes: Writes, now: datetime
     ) -> Iterator[recording.Update]:
         recording.unpark(connection, writes.unparked)
         changed = [case.roll_up for case in writes.cases if not case.is_new]
         if changed:
             yield recording.update_roll_ups(connection, changed)
         if writes.accounts:
-            yield recording.update_accounts(connection, writes.accounts)
+            yield recording.update_accounts(connection, writes.accounts, now)
         if writes.transfers:
             yield recording.end_transfers(connection, list(writes.transfers.values()))
 
@@ -294,7 +294,7 @@ class Engine:
                 found = store.lock_transfers(connection, transfers)
                 batch = Batch(Loaded(transfers=found), now=now, sandbox_delay=None)
                 batch.give_up(messages)
-                for update in self._change(connection, batch.writes):
+                for update in self._change(connection, batch.writes, now):
                     update.check()
                 recording.append_outbox(connection, batch.writes.outbox)
         except psycopg.OperationalError:

@@ -11,7 +11,6 @@ from datetime import datetime
 from enum import Enum, auto
 from hashlib import sha256
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, Select, select, update
 from sqlalchemy.exc import IntegrityError
@@ -20,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ledger import account_numbers, paging
 from ledger.ids import new_id
 from schema import tables
+from schema.ids import Id
 from schema.wire.errors import FieldError
 from schema.wire.external_accounts import (
     VARIANTS,
@@ -79,7 +79,7 @@ class RefusedError(Exception):
 class Registration:
     """An account that somebody wants to register; `customer_id` None: for the platform itself."""
 
-    customer_id: UUID | None
+    customer_id: Id | None
     currency: str
     info: AccountInfo
     platform_account_id: str | None = None
@@ -90,7 +90,7 @@ class Registration:
 class Filters:
     """What accounts have to match: an owner, a currency; None matches all."""
 
-    customer_id: UUID | None = None
+    customer_id: Id | None = None
     currency: str | None = None
     of_platform: bool = False  # Only the platform's own, instead of only customers'.
 
@@ -169,7 +169,7 @@ def _suffix(info: AccountInfo) -> str:
 async def create(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     wanted: Registration,
     at: datetime,
     is_sandbox: bool,
@@ -211,10 +211,10 @@ async def create(
 async def get(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    account_id: UUID,
+    platform_id: Id,
+    account_id: Id,
     of_platform: bool = False,
-    customer_id: UUID | None = None,
+    customer_id: Id | None = None,
 ) -> ExternalAccountResource | None:
     """Return the platform's external account; None when it has no such one.
 
@@ -227,7 +227,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[ExternalAccountResource]:
     """Return one page of the platform's external accounts."""
     columns = _EXTERNAL_ACCOUNTS
@@ -253,11 +253,11 @@ async def page(
 async def delete(  # noqa: PLR0913 - whose, which, and when
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    account_id: UUID,
+    platform_id: Id,
+    account_id: Id,
     at: datetime,
     of_platform: bool = False,
-    customer_id: UUID | None = None,
+    customer_id: Id | None = None,
 ) -> bool:
     """Take the account away from readers; the row stays for what was paid there.
 
@@ -272,7 +272,7 @@ async def delete(  # noqa: PLR0913 - whose, which, and when
 
 
 def _visible(
-    platform_id: UUID, account_id: UUID, customer_id: UUID | None, *, of_platform: bool
+    platform_id: Id, account_id: Id, customer_id: Id | None, *, of_platform: bool
 ) -> Sequence[ColumnElement[bool]]:
     columns = _EXTERNAL_ACCOUNTS
     mine = [
@@ -285,7 +285,7 @@ def _visible(
     return [*mine, columns.customer_id.is_(None)] if of_platform else mine
 
 
-async def _lock_customer(connection: AsyncConnection, platform_id: UUID, customer_id: UUID) -> None:
+async def _lock_customer(connection: AsyncConnection, platform_id: Id, customer_id: Id) -> None:
     """Make those who register for one customer wait for each other, so one default is the last."""
     columns = tables.customers.c
     found = await connection.scalar(
@@ -298,7 +298,7 @@ async def _lock_customer(connection: AsyncConnection, platform_id: UUID, custome
         raise RefusedError(Refusal.INPUT, FieldError(field="customerId", message=message))
 
 
-async def _dethrone(connection: AsyncConnection, customer_id: UUID | None, at: datetime) -> None:
+async def _dethrone(connection: AsyncConnection, customer_id: Id | None, at: datetime) -> None:
     columns = _EXTERNAL_ACCOUNTS
     await connection.execute(
         update(tables.external_accounts)

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg import AsyncConnection, Connection
 
@@ -11,8 +10,9 @@ from ledger import arrays, roll_up, roll_up_rows
 from ledger.core.card_transaction import evolve
 from ledger.event_rows import EventRow, from_row
 from ledger.roll_up import RollUp
+from schema.ids import Id
 
-Place = tuple[UUID, int]
+Place = tuple[Id, int]
 """A card transaction and one of its sequence numbers."""
 
 _ROLL_UPS: Final = (
@@ -47,14 +47,14 @@ async def at_async(
     return _pick(places, roll_ups, await cursor.fetchall())
 
 
-def now(connection: Connection[Any], ids: Collection[UUID]) -> dict[UUID, RollUp]:
+def now(connection: Connection[Any], ids: Collection[Id]) -> dict[Id, RollUp]:
     """Do as `today` does, for a thread."""
     with connection.cursor(binary=True) as cursor:
         rows = cursor.execute(_ROLL_UPS, [arrays.uuids(ids)]).fetchall()
     return {row[0]: roll_up_rows.from_row(row) for row in rows}
 
 
-async def today(connection: AsyncConnection[Any], ids: Sequence[UUID]) -> dict[UUID, RollUp]:
+async def today(connection: AsyncConnection[Any], ids: Sequence[Id]) -> dict[Id, RollUp]:
     """Return the card transactions `ids` as they are now, by id."""
     cursor = await connection.execute(_ROLL_UPS, [list(ids)])
     return {row[0]: roll_up_rows.from_row(row) async for row in cursor}
@@ -75,8 +75,8 @@ def refold(today: RollUp, rows: Iterable[Sequence[Any]]) -> Iterable[RollUp]:
         yield folded
 
 
-def _last(places: Iterable[Place]) -> dict[UUID, int]:
-    last: dict[UUID, int] = {}
+def _last(places: Iterable[Place]) -> dict[Id, int]:
+    last: dict[Id, int] = {}
     for key, sequence in places:
         last[key] = max(sequence, last.get(key, 0))
     return last
@@ -86,7 +86,7 @@ def _pick(
     places: Iterable[Place], roll_ups: Iterable[Sequence[Any]], rows: Iterable[Sequence[Any]]
 ) -> dict[Place, RollUp]:
     today = {row[0]: roll_up_rows.from_row(row) for row in roll_ups}
-    by_card_transaction: dict[UUID, list[Sequence[Any]]] = defaultdict(list)
+    by_card_transaction: dict[Id, list[Sequence[Any]]] = defaultdict(list)
     for key, *rest in rows:
         by_card_transaction[key].append(rest)
     wanted = set(places)

@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,14 @@ class Answer:
 class Claim:
     """A key and the request that it stands for."""
 
-    platform_id: UUID
+    platform_id: Id
     key: str
     request_hash: bytes
 
     @property
     def reference(self) -> str:
         """The reference of the one event that this request may send."""
-        return str(uuid5(self.platform_id, self.key))
+        return str(uuid5(UUID(bytes=self.platform_id), self.key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Kept:
 
 
 async def find(
-    connection: AsyncConnection, *, platform_id: UUID, key: str, keys: KeyRing
+    connection: AsyncConnection, *, platform_id: Id, key: str, keys: KeyRing
 ) -> Kept | None:
     """Return what is kept of the platform's `key`, or None when it was never used.
 

@@ -10,12 +10,12 @@ from datetime import datetime
 from functools import lru_cache
 from json import dumps
 from typing import Any
-from uuid import UUID
 
 from ledger import inbox
 from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
 from ledger.inbox import Message
 from ledger.rows import Key, Purchase, RejectionRecord
+from schema.ids import Id
 from schema.wire.outcomes import RejectionReason
 
 
@@ -72,7 +72,7 @@ def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
     return found
 
 
-def closed_cards(messages: Iterable[Message]) -> set[tuple[UUID, UUID]]:
+def closed_cards(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
     """Return the cards that `messages` say were closed, each with its customer."""
     found = set()
     for message in messages:
@@ -82,17 +82,17 @@ def closed_cards(messages: Iterable[Message]) -> set[tuple[UUID, UUID]]:
     return found
 
 
-def transfers_of(messages: Iterable[Message]) -> set[tuple[UUID, UUID]]:
+def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
     """Return the transfers that `messages` are to carry out, each with its customer."""
     found = set()
     for message in messages:
         if isinstance(message.body, dict) and message.body.get("type") == inbox.TRANSFER:
             with suppress(KeyError, TypeError, ValueError, AttributeError):
-                found.add((UUID(message.body["transferId"]), message.customer_id))
+                found.add((Id.parse(message.body["transferId"]), message.customer_id))
     return found
 
 
-def receivers_of(messages: Iterable[Message]) -> set[UUID]:
+def receivers_of(messages: Iterable[Message]) -> set[Id]:
     """Return the customers to whose accounts `messages` bring money."""
     return {
         message.customer_id
@@ -102,9 +102,9 @@ def receivers_of(messages: Iterable[Message]) -> set[UUID]:
 
 
 @lru_cache(maxsize=100_000)
-def card_id_of(wire: str) -> UUID:
+def card_id_of(wire: str) -> Id:
     """Return the UUID in the `cardId` of a message."""
-    return UUID(wire.removeprefix("Card:"))
+    return Id.parse(wire.removeprefix("Card:"))
 
 
 def refusal(error: Exception) -> RejectedError:

@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from sqlalchemy import Insert
 
 from ledger.ids import new_id
 from schema import tables
+from schema.ids import Id
 
 
 def insert(  # noqa: PLR0913 - a row, by name
     *,
     type: str,  # noqa: A002 - the column's name
-    subject_id: UUID,
-    customer_id: UUID,
-    platform_id: UUID,
+    subject_id: Id,
+    customer_id: Id,
+    platform_id: Id,
     data: Mapping[str, Any],
     at: datetime,
 ) -> Insert:

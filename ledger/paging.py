@@ -4,12 +4,12 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ledger.secrets import KeyRing
+from schema.ids import Id
 
 Item = TypeVar("Item")
 
@@ -25,7 +25,7 @@ class Wanted:
     """Which page: at most `limit` rows that come after the key `after`, newest or oldest first."""
 
     limit: int
-    after: UUID | None = None
+    after: Id | None = None
     newest_first: bool = False
 
 
@@ -34,7 +34,7 @@ class Page(Generic[Item]):
     """A page; `last` is the key where the next one begins, None when there is no next one."""
 
     items: Sequence[Item]
-    last: UUID | None
+    last: Id | None
     total_count: int
 
 
@@ -66,12 +66,12 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     )
 
 
-def cursor_of(keys: KeyRing, binding: str, last: UUID) -> str:
+def cursor_of(keys: KeyRing, binding: str, last: Id) -> str:
     """Return the cursor of the page after `last` in the list and filters that `binding` names."""
-    return urlsafe_b64encode(last.bytes + keys.sign_cursor(_signed(binding, last.bytes))).decode()
+    return urlsafe_b64encode(last + keys.sign_cursor(_signed(binding, last))).decode()
 
 
-def place_of(keys: KeyRing, binding: str, cursor: str) -> UUID:
+def place_of(keys: KeyRing, binding: str, cursor: str) -> Id:
     """Return the key that `cursor` stands for.
 
     Raises: CursorError when it was changed, or made for another list or other filters.
@@ -84,7 +84,7 @@ def place_of(keys: KeyRing, binding: str, cursor: str) -> UUID:
     if len(key) != _KEY_BYTES or not keys.verify_cursor(_signed(binding, key), tag):
         message = "is not a cursor of this list with these filters; send a nextCursor unchanged"
         raise CursorError(message)
-    return UUID(bytes=key)
+    return Id(key)
 
 
 def _signed(binding: str, key: bytes) -> bytes:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Self
-from uuid import UUID
 
 from ledger.core.transfer import FailureReason
+from schema.ids import Id
 from schema.wire.common import money
 from schema.wire.transactions import (
     AccountDestination,
@@ -51,16 +51,16 @@ TRANSFER_COLUMNS: Final = (
 class Transfer:
     """A row of `transfers`, and what its platform calls the customer."""
 
-    id: UUID
-    customer_id: UUID
-    platform_id: UUID
-    source_account_id: UUID
-    destination_account_id: UUID
+    id: Id
+    customer_id: Id
+    platform_id: Id
+    source_account_id: Id
+    destination_account_id: Id
     amount: int
     currency: str
     status: str
     failure_reason: str | None
-    agent_id: UUID | None
+    agent_id: Id | None
     remittance_information: str | None
     purpose_of_payment: str | None
     created_at: datetime
@@ -85,9 +85,9 @@ class Transfer:
 class Deposit:
     """A row of `deposits`, with what its account and its owner add to it."""
 
-    id: UUID
-    customer_id: UUID
-    account_id: UUID
+    id: Id
+    customer_id: Id
+    account_id: Id
     amount: int
     recorded_at: datetime
     currency: str

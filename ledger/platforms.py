@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import Row, func, select
 from sqlalchemy.dialects import postgresql
@@ -15,6 +14,7 @@ from ledger.core.entries import Account
 from ledger.ids import new_id
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 
 UMA_DOMAIN: Final = "uma.cardledger.example"
 """Where generated UMA addresses live, unless the platform has a domain of its own."""
@@ -59,7 +59,7 @@ _PLATFORM: Final = select(
 class Platform:
     """A tenant, without its secrets."""
 
-    id: UUID
+    id: Id
     name: str
     supported_currencies: tuple[str, ...]
     webhook_endpoint: str | None
@@ -134,7 +134,7 @@ async def create(
 
 
 async def _open_books(
-    connection: AsyncConnection, platform_id: UUID, currencies: Iterable[str]
+    connection: AsyncConnection, platform_id: Id, currencies: Iterable[str]
 ) -> None:
     """Set up the platform's side of the books where it is not there yet."""
     rows = [
@@ -149,7 +149,7 @@ async def _open_books(
     )
 
 
-async def get(connection: AsyncConnection, platform_id: UUID, *, hold: bool = False) -> Platform:
+async def get(connection: AsyncConnection, platform_id: Id, *, hold: bool = False) -> Platform:
     """Return the platform `platform_id`, which exists: a token was issued for it.
 
     With `hold`, its settings stay as they are until the database transaction ends.
@@ -160,7 +160,7 @@ async def get(connection: AsyncConnection, platform_id: UUID, *, hold: bool = Fa
 
 
 async def configure(
-    connection: AsyncConnection, platform_id: UUID, settings: Settings, *, at: datetime
+    connection: AsyncConnection, platform_id: Id, settings: Settings, *, at: datetime
 ) -> Platform:
     """Change the platform's settings, all or none.
 
@@ -192,7 +192,7 @@ async def configure(
 
 
 async def _check_unused(
-    connection: AsyncConnection, platform_id: UUID, currencies: Sequence[str]
+    connection: AsyncConnection, platform_id: Id, currencies: Sequence[str]
 ) -> None:
     account = tables.internal_accounts.c
     used = await connection.scalar(
@@ -228,7 +228,7 @@ def _upserted(
 
 
 async def set_webhook_endpoint(
-    connection: AsyncConnection, platform_id: UUID, endpoint: str | None, *, at: datetime
+    connection: AsyncConnection, platform_id: Id, endpoint: str | None, *, at: datetime
 ) -> Platform:
     """Send the platform's webhooks to `endpoint` from now on; None keeps them unsent."""
     # The platform's row first, which also keeps two requests apart.
@@ -239,12 +239,12 @@ async def set_webhook_endpoint(
     return await get(connection, platform_id)
 
 
-async def public_key(connection: AsyncConnection, platform_id: UUID) -> str:
+async def public_key(connection: AsyncConnection, platform_id: Id) -> str:
     """Return the PEM key that verifies the webhooks that the platform is sent now."""
     return (await get(connection, platform_id)).public_key
 
 
-async def webhook_secret(connection: AsyncConnection, platform_id: UUID, keys: KeyRing) -> str:
+async def webhook_secret(connection: AsyncConnection, platform_id: Id, keys: KeyRing) -> str:
     """Return the `whsec_...` secret of the platform's default endpoint.
 
     Raises: SecretsError when the server key is not the one that encrypted it.

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg import Connection, Cursor, adapters
 
@@ -29,6 +28,7 @@ from ledger.rows import (
     Purchase,
     RejectionRecord,
 )
+from schema.ids import Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def park(connection: Connection[Any], records: Sequence[Parked]) -> None:
     _PARKED.write(connection, records)
 
 
-def unpark(connection: Connection[Any], ids: Sequence[tuple[Purchase, UUID]]) -> None:
+def unpark(connection: Connection[Any], ids: Sequence[tuple[Purchase, Id]]) -> None:
     """Remove messages that have found what they take back."""
     if ids:
         purchases = [purchase for purchase, _ in ids]
@@ -348,14 +348,13 @@ _AMOUNTS: Final = {
     "owed": "int8",
     "pending": "int8",
     "version": "int8",
-    "updated_at": "timestamptz",
 }
 _amounts_of: Final = attrgetter(*_AMOUNTS)
 _KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.KEPT)
 # Whoever is told of a balance is told of the row that the update has left: once a commit.
 _ACCOUNT_CHANGES: Final = _Change(
     "internal_accounts",
-    _AMOUNTS,
+    {**_AMOUNTS, "updated_at": "timestamptz"},
     beside={"webhook_id": "uuid"},
     within="WITH changed AS ({} RETURNING t.*, u.webhook_id), told AS ("
     "INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, sequence, data,"
@@ -377,12 +376,14 @@ def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> Upd
     return _TRANSFER_ENDS.write(connection, list(map(_end_of, ended)))
 
 
-def update_accounts(connection: Connection[Any], changed: Sequence[Account]) -> Update:
+def update_accounts(
+    connection: Connection[Any], changed: Sequence[Account], updated_at: datetime
+) -> Update:
     """Write the amounts of accounts, once each however many entries they got.
 
     Where a balance has moved, a webhook is in `outbox` afterwards.
     """
     return _ACCOUNT_CHANGES.write(
         connection,
-        [(*_amounts_of(one), new_id() if one.has_moved else None) for one in changed],
+        [(*_amounts_of(one), updated_at, new_id() if one.has_moved else None) for one in changed],
     )

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 from ledger.core import events
 from ledger.core.card_transaction import UNKNOWN, CardTransaction
 from ledger.expiry import window
+from schema.ids import Id
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.common import amount, public_id, rfc3339
 
@@ -21,12 +21,12 @@ _AT_AUTHORIZATION: Final = frozenset(
 class Identity(NamedTuple):
     """What never changes about a card transaction, from its first event on."""
 
-    id: UUID
-    customer_id: UUID
-    platform_id: UUID
+    id: Id
+    customer_id: Id
+    platform_id: Id
     platform_customer_id: str
-    card_id: UUID
-    account_id: UUID
+    card_id: Id
+    account_id: Id
     issuer_transaction_token: str
     currency: str
     descriptor: str | None
@@ -41,7 +41,7 @@ class RollUp(NamedTuple):
     identity: Identity
     state: CardTransaction
     debt_since: datetime | None
-    debt_id: UUID | None
+    debt_id: Id | None
     expires_at: datetime | None
     last_event_at: datetime | None
     updated_at: datetime
@@ -57,7 +57,7 @@ def advance(
     facts: Sequence[events.Event],
     state: CardTransaction,
     *,
-    message_id: UUID,
+    message_id: Id,
     recorded_at: datetime,
 ) -> RollUp:
     """Return `roll_up` after `facts`, which lead to `state`: of one message, recorded at once."""

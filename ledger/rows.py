@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from ledger.core.card import CardState
+from schema.ids import Id
 
 
 class Card(NamedTuple):
     """What a decision reads of a card."""
 
-    id: UUID
-    customer_id: UUID
-    platform_id: UUID
+    id: Id
+    customer_id: Id
+    platform_id: Id
     platform_customer_id: str
-    account_id: UUID
+    account_id: Id
     currency: str
     state: CardState
     max_spend: int | None
@@ -26,19 +26,16 @@ class Card(NamedTuple):
 class Account:
     """An internal account while a batch holds its lock."""
 
-    id: UUID
-    customer_id: UUID
-    platform_id: UUID
+    id: Id
+    customer_id: Id
+    platform_id: Id
     currency: str
-    type: str
     status: str
     balance: int
     held: int
     owed: int
     pending: int
     version: int
-    created_at: datetime
-    updated_at: datetime
     is_changed: bool = False  # Since it was loaded.
     has_moved: bool = False  # Its balance.
 
@@ -48,15 +45,15 @@ class Key(NamedTuple):
 
     reference: str
     source: str
-    platform_id: UUID
-    customer_id: UUID
+    platform_id: Id
+    customer_id: Id
 
 
 class Purchase(NamedTuple):
     """What ties the events of one card transaction together."""
 
-    customer_id: UUID
-    card_id: UUID
+    customer_id: Id
+    card_id: Id
     token: str
 
 
@@ -65,23 +62,23 @@ class OutcomeRow(NamedTuple):
 
     key: Key
     body_hash: bytes
-    message_id: UUID
+    message_id: Id
     outcome: str
     reason: str | None
-    subject_id: UUID | None
+    subject_id: Id | None
     sequence: int | None
 
 
 EventRecord = tuple[
-    UUID,  # card_transaction_id
+    Id,  # card_transaction_id
     int,  # sequence
-    UUID,  # customer_id
+    Id,  # customer_id
     str,  # kind
     int,  # amount
     int | None,  # unfunded
     bool | None,  # final
     str | None,  # reason
-    UUID,  # message_id
+    Id,  # message_id
     datetime,  # occurred_at
     datetime,  # recorded_at
 ]
@@ -89,14 +86,14 @@ EventRecord = tuple[
 
 
 EntryRecord = tuple[
-    UUID,  # subject_id
+    Id,  # subject_id
     int,  # sequence
     int,  # line
-    UUID,  # customer_id
-    UUID,  # debit_account_id
-    UUID,  # credit_account_id
+    Id,  # customer_id
+    Id,  # debit_account_id
+    Id,  # credit_account_id
     int,  # amount
-    UUID | None,  # account_id
+    Id | None,  # account_id
     int | None,  # account_version
     int | None,  # balance_after
     datetime,  # recorded_at
@@ -107,21 +104,21 @@ EntryRecord = tuple[
 class DepositRecord(NamedTuple):
     """A row of `deposits`."""
 
-    id: UUID
-    customer_id: UUID
-    account_id: UUID
+    id: Id
+    customer_id: Id
+    account_id: Id
     amount: int
-    message_id: UUID
+    message_id: Id
     recorded_at: datetime
-    platform_id: UUID
+    platform_id: Id
 
 
 class Parked(NamedTuple):
     """A row of `parked`."""
 
-    id: UUID
-    customer_id: UUID
-    card_id: UUID
+    id: Id
+    customer_id: Id
+    card_id: Id
     token: str
     body: Mapping[str, Any]
     received_at: datetime
@@ -135,10 +132,10 @@ class Parked(NamedTuple):
 class PendingPull(NamedTuple):
     """A row of `pending_pulls`."""
 
-    card_transaction_id: UUID
+    card_transaction_id: Id
     sequence: int
-    customer_id: UUID
-    card_id: UUID
+    customer_id: Id
+    card_id: Id
     token: str
     amount: int
     succeeds: bool
@@ -148,9 +145,9 @@ class PendingPull(NamedTuple):
 class RejectionRecord(NamedTuple):
     """A row of `rejections`."""
 
-    id: UUID
-    customer_id: UUID
-    platform_id: UUID
+    id: Id
+    customer_id: Id
+    platform_id: Id
     source: str | None
     reference: str | None
     body: str
@@ -160,11 +157,11 @@ class RejectionRecord(NamedTuple):
 
 
 OutboxRecord = tuple[
-    UUID,  # id
-    UUID,  # customer_id
-    UUID,  # platform_id
+    Id,  # id
+    Id,  # customer_id
+    Id,  # platform_id
     str,  # type
-    UUID,  # subject_id
+    Id,  # subject_id
     int | None,  # sequence
     str | None,  # data: JSON
     datetime,  # recorded_at

@@ -7,13 +7,13 @@ engine decides it in its turn.
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg import Connection
 
 from ledger import inbox
 from ledger.ids import NIL
 from ledger.inbox import PULL_CONFIRMATION, Home, Lane, Message, address
+from schema.ids import Id
 from schema.wire.common import public_id
 from schema.wire.network_events import EventType
 
@@ -98,7 +98,7 @@ def _confirmations(connection: Connection[Any], now: datetime) -> list[Message]:
 
 
 def _message(
-    concerned: tuple[UUID, UUID, UUID, str, str], said: Mapping[str, Any], lane: Lane, at: datetime
+    concerned: tuple[Id, Id, Id, str, str], said: Mapping[str, Any], lane: Lane, at: datetime
 ) -> Message:
     customer_id, platform_id, card_id, token, currency = concerned
     body = {

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,6 +14,7 @@ from ledger import paging
 from ledger.ids import new_id
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire.tokens import TokenResource
 
 _MAX_CLIENT_ID: Final = 100
@@ -32,8 +32,8 @@ class Permission(StrEnum):
 class Token:
     """A token that was presented with its secret."""
 
-    id: UUID
-    platform_id: UUID
+    id: Id
+    platform_id: Id
     permissions: frozenset[Permission]
 
     def allows(self, permission: Permission) -> bool:
@@ -65,7 +65,7 @@ class Filters:
 async def create(  # noqa: PLR0913 - a row, by name
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     name: str,
     permissions: Iterable[str],
     keys: KeyRing,
@@ -87,7 +87,7 @@ async def create(  # noqa: PLR0913 - a row, by name
 async def issue(  # noqa: PLR0913 - a row, by name
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     name: str,
     permissions: Iterable[str],
     keys: KeyRing,
@@ -114,7 +114,7 @@ async def issue(  # noqa: PLR0913 - a row, by name
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, token_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, token_id: Id
 ) -> TokenResource | None:
     """Return the platform's token `token_id`, or None when it has no such token."""
     columns = tables.api_tokens.c
@@ -126,7 +126,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[TokenResource]:
     """Return one page of the platform's tokens."""
     columns = tables.api_tokens.c
@@ -148,7 +148,7 @@ async def page(
     )
 
 
-async def delete(connection: AsyncConnection, *, platform_id: UUID, token_id: UUID) -> bool:
+async def delete(connection: AsyncConnection, *, platform_id: Id, token_id: Id) -> bool:
     """Delete the platform's token `token_id`; returns whether it was there."""
     columns = tables.api_tokens.c
     deleted = await connection.execute(

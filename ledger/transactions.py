@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
-from uuid import UUID
 
 from sqlalchemy import ColumnElement, Row, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ledger import card_transactions, paging, payments
 from schema import tables
+from schema.ids import Id
 from schema.wire.card_transactions import CardTransactionResource
 from schema.wire.transactions import (
     INCOMING_STATUSES,
@@ -63,13 +63,13 @@ class Filters:
     """What transactions have to match; None matches all. Times are inclusive."""
 
     type: str | None = None
-    customer_id: UUID | None = None
+    customer_id: Id | None = None
     platform_customer_id: str | None = None
-    card_id: UUID | None = None
-    account_id: UUID | None = None  # Of the sender or the receiver.
-    sender_id: UUID | None = None
-    receiver_id: UUID | None = None
-    account_ids: Collection[UUID] | None = None  # One of them has to be part of it.
+    card_id: Id | None = None
+    account_id: Id | None = None  # Of the sender or the receiver.
+    sender_id: Id | None = None
+    receiver_id: Id | None = None
+    account_ids: Collection[Id] | None = None  # One of them has to be part of it.
     status: str | None = None
     reference: str | None = None
     created_from: datetime | None = None
@@ -77,7 +77,7 @@ class Filters:
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[Resource]:
     """Return one page of the platform's transactions of all types that can match."""
     pages = [
@@ -90,9 +90,9 @@ async def page(
 async def payment(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    transaction_id: UUID,
-    account_ids: Collection[UUID] | None = None,
+    platform_id: Id,
+    transaction_id: Id,
+    account_ids: Collection[Id] | None = None,
 ) -> PaymentResource | None:
     """Return the platform's transfer or deposit, or None when it has no such.
 
@@ -149,7 +149,7 @@ def _branches(filters: Filters) -> Iterator[_Branch]:
 
 
 async def _card_transactions(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> _Page:
     own = card_transactions.Filters(
         customer_id=filters.customer_id,
@@ -168,7 +168,7 @@ async def _card_transactions(
 
 
 async def _transfers(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> _Page:
     asked = {
         _TRANSFER.status: filters.status,
@@ -200,7 +200,7 @@ async def _transfers(
 
 
 async def _deposits(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> _Page:
     receiver = filters.receiver_id or filters.account_id
     return await paging.read(
@@ -222,7 +222,7 @@ _TRANSFER_ACCOUNTS: Final = (_TRANSFER.source_account_id, _TRANSFER.destination_
 
 
 def _among(
-    account_ids: Collection[UUID] | None, *columns: ColumnElement[Any]
+    account_ids: Collection[Id] | None, *columns: ColumnElement[Any]
 ) -> Iterator[ColumnElement[bool]]:
     """Yield that one of `columns` is one of `account_ids`; nothing where all may be seen."""
     if account_ids is not None:
@@ -232,7 +232,7 @@ def _among(
 def _common(
     customer: ColumnElement[Any],
     created_at: ColumnElement[Any],
-    platform_id: UUID,
+    platform_id: Id,
     filters: Filters,
 ) -> Iterator[ColumnElement[bool]]:
     """Yield what is asked of every payment, whichever its table."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -17,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ledger import beneficial_owners, customers, outbox, paging
 from ledger.ids import new_id
 from schema import tables
+from schema.ids import Id
 from schema.wire.beneficial_owners import BeneficialOwnerResource
 from schema.wire.common import public_id
 from schema.wire.people import KycStatus
@@ -65,7 +65,7 @@ class DecidedError(Exception):
 class Filters:
     """What verifications have to match; None matches all."""
 
-    customer_id: UUID | None = None
+    customer_id: Id | None = None
     status: VerificationStatus | None = None
 
 
@@ -76,7 +76,7 @@ class Filters:
 class Applicant:
     """What a decision looks at: `said` has the customer's fields by their names on the wire."""
 
-    id: UUID
+    id: Id
     is_business: bool
     said: Mapping[str, Any]
     owners: Sequence[BeneficialOwnerResource] = ()
@@ -167,8 +167,8 @@ def _problem(
 async def submit(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     at: datetime,
     is_sandbox: bool,
 ) -> VerificationResource | None:
@@ -196,7 +196,7 @@ async def submit(
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, verification_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, verification_id: Id
 ) -> VerificationResource | None:
     """Return the platform's verification, or None when it has no such one."""
     rows = await connection.execute(
@@ -209,7 +209,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[VerificationResource]:
     """Return one page of the platform's verifications."""
     asked = {
@@ -230,7 +230,7 @@ async def page(
 
 
 async def _locked(
-    connection: AsyncConnection, platform_id: UUID, customer_id: UUID
+    connection: AsyncConnection, platform_id: Id, customer_id: Id
 ) -> Row[*tuple[Any, ...]] | None:
     rows = await connection.execute(
         select(
@@ -275,8 +275,8 @@ async def _applicant(connection: AsyncConnection, row: Row[*tuple[Any, ...]]) ->
 
 async def _write(
     connection: AsyncConnection,
-    platform_id: UUID,
-    customer_id: UUID,
+    platform_id: Id,
+    customer_id: Id,
     outcome: Outcome,
     at: datetime,
 ) -> VerificationResource:

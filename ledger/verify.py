@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg import Connection, IsolationLevel
 from sqlalchemy import Engine
@@ -26,6 +25,7 @@ from ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from ledger.database import driver
 from ledger.event_rows import EventRow, from_row
 from ledger.roll_up import Identity
+from schema.ids import Id
 
 Progress = Callable[[int, int], None]
 """Called now and then with the events folded and the events there are."""
@@ -35,7 +35,7 @@ _TELL_EVERY: Final = 1000
 _MANY: Final = 100  # Differences told in words; the rest is counted.
 
 _Row = Sequence[Any]
-_SystemAccounts = dict[tuple[UUID, str, str], UUID]
+_SystemAccounts = dict[tuple[Id, str, str], Id]
 
 
 @dataclass(slots=True)
@@ -136,7 +136,7 @@ def _expected_entries(
 ) -> Iterator[_Row]:
     """Yield (sequence, line, debit, credit, amount) of every movement that `events` make."""
 
-    def account(role: Role) -> UUID:
+    def account(role: Role) -> Id:
         if role is Role.CUSTOMER:
             return who.account_id
         return system_accounts[who.platform_id, who.currency, role]
@@ -182,9 +182,9 @@ class _Grouped:
     def __init__(self, connection: Connection[Any], name: str, query: str) -> None:
         rows = _stream(connection, name, query)
         self._groups = groupby(rows, key=itemgetter(0))
-        self._ahead: tuple[UUID, list[_Row]] | None = None
+        self._ahead: tuple[Id, list[_Row]] | None = None
 
-    def of(self, key: UUID) -> list[_Row]:
+    def of(self, key: Id) -> list[_Row]:
         """Return the rest of every row of `key`; rows of keys never asked for are passed over."""
         while self._ahead is None or self._ahead[0] < key:
             group = next(self._groups, None)

@@ -15,7 +15,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -25,6 +24,7 @@ from ledger import arrays
 from ledger.database import driver as driver_of
 from ledger.webhook_attempts import Attempt
 from ledger.webhook_queues import PLACE, Queue, columns, release_next
+from schema.ids import Id
 from schema.wire.common import public_id
 from schema.wire.webhooks import WebhookType
 
@@ -33,16 +33,16 @@ from schema.wire.webhooks import WebhookType
 class Delivery:
     """A webhook claimed for one attempt, until `leased_until` and no longer."""
 
-    id: UUID
-    webhook: UUID
-    customer_id: UUID
-    platform_id: UUID
+    id: Id
+    webhook: Id
+    customer_id: Id
+    platform_id: Id
     type: str
-    subject_id: UUID
+    subject_id: Id
     body: bytes
     attempts: int  # Made before this claim, since it was last asked for.
     leased_until: datetime
-    endpoint_id: UUID
+    endpoint_id: Id
     endpoint_version: datetime  # When the endpoint was last changed.
     url: str
     is_fifo: bool
@@ -83,7 +83,7 @@ class Round:
     """What came of recording and claiming: what is to be sent, and which attempts have to wait."""
 
     claimed: list[Delivery]
-    passed_over: frozenset[UUID]  # Deliveries whose attempts are to be recorded later.
+    passed_over: frozenset[Id]  # Deliveries whose attempts are to be recorded later.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,11 +102,11 @@ class Room:
 
     total: int
     share: int
-    shares: Mapping[UUID, int]
+    shares: Mapping[Id, int]
     others: int
     failing: int
     busy: Collection[Queue]
-    turns: Mapping[UUID, int] = field(default_factory=dict)
+    turns: Mapping[Id, int] = field(default_factory=dict)
 
 
 def record_and_claim(
@@ -220,7 +220,7 @@ def _deliveries(cursor: psycopg.Cursor[Any], leased_until: datetime) -> list[Del
     ]
 
 
-def _by_age(row: Sequence[Any]) -> tuple[datetime, UUID]:
+def _by_age(row: Sequence[Any]) -> tuple[datetime, Id]:
     return row[0], row[1]
 
 

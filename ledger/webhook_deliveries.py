@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 import psycopg
 from sqlalchemy import Row, select
@@ -18,6 +17,7 @@ from ledger.webhook_attempts import Attempt
 from ledger.webhook_dispatch import DISPATCH_LOCK
 from ledger.webhook_queues import LATER, LOCK_QUEUES, RELEASE_NEXT, place
 from schema import tables
+from schema.ids import Id
 from schema.wire.common import public_id
 from schema.wire.webhook_endpoints import WebhookAttemptResource, WebhookDeliveryResource
 from schema.wire.webhooks import WebhookType
@@ -68,9 +68,9 @@ class NoEndpointError(Exception):
 class Filters:
     """What deliveries have to match; None matches all, and times are included."""
 
-    endpoint_id: UUID | None = None
+    endpoint_id: Id | None = None
     type: str | None = None
-    subject_ids: Sequence[UUID] = ()
+    subject_ids: Sequence[Id] = ()
     state: str | None = None
     since: datetime | None = None
     until: datetime | None = None
@@ -80,7 +80,7 @@ class Filters:
 class Window:
     """What to tell again: of one endpoint or of all, made in a span of time, failed or any."""
 
-    endpoint_id: UUID | None
+    endpoint_id: Id | None
     since: datetime
     until: datetime | None
     only_failed: bool
@@ -91,11 +91,11 @@ class Replayed:
     """How many are due again, and where to go on; None: that was the end."""
 
     count: int
-    after: UUID | None
+    after: Id | None
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
 ) -> paging.Page[WebhookDeliveryResource]:
     """Return one page of the platform's deliveries."""
     matching = [_DELIVERIES.platform_id == platform_id]
@@ -121,7 +121,7 @@ async def page(
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, delivery_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, delivery_id: Id
 ) -> WebhookDeliveryResource | None:
     """Return the platform's delivery with its payload and attempts; None: it has no such one."""
     rows = await connection.execute(
@@ -152,7 +152,7 @@ async def get(
 
 
 async def retry(
-    connection: AsyncConnection, *, platform_id: UUID, delivery_id: UUID, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, delivery_id: Id, at: datetime
 ) -> bool:
     """Make one delivery due again, whatever came of it; returns whether the platform has it.
 
@@ -173,9 +173,9 @@ async def retry(
 async def replay(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     window: Window,
-    after: UUID | None,
+    after: Id | None,
     at: datetime,
 ) -> Replayed:
     """Make the next deliveries of `window` due again, a bounded number of them.
@@ -184,11 +184,11 @@ async def replay(
     endpoint any more is passed over.
     """
     until = window.until or at
-    first = UUID(int=_milliseconds(window.since - _CLOCKS_DIFFER) << 80)
+    first = _first_id(window.since - _CLOCKS_DIFFER)
     arguments = {
         "platform": platform_id,
         "after": max(after, first) if after else first,
-        "before": UUID(int=_milliseconds(until + _CLOCKS_DIFFER) << 80),
+        "before": _first_id(until + _CLOCKS_DIFFER),
         "looked_at": _LOOKED_AT_AT_ONCE,
         "limit": REPLAYED_AT_ONCE,
         "endpoint": window.endpoint_id,
@@ -248,8 +248,10 @@ async def _make_due(
     return changed.rowcount
 
 
-def _milliseconds(moment: datetime) -> int:
-    return max(int(moment.timestamp() * 1000), 0)
+def _first_id(moment: datetime) -> Id:
+    """Return what sorts before every UUIDv7 of `moment` and later: they begin with milliseconds."""
+    milliseconds = max(int(moment.timestamp() * 1000), 0)
+    return Id(milliseconds.to_bytes(6) + bytes(10))
 
 
 # --- tests -------------------------------------------------------------------------------------
@@ -258,12 +260,12 @@ def _milliseconds(moment: datetime) -> int:
 async def record_test(  # noqa: PLR0913 - a row, by name
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    endpoint_id: UUID,
-    webhook_id: UUID,
+    platform_id: Id,
+    endpoint_id: Id,
+    webhook_id: Id,
     body: bytes,
     attempt: Attempt,
-) -> UUID:
+) -> Id:
     """Keep a test that was made while somebody waited for it; returns its delivery."""
     key = new_id()
     await connection.execute(
@@ -301,7 +303,7 @@ async def record_test(  # noqa: PLR0913 - a row, by name
 # --- words -------------------------------------------------------------------------------------
 
 
-def subject_of(kind: str, subject_id: UUID) -> str:
+def subject_of(kind: str, subject_id: Id) -> str:
     """Return the resource that a webhook is about, as the outside sees it: `Card:0193...`."""
     group = kind.partition(".")[0]
     resource = _RESOURCES.get(group) or "".join(word.capitalize() for word in group.split("_"))

@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 import psycopg
 import structlog
@@ -18,6 +17,7 @@ from ledger.database import driver as driver_of
 from ledger.ids import new_id
 from ledger.roll_up import RollUp
 from ledger.webhook_queues import Queue, lock_queues, place
+from schema.ids import Id
 from schema.wire.webhooks import WebhookType, envelope
 
 _log = structlog.get_logger()
@@ -41,11 +41,11 @@ class Dispatched(NamedTuple):
 class _Row(NamedTuple):
     """A row of the outbox."""
 
-    id: UUID
-    customer_id: UUID
-    platform_id: UUID
+    id: Id
+    customer_id: Id
+    platform_id: Id
     type: str
-    subject_id: UUID
+    subject_id: Id
     sequence: int | None
     data: dict[str, Any] | None
     recorded_at: datetime
@@ -54,8 +54,8 @@ class _Row(NamedTuple):
 class _Endpoint(NamedTuple):
     """As much of an endpoint as decides what it is told."""
 
-    id: UUID
-    platform_id: UUID
+    id: Id
+    platform_id: Id
     event_types: list[str]
     is_fifo: bool
 
@@ -117,7 +117,7 @@ def _fan_out(
 
     Each delivery in order is also a lock, of which PostgreSQL has some thousands for everybody.
     """
-    by_platform: dict[UUID, list[_Endpoint]] = defaultdict(list)
+    by_platform: dict[Id, list[_Endpoint]] = defaultdict(list)
     with driver.cursor(binary=True) as cursor:
         for found in cursor.execute(_ENDPOINTS, [list({row.platform_id for row in rows})]):
             endpoint = _Endpoint._make(found)
@@ -137,7 +137,7 @@ def _fan_out(
 
 
 def _told(
-    fanned_out: Iterable[tuple[_Row, Sequence[_Endpoint | None]]], bodies: Mapping[UUID, str]
+    fanned_out: Iterable[tuple[_Row, Sequence[_Endpoint | None]]], bodies: Mapping[Id, str]
 ) -> Iterator[_Told]:
     for row, endpoints in fanned_out:
         for endpoint in endpoints if row.id in bodies else ():
@@ -161,9 +161,9 @@ def _keys(rows: Sequence[_Row]) -> dict[str, arrays.Array]:
     }
 
 
-def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[UUID, str]:
+def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[Id, str]:
     folded = _fold(driver, rows)
-    bodies: dict[UUID, str] = {}
+    bodies: dict[Id, str] = {}
     for row in rows:
         try:
             bodies[row.id] = _body(row, folded)
@@ -249,12 +249,12 @@ def _insert(driver: psycopg.Connection[Any], told: Sequence[_Told], at: datetime
     )
 
 
-def _first_of_queues(told: Sequence[_Told]) -> dict[Queue, UUID]:
+def _first_of_queues(told: Sequence[_Told]) -> dict[Queue, Id]:
     """Return which webhook comes first, where order is promised.
 
     By `place`, not by id: an id is from a clock, which may have been put back in between.
     """
-    first: dict[Queue, tuple[datetime, UUID]] = {}
+    first: dict[Queue, tuple[datetime, Id]] = {}
     for row, _, endpoint in told:
         if endpoint is not None and endpoint.is_fifo:
             queue, its = (endpoint.id, row.subject_id), (place(row.sequence, row.id), row.id)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 from psycopg.types.json import Json
 from sqlalchemy import Connection, Row, func, select, text
@@ -17,6 +16,7 @@ from ledger.secrets import KeyRing
 from ledger.webhook_dispatch import DISPATCH_LOCK
 from ledger.webhook_signers import SIGNING_KEY, Signer, signer_of
 from schema import tables
+from schema.ids import Id
 from schema.wire.webhook_endpoints import (
     GivenUpReason,
     WebhookEndpointDisabled,
@@ -70,13 +70,13 @@ class Wanted:
 class Target:
     """Where a test goes, and what proves it."""
 
-    endpoint_id: UUID
+    endpoint_id: Id
     url: str
     signer: Signer
 
 
 async def create(
-    connection: AsyncConnection, *, platform_id: UUID, wanted: Wanted, keys: KeyRing, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, wanted: Wanted, keys: KeyRing, at: datetime
 ) -> WebhookEndpointResource:
     """Set up an endpoint; what is returned has its secret, which nobody can read again.
 
@@ -103,7 +103,7 @@ async def create(
 
 
 async def get(
-    connection: AsyncConnection, *, platform_id: UUID, endpoint_id: UUID
+    connection: AsyncConnection, *, platform_id: Id, endpoint_id: Id
 ) -> WebhookEndpointResource | None:
     """Return the platform's endpoint `endpoint_id`, or None when it has no such endpoint."""
     rows = await connection.execute(_SHOWN.where(*_is(platform_id, endpoint_id)))
@@ -112,7 +112,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: UUID, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, wanted: paging.Wanted
 ) -> paging.Page[WebhookEndpointResource]:
     """Return one page of the platform's endpoints."""
     return await paging.read(
@@ -128,8 +128,8 @@ async def page(
 async def change(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    endpoint_id: UUID,
+    platform_id: Id,
+    endpoint_id: Id,
     changes: Mapping[str, Any],
     at: datetime,
 ) -> WebhookEndpointResource | None:
@@ -154,7 +154,7 @@ async def change(
 
 
 async def delete(
-    connection: AsyncConnection, *, platform_id: UUID, endpoint_id: UUID, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, endpoint_id: Id, at: datetime
 ) -> bool:
     """Take the platform's endpoint `endpoint_id` away; returns whether it was there.
 
@@ -185,8 +185,8 @@ async def delete(
 async def rotate_secret(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    endpoint_id: UUID,
+    platform_id: Id,
+    endpoint_id: Id,
     keys: KeyRing,
     at: datetime,
 ) -> WebhookEndpointResource | None:
@@ -214,7 +214,7 @@ async def rotate_secret(
 
 
 async def set_default(
-    connection: AsyncConnection, *, platform_id: UUID, url: str | None, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, url: str | None, at: datetime
 ) -> None:
     """Make `url` the platform's default endpoint; None takes it away, and keeps what waits unsent.
 
@@ -249,8 +249,8 @@ async def set_default(
 async def target(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
-    endpoint_id: UUID | None,
+    platform_id: Id,
+    endpoint_id: Id | None,
     keys: KeyRing,
     at: datetime,
 ) -> Target | None:
@@ -268,7 +268,7 @@ async def target(
 
 def disable(
     connection: Connection,
-    endpoint_id: UUID,
+    endpoint_id: Id,
     *,
     reason: GivenUpReason,
     at: datetime,
@@ -304,7 +304,7 @@ def disable(
 
 
 async def _update(
-    connection: AsyncConnection, endpoint_id: UUID, values: Mapping[str, Any]
+    connection: AsyncConnection, endpoint_id: Id, values: Mapping[str, Any]
 ) -> Row[*tuple[Any, ...]]:
     rows = await connection.execute(
         tables.webhook_endpoints.update()
@@ -316,7 +316,7 @@ async def _update(
 
 
 async def _try_out(
-    connection: AsyncConnection, platform_id: UUID, row: Row[*tuple[Any, ...]], at: datetime
+    connection: AsyncConnection, platform_id: Id, row: Row[*tuple[Any, ...]], at: datetime
 ) -> None:
     """Have an endpoint told once that it is one."""
     if row.state != "ENABLED":
@@ -333,7 +333,7 @@ async def _try_out(
     )
 
 
-def _row(platform_id: UUID, wanted: Wanted, at: datetime) -> dict[str, Any]:
+def _row(platform_id: Id, wanted: Wanted, at: datetime) -> dict[str, Any]:
     return {
         "id": new_id(),
         "platform_id": platform_id,
@@ -352,7 +352,7 @@ def _is_there() -> Any:  # noqa: ANN401 - a condition
     return _ENDPOINTS.deleted_at.is_(None)
 
 
-def _is(platform_id: UUID, endpoint_id: UUID) -> list[Any]:
+def _is(platform_id: Id, endpoint_id: Id) -> list[Any]:
     return [_ENDPOINTS.id == endpoint_id, _ENDPOINTS.platform_id == platform_id, _is_there()]
 
 

@@ -7,7 +7,6 @@ one before stays published for as long again. Source: docs/decisions/0017-webhoo
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, Literal
-from uuid import UUID
 
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +15,7 @@ from ledger import signing
 from ledger.ids import new_id
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire.webhook_endpoints import SigningKey
 
 _KEYS: Final = tables.webhook_signing_keys
@@ -24,7 +24,7 @@ _KEYS: Final = tables.webhook_signing_keys
 async def rotate(
     connection: AsyncConnection,
     *,
-    platform_id: UUID,
+    platform_id: Id,
     keys: KeyRing,
     overlap: timedelta,
     at: datetime,
@@ -49,7 +49,7 @@ async def rotate(
 
 
 async def published_at(
-    connection: AsyncConnection, platform_id: UUID, at: datetime
+    connection: AsyncConnection, platform_id: Id, at: datetime
 ) -> list[SigningKey] | None:
     """Return the keys that receivers of a platform should accept at `at`; None: no such platform.
 

@@ -9,14 +9,15 @@ Source: docs/decisions/0018-webhooks-in-order.md
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 import psycopg
+
+from schema.ids import Id
 
 LATER: Final = datetime(9999, 1, 1, tzinfo=UTC)
 """From here on a time says only who is next: what waits for an earlier one of its resource."""
 
-Queue = tuple[UUID, UUID]
+Queue = tuple[Id, Id]
 """An endpoint, and a resource of which it is told."""
 
 
@@ -37,15 +38,16 @@ def release_next(
     driver.execute(RELEASE_NEXT if waits else _RELEASE_NEXT_NOW, arguments)
 
 
-def place(sequence: int | None, webhook: UUID) -> datetime:
+def place(sequence: int | None, webhook: Id) -> datetime:
     """Return the time that puts a waiting webhook in its place, so that one index has them all.
 
     By its sequence; where the resource has none, by the millisecond in its UUIDv7.
     """
-    return LATER + timedelta(microseconds=webhook.int >> 80 if sequence is None else sequence)
+    milliseconds = int.from_bytes(webhook[:6]) if sequence is None else sequence
+    return LATER + timedelta(microseconds=milliseconds)
 
 
-def columns(queues: Collection[Queue]) -> list[list[UUID]]:
+def columns(queues: Collection[Queue]) -> list[list[Id]]:
     """Return the endpoints of `queues`, and the resources."""
     return [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
 

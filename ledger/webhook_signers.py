@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from sqlalchemy import Connection
@@ -11,6 +10,7 @@ from sqlalchemy import Connection
 from ledger import signing
 from ledger.database import driver as driver_of
 from ledger.secrets import KeyRing
+from schema.ids import Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Signer:
         )
 
 
-def signer_for(connection: Connection, endpoint_id: UUID, keys: KeyRing, *, at: datetime) -> Signer:
+def signer_for(connection: Connection, endpoint_id: Id, keys: KeyRing, *, at: datetime) -> Signer:
     """Return what signs the webhooks of an endpoint at `at`.
 
     Raises: SecretsError when the server key is not the one that its keys are encrypted with.

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 from standardwebhooks import Webhook
 from typing_extensions import override
@@ -29,6 +28,7 @@ from ledger.database import async_engine
 from ledger.ids import new_id
 from ledger.inbox import Lane
 from ledger.secrets import KeyRing
+from schema.ids import Id
 from tests.world import SECRET_KEY, Holder, World
 from workers.client import Client
 
@@ -130,7 +130,7 @@ def worker(
         process.wait()
 
 
-def subscribe(world: World, platform_id: UUID, receiver: FlakyReceiver, mode: str) -> None:
+def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str) -> None:
     """Have `receiver` told of card transactions."""
     secret = signing.new_webhook_secret()
     [(public_key,)] = world.rows("SELECT public_key FROM platforms WHERE id = %s", platform_id)
@@ -205,7 +205,7 @@ def storm(  # noqa: PLR0913 - its sizes, by name
         return _report(world, platform, receiver, events, kills, time.monotonic() - began)
 
 
-def _all_told(world: World, platform_id: UUID) -> bool:
+def _all_told(world: World, platform_id: Id) -> bool:
     if world.count("inbox") or world.count("outbox"):
         return False
     [(left,)] = world.rows(
@@ -226,7 +226,7 @@ def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], patience_s
 
 def _report(  # noqa: PLR0913, PLR0917 - what there is to tell
     world: World,
-    platform_id: UUID,
+    platform_id: Id,
     receiver: FlakyReceiver,
     events: int,
     kills: int,

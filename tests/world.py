@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Final
-from uuid import UUID
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -23,6 +22,7 @@ from ledger.inbox import CARD_CLOSED, DEPOSIT, NOBODY, TRANSFER, Home, Lane, Mes
 from ledger.secrets import KeyRing
 from ledger.testing.model import Model
 from ledger.testing.strategies import Scene
+from schema.ids import Id
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
 
@@ -39,8 +39,8 @@ class Holder:
     """A cardholder with one card on one account."""
 
     home: Home
-    account_id: UUID
-    card_id: UUID
+    account_id: Id
+    card_id: Id
 
     @property
     def shard(self) -> int:
@@ -67,8 +67,8 @@ class World:
 
     # --- the scene -------------------------------------------------------------------------
 
-    def platform(self) -> UUID:
-        async def create() -> UUID:
+    def platform(self) -> Id:
+        async def create() -> Id:
             engine = async_engine(self.app_url, poolclass=NullPool)
             async with engine.begin() as connection:
                 keys = KeyRing(SECRET_KEY)
@@ -79,7 +79,7 @@ class World:
 
     def holder(
         self,
-        platform_id: UUID,
+        platform_id: Id,
         balance: int = 0,
         *,
         max_spend: int | None = None,
@@ -115,7 +115,7 @@ class World:
             self.play(self.engine(), [(other, self.deposit(other, balance))])
         return other
 
-    def _account(self, home: Home, currency: str, status: str) -> UUID:
+    def _account(self, home: Home, currency: str, status: str) -> Id:
         key, now = new_id(), datetime.now(UTC)
         self.owner.execute(
             "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
@@ -124,7 +124,7 @@ class World:
         )
         return key
 
-    def agent(self, holder: Holder, **policy: Any) -> UUID:  # noqa: ANN401 - JSON
+    def agent(self, holder: Holder, **policy: Any) -> Id:  # noqa: ANN401 - JSON
         """Return a new agent of the holder that may make transfers at once, unless said otherwise.
 
         `policy` is in the words of the interface.
@@ -253,7 +253,7 @@ class World:
         asyncio.run(write())
         return messages
 
-    def smuggle(self, holder: Holder, body: str, *, reference: str, source: str = "test") -> UUID:
+    def smuggle(self, holder: Holder, body: str, *, reference: str, source: str = "test") -> Id:
         """Put a row into the inbox past the door: `body` is any JSON text."""
         key = new_id()
         self.owner.execute(
@@ -373,7 +373,7 @@ class World:
         )
         assert counted == dict(places)
 
-    async def _kept(self, ids: Sequence[UUID]) -> dict[UUID, Any]:
+    async def _kept(self, ids: Sequence[Id]) -> dict[Id, Any]:
         async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
             return await history.today(connection, ids)
 

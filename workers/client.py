@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from json import dumps
 from time import monotonic
 from typing import Any, Final, Self
-from uuid import UUID
 
 import redis.asyncio as redis
 import structlog
@@ -33,6 +32,7 @@ from ledger.ids import NIL, new_id
 from ledger.inbox import DEPOSIT, NOBODY, CardAddress, Home, Lane, Message, address
 from ledger.messages import card_id_of
 from ledger.rows import RejectionRecord
+from schema.ids import Id
 from schema.wire import outcomes
 from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
@@ -73,7 +73,7 @@ class _Sent:
     """An event on its way in: what it says, who sends it, who waits for it."""
 
     body: Mapping[str, Any]
-    platform_id: UUID | None  # None: the operator, who may use every card.
+    platform_id: Id | None  # None: the operator, who may use every card.
     lane: Lane
     outcome: "Future[Outcome]"
 
@@ -86,7 +86,7 @@ class _Malformed:
     reference: str | None
     source: str | None
     detail: str
-    platform_id: UUID | None
+    platform_id: Id | None
     outcome: "Future[Outcome]"
 
 
@@ -131,8 +131,8 @@ class Client:
         self._outgoing: list[_Sent | _Malformed] = []
         self._unaccepted: list[Future[None]] = []  # Who waits for the next write to be durable.
         self._has_outgoing: Final = asyncio.Event()
-        self._waiting: Final[dict[UUID, _Waiting]] = {}
-        self._cards: Final[dict[UUID, CardAddress]] = {}
+        self._waiting: Final[dict[Id, _Waiting]] = {}
+        self._cards: Final[dict[Id, CardAddress]] = {}
         self._tasks: list[Task[None]] = []
 
     async def __aenter__(self) -> Self:
@@ -163,7 +163,7 @@ class Client:
         self,
         events: Iterable[NetworkEvent | Mapping[str, Any]],
         *,
-        platform_id: UUID | None = None,
+        platform_id: Id | None = None,
         lane: Lane = Lane.LIVE,
     ) -> list[Outcome]:
         """Enqueue `events` durably and wait for their outcomes.
@@ -176,7 +176,7 @@ class Client:
         return await self._outcomes(self._put(events, platform_id, lane))
 
     async def submit_written(
-        self, bodies: Iterable[Mapping[str, Any]], *, platform_id: UUID
+        self, bodies: Iterable[Mapping[str, Any]], *, platform_id: Id
     ) -> list[Outcome]:
         """Do as `submit` does with events that are as `body_of` has written them.
 
@@ -192,7 +192,7 @@ class Client:
         self,
         events: Iterable[NetworkEvent | Mapping[str, Any] | Unreadable],
         *,
-        platform_id: UUID | None = None,
+        platform_id: Id | None = None,
         lane: Lane = Lane.BULK,
     ) -> "list[Future[Outcome]]":
         """Enqueue `events` durably and return at once; the futures bring their outcomes.
@@ -215,7 +215,7 @@ class Client:
         return futures
 
     async def deposit(
-        self, *, platform_id: UUID, account_id: UUID, amount: int, source: str, reference: str
+        self, *, platform_id: Id, account_id: Id, amount: int, source: str, reference: str
     ) -> Outcome:
         """Bring `amount` minor units to an internal account; as `submit` in all else."""
         body = {
@@ -230,7 +230,7 @@ class Client:
         [outcome] = await self._outcomes([sent.outcome])
         return outcome
 
-    async def card(self, card_id: UUID) -> CardAddress | None:
+    async def card(self, card_id: Id) -> CardAddress | None:
         """Return where a card belongs, mostly from memory; None when there is no such card."""
         if card_id not in self._cards:
             async with self._engine.connect() as outer:
@@ -279,7 +279,7 @@ class Client:
     def _put(
         self,
         events: Iterable[NetworkEvent | Mapping[str, Any] | Unreadable],
-        platform_id: UUID | None,
+        platform_id: Id | None,
         lane: Lane,
     ) -> "list[Future[Outcome]]":
         """Have `events` written with the next write: all of them, or, on an error here, none."""
@@ -373,7 +373,7 @@ class Client:
             _resolve(refused.outcome, _refusal(refused))
         return messages
 
-    async def _learn(self, connection: AsyncConnection[Any], card_ids: Iterable[UUID]) -> None:
+    async def _learn(self, connection: AsyncConnection[Any], card_ids: Iterable[Id]) -> None:
         """Remember where cards belong; those that do not exist are asked for every time."""
         if len(self._cards) > _MANY_CARDS:
             self._cards.clear()
@@ -387,7 +387,7 @@ class Client:
             known = self._cards.get(card_id)
             home = known.home if known else None
         else:
-            home = await inbox.home_of_account(connection, UUID(item.body["accountId"]))
+            home = await inbox.home_of_account(connection, Id.parse(item.body["accountId"]))
         if home and item.platform_id in {None, home.platform_id}:
             return home
         return Home(NOBODY.customer_id, item.platform_id or NIL)
@@ -463,7 +463,7 @@ def submit(  # noqa: PLR0913 - where to, and the parameters of Client.submit
     *,
     database_url: str,
     redis_url: str,
-    platform_id: UUID | None = None,
+    platform_id: Id | None = None,
     lane: Lane = Lane.BULK,
     reply_timeout_s: float = 60.0,
 ) -> list[Outcome]:
@@ -511,13 +511,13 @@ def _abandon(futures: "Iterable[Future[Any]]") -> None:
         future.cancel()
 
 
-def _card_id(item: _Sent) -> UUID | None:
+def _card_id(item: _Sent) -> Id | None:
     public: str | None = item.body.get("cardId")
     return None if public is None else card_id_of(public)
 
 
 def _item(
-    event: NetworkEvent | Mapping[str, Any] | Unreadable, platform_id: UUID | None, lane: Lane
+    event: NetworkEvent | Mapping[str, Any] | Unreadable, platform_id: Id | None, lane: Lane
 ) -> _Sent | _Malformed:
     outcome: Future[Outcome] = asyncio.get_running_loop().create_future()
     if isinstance(event, Unreadable):
@@ -530,7 +530,7 @@ def _item(
 
 
 def _malformed(
-    event: object, error: ValidationError, platform_id: UUID | None, outcome: "Future[Outcome]"
+    event: object, error: ValidationError, platform_id: Id | None, outcome: "Future[Outcome]"
 ) -> _Malformed:
     said = event if isinstance(event, Mapping) else {}
     return _Malformed(
@@ -544,7 +544,7 @@ def _malformed(
 
 
 def _unreadable(
-    event: Unreadable, platform_id: UUID | None, outcome: "Future[Outcome]"
+    event: Unreadable, platform_id: Id | None, outcome: "Future[Outcome]"
 ) -> _Malformed:
     return _Malformed(
         body=_storable(event.text),

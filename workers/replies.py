@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from redis.client import Pipeline
 
 from ledger import roll_up
+from schema.ids import Id
 from schema.wire import outcomes
 from schema.wire.outcomes import Outcome, OutcomeType
 from workers.best_effort import BestEffort
@@ -35,15 +35,15 @@ def outcome(decided: "Decided") -> Outcome:
     )
 
 
-def read(reply: bytes) -> Iterator[tuple[UUID, Outcome]]:
+def read(reply: bytes) -> Iterator[tuple[Id, Outcome]]:
     """Yield the outcomes in `reply`, each with the id of its message."""
     for line in reply.split(b"\n"):
         key, kind, said = line.split(b" ", 2)
-        yield UUID(key.decode()), Outcome(OutcomeType(kind.decode()), said)
+        yield Id.fromhex(key.decode()), Outcome(OutcomeType(kind.decode()), said)
 
 
-def _line(key: UUID, found: Outcome) -> bytes:
-    return b"%s %s %s" % (key.hex.encode(), found.outcome.encode(), found.json)
+def _line(key: Id, found: Outcome) -> bytes:
+    return b"%s %s %s" % (key.hex().encode(), found.outcome.encode(), found.json)
 
 
 class Replies:

@@ -17,7 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import Final
-from uuid import UUID
 
 import psycopg
 import structlog
@@ -31,6 +30,7 @@ from ledger.webhook_claims import Delivery, Ended, Room, Round
 from ledger.webhook_dispatch import Dispatched
 from ledger.webhook_queues import Queue
 from ledger.webhook_signers import Signer, signer_for
+from schema.ids import Id
 from schema.wire.webhook_endpoints import GivenUpReason
 from workers.chores import Chore
 from workers.egress import Egress
@@ -93,7 +93,7 @@ class Sender:
         )
         self._delivering: Final = Chore("webhooks", self._deliver_some, every_s=every_s)
         self._disabling: Final = Chore("disable", self._disable_hopeless, every_s=every_s)
-        self._hopeless: Final[dict[UUID, Ended]] = {}  # By endpoint; by who has sent it.
+        self._hopeless: Final[dict[Id, Ended]] = {}  # By endpoint; by who has sent it.
         self._left: Final[deque[tuple[Delivery, Ended | None]]] = deque()  # By who has sent it.
         # All below belongs to whoever is at the desk.
         self._desk: Final = threading.Lock()
@@ -209,7 +209,7 @@ class Sender:
         """Record each by itself, so that one that cannot be recorded stops only itself."""
         for _ in range(len(self._unrecorded)):
             ended = self._unrecorded[0]
-            passed_over: Collection[UUID] = ()
+            passed_over: Collection[Id] = ()
             try:
                 passed_over = self._commit([ended], None).passed_over
             except psycopg.errors.LockNotAvailable:
@@ -218,7 +218,10 @@ class Sender:
                 if is_unable(error):
                     raise
                 # Its lease ends, and it is sent again.
-                _log.exception("webhook attempt is not recorded", webhook=ended.delivery.webhook_id)
+                _log.exception(
+                    "webhook attempt is not recorded",
+                    webhook=f"Webhook:{ended.delivery.webhook_id}",
+                )
             self._unrecorded.popleft()
             if passed_over:
                 self._unrecorded.append(ended)
@@ -253,7 +256,7 @@ class Sender:
                 ended = None if is_broken else self._send(delivery)
             except Exception:  # noqa: BLE001 - the end of the line
                 # Nobody waits for this thread. The lease ends, and it is tried again.
-                _log.exception("webhook attempt broke", webhook=delivery.webhook_id)
+                _log.exception("webhook attempt broke", webhook=f"Webhook:{delivery.webhook_id}")
                 is_broken = True
             self._left.append((delivery, ended))
             self._delivering.wake()
@@ -364,9 +367,9 @@ class _Signers:
         self._keys: Final = keys
         self._clock: Final = clock
         self._looking: Final = threading.Lock()
-        self._known: Final[dict[UUID, tuple[datetime, datetime, Signer]]] = {}
+        self._known: Final[dict[Id, tuple[datetime, datetime, Signer]]] = {}
 
-    def get(self, endpoint_id: UUID, endpoint_version: datetime) -> Signer:
+    def get(self, endpoint_id: Id, endpoint_version: datetime) -> Signer:
         """Return what signs an endpoint's webhooks.
 
         Raises: SecretsError when the server key cannot decrypt it.
@@ -382,7 +385,7 @@ class _Signers:
             self._known[endpoint_id] = endpoint_version, now + _SIGNERS_LAST, signer
             return signer
 
-    def _kept(self, endpoint_id: UUID, endpoint_version: datetime, now: datetime) -> Signer | None:
+    def _kept(self, endpoint_id: Id, endpoint_version: datetime, now: datetime) -> Signer | None:
         version, until, signer = self._known.get(endpoint_id, (None, now, None))
         return signer if version == endpoint_version and now < until else None
 

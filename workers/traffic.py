@@ -3,10 +3,10 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
-from uuid import UUID
 
 from ledger.webhook_claims import Delivery, Room
 from ledger.webhook_queues import Queue
+from schema.ids import Id
 
 SLOW_S: Final = 1.0
 """Whoever answers within this time may have more than one attempt at once."""
@@ -30,11 +30,11 @@ class Traffic:
         # The rest is for those that answer quickly, and no others.
         self._for_others: Final = max(concurrency // 2, 1)
         self._for_failing: Final = max(concurrency // 4, 1)
-        self._sending: Final[dict[UUID, dict[UUID, float]]] = defaultdict(dict)  # Since when.
+        self._sending: Final[dict[Id, dict[Id, float]]] = defaultdict(dict)  # Since when.
         self._busy: Final[Counter[Queue]] = Counter()
-        self._quick: Final[set[UUID]] = set()
-        self._failing: Final[set[UUID]] = set()  # Of those that are being sent something.
-        self._turns: Final[dict[UUID, int]] = {}  # The last one of each, oldest first.
+        self._quick: Final[set[Id]] = set()
+        self._failing: Final[set[Id]] = set()  # Of those that are being sent something.
+        self._turns: Final[dict[Id, int]] = {}  # The last one of each, oldest first.
         self._turn = 0
 
     def room(self, now: float) -> Room:
@@ -82,13 +82,13 @@ class Traffic:
             del self._sending[delivery.endpoint_id]
             self._failing.discard(delivery.endpoint_id)
 
-    def heard(self, endpoint_id: UUID, *, is_quick: bool) -> None:
+    def heard(self, endpoint_id: Id, *, is_quick: bool) -> None:
         """Note whether an endpoint answered quickly."""
         if is_quick:
             self._quick.add(endpoint_id)
         else:
             self._quick.discard(endpoint_id)
 
-    def _is_stuck(self, endpoint_id: UUID, now: float) -> bool:
+    def _is_stuck(self, endpoint_id: Id, now: float) -> bool:
         # Whoever was quick before and lets us wait now is not asked more until he answers.
         return any(now - since > SLOW_S for since in self._sending.get(endpoint_id, {}).values())

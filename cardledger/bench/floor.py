@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, LiteralString
-from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -20,6 +19,7 @@ from cardledger.bench.engine import Say
 from cardledger.bench.figures import Figure
 from cardledger.bench.workbench import Bench, database
 from cardledger.servers import DatabaseUrl
+from schema.ids import Id
 
 _PART: Final = "floor"
 BATCH: Final = 500
@@ -108,7 +108,7 @@ def decided_rows(
     ]
 
 
-def _stream(connection: psycopg.Connection[Any], table: str, ids: Sequence[UUID]) -> bytes:
+def _stream(connection: psycopg.Connection[Any], table: str, ids: Sequence[Id]) -> bytes:
     listed = sql.SQL(", ").join(sql.Literal(key) for key in ids)
     query = sql.SQL(APPENDED[table]).format(ids=listed)
     statement = sql.SQL("COPY ({}) TO STDOUT (FORMAT BINARY)").format(query)

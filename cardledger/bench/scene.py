@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 import psycopg
 from sqlalchemy import NullPool
@@ -17,6 +16,7 @@ from ledger.database import async_engine
 from ledger.ids import new_id
 from ledger.inbox import DEPOSIT, Home, Lane, Message
 from ledger.secrets import KeyRing
+from schema.ids import Id
 
 SOURCE: Final = "bench"
 MERCHANT: Final = {"descriptor": "CORNER BAKERY 0417", "mcc": "5812", "country": "US"}
@@ -31,8 +31,8 @@ class Holder:
     """A cardholder with one card on one account."""
 
     home: Home
-    account_id: UUID
-    card_id: UUID
+    account_id: Id
+    card_id: Id
 
     @property
     def shard(self) -> int:
@@ -49,10 +49,10 @@ class Purchase:
     amount: int
 
 
-def new_platform(app_url: str, secret_key: str) -> UUID:
+def new_platform(app_url: str, secret_key: str) -> Id:
     """Set up a platform; returns its id."""
 
-    async def create() -> UUID:
+    async def create() -> Id:
         engine = async_engine(app_url, poolclass=NullPool)
         async with engine.begin() as connection:
             platform = await platforms.create(
@@ -64,7 +64,7 @@ def new_platform(app_url: str, secret_key: str) -> UUID:
     return asyncio.run(create())
 
 
-def new_holders(owner_url: str, platform_id: UUID, count: int) -> list[Holder]:
+def new_holders(owner_url: str, platform_id: Id, count: int) -> list[Holder]:
     """Set up `count` cardholders with an active card each, as evenly over the queues as it goes."""
     holders = [_holder(platform_id, number % inbox.SHARDS) for number in range(count)]
     now = datetime.now(UTC)
@@ -140,7 +140,7 @@ def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _holder(platform_id: UUID, shard: int) -> Holder:
+def _holder(platform_id: Id, shard: int) -> Holder:
     customer_id = new_id()
     while inbox.shard_of(customer_id) != shard:
         customer_id = new_id()

@@ -16,7 +16,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, LiteralString
 from urllib.parse import urlsplit
-from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -33,6 +32,7 @@ from cardledger.running import Running
 from cardledger.servers import DatabaseUrl
 from cardledger.settings import Settings
 from cardledger.up import Plan, System
+from schema.ids import Id
 
 _PART: Final = "service"
 _HOLDERS: Final = 1_000
@@ -74,7 +74,7 @@ def service(bench: Bench) -> Iterator[Service]:
             own = Bench(
                 owner_url=bench.owner_url,
                 app_url=DatabaseUrl(running.database_url),
-                platform_id=UUID(system.platform_id),
+                platform_id=Id.parse(system.platform_id),
             )
             yield Service(bench=own, running=running, holders=own.holders(_HOLDERS))
         finally:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Final, LiteralString
-from uuid import UUID
 
 import psycopg
 
@@ -18,6 +17,7 @@ from cardledger.bench.figures import Figure, quantile
 from cardledger.bench.service import Authorizations, Service, wait_until
 from cardledger.demo.http_api import HttpApi
 from cardledger.receiver import Listener, Reply
+from schema.ids import Id
 
 _PART: Final = "webhooks"
 _BACKLOG: Final = 3_000
@@ -85,7 +85,7 @@ class _Endpoint:
         self._connection: Final = connection
         asked = {"url": url, "mode": "FIFO", "eventTypes": [_KINDS]}
         self._path: Final = f"/webhooks/endpoints/{api.post('/webhooks/endpoints', asked)['id']}"
-        self._id: Final = UUID(self._path.rpartition(":")[2])
+        self._id: Final = Id.parse(self._path.rpartition(":")[2])
 
     def set(self, state: str) -> None:
         """Enable or disable it."""

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import Final
-from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -26,6 +25,7 @@ from ledger import inbox
 from ledger.database import sync_engine
 from ledger.engine import Engine
 from ledger.inbox import Lane, Message
+from schema.ids import Id
 
 _SECRET_KEY: Final = secrets.token_hex(32)
 
@@ -36,7 +36,7 @@ class Bench:
 
     owner_url: DatabaseUrl
     app_url: DatabaseUrl
-    platform_id: UUID
+    platform_id: Id
 
     def holders(self, count: int) -> list[Holder]:
         """Return `count` new cardholders with money, brought to them as all money is."""

@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 import psycopg
 
@@ -14,6 +13,7 @@ from cardledger.receiver import Arrival, Receiver
 from cardledger.servers import DatabaseUrl
 from ledger.core.entries import Account
 from ledger.verify import Report
+from schema.ids import Id
 
 _POLL_S: Final = 0.05
 _NO_PROGRESS_S: Final = 20.0
@@ -116,7 +116,7 @@ def wait_for_webhooks(
     progress: Callable[[int, int], None],
 ) -> Webhooks:
     """Wait until everything is delivered, or nothing moves any more, and compare both ends."""
-    arguments = {"platform": UUID(platform_id), "since": since}
+    arguments = {"platform": Id.parse(platform_id), "since": since}
     best, moved_at = -1, time.monotonic()
     with psycopg.connect(database_url, autocommit=True) as connection:
         while True:
@@ -145,7 +145,7 @@ def collect(
     began = time.monotonic()
     report = verifying.books(database_url, progress)
     seconds = time.monotonic() - began
-    arguments = {"platform": UUID(platform_id)}
+    arguments = {"platform": Id.parse(platform_id)}
     with psycopg.connect(database_url, autocommit=True) as connection:
         trial_balance: dict[str, int] = dict(
             connection.execute(_TRIAL_BALANCE, arguments).fetchall()

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
 
 import psycopg
 
@@ -13,6 +12,7 @@ from cardledger.errors import CommandError
 from cardledger.receiver import Arrival, Receiver
 from cardledger.servers import DatabaseUrl
 from ledger import history
+from schema.ids import Id
 from schema.wire.common import parse_id
 
 FUNDED: Final = 50_000
@@ -194,7 +194,7 @@ def _account(api: HttpApi, customer_id: str) -> dict[str, Any]:
 
 
 def _statuses(
-    connection: psycopg.Connection[Any], purchase: UUID, sequences: Sequence[int]
+    connection: psycopg.Connection[Any], purchase: Id, sequences: Sequence[int]
 ) -> dict[int, str]:
     places = [(purchase, sequence) for sequence in set(sequences) if sequence]
     found = history.at(connection, places)

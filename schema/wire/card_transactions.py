@@ -1,8 +1,8 @@
 """The card transaction as every reader sees it: responses, webhooks, outcomes."""
 
 from typing import Literal
-from uuid import UUID
 
+from schema.ids import Id
 from schema.wire.common import (
     CardId,
     CardTransactionId,
@@ -69,7 +69,7 @@ class CardTransactionResource(Response):
     updated_at: Time
 
 
-def id_of(resource: CardTransactionResource) -> UUID:
+def id_of(resource: CardTransactionResource) -> Id:
     """Return the key behind the public id."""
-    key: UUID = resource.id
+    key: Id = resource.id
     return key

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from urllib.parse import unquote
-from uuid import UUID
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +17,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
+    PlainValidator,
     StringConstraints,
     WithJsonSchema,
 )
@@ -25,6 +25,8 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
+
+from schema.ids import Id
 
 MAX_AMOUNT: Final = 2**63 - 1
 
@@ -80,12 +82,12 @@ class Response(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def public_id(resource: str, key: UUID) -> str:
+def public_id(resource: str, key: Id) -> str:
     """Return `key` as the outside sees it: `Card:0193...`."""
     return f"{resource}:{key}"
 
 
-def parse_id(resource: str, value: str) -> UUID:
+def parse_id(resource: str, value: str) -> Id:
     """Return the UUID inside `value`, raw or percent-encoded.
 
     Raises: ValueError when it is not of the form `<resource>:<uuid>`.
@@ -95,7 +97,7 @@ def parse_id(resource: str, value: str) -> UUID:
         message = f"must be of the form {resource}:<uuid>"
         raise ValueError(message)
     try:
-        return UUID(key)
+        return Id.parse(key)
     except ValueError:
         message = f"must be of the form {resource}:<uuid>"
         raise ValueError(message) from None
@@ -106,8 +108,8 @@ _UUID: Final = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
 
 
 def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
-    def parse(value: object) -> UUID:
-        if isinstance(value, UUID):
+    def parse(value: object) -> Id:
+        if isinstance(value, Id):
             return value
         if not isinstance(value, str):
             message = f"must be a string of the form {resource}:<uuid>"
@@ -115,8 +117,8 @@ def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
         return parse_id(resource, value)
 
     return Annotated[
-        UUID,
-        BeforeValidator(parse, json_schema_input_type=str),
+        Id,
+        PlainValidator(parse, json_schema_input_type=str),
         PlainSerializer(lambda key: public_id(resource, key), return_type=str),
         Field(
             examples=[f"{resource}:019542f5-b3e7-7d02-0000-00000000a1b4"],
@@ -130,7 +132,7 @@ class TypedId:
     """An id of one of several types."""
 
     resource: str
-    key: UUID
+    key: Id
 
 
 def _any_id_type(*resources: str) -> Any:  # noqa: ANN401 - a type made for a field

@@ -464,8 +464,6 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "datetime_from_date_parsing": _TIME,
     "datetime_object_invalid": _TIME,
     "timezone_aware": _TIME,
-    "uuid_type": "must be a UUID",
-    "uuid_parsing": "must be a UUID",
     "none_required": "must be null",
     "invalid_key": "must have strings as names",
     "list_type": "must be an array",

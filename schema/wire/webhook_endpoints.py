@@ -2,10 +2,10 @@
 
 import re
 from typing import Annotated, Any, Final, Literal
-from uuid import UUID
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainValidator
 
+from schema.ids import Id
 from schema.wire.common import (
     CardTransactionId,
     Name,
@@ -55,17 +55,21 @@ EventTypes = Annotated[
 """Types that are wanted, by name or by group; an empty list wants all."""
 
 
-def _subject(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    resource = value.partition(":")[0].partition("%")[0]
+def _subject(value: object) -> Id:
+    said = str(value)
+    resource = said.partition(":")[0].partition("%")[0]
     if not _RESOURCE.fullmatch(resource):
         message = "must be of the form <Resource>:<uuid>"
         raise ValueError(message)
-    return parse_id(resource, value)
+    return parse_id(resource, said)
 
 
-SubjectId = Annotated[UUID, BeforeValidator(_subject)]
+SubjectId = Annotated[
+    Id,
+    PlainValidator(_subject, json_schema_input_type=str),
+    PlainSerializer(str, return_type=str),
+    Field(examples=["CardTransaction:019542f5-b3e7-7d02-0000-00000000a1b4"]),
+]
 """The resource that a webhook is about, whichever kind it is."""
 
 

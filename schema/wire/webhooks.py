@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
-from uuid import UUID
 
 from pydantic_core import to_json
 
+from schema.ids import Id
 from schema.wire.common import public_id, rfc3339
 
 
@@ -45,7 +45,7 @@ class WebhookType(StrEnum):
 
 
 def envelope(
-    key: UUID, kind: str, at: datetime, data: Mapping[str, Any], *, sequence: int | None = None
+    key: Id, kind: str, at: datetime, data: Mapping[str, Any], *, sequence: int | None = None
 ) -> bytes:
     """Return the bytes of one webhook that are signed and sent: compact JSON, UTF-8.
 

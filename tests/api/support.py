@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
-from uuid import UUID
 
 import httpx2
 import psycopg
@@ -24,6 +23,7 @@ from ledger import platforms, tokens
 from ledger.database import async_engine
 from ledger.ids import NIL, new_id
 from ledger.secrets import KeyRing
+from schema.ids import Id
 from tests.api import contract
 
 SECRET_KEY = "a secret key that only tests use, long enough"
@@ -38,7 +38,7 @@ Found = TypeVar("Found")
 class Tenant:
     """A platform and the credentials of one of its tokens."""
 
-    platform_id: UUID
+    platform_id: Id
     client_id: str
     client_secret: str
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from base64 import b64encode
-from uuid import UUID
 
 import pytest
 from sqlalchemy import delete, event
@@ -13,6 +12,7 @@ from api.rate_limits import RateLimits
 from ledger.database import async_engine
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire.errors import Code
 from tests.api.support import SECRET_KEY, Tenant, new_tenant
 
@@ -27,7 +27,7 @@ def header(tenant: Tenant, secret: str | None = None) -> list[str]:
 def test_a_caller_is_looked_up_once_in_a_while(app_database_url: str) -> None:
     tenant = new_tenant(app_database_url)
 
-    async def act() -> tuple[list[UUID], int]:
+    async def act() -> tuple[list[Id], int]:
         engine = async_engine(app_database_url)
         statements: list[str] = []
         event.listen(

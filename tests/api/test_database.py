@@ -5,7 +5,6 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -27,6 +26,7 @@ from ledger import (
 )
 from ledger.database import async_engine, sync_engine
 from schema import tables
+from schema.ids import Id
 from tests.api.support import SECRET_KEY, Api, eventually, new_tenant, server
 from tests.databases import fresh_database
 
@@ -144,7 +144,7 @@ _CARDS = 100
 
 
 @pytest.fixture(scope="module")
-def filled(database_url: DatabaseUrl) -> tuple[DatabaseUrl, UUID, UUID]:
+def filled(database_url: DatabaseUrl) -> tuple[DatabaseUrl, Id, Id]:
     """A database with many card transactions; its platform and one of its cards."""
     platform_id = new_tenant(database_url).platform_id
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -198,7 +198,7 @@ def filled(database_url: DatabaseUrl) -> tuple[DatabaseUrl, UUID, UUID]:
     return database_url, platform_id, found[0]
 
 
-def test_transactions_of_a_card_are_found_by_key(filled: tuple[DatabaseUrl, UUID, UUID]) -> None:
+def test_transactions_of_a_card_are_found_by_key(filled: tuple[DatabaseUrl, Id, Id]) -> None:
     url, platform_id, card_id = filled
 
     page, plans = asyncio.run(
@@ -214,11 +214,11 @@ def test_transactions_of_a_card_are_found_by_key(filled: tuple[DatabaseUrl, UUID
 
 
 def test_a_card_that_nobody_has_has_no_transactions(
-    filled: tuple[DatabaseUrl, UUID, UUID],
+    filled: tuple[DatabaseUrl, Id, Id],
 ) -> None:
     url, platform_id, _ = filled
 
-    filters = card_transactions.Filters(card_id=UUID(int=7))
+    filters = card_transactions.Filters(card_id=Id(bytes(15) + b"\x07"))
     page, _ = asyncio.run(_planned(url, platform_id, filters))
 
     assert (page.total_count, list(page.items)) == (0, [])
@@ -236,7 +236,7 @@ _OWN_BRANCHES = {
 
 
 def test_every_type_of_a_list_of_all_is_read_in_its_order_by_key(
-    filled: tuple[DatabaseUrl, UUID, UUID],
+    filled: tuple[DatabaseUrl, Id, Id],
 ) -> None:
     url, platform_id, _ = filled
     wanted = paging.Wanted(limit=20, newest_first=True)
@@ -264,7 +264,7 @@ def test_every_type_of_a_list_of_all_is_read_in_its_order_by_key(
 
 
 def test_what_was_told_of_a_resource_is_found_by_key(
-    filled: tuple[DatabaseUrl, UUID, UUID],
+    filled: tuple[DatabaseUrl, Id, Id],
 ) -> None:
     url, platform_id, subject_id = filled
 
@@ -288,7 +288,7 @@ def test_what_was_told_of_a_resource_is_found_by_key(
 
 @pytest.mark.parametrize("kind", _OWN_BRANCHES)
 def test_payments_of_an_account_are_found_by_its_owner(
-    filled: tuple[DatabaseUrl, UUID, UUID], kind: str
+    filled: tuple[DatabaseUrl, Id, Id], kind: str
 ) -> None:
     url, platform_id, _ = filled
     with psycopg.connect(url) as connection:
@@ -315,7 +315,7 @@ def test_payments_of_an_account_are_found_by_its_owner(
 
 
 def test_what_waits_for_approval_is_found_without_what_does_not(
-    filled: tuple[DatabaseUrl, UUID, UUID],
+    filled: tuple[DatabaseUrl, Id, Id],
 ) -> None:
     url, platform_id, _ = filled
 
@@ -335,7 +335,7 @@ def test_what_waits_for_approval_is_found_without_what_does_not(
         assert "transfers_pending_idx" in plan, plan
 
 
-def test_what_an_agent_has_spent_is_found_by_key(filled: tuple[DatabaseUrl, UUID, UUID]) -> None:
+def test_what_an_agent_has_spent_is_found_by_key(filled: tuple[DatabaseUrl, Id, Id]) -> None:
     url, agent_id, _ = filled
 
     _, plans = asyncio.run(
@@ -348,7 +348,7 @@ def test_what_an_agent_has_spent_is_found_by_key(filled: tuple[DatabaseUrl, UUID
 
 
 async def _planned(
-    url: str, platform_id: UUID, filters: card_transactions.Filters
+    url: str, platform_id: Id, filters: card_transactions.Filters
 ) -> tuple[paging.Page[Any], list[str]]:
     """Return a page of card transactions and the plans of the statements that it took."""
     return await _plans(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx2
 import psycopg
@@ -20,6 +20,7 @@ import pytest
 from api import BASE_PATH
 from api.app import ApiConfig
 from cardledger.receiver import Arrival, Receiver, Reply
+from schema.ids import Id
 from schema.wire.errors import MEANINGS, Code
 from tests.api.documents import document
 from tests.api.support import (
@@ -224,7 +225,7 @@ def test_a_webhook_comes_in_the_envelope_of_the_interface(own: Api, receiver: Re
 
     assert {"id", "type", "timestamp", "data"} <= set(envelope)
     kind, _, key = envelope["id"].partition(":")
-    assert (kind, str(UUID(key))) == ("Webhook", key)
+    assert (kind, str(Id.parse(key))) == ("Webhook", key)
     assert is_time(envelope["timestamp"])
 
 
@@ -265,7 +266,7 @@ def test_identifiers_say_what_they_are_of(own: Api, receiver: Receiver) -> None:
 
     kinds = {one.partition(":")[0] for one in ids}
     assert kinds == NAMES["Identifier shape"] - {"<ResourceType>:<uuid>"}
-    assert all(str(UUID(one.partition(":")[2])) == one.partition(":")[2] for one in ids)
+    assert all(str(Id.parse(one.partition(":")[2])) == one.partition(":")[2] for one in ids)
 
 
 # --- external accounts -------------------------------------------------------------------------

@@ -1,19 +1,20 @@
 """Cursors; pure."""
 
-from uuid import UUID, uuid4
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.ids import new_id
 from ledger.paging import CursorError, cursor_of, place_of
 from ledger.secrets import KeyRing
+from schema.ids import Id
+from tests.ids import IDS
 
 KEYS = KeyRing("k" * 32)
 
 
-@given(st.uuids(), st.text(st.characters(exclude_categories=["Cs"])))
-def test_a_cursor_leads_back_to_its_place(key: UUID, binding: str) -> None:
+@given(IDS, st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_cursor_leads_back_to_its_place(key: Id, binding: str) -> None:
     assert place_of(KEYS, binding, cursor_of(KEYS, binding, key)) == key
 
 
@@ -24,7 +25,7 @@ def test_what_we_did_not_make_is_no_cursor(text: str) -> None:
 
 
 def test_a_cursor_is_bound_to_its_list_and_its_server() -> None:
-    cursor = cursor_of(KEYS, "list", uuid4())
+    cursor = cursor_of(KEYS, "list", new_id())
 
     for keys, binding in ((KEYS, "other list"), (KeyRing("x" * 32), "list")):
         with pytest.raises(CursorError):

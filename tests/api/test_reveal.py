@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx2
 import psycopg
@@ -20,6 +20,7 @@ from api.middleware import shown
 from ledger.card_numbers import number_of, passes_luhn
 from ledger.ids import new_id
 from ledger.secrets import KeyRing
+from schema.ids import Id
 from tests.api.support import SECRET_KEY, Api, new_tenant, ok, refused
 
 KEYS = KeyRing(SECRET_KEY)
@@ -215,7 +216,7 @@ def test_who_looked_is_recorded_and_nothing_secret_is(
     page = httpx2.get(url)
     httpx2.get(url.replace("/embed/cards/", "/embed//Cards/"))
     httpx2.get(url + "/")
-    number = number_of(KEYS, UUID(card["id"][5:]), card["last4"])
+    number = number_of(KEYS, Id.parse(card["id"][5:]), card["last4"])
     assert digits(page) == number.pan
 
     with psycopg.connect(database_url) as connection:

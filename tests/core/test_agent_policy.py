@@ -1,7 +1,6 @@
 """What an agent may do by itself, what somebody has to approve, and what is refused."""
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -23,10 +22,11 @@ from ledger.agent_policy import (
     judge,
 )
 from ledger.agents import RefusedError, changed_policy, policy_of
+from schema.ids import Id
 from schema.wire.agents import AgentPolicy
 from schema.wire.common import MAX_AMOUNT
 
-MINE, OTHER = UUID(int=1), UUID(int=2)
+MINE, OTHER = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
 EVERY = frozenset({MINE, OTHER})
 
 LIMITS = SpendingLimits(currency="USD", per_transaction=100)
@@ -38,7 +38,7 @@ POLICY = Policy(
 NOTHING = Usage()
 
 
-def spend(amount: int, currency: str = "USD", account_id: UUID = MINE) -> Spend:
+def spend(amount: int, currency: str = "USD", account_id: Id = MINE) -> Spend:
     return Spend(amount=amount, currency=currency, account_id=account_id)
 
 
@@ -264,7 +264,7 @@ def lower(limit: int | None, by: int) -> int | None:
     return None if limit is None else max(0, limit - by)
 
 
-def stricter(policy: Policy, by: int, dropped: frozenset[UUID]) -> Policy:
+def stricter(policy: Policy, by: int, dropped: frozenset[Id]) -> Policy:
     """Return `policy` with everything in it a bit narrower."""
     limits, restrictions = policy.spending_limits, policy.account_restrictions
     allowed = restrictions.allowed_account_ids
@@ -291,7 +291,7 @@ def stricter(policy: Policy, by: int, dropped: frozenset[UUID]) -> Policy:
 
 @given(policies, usages, spends, limits, st.frozensets(accounts))
 def test_a_stricter_policy_never_allows_more(
-    policy: Policy, usage: Usage, wanted: Spend, by: int, dropped: frozenset[UUID]
+    policy: Policy, usage: Usage, wanted: Spend, by: int, dropped: frozenset[Id]
 ) -> None:
     strict = judge(stricter(policy, by, dropped), usage, wanted)
 

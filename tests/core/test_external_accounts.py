@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -20,6 +19,7 @@ from ledger.external_accounts import (
     verification_of,
     verified_name,
 )
+from schema.ids import Id
 from schema.wire.errors import field_errors
 from schema.wire.external_accounts import (
     VARIANTS,
@@ -31,7 +31,7 @@ from schema.wire.external_accounts import (
 from tests.external_accounts import ADDRESS, COMPANY, EVM, EXAMPLES, PERSON, body, info
 
 PAGE = Path(__file__).parents[2] / "docs" / "external-accounts.md"
-OWNER = UUID(int=1)
+OWNER = Id(bytes(15) + b"\x01")
 
 
 def parsed(sent: dict[str, Any]) -> Registration:

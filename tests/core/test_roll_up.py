@@ -8,18 +8,19 @@ from hypothesis import strategies as st
 from ledger.core.card_transaction import CardTransaction, Closure
 from ledger.core.events import DeclineReason
 from ledger.roll_up import Identity, RollUp, render, wire
+from tests.ids import IDS
 
 _amounts = st.integers(min_value=0, max_value=2**63 - 1)
 _times = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the zone follows
 _names = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=20)
 _identities = st.builds(
     Identity,
-    id=st.uuids(),
-    customer_id=st.uuids(),
-    platform_id=st.uuids(),
+    id=IDS,
+    customer_id=IDS,
+    platform_id=IDS,
     platform_customer_id=_names,
-    card_id=st.uuids(),
-    account_id=st.uuids(),
+    card_id=IDS,
+    account_id=IDS,
     issuer_transaction_token=_names,
     currency=st.sampled_from(["USD", "JPY", "USDC"]),
     descriptor=st.none() | _names,

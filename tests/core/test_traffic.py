@@ -2,23 +2,23 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
-from uuid import UUID
 
 from ledger.webhook_claims import Delivery
+from schema.ids import Id
 from workers.traffic import Traffic
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-QUICK, SLOW = UUID(int=1), UUID(int=2)
+QUICK, SLOW = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
 
 
-def delivery(number: int, endpoint: UUID, subject: int = 0) -> Delivery:
+def delivery(number: int, endpoint: Id, subject: int = 0) -> Delivery:
     return Delivery(
-        id=UUID(int=number),
-        webhook=UUID(int=number),
-        customer_id=UUID(int=0),
-        platform_id=UUID(int=0),
+        id=Id(number.to_bytes(16)),
+        webhook=Id(number.to_bytes(16)),
+        customer_id=Id(16),
+        platform_id=Id(16),
         type="CARD.STATE_CHANGE",
-        subject_id=UUID(int=subject),
+        subject_id=Id(subject.to_bytes(16)),
         body=b"{}",
         attempts=0,
         leased_until=NOW,

@@ -3,7 +3,6 @@
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -16,10 +15,12 @@ from ledger.event_rows import KINDS, EventRow, from_row, to_row
 from ledger.ids import new_id
 from ledger.inbox import fingerprint, shard_of
 from ledger.testing.strategies import Story, arbitrary, tight
+from schema.ids import Id
 from schema.wire.common import parse_id, public_id
 from schema.wire.errors import explain
 from schema.wire.network_events import NETWORK_EVENT, Authorization, Clearing, body_of, parse_time
 from tests.books import lived_through
+from tests.ids import IDS
 
 CARD = "Card:019542f5-b3e7-7d02-8000-00000000a1b4"
 AUTHORIZATION: dict[str, Any] = {
@@ -54,7 +55,7 @@ def test_an_authorization_is_read() -> None:
     event = NETWORK_EVENT.validate_python(AUTHORIZATION)
 
     assert isinstance(event, Authorization)
-    assert event.card_id == UUID(CARD.removeprefix("Card:"))
+    assert event.card_id == Id.parse(CARD.removeprefix("Card:"))
     assert event.decide_by == datetime(2026, 1, 1, 12, 0, 2, tzinfo=UTC)
 
 
@@ -183,13 +184,13 @@ def test_another_body_has_another_fingerprint(change: dict[str, Any]) -> None:
     assert fingerprint(CLEARING) != fingerprint(without(CLEARING, next(iter(change))))
 
 
-@given(st.uuids())
-def test_a_public_id_leads_back_to_its_key(key: UUID) -> None:
+@given(IDS)
+def test_a_public_id_leads_back_to_its_key(key: Id) -> None:
     assert parse_id("Card", public_id("Card", key)) == key
 
 
-@given(st.uuids())
-def test_a_cardholder_has_one_shard(customer_id: UUID) -> None:
+@given(IDS)
+def test_a_cardholder_has_one_shard(customer_id: Id) -> None:
     assert 0 <= shard_of(customer_id) < 16
     assert shard_of(customer_id) == shard_of(customer_id)
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -14,6 +13,7 @@ from ledger.agent_policy import Usage
 from ledger.customers import Individual
 from ledger.database import async_engine
 from ledger.secrets import KeyRing
+from schema.ids import Id
 from schema.wire.agents import AgentPolicy, AgentResource
 
 KEYS = KeyRing("a secret key that only tests use, long enough")
@@ -27,7 +27,7 @@ POLICY = AgentPolicy.model_validate(
 )
 
 
-async def _agent(url: str) -> tuple[UUID, str]:
+async def _agent(url: str) -> tuple[Id, str]:
     engine = async_engine(url)
     async with engine.begin() as connection:
         platform = await platforms.create(connection, name="Acme", keys=KEYS)
@@ -50,7 +50,7 @@ async def _agent(url: str) -> tuple[UUID, str]:
 
 
 @pytest.fixture
-def agent_id(app_database_url: str) -> UUID:
+def agent_id(app_database_url: str) -> Id:
     """An agent with one open code."""
     return asyncio.run(_agent(app_database_url))[0]
 
@@ -67,19 +67,19 @@ INSERT = (
 )
 
 
-def test_an_agent_has_one_open_code(app: psycopg.Connection, agent_id: UUID) -> None:
+def test_an_agent_has_one_open_code(app: psycopg.Connection, agent_id: Id) -> None:
     with pytest.raises(errors.UniqueViolation, match="agent_device_codes_open_key"):
         app.execute(INSERT, [b"another", agent_id, None])
 
 
-def test_an_agent_is_connected_by_one_code(app: psycopg.Connection, agent_id: UUID) -> None:
+def test_an_agent_is_connected_by_one_code(app: psycopg.Connection, agent_id: Id) -> None:
     app.execute("UPDATE agent_device_codes SET redeemed_at = now() WHERE agent_id = %s", [agent_id])
 
     with pytest.raises(errors.UniqueViolation, match="agent_device_codes_redeemed_key"):
         app.execute(INSERT, [b"a second", agent_id, NOW])
 
 
-def test_a_code_has_one_end(app: psycopg.Connection, agent_id: UUID) -> None:
+def test_a_code_has_one_end(app: psycopg.Connection, agent_id: Id) -> None:
     with pytest.raises(errors.CheckViolation, match="one_end"):
         app.execute(
             "UPDATE agent_device_codes SET redeemed_at = now(), replaced_at = now()"
@@ -88,7 +88,7 @@ def test_a_code_has_one_end(app: psycopg.Connection, agent_id: UUID) -> None:
         )
 
 
-def test_a_deleted_agent_has_no_access(app: psycopg.Connection, agent_id: UUID) -> None:
+def test_a_deleted_agent_has_no_access(app: psycopg.Connection, agent_id: Id) -> None:
     with pytest.raises(errors.CheckViolation, match="deleted_has_no_access"):
         app.execute(
             "UPDATE agents SET deleted_at = now(), access_token_hash = sha256('x') WHERE id = %s",
@@ -106,7 +106,7 @@ def test_a_token_lets_one_agent_in(app: psycopg.Connection, app_database_url: st
 
 
 def test_usage_is_counted_by_day_and_month_of_utc(
-    app: psycopg.Connection, app_database_url: str, agent_id: UUID
+    app: psycopg.Connection, app_database_url: str, agent_id: Id
 ) -> None:
     [platform_id] = app.execute(
         "SELECT platform_id FROM agents WHERE id = %s", [agent_id]
@@ -151,7 +151,7 @@ def test_codes_are_drawn_anew_until_nobody_has_had_them(
 
 
 def test_an_agent_of_a_deleted_customer_is_nobody_whatever_its_row_says(
-    app: psycopg.Connection, app_database_url: str, agent_id: UUID
+    app: psycopg.Connection, app_database_url: str, agent_id: Id
 ) -> None:
     # Deleting a customer deletes its agents; this is the second wall.
     token_hash = KEYS.hash_secret(str(agent_id))

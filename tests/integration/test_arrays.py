@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -10,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger import arrays
+from schema.ids import Id
+from tests.ids import IDS
 
 _MIN64, _MAX64 = -(2**63), 2**63 - 1
 _zones = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30))])
@@ -24,7 +25,7 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, .
 
 
 @given(
-    st.lists(st.none() | st.uuids()),
+    st.lists(st.none() | IDS),
     st.lists(st.none() | _texts),
     st.lists(st.none() | st.integers(-(2**31), 2**31 - 1)),
     st.lists(st.none() | st.integers(_MIN64, _MAX64)),
@@ -33,7 +34,7 @@ def connection(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, .
 )
 def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one list a type
     connection: psycopg.Connection[tuple[object, ...]],
-    uuids: list[UUID | None],
+    uuids: list[Id | None],
     texts: list[str | None],
     integers: list[int | None],
     bigints: list[int | None],

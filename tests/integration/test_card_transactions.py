@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +16,9 @@ from ledger.ids import new_id
 from ledger.roll_up import Identity, RollUp, advance, opened, render
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 from schema.wire.card_transactions import CardTransactionResource
+from tests.ids import IDS
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -52,7 +53,7 @@ roll_ups = st.builds(
     identity=identities,
     state=states,
     debt_since=st.none() | times,
-    debt_id=st.none() | st.uuids(),
+    debt_id=st.none() | IDS,
     expires_at=st.none() | times,
     last_event_at=st.none() | times,
     updated_at=times,
@@ -81,7 +82,7 @@ HISTORIES: Sequence[Sequence[events.Event]] = (
 
 
 def test_readers_see_what_was_written(app_database_url: str) -> None:
-    async def act() -> tuple[list[RollUp], list[CardTransactionResource | None], UUID]:
+    async def act() -> tuple[list[RollUp], list[CardTransactionResource | None], Id]:
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
             platform = await platforms.create(connection, name="Acme", keys=KeyRing("k" * 32))
@@ -120,7 +121,7 @@ def test_readers_see_what_was_written(app_database_url: str) -> None:
     assert exception == written[-1].identity.id
 
 
-def _after(history: Sequence[events.Event], *, platform_id: UUID, customer_id: UUID) -> RollUp:
+def _after(history: Sequence[events.Event], *, platform_id: Id, customer_id: Id) -> RollUp:
     identity = Identity(
         id=new_id(),
         customer_id=customer_id,

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 from sqlalchemy import Engine, select
@@ -14,6 +13,7 @@ from ledger import accounts, cards, customers, paging, platforms
 from ledger.database import async_engine, sync_engine
 from ledger.secrets import KeyRing
 from schema import tables
+from schema.ids import Id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=30)
@@ -26,10 +26,10 @@ def database(app_database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def ask_for(url: str, *platform_card_ids: str) -> list[UUID]:
+def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
     """Ask for one card each, all at noon; returns their keys."""
 
-    async def ask() -> list[UUID]:
+    async def ask() -> list[Id]:
         engine = async_engine(url)
         async with engine.begin() as connection:
             platform = await platforms.create(
@@ -70,7 +70,7 @@ def activate(database: Engine, now: datetime) -> int:
         return cards.activate_due(connection, now=now)
 
 
-def states(database: Engine, keys: list[UUID]) -> list[str]:
+def states(database: Engine, keys: list[Id]) -> list[str]:
     columns = tables.cards.c
     with database.connect() as connection:
         rows = connection.execute(select(columns.id, columns.state).where(columns.id.in_(keys)))
@@ -78,7 +78,7 @@ def states(database: Engine, keys: list[UUID]) -> list[str]:
     return [found[key] for key in keys]
 
 
-def told(database: Engine, keys: list[UUID]) -> list[dict[str, Any]]:
+def told(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
     columns = tables.outbox.c
     with database.connect() as connection:
         rows = connection.execute(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryFile
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -30,6 +30,7 @@ from ledger.roll_up import RollUp
 from ledger.store import MANY_DEBTS
 from ledger.testing.model import Model
 from ledger.testing.strategies import Story, arbitrary, duplicated, hostile, tight
+from schema.ids import Id
 from schema.wire.outcomes import OutcomeType, RejectionReason
 from tests.core.test_lifecycles import events_of, playable
 from tests.world import Holder, World, words, world_of
@@ -45,7 +46,7 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def platform(world: World) -> UUID:
+def platform(world: World) -> Id:
     return world.platform()
 
 
@@ -70,7 +71,7 @@ def tell_all(model: Model, events: list[Event]) -> list[str]:
 # --- what it is for -----------------------------------------------------------------------------
 
 
-def test_the_restaurant_tip(world: World, platform: UUID, engine: Engine) -> None:
+def test_the_restaurant_tip(world: World, platform: Id, engine: Engine) -> None:
     holder = world.holder(platform, 50_000)
 
     [asked] = world.play(engine, [(holder, world.authorization(holder, "T1", 1250))])
@@ -84,9 +85,7 @@ def test_the_restaurant_tip(world: World, platform: UUID, engine: Engine) -> Non
     world.check_books(holder)
 
 
-def test_the_tip_in_one_batch_is_the_tip_in_two(
-    world: World, platform: UUID, engine: Engine
-) -> None:
+def test_the_tip_in_one_batch_is_the_tip_in_two(world: World, platform: Id, engine: Engine) -> None:
     holder = world.holder(platform, 50_000)
     tip = [world.authorization(holder, "T1", 1250), world.clearing(holder, "T1", 1500)]
 
@@ -98,7 +97,7 @@ def test_the_tip_in_one_batch_is_the_tip_in_two(
 
 
 def test_every_change_is_told_once_with_its_place(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 50_000)
     tip = [world.authorization(holder, "T1", 1250), world.clearing(holder, "T1", 1500)]
@@ -119,7 +118,7 @@ def test_every_change_is_told_once_with_its_place(
 
 @pytest.mark.parametrize("lifecycle", list(playable()))
 def test_a_life_cycle_has_exactly_its_numbers_in_the_tables(
-    world: World, platform: UUID, engine: Engine, lifecycle: dict[str, Any]
+    world: World, platform: Id, engine: Engine, lifecycle: dict[str, Any]
 ) -> None:
     holder = world.holder(platform)
     start, *told = events_of(lifecycle, holder.scene)
@@ -153,7 +152,7 @@ def refolded(world: World, answered: RollUp) -> RollUp:
 # --- batches ------------------------------------------------------------------------------------
 
 
-def test_a_batch_of_500_is_one_commit(world: World, platform: UUID) -> None:
+def test_a_batch_of_500_is_one_commit(world: World, platform: Id) -> None:
     holder = world.holder(platform, 1_000_000)
     events = [world.authorization(holder, f"T{n}", 10 + n) for n in range(1201)]
     world.accept(mine(holder, events))
@@ -173,7 +172,7 @@ def test_a_batch_of_500_is_one_commit(world: World, platform: UUID) -> None:
     world.check_books(holder)
 
 
-def test_messages_of_many_queues_are_one_commit(world: World, platform: UUID) -> None:
+def test_messages_of_many_queues_are_one_commit(world: World, platform: Id) -> None:
     holders = [world.holder(platform, 10_000) for _ in range(12)]
     world.accept(
         [(h, world.authorization(h, f"T{n}", 10 + n)) for n in range(5) for h in holders],
@@ -195,7 +194,7 @@ def test_messages_of_many_queues_are_one_commit(world: World, platform: UUID) ->
         world.check_books(holder)
 
 
-def test_a_long_queue_is_drained_to_its_end_beside_short_ones(world: World, platform: UUID) -> None:
+def test_a_long_queue_is_drained_to_its_end_beside_short_ones(world: World, platform: Id) -> None:
     holders = [world.holder(platform, 10_000) for _ in range(4)]
     long, *short = holders
     events = [(long, world.authorization(long, f"L{n}", 1)) for n in range(100)]
@@ -217,7 +216,7 @@ def test_a_long_queue_is_drained_to_its_end_beside_short_ones(world: World, plat
 
 
 def test_a_batch_leaves_nothing_to_the_garbage_collector(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1_000_000)
     engine.drain(Lane.LIVE, [holder.shard], lambda _: None)  # Whatever is made the first time.
@@ -235,13 +234,11 @@ def test_a_batch_leaves_nothing_to_the_garbage_collector(
     assert left < 100
 
 
-def test_the_number_of_statements_does_not_grow_with_the_batch(
-    world: World, platform: UUID
-) -> None:
+def test_the_number_of_statements_does_not_grow_with_the_batch(world: World, platform: Id) -> None:
     assert statements(world, platform, 250) == statements(world, platform, 1) <= 20
 
 
-def statements(world: World, platform: UUID, size: int) -> int:
+def statements(world: World, platform: Id, size: int) -> int:
     """Return how many statements clear `size` purchases and authorize as many others."""
     holder = world.holder(platform, 1_000_000)
     old = [world.authorization(holder, f"old-{n}", 10) for n in range(size)]
@@ -252,7 +249,7 @@ def statements(world: World, platform: UUID, size: int) -> int:
 
 
 def test_transfers_and_deposits_cost_as_many_statements_as_one_of_each(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 1_000_000)
     other = world.another_account(holder)
@@ -359,7 +356,7 @@ def rows_of(world: World, holder: Holder) -> list[list[tuple[Any, ...]]]:
 @settings(max_examples=40)
 @given(arbitrary() | tight() | duplicated(tight()), st.randoms(use_true_random=False))
 def test_any_split_into_batches_leaves_the_same_rows(
-    world: World, platform: UUID, story: Story, chance: random.Random
+    world: World, platform: Id, story: Story, chance: random.Random
 ) -> None:
     one_by_one, split, at_once = (world.holder(platform) for _ in range(3))
     model = Model()
@@ -386,7 +383,7 @@ def test_any_split_into_batches_leaves_the_same_rows(
 @settings(max_examples=40)
 @given(hostile())
 def test_whatever_comes_the_books_add_up_and_nothing_fails_inside(
-    world: World, platform: UUID, story: Story
+    world: World, platform: Id, story: Story
 ) -> None:
     holder = world.holder(platform)
 
@@ -398,7 +395,7 @@ def test_whatever_comes_the_books_add_up_and_nothing_fails_inside(
 
 
 def test_a_crowd_of_cardholders_in_shared_batches_equals_their_models(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     chance = random.Random(7)  # noqa: S311 - no secret
     models = {world.holder(platform, 400): Model(money=400) for _ in range(20)}
@@ -447,7 +444,7 @@ REST = [
 
 
 def test_a_duplicate_in_the_same_batch_changes_nothing_and_repeats_the_first_answer(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1000)
     event = world.authorization(holder, "T1", 600)
@@ -462,7 +459,7 @@ def test_a_duplicate_in_the_same_batch_changes_nothing_and_repeats_the_first_ans
 
 @pytest.mark.parametrize("lane", Lane)
 def test_a_duplicate_in_a_later_batch_of_any_lane_changes_nothing(
-    world: World, platform: UUID, engine: Engine, lane: Lane
+    world: World, platform: Id, engine: Engine, lane: Lane
 ) -> None:
     holder = world.holder(platform, 1000)
     event = world.authorization(holder, "T1", 1600)
@@ -477,7 +474,7 @@ def test_a_duplicate_in_a_later_batch_of_any_lane_changes_nothing(
 
 
 def test_a_duplicate_shows_where_its_card_transaction_stands_now(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 2000)
     event = world.authorization(holder, "T1", 1250)
@@ -489,7 +486,7 @@ def test_a_duplicate_shows_where_its_card_transaction_stands_now(
 
 
 def test_a_deposit_that_comes_twice_brings_its_money_once(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform)
     event = world.deposit(holder, 700)
@@ -501,7 +498,7 @@ def test_a_deposit_that_comes_twice_brings_its_money_once(
 
 
 def test_the_same_reference_of_another_sender_is_another_event(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1000)
     event = world.authorization(holder, "T1", 100)
@@ -581,7 +578,7 @@ DEADLY: dict[str, Callable[[Event], object]] = {
 
 
 def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1_000_000)
     model = Model(money=1_000_000)
@@ -590,7 +587,7 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
     model.tell(taken)
     world.play(engine, mine(holder, [taken]))
     good: list[Event] = []
-    poison: dict[UUID, str] = {}
+    poison: dict[Id, str] = {}
     kinds = list(BODIES.items())
     for n in range(500 - len(kinds) - 1):
         event = world.authorization(holder, f"T{n % 40}", 10 + n)
@@ -630,13 +627,13 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
     world.check_books(holder, model)
 
 
-def smuggle(world: World, holder: Holder, event: Event) -> UUID:
+def smuggle(world: World, holder: Holder, event: Event) -> Id:
     return world.smuggle(holder, json.dumps(event), reference=event["reference"])
 
 
 @pytest.mark.parametrize("name", list(DEADLY))
 def test_a_row_that_the_database_refuses_is_set_aside_and_its_neighbours_go_on(
-    world: World, platform: UUID, engine: Engine, name: str
+    world: World, platform: Id, engine: Engine, name: str
 ) -> None:
     holder = world.holder(platform, 1000)
     model = Model(money=1000)
@@ -673,7 +670,7 @@ def curse(world: World, reference: str) -> Iterator[None]:
 
 
 def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1000)
     events = [world.authorization(holder, f"T{n}", 10) for n in range(5)]
@@ -695,7 +692,7 @@ def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
     world.check_books(holder)
 
 
-def test_several_that_drain_a_queue_set_aside_only_what_fails(world: World, platform: UUID) -> None:
+def test_several_that_drain_a_queue_set_aside_only_what_fails(world: World, platform: Id) -> None:
     holder = world.holder(platform, 1000)
     events = [world.authorization(holder, f"T{n}", 10) for n in range(8)]
     cursed = events[2]["reference"]
@@ -714,7 +711,7 @@ def test_several_that_drain_a_queue_set_aside_only_what_fails(world: World, plat
 
 
 def test_a_reference_too_long_for_its_index_does_not_stop_the_queue(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1000)
     body = world.authorization(holder, "P", 12)
@@ -729,7 +726,7 @@ def test_a_reference_too_long_for_its_index_does_not_stop_the_queue(
 
 
 def test_a_rejected_event_leaves_its_card_transaction_and_its_key_free(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 1000)
     event = world.authorization(holder, "T1", 10)
@@ -741,7 +738,7 @@ def test_a_rejected_event_leaves_its_card_transaction_and_its_key_free(
     assert applied.outcome is OutcomeType.APPLIED
 
 
-def test_a_card_of_somebody_else_is_unknown(world: World, platform: UUID, engine: Engine) -> None:
+def test_a_card_of_somebody_else_is_unknown(world: World, platform: Id, engine: Engine) -> None:
     holder, other = world.holder(platform, 1000), world.holder(platform, 1000)
 
     [refused] = world.play(engine, [(other, world.authorization(holder, "T1", 10))])
@@ -752,7 +749,7 @@ def test_a_card_of_somebody_else_is_unknown(world: World, platform: UUID, engine
 
 
 def test_nobody_closes_the_card_of_somebody_else(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder, other = world.holder(platform, 1000), world.holder(platform)
     while other.shard != holder.shard:
@@ -774,7 +771,7 @@ def test_nobody_closes_the_card_of_somebody_else(
 
 
 def test_a_total_beyond_63_bits_is_rejected_and_leaves_no_trace(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, MAX_AMOUNT)
     events = [
@@ -797,7 +794,7 @@ def test_a_total_beyond_63_bits_is_rejected_and_leaves_no_trace(
 
 
 def test_a_deposit_never_stumbles_over_the_pull_that_it_pays(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, MAX_AMOUNT)
     events = [
@@ -821,7 +818,7 @@ def test_a_deposit_never_stumbles_over_the_pull_that_it_pays(
 
 
 def test_open_pulls_are_paid_oldest_first_and_none_is_skipped(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 10)
     short = [world.clearing(holder, f"T{n}", amount) for n, amount in enumerate((50, 20, 30))]
@@ -839,7 +836,7 @@ def test_open_pulls_are_paid_oldest_first_and_none_is_skipped(
 
 
 def test_a_queue_longer_than_a_batch_looks_at_is_paid_to_its_end_in_its_order(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform)
     debts = 2 * MANY_DEBTS + 5
@@ -857,7 +854,7 @@ def test_a_queue_longer_than_a_batch_looks_at_is_paid_to_its_end_in_its_order(
 
 
 def test_debts_queue_in_the_order_in_which_they_were_opened_not_sent(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform)
     sent_first = mine(holder, [world.clearing(holder, "sent first", 100)])
@@ -873,7 +870,7 @@ def test_debts_queue_in_the_order_in_which_they_were_opened_not_sent(
 
 
 def test_a_batch_that_waits_for_an_account_is_recorded_when_it_has_it(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 100)
     before, after = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
@@ -898,7 +895,7 @@ def test_a_batch_that_waits_for_an_account_is_recorded_when_it_has_it(
 
 
 def test_an_engine_that_is_to_stop_ends_after_the_batch_it_is_at(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 100)
     engine = world.engine(batch_size=10)
@@ -916,7 +913,7 @@ def test_an_engine_that_is_to_stop_ends_after_the_batch_it_is_at(
     assert len(world.drain(world.engine(), Lane.LIVE)) == 20
 
 
-def test_a_release_pays_open_pulls_too(world: World, platform: UUID, engine: Engine) -> None:
+def test_a_release_pays_open_pulls_too(world: World, platform: Id, engine: Engine) -> None:
     holder = world.holder(platform, 100)
     world.play(engine, mine(holder, [world.authorization(holder, "T1", 100)]))
     world.play(engine, mine(holder, [world.clearing(holder, "T2", 40)]))
@@ -929,9 +926,7 @@ def test_a_release_pays_open_pulls_too(world: World, platform: UUID, engine: Eng
     world.check_books(holder)
 
 
-def test_what_is_owed_cannot_be_authorized_away(
-    world: World, platform: UUID, engine: Engine
-) -> None:
+def test_what_is_owed_cannot_be_authorized_away(world: World, platform: Id, engine: Engine) -> None:
     holder = world.holder(platform, 100)
     world.play(engine, mine(holder, [world.clearing(holder, "T1", 150)]))
 
@@ -944,7 +939,7 @@ def test_what_is_owed_cannot_be_authorized_away(
 # --- the deadline -------------------------------------------------------------------------------
 
 
-def test_an_authorization_after_its_deadline_is_declined(world: World, platform: UUID) -> None:
+def test_an_authorization_after_its_deadline_is_declined(world: World, platform: Id) -> None:
     holder = world.holder(platform, 1000)
     late = (NOON - timedelta(seconds=1)).isoformat()
 
@@ -958,7 +953,7 @@ def test_an_authorization_after_its_deadline_is_declined(world: World, platform:
 
 
 def test_an_approval_is_never_given_after_its_deadline_however_late_the_clock_jumps(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 1000)
     soon = (NOON + timedelta(seconds=2)).isoformat()
@@ -985,7 +980,7 @@ def test_an_approval_is_never_given_after_its_deadline_however_late_the_clock_ju
 
 
 def test_a_deadline_that_passes_again_and_again_ends_in_a_decline(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 1000)
     events = [
@@ -1003,7 +998,7 @@ def test_a_deadline_that_passes_again_and_again_ends_in_a_decline(
 
 
 def test_an_answer_given_in_time_stands_when_it_is_asked_for_again_later(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 1000)
     event = world.authorization(
@@ -1028,7 +1023,7 @@ def jumping(*times: datetime) -> Callable[[], datetime]:
 
 
 def test_racing_lanes_never_overdraw_an_account_and_the_books_add_up(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 2_000)
     chance = random.Random(11)  # noqa: S311 - no secret
@@ -1069,7 +1064,7 @@ def test_racing_lanes_never_overdraw_an_account_and_the_books_add_up(
 
 
 def test_two_lanes_that_open_one_card_transaction_at_once_open_it_once(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     engine = world.engine()
     for _ in range(10):
@@ -1092,13 +1087,13 @@ def test_two_lanes_that_open_one_card_transaction_at_once_open_it_once(
 
 
 def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 100_000)
     events = [world.authorization(holder, "T1", n) for n in range(1, 201)]
     messages = world.accept(mine(holder, events))
     start = threading.Barrier(3)
-    order: list[UUID] = []
+    order: list[Id] = []
 
     def race(_: int) -> None:
         start.wait()
@@ -1125,7 +1120,7 @@ def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
 
 
 def test_a_lost_connection_is_unavailable_and_the_next_drain_succeeds(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holder = world.holder(platform, 1000)
     world.accept(mine(holder, [world.authorization(holder, "T1", 10)]))
@@ -1167,7 +1162,7 @@ def drained_at_last(world: World, holder: Holder) -> list[Decided]:
     pytest.fail("the engine does not recover")
 
 
-def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: UUID) -> None:
+def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: Id) -> None:
     holder = world.holder(platform, 1000)
     before = rows_of(world, holder)
     events = [world.authorization(holder, f"T{n}", 10) for n in range(20)]
@@ -1180,9 +1175,7 @@ def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: UUID)
     assert len(drained_at_last(world, holder)) == 20
 
 
-def test_a_queue_is_waiting_until_it_is_drained(
-    world: World, platform: UUID, engine: Engine
-) -> None:
+def test_a_queue_is_waiting_until_it_is_drained(world: World, platform: Id, engine: Engine) -> None:
     holder = world.holder(platform, 1000)
     world.accept(mine(holder, [world.authorization(holder, "T1", 10)]), Lane.BULK)
 

@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Iterator
-from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -11,7 +10,9 @@ import pytest
 from cardledger.servers import DatabaseUrl
 from ledger import history, roll_up
 from ledger.history import Place
+from ledger.ids import new_id
 from ledger.roll_up import RollUp
+from schema.ids import Id
 from tests.world import Holder, World, world_of
 
 
@@ -74,7 +75,7 @@ def test_today_is_the_last_place(world: World, holder: Holder, told: dict[Place,
         "SELECT id, sequence FROM card_transactions WHERE account_id = %s", holder.account_id
     )
 
-    async def today() -> dict[UUID, RollUp]:
+    async def today() -> dict[Id, RollUp]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
             return await history.today(connection, [key for key, _ in places])
 
@@ -105,7 +106,7 @@ def test_every_place_in_between_can_be_asked_for(
 def test_a_place_that_does_not_exist_is_left_out(world: World, told: dict[Place, RollUp]) -> None:
     (key, sequence), said = next(iter(told.items()))
 
-    found = at(world, [(key, sequence), (key, 0), (key, 10_000), (uuid4(), 1)])
+    found = at(world, [(key, sequence), (key, 0), (key, 10_000), (new_id(), 1)])
 
     assert found == {(key, sequence): said}
     assert at(world, []) == {}

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from uuid import UUID, uuid4
 
 import psycopg
 import pytest
 
 from cardledger.servers import DatabaseUrl
 from ledger import answers, inbox, store
-from ledger.ids import NIL
+from ledger.ids import NIL, new_id
 from ledger.inbox import Lane, Message
+from schema.ids import Id
 from schema.wire.outcomes import Outcome, OutcomeType
 from tests.world import Holder, World, world_of
 
@@ -23,12 +23,12 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def platform(world: World) -> UUID:
+def platform(world: World) -> Id:
     return world.platform()
 
 
 @pytest.fixture
-def holder(world: World, platform: UUID) -> Iterator[Holder]:
+def holder(world: World, platform: Id) -> Iterator[Holder]:
     yield world.holder(platform, 1000)
     for lane in Lane:
         world.drain(world.engine(), lane)
@@ -64,7 +64,7 @@ def test_messages_are_claimed_in_the_order_of_their_arrival(
     assert claimed(world, holder, lane, limit=7) == accepted[:7]
 
 
-def test_the_queues_that_have_waited_longest_come_first(world: World, platform: UUID) -> None:
+def test_the_queues_that_have_waited_longest_come_first(world: World, platform: Id) -> None:
     by_shard: dict[int, Holder] = {}
     while len(by_shard) < inbox.SHARDS:
         one = world.holder(platform, 1000)
@@ -104,7 +104,7 @@ def test_all_messages_of_a_cardholder_wait_in_one_shard(world: World, holder: Ho
     assert {message.shard for message in messages} == {holder.shard}
 
 
-def test_cardholders_are_spread_over_the_shards(world: World, platform: UUID) -> None:
+def test_cardholders_are_spread_over_the_shards(world: World, platform: Id) -> None:
     shards = {world.holder(platform).shard for _ in range(200)}
 
     assert shards == set(range(inbox.SHARDS))
@@ -136,9 +136,9 @@ def test_nothing_to_accept_is_no_error(world: World) -> None:
 def test_cards_and_accounts_have_a_home(world: World, holder: Holder) -> None:
     async def look() -> tuple[object, object, object]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            cards = await inbox.addresses_of(connection, [holder.card_id, uuid4()])
+            cards = await inbox.addresses_of(connection, [holder.card_id, new_id()])
             account = await inbox.home_of_account(connection, holder.account_id)
-            nobody = await inbox.home_of_account(connection, uuid4())
+            nobody = await inbox.home_of_account(connection, new_id())
         return cards, account, nobody
 
     address = inbox.CardAddress(holder.home, "USD")
@@ -190,8 +190,8 @@ def test_outcomes_are_found_by_message(world: World, holder: Holder) -> None:
     assert statuses == ["AUTHORIZED", "SETTLED", "SETTLED", None, "DECLINED", None, None]
 
 
-def found(world: World, messages: list[Message]) -> dict[UUID, Outcome]:
-    async def look() -> dict[UUID, Outcome]:
+def found(world: World, messages: list[Message]) -> dict[Id, Outcome]:
+    async def look() -> dict[Id, Outcome]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
             return await answers.find(connection, messages)
 

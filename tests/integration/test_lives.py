@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -17,6 +16,7 @@ from ledger.engine import Engine
 from ledger.inbox import Lane
 from ledger.testing.model import Model
 from ledger.verify import verify
+from schema.ids import Id
 from schema.wire.outcomes import OutcomeType, RejectionReason, Remark
 from tests.world import Holder, World, words, world_of
 
@@ -35,7 +35,7 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def platform(world: World) -> UUID:
+def platform(world: World) -> Id:
     return world.platform()
 
 
@@ -47,7 +47,7 @@ def engine(world: World) -> Engine:
 class Life:
     """One cardholder, told one event after the other."""
 
-    def __init__(self, world: World, platform: UUID, start: int, *, now: datetime = NOON) -> None:
+    def __init__(self, world: World, platform: Id, start: int, *, now: datetime = NOON) -> None:
         self.world = world
         self.now = now
         self.delay = timedelta(seconds=30)
@@ -131,7 +131,7 @@ def state(decided: Decided) -> CardTransaction:
 # --- remarks ------------------------------------------------------------------------------------
 
 
-def test_what_is_unusual_is_applied_and_remarked(world: World, platform: UUID) -> None:
+def test_what_is_unusual_is_applied_and_remarked(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
 
     assert life.tell("CLEARING", 100).reason == Remark.FORCE_POST
@@ -148,7 +148,7 @@ def test_what_is_unusual_is_applied_and_remarked(world: World, platform: UUID) -
     assert life.tell("CLEARING", 10, "T4").reason == Remark.FORCE_POST
 
 
-def test_what_has_nothing_to_do_is_ignored_and_says_why(world: World, platform: UUID) -> None:
+def test_what_has_nothing_to_do_is_ignored_and_says_why(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
     life.tell("AUTHORIZATION", 100)
     life.tell("AUTHORIZATION_REVERSAL")
@@ -162,9 +162,7 @@ def test_what_has_nothing_to_do_is_ignored_and_says_why(world: World, platform: 
     assert life.told() == ["AUTHORIZED", "VOIDED"]
 
 
-def test_a_clearing_on_a_declined_authorization_is_a_force_post(
-    world: World, platform: UUID
-) -> None:
+def test_a_clearing_on_a_declined_authorization_is_a_force_post(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
     declined = life.tell("AUTHORIZATION", 101)
 
@@ -175,7 +173,7 @@ def test_a_clearing_on_a_declined_authorization_is_a_force_post(
     assert state(posted).status is Status.SETTLED
 
 
-def test_a_reversed_authorization_may_be_taken_again(world: World, platform: UUID) -> None:
+def test_a_reversed_authorization_may_be_taken_again(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
     for _ in range(3):
         assert life.tell("AUTHORIZATION", 100).outcome is OutcomeType.APPLIED
@@ -188,7 +186,7 @@ def test_a_reversed_authorization_may_be_taken_again(world: World, platform: UUI
 # --- what waits ---------------------------------------------------------------------------------
 
 
-def test_a_reversal_waits_for_its_authorization(world: World, platform: UUID) -> None:
+def test_a_reversal_waits_for_its_authorization(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
 
     parked = life.tell("AUTHORIZATION_REVERSAL", 60)
@@ -206,7 +204,7 @@ def test_a_reversal_waits_for_its_authorization(world: World, platform: UUID) ->
 @pytest.mark.parametrize("together", [True, False])
 def test_several_messages_wait_and_are_applied_in_their_order(
     world: World,
-    platform: UUID,
+    platform: Id,
     engine: Engine,
     together: bool,  # noqa: FBT001 - what a message says
 ) -> None:
@@ -236,7 +234,7 @@ def test_several_messages_wait_and_are_applied_in_their_order(
     world.check_books(holder, model)
 
 
-def test_what_waits_in_one_lane_is_found_by_the_other(world: World, platform: UUID) -> None:
+def test_what_waits_in_one_lane_is_found_by_the_other(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     waits = world.event("CLEARING_REVERSAL", life.holder, "T1", 40)
     life.play(waits, Lane.BULK)
@@ -253,7 +251,7 @@ def test_what_waits_in_one_lane_is_found_by_the_other(world: World, platform: UU
 
 
 def test_a_waiting_message_with_the_same_key_and_another_body_is_rejected(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 1000)
     waits = world.event("RETURN_REVERSAL", life.holder, "T1", 40)
@@ -262,9 +260,7 @@ def test_a_waiting_message_with_the_same_key_and_another_body_is_rejected(
     assert life.play(waits | {"amount": 41}).reason == RejectionReason.KEY_REUSED
 
 
-def test_a_refund_that_pays_its_own_open_pull_frees_what_waited(
-    world: World, platform: UUID
-) -> None:
+def test_a_refund_that_pays_its_own_open_pull_frees_what_waited(world: World, platform: Id) -> None:
     life = Life(world, platform, 10)
     life.tell("CLEARING", 100)
     life.tell("RETURN_REVERSAL", 95)
@@ -293,7 +289,7 @@ def test_a_refund_that_pays_its_own_open_pull_frees_what_waited(
     ],
 )
 def test_an_authorization_expires_when_its_category_says(
-    world: World, platform: UUID, mcc: str | None, amount: int, days: int
+    world: World, platform: Id, mcc: str | None, amount: int, days: int
 ) -> None:
     life = Life(world, platform, 10_000)
     merchant = {"descriptor": "SHOP"} | ({"mcc": mcc} if mcc else {})
@@ -311,7 +307,7 @@ def test_an_authorization_expires_when_its_category_says(
     assert life.tick(end + timedelta(days=1)) == []
 
 
-def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: UUID) -> None:
+def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     life.tell("AUTHORIZATION", 100)
     end = NOON + timedelta(days=7)
@@ -329,7 +325,7 @@ def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: UUID
 
 
 def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
     many = [world.authorization(life.holder, f"T{n}", 1) for n in range(1100)]
@@ -346,7 +342,7 @@ def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
     assert (life.balance, world.account(life.holder)["held"]) == (10_000, 0)
 
 
-def test_every_approval_starts_the_time_again(world: World, platform: UUID) -> None:
+def test_every_approval_starts_the_time_again(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     life.tell("AUTHORIZATION", 100)
     life.now = NOON + timedelta(days=5)
@@ -358,7 +354,7 @@ def test_every_approval_starts_the_time_again(world: World, platform: UUID) -> N
 
 
 def test_an_expiry_on_its_way_does_not_end_what_was_extended_meanwhile(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 1000)
     life.tell("AUTHORIZATION", 100)
@@ -374,9 +370,7 @@ def test_an_expiry_on_its_way_does_not_end_what_was_extended_meanwhile(
     assert life.balance == 800
 
 
-def test_a_refused_authorization_has_nothing_that_could_expire(
-    world: World, platform: UUID
-) -> None:
+def test_a_refused_authorization_has_nothing_that_could_expire(world: World, platform: Id) -> None:
     life = Life(world, platform, 10)
     life.tell("AUTHORIZATION", 100)
 
@@ -388,7 +382,7 @@ def test_a_refused_authorization_has_nothing_that_could_expire(
 
 
 def test_what_has_partly_cleared_expires_to_settled_and_a_late_clearing_is_accepted(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
     life.tell("AUTHORIZATION", 9000)
@@ -402,7 +396,7 @@ def test_what_has_partly_cleared_expires_to_settled_and_a_late_clearing_is_accep
     assert (state(late).settled, life.balance) == (7000, 3000)
 
 
-def test_what_was_reversed_or_cleared_never_expires(world: World, platform: UUID) -> None:
+def test_what_was_reversed_or_cleared_never_expires(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
     life.tell("AUTHORIZATION", 100)
     life.tell("AUTHORIZATION_REVERSAL")
@@ -426,7 +420,7 @@ def total_balance(life: Life) -> int:
     return int(total)
 
 
-def test_a_slow_pull_is_confirmed_after_the_delay(world: World, platform: UUID) -> None:
+def test_a_slow_pull_is_confirmed_after_the_delay(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     asked = life.tell("AUTHORIZATION", 100, merchant=SLOW)
 
@@ -440,7 +434,7 @@ def test_a_slow_pull_is_confirmed_after_the_delay(world: World, platform: UUID) 
     assert life.tick(NOON + timedelta(seconds=60)) == []
 
 
-def test_without_a_delay_the_confirmation_is_due_at_once(world: World, platform: UUID) -> None:
+def test_without_a_delay_the_confirmation_is_due_at_once(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     life.delay = timedelta(0)
     life.tell("AUTHORIZATION", 100, merchant=SLOW)
@@ -451,7 +445,7 @@ def test_without_a_delay_the_confirmation_is_due_at_once(world: World, platform:
 
 
 def test_a_pull_that_fails_is_an_exception_until_other_money_comes(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 1000)
     life.tell("AUTHORIZATION", 100, merchant=FAILS)
@@ -466,7 +460,7 @@ def test_a_pull_that_fails_is_an_exception_until_other_money_comes(
     assert life.told() == ["AUTHORIZED", "EXCEPTION", "AUTHORIZED"]
 
 
-def test_a_pull_that_fails_after_its_clearing_is_owed(world: World, platform: UUID) -> None:
+def test_a_pull_that_fails_after_its_clearing_is_owed(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
     life.tell("AUTHORIZATION", 100, merchant=FAILS)
     life.tell("CLEARING", 100, merchant=FAILS)
@@ -481,7 +475,7 @@ def test_a_pull_that_fails_after_its_clearing_is_owed(world: World, platform: UU
 
 
 def test_a_slow_pull_that_was_released_meanwhile_is_answered_all_the_same(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 100)
     life.tell("AUTHORIZATION", 100, merchant=FAILS)
@@ -493,7 +487,7 @@ def test_a_slow_pull_that_was_released_meanwhile_is_answered_all_the_same(
     assert (life.balance, total_balance(life)) == (100, 100)
 
 
-def test_outside_the_sandbox_a_descriptor_is_only_a_name(world: World, platform: UUID) -> None:
+def test_outside_the_sandbox_a_descriptor_is_only_a_name(world: World, platform: Id) -> None:
     holder = world.holder(platform, 1000)
     real = world.engine(sandbox_delay=None)
     asked = [
@@ -511,7 +505,7 @@ def test_outside_the_sandbox_a_descriptor_is_only_a_name(world: World, platform:
 # --- a card that is closed ----------------------------------------------------------------------
 
 
-def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: UUID) -> None:
+def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     life.tell("AUTHORIZATION", 100)
     life.tell("AUTHORIZATION", 200, "T2")
@@ -536,7 +530,7 @@ def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: UU
 
 
 def test_closing_a_card_in_the_batch_of_its_purchases_is_the_same(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     holders = [world.holder(platform, 150) for _ in range(2)]
     found = []
@@ -563,7 +557,7 @@ def test_closing_a_card_in_the_batch_of_its_purchases_is_the_same(
 
 
 def test_unpaid_refund_reversals_and_open_pulls_are_one_queue_oldest_first(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 0)
     life.tell("CLEARING", 40, "T0")
@@ -588,7 +582,7 @@ def test_unpaid_refund_reversals_and_open_pulls_are_one_queue_oldest_first(
     "credit", ["DEPOSIT", "RETURN", "AUTHORIZATION_REVERSAL", "EXPIRY", "CARD"]
 )
 def test_every_credit_pays_debts_and_the_webhooks_tell(
-    world: World, platform: UUID, credit: str
+    world: World, platform: Id, credit: str
 ) -> None:
     life = Life(world, platform, 100)
     life.tell("AUTHORIZATION", 100, "T2")
@@ -616,7 +610,7 @@ def test_every_credit_pays_debts_and_the_webhooks_tell(
     ) == [(2, 2)]
 
 
-def test_the_answer_to_a_refund_shows_the_debt_that_it_paid(world: World, platform: UUID) -> None:
+def test_the_answer_to_a_refund_shows_the_debt_that_it_paid(world: World, platform: Id) -> None:
     life = Life(world, platform, 0)
     life.tell("CLEARING", 60)
 
@@ -626,7 +620,7 @@ def test_the_answer_to_a_refund_shows_the_debt_that_it_paid(world: World, platfo
     assert state(refunded).sequence == life.column("sequence")
 
 
-def test_a_clearing_reversal_lowers_what_is_owed(world: World, platform: UUID) -> None:
+def test_a_clearing_reversal_lowers_what_is_owed(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
     life.tell("AUTHORIZATION", 100)
     life.tell("CLEARING", 150)
@@ -637,7 +631,7 @@ def test_a_clearing_reversal_lowers_what_is_owed(world: World, platform: UUID) -
     assert (life.owed, life.told()) == (0, ["AUTHORIZED", "EXCEPTION", "SETTLED"])
 
 
-def test_a_financial_authorization_uses_what_is_there(world: World, platform: UUID) -> None:
+def test_a_financial_authorization_uses_what_is_there(world: World, platform: Id) -> None:
     life = Life(world, platform, 150)
     life.tell("FINANCIAL_AUTHORIZATION", 100)
 
@@ -663,7 +657,7 @@ def test_a_financial_authorization_uses_what_is_there(world: World, platform: UU
     ],
 )
 def test_what_would_leave_63_bits_is_rejected_and_leaves_no_trace(
-    world: World, platform: UUID, before: list[tuple[str, int]], kind: str
+    world: World, platform: Id, before: list[tuple[str, int]], kind: str
 ) -> None:
     holder = world.holder(platform, MAX_AMOUNT if kind != "RETURN" else MAX_AMOUNT - 1)
     engine = world.engine()
@@ -686,7 +680,7 @@ def test_what_would_leave_63_bits_is_rejected_and_leaves_no_trace(
     world.check_books(holder)
 
 
-def test_the_largest_amount_goes_through_every_type(world: World, platform: UUID) -> None:
+def test_the_largest_amount_goes_through_every_type(world: World, platform: Id) -> None:
     life = Life(world, platform, MAX_AMOUNT)
     big = MAX_AMOUNT
     for kind, token in (
@@ -707,7 +701,7 @@ def test_the_largest_amount_goes_through_every_type(world: World, platform: UUID
 
 
 def test_a_waiting_message_that_does_not_fit_goes_on_waiting(
-    world: World, platform: UUID, engine: Engine
+    world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform, 10)
     story = [
@@ -727,7 +721,7 @@ def test_a_waiting_message_that_does_not_fit_goes_on_waiting(
 
 
 def test_a_pull_that_fails_pays_older_debts_with_what_it_gives_back(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
     life.tell("AUTHORIZATION", 5000, merchant={"descriptor": "SLOW-006"})
@@ -742,7 +736,7 @@ def test_a_pull_that_fails_pays_older_debts_with_what_it_gives_back(
     assert life.balance == 3000
 
 
-def test_an_open_pull_that_shrinks_to_what_is_there_is_paid(world: World, platform: UUID) -> None:
+def test_an_open_pull_that_shrinks_to_what_is_there_is_paid(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     life.tell("STAND_IN_AUTHORIZATION", 5000)
 
@@ -751,7 +745,7 @@ def test_an_open_pull_that_shrinks_to_what_is_there_is_paid(world: World, platfo
     assert (state(cleared).status, life.balance) == (Status.SETTLED, 200)
 
 
-def test_a_forced_clearing_with_more_to_come_ends_some_day(world: World, platform: UUID) -> None:
+def test_a_forced_clearing_with_more_to_come_ends_some_day(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
     life.tell("CLEARING", 4000, final=False)
 
@@ -761,7 +755,7 @@ def test_a_forced_clearing_with_more_to_come_ends_some_day(world: World, platfor
 
 
 def test_a_merchant_that_the_first_event_left_out_is_named_by_the_authorization(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
     life.tell("CLEARING", 1000, final=False)
@@ -772,7 +766,7 @@ def test_a_merchant_that_the_first_event_left_out_is_named_by_the_authorization(
     assert life.column("expires_at") == NOON + timedelta(days=30)
 
 
-def test_what_is_held_can_go_back_at_the_end_of_all_numbers(world: World, platform: UUID) -> None:
+def test_what_is_held_can_go_back_at_the_end_of_all_numbers(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     life.tell("AUTHORIZATION", 600)
 

@@ -15,6 +15,7 @@ from sqlalchemy.dialects import postgresql
 
 from cardledger.servers import DatabaseUrl
 from ledger import accounts
+from ledger.ids import new_id
 from ledger.inbox import SHARDS, Lane
 from schema import migrate
 from schema.tables import APPEND_ONLY, metadata
@@ -165,7 +166,7 @@ def test_there_is_a_row_to_lock_for_every_queue(database_url: DatabaseUrl) -> No
 def test_the_one_endpoint_of_a_platform_becomes_its_default_one_and_back(
     empty_url: DatabaseUrl,
 ) -> None:
-    platform, sent, waiting, lost = (uuid.uuid4() for _ in range(4))
+    platform, sent, waiting, lost = (new_id() for _ in range(4))
     migrate.upgrade(empty_url, "0003")
     with psycopg.connect(empty_url) as connection:
         connection.execute(
@@ -216,7 +217,7 @@ def test_the_one_endpoint_of_a_platform_becomes_its_default_one_and_back(
 def test_what_waits_to_be_told_of_an_account_is_understood_after_an_upgrade_and_back(
     empty_url: DatabaseUrl,
 ) -> None:
-    account, customer = uuid.uuid4(), uuid.uuid4()
+    account, customer = new_id(), new_id()
     kept = {
         "id": f"InternalAccount:{account}",
         "customerId": f"Customer:{customer}",

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from threading import Barrier
 from typing import Any, TypeVar
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -22,6 +21,7 @@ from ledger.database import async_engine
 from ledger.inbox import Lane
 from ledger.verify import verify
 from schema import migrate
+from schema.ids import Id
 from tests.databases import fresh_database
 from tests.world import Holder, World, words, world_of
 
@@ -41,11 +41,11 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def platform(world: World) -> UUID:
+def platform(world: World) -> Id:
     return world.platform()
 
 
-def two_accounts(world: World, platform: UUID, balance: int = 1_000) -> tuple[Holder, Holder]:
+def two_accounts(world: World, platform: Id, balance: int = 1_000) -> tuple[Holder, Holder]:
     """Return a cardholder with `balance`, and the same with an empty account beside it."""
     source = world.holder(platform, balance)
     return source, world.another_account(source)
@@ -69,7 +69,7 @@ def entries(world: World, body: dict[str, Any]) -> list[tuple[Any, ...]]:
 # --- one transfer ------------------------------------------------------------------------------
 
 
-def test_a_transfer_is_two_entries_and_two_balances(world: World, platform: UUID) -> None:
+def test_a_transfer_is_two_entries_and_two_balances(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
 
@@ -84,7 +84,7 @@ def test_a_transfer_is_two_entries_and_two_balances(world: World, platform: UUID
     ]
 
 
-def test_a_transfer_and_both_balances_are_told_in_its_commit(world: World, platform: UUID) -> None:
+def test_a_transfer_and_both_balances_are_told_in_its_commit(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
 
@@ -104,7 +104,7 @@ def test_a_transfer_and_both_balances_are_told_in_its_commit(world: World, platf
     ]
 
 
-def test_a_transfer_that_is_sent_twice_moves_money_once(world: World, platform: UUID) -> None:
+def test_a_transfer_that_is_sent_twice_moves_money_once(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
 
@@ -116,7 +116,7 @@ def test_a_transfer_that_is_sent_twice_moves_money_once(world: World, platform: 
 
 
 def test_a_transfer_is_not_carried_out_again_under_another_reference(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
@@ -144,7 +144,7 @@ def test_a_transfer_is_not_carried_out_again_under_another_reference(
 )
 def test_a_refused_transfer_fails_and_moves_nothing(
     world: World,
-    platform: UUID,
+    platform: Id,
     amount: int,
     states: tuple[str, str],
     reason: FailureReason,
@@ -166,7 +166,7 @@ def test_a_refused_transfer_fails_and_moves_nothing(
 
 
 def test_transfers_of_one_batch_see_what_the_ones_before_have_left(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     one, other = two_accounts(world, platform)
     there = [world.transfer(one, other, 600), world.transfer(one, other, 600)]
@@ -178,7 +178,7 @@ def test_transfers_of_one_batch_see_what_the_ones_before_have_left(
     assert (world.balance(one), world.balance(other)) == (900, 100)
 
 
-def test_what_is_owed_cannot_be_moved_away(world: World, platform: UUID) -> None:
+def test_what_is_owed_cannot_be_moved_away(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform, 1_000)
     # The network took more than there was: 500 are owed and 1,000 are still there.
     world.play(world.engine(), [(source, world.clearing(source, "T1", 1_500))])
@@ -190,7 +190,7 @@ def test_what_is_owed_cannot_be_moved_away(world: World, platform: UUID) -> None
     assert [one.reason for one in decided] == ["INSUFFICIENT_FUNDS"] * 2
 
 
-def test_what_arrives_pays_the_debts_of_its_account(world: World, platform: UUID) -> None:
+def test_what_arrives_pays_the_debts_of_its_account(world: World, platform: Id) -> None:
     card, savings = two_accounts(world, platform, 100)
     world.play(world.engine(), [(savings, world.deposit(savings, 5_000))])
     world.play(world.engine(), [(card, world.clearing(card, "T1", 1_500))])
@@ -202,7 +202,7 @@ def test_what_arrives_pays_the_debts_of_its_account(world: World, platform: UUID
     assert (world.balance(card), world.balance(savings)) == (0, 3_600)
 
 
-def test_nobody_carries_out_a_transfer_of_another_customer(world: World, platform: UUID) -> None:
+def test_nobody_carries_out_a_transfer_of_another_customer(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     stranger = world.holder(platform)
     body = world.transfer(source, destination, 400)
@@ -216,7 +216,7 @@ def test_nobody_carries_out_a_transfer_of_another_customer(world: World, platfor
 
 @pytest.mark.parametrize("said", [{}, {"transferId": "mine"}, {"transferId": None}])
 def test_a_message_without_a_transfer_is_rejected(
-    world: World, platform: UUID, said: dict[str, Any]
+    world: World, platform: Id, said: dict[str, Any]
 ) -> None:
     holder = world.holder(platform)
     body = {"type": "TRANSFER", "source": "transfers", "reference": f"odd {said}", **said}
@@ -228,7 +228,7 @@ def test_a_message_without_a_transfer_is_rejected(
 
 @pytest.mark.parametrize("state", ["CLOSED", "FROZEN"])
 def test_no_money_is_put_on_an_account_that_is_not_active(
-    world: World, platform: UUID, state: str
+    world: World, platform: Id, state: str
 ) -> None:
     holder = world.holder(platform)
     world.owner.execute(
@@ -251,7 +251,7 @@ def ended(world: World, body: dict[str, Any]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_a_transfer_that_is_set_aside_has_failed(world: World, platform: UUID) -> None:
+def test_a_transfer_that_is_set_aside_has_failed(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     cursed = world.transfer(source, destination, 400)
     good = world.transfer(source, destination, 100)
@@ -271,9 +271,7 @@ def test_a_transfer_that_is_set_aside_has_failed(world: World, platform: UUID) -
     assert (world.balance(source), world.balance(destination)) == (900, 100)
 
 
-def test_a_transfer_that_is_set_aside_is_not_carried_out_later(
-    world: World, platform: UUID
-) -> None:
+def test_a_transfer_that_is_set_aside_is_not_carried_out_later(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
     world.owner.execute(
@@ -293,7 +291,7 @@ def test_a_transfer_that_is_set_aside_is_not_carried_out_later(
 
 
 def test_a_transfer_that_cannot_even_fail_does_not_stop_the_queue(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform)
     cursed = world.transfer(source, destination, 400)
@@ -343,7 +341,7 @@ def test_a_transfer_whose_message_is_rejected_has_failed(world: World) -> None:
         ("COMPLETED", "COMPLETED"),
     ],
 )
-def test_a_transfer_never_goes_back(world: World, platform: UUID, before: str, after: str) -> None:
+def test_a_transfer_never_goes_back(world: World, platform: Id, before: str, after: str) -> None:
     holder, other = two_accounts(world, platform)
     [[key]] = world.rows(
         "INSERT INTO transfers (id, customer_id, platform_id, source_account_id,"
@@ -406,7 +404,7 @@ def asking(world: World, act: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - wh
     return asyncio.run(run())
 
 
-def ask(world: World, agent_id: UUID, source: Holder, destination: Holder, amount: int) -> Written:
+def ask(world: World, agent_id: Id, source: Holder, destination: Holder, amount: int) -> Written:
     wanted = Wanted(
         type="TRANSFER_OUT",
         source_account_id=source.account_id,
@@ -442,7 +440,7 @@ def decide(world: World, written: Written, decision: Decision) -> Written | None
     return decided
 
 
-def used(world: World, agent_id: UUID, at: datetime | None = None) -> Usage:
+def used(world: World, agent_id: Id, at: datetime | None = None) -> Usage:
     found: Usage = asking(
         world, lambda connection: agents.usage(connection, agent_id, at or datetime.now(UTC))
     )
@@ -464,7 +462,7 @@ def at_once(acts: list[Callable[[], Made]]) -> list[Made | Exception]:
         return list(pool.map(run, acts))
 
 
-def test_requests_at_once_cannot_together_break_a_limit(world: World, platform: UUID) -> None:
+def test_requests_at_once_cannot_together_break_a_limit(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform, 10_000)
     limits = {"currency": "USD", "perTransactionLimit": 100, "dailyLimit": 350}
     agent_id = world.agent(source, spendingLimits=limits)
@@ -480,7 +478,7 @@ def test_requests_at_once_cannot_together_break_a_limit(world: World, platform: 
 
 
 def test_what_waits_for_approval_counts_and_what_was_refused_does_not(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform, 100)
     limits = {"currency": "USD", "perTransactionLimit": 500, "dailyTransactionLimit": 2}
@@ -499,7 +497,7 @@ def test_what_waits_for_approval_counts_and_what_was_refused_does_not(
     assert ask(world, agent_id, source, destination, 1).action.transfer.status == "PENDING"
 
 
-def test_usage_is_of_the_day_and_the_month_of_utc(world: World, platform: UUID) -> None:
+def test_usage_is_of_the_day_and_the_month_of_utc(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     agent_id = world.agent(source)
     ask(world, agent_id, source, destination, 100)
@@ -516,7 +514,7 @@ def test_usage_is_of_the_day_and_the_month_of_utc(world: World, platform: UUID) 
 
 @pytest.mark.parametrize("_attempt", range(5))
 def test_of_an_approval_and_a_rejection_at_once_exactly_one_wins(
-    world: World, platform: UUID, _attempt: int
+    world: World, platform: Id, _attempt: int
 ) -> None:
     source, destination = two_accounts(world, platform)
     agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
@@ -538,7 +536,7 @@ def test_of_an_approval_and_a_rejection_at_once_exactly_one_wins(
     assert world.balance(destination) == (400 if is_approved else 0)
 
 
-def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platform: UUID) -> None:
+def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
     changes = {
@@ -563,7 +561,7 @@ def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platfor
     assert world.balance(source) == 1_000
 
 
-def test_what_an_agent_asked_for_does_not_outlive_it(world: World, platform: UUID) -> None:
+def test_what_an_agent_asked_for_does_not_outlive_it(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
     waiting = ask(world, agent_id, source, destination, 10)
@@ -576,7 +574,7 @@ def test_what_an_agent_asked_for_does_not_outlive_it(world: World, platform: UUI
 
 
 def test_an_agent_moves_nothing_to_an_account_that_it_may_not_use(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform)
     only = {"allowedAccountIds": [f"InternalAccount:{source.account_id}"]}
@@ -590,7 +588,7 @@ def test_an_agent_moves_nothing_to_an_account_that_it_may_not_use(
 
 
 def test_a_transfer_and_authorizations_at_once_never_spend_the_same_money(
-    world: World, platform: UUID
+    world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform, 1_000)
     asked = [(source, world.authorization(source, f"A{number}", 100)) for number in range(10)]

@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
-from uuid import UUID
 
 import psycopg
 import pytest
@@ -19,6 +18,7 @@ from ledger.webhook_attempts import Attempt
 from ledger.webhook_claims import Delivery, Ended, Room
 from ledger.webhook_deliveries import Window
 from ledger.webhook_queues import lock_queues
+from schema.ids import Id
 from tests.integration.test_webhook_endpoints import told_in_order
 from tests.integration.test_webhooks import Platform, World, at_once, world_in
 
@@ -104,7 +104,7 @@ def attempt(world: World, status: int) -> Attempt:
 # --- many at once ------------------------------------------------------------------------------
 
 
-def in_order(world: World, resources: int, each: int = 2) -> tuple[Platform, list[UUID]]:
+def in_order(world: World, resources: int, each: int = 2) -> tuple[Platform, list[Id]]:
     """Have a platform that wants its webhooks in order told of some resources."""
     platform = world.platform()
     world.endpoint(platform, "http://127.0.0.1:9/", mode="FIFO")
@@ -117,7 +117,7 @@ def delivered(world: World, deliveries: list[Delivery]) -> list[Ended]:
     return [Ended(delivery=one, attempt=success(world), retry_at=None) for one in deliveries]
 
 
-def states(world: World, keys: list[UUID]) -> list[str]:
+def states(world: World, keys: list[Id]) -> list[str]:
     return [world.delivery(key).state for key in keys]
 
 

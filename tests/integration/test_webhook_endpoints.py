@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 from sqlalchemy import Row, select
@@ -19,6 +18,7 @@ from ledger import signing, webhook_dispatch, webhook_keys
 from ledger.ids import new_id
 from ledger.webhook_dispatch import wants
 from schema import tables
+from schema.ids import Id
 from tests.integration.test_webhooks import (
     KEYS,
     Platform,
@@ -52,7 +52,7 @@ def other() -> Iterator[Receiver]:
         yield receiver
 
 
-def own_secret(world: World, platform: Platform, receiver: Receiver, **columns: object) -> UUID:
+def own_secret(world: World, platform: Platform, receiver: Receiver, **columns: object) -> Id:
     """Set up an endpoint with a secret of its own, which its receiver knows."""
     secret = signing.new_webhook_secret()
     receiver.trust(platform.public_key, secret)
@@ -61,8 +61,8 @@ def own_secret(world: World, platform: Platform, receiver: Receiver, **columns: 
 
 
 def told_in_order(
-    world: World, platform: Platform, subject: UUID, count: int, first: int = 1
-) -> list[UUID]:
+    world: World, platform: Platform, subject: Id, count: int, first: int = 1
+) -> list[Id]:
     return [
         world.tell(platform, subject_id=subject, sequence=number, data={"sequence": number})
         for number in range(first, first + count)
@@ -356,7 +356,7 @@ def test_who_is_gone_is_told_nothing_more_and_the_others_hear_of_it(
     assert states[gone] == "FAILED"
 
 
-def state_of(world: World, endpoint: UUID | None) -> tuple[str, str | None]:
+def state_of(world: World, endpoint: Id | None) -> tuple[str, str | None]:
     endpoints = tables.webhook_endpoints.c
     with world.engine.connect() as connection:
         row = connection.execute(

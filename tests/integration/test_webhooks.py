@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
 import structlog
@@ -28,6 +27,7 @@ from ledger.webhook_attempts import Attempt
 from ledger.webhook_claims import Delivery, Ended, Room, Round
 from ledger.webhook_signers import signer_for
 from schema import tables
+from schema.ids import Id
 from workers.egress import MAX_HEAD
 from workers.sender import Sender
 
@@ -64,10 +64,10 @@ class SteppedSender(Sender):
 
 @dataclass
 class Platform:
-    id: UUID
+    id: Id
     public_key: str
     secret: str
-    endpoint: UUID | None = None
+    endpoint: Id | None = None
 
 
 @dataclass
@@ -96,7 +96,7 @@ class World:
             platform.endpoint = self.endpoint(platform, endpoint, is_default=True)
         return platform
 
-    def endpoint(self, platform: Platform, url: str, **other: object) -> UUID:
+    def endpoint(self, platform: Platform, url: str, **other: object) -> Id:
         key = new_id()
         row = {
             "id": key,
@@ -112,7 +112,7 @@ class World:
         self.insert(tables.webhook_endpoints, **row | other)
         return key
 
-    def change(self, endpoint: UUID | None, **values: object) -> None:
+    def change(self, endpoint: Id | None, **values: object) -> None:
         columns = tables.webhook_endpoints.c
         with self.engine.begin() as connection:
             connection.execute(
@@ -129,10 +129,10 @@ class World:
         self,
         platform: Platform,
         *,
-        subject_id: UUID | None = None,
+        subject_id: Id | None = None,
         data: object = None,
         **other: object,
-    ) -> UUID:
+    ) -> Id:
         key = new_id()
         row = {
             "id": key,
@@ -188,17 +188,17 @@ class World:
                 connection, ended, room=room, at=self.clock(), lease=lease
             )
 
-    def delivery(self, key: UUID) -> Row[*tuple[Any, ...]]:
+    def delivery(self, key: Id) -> Row[*tuple[Any, ...]]:
         [delivery] = self.deliveries(key)
         return delivery
 
-    def deliveries(self, key: UUID) -> list[Row[*tuple[Any, ...]]]:
+    def deliveries(self, key: Id) -> list[Row[*tuple[Any, ...]]]:
         """Return every delivery of a webhook."""
         wanted = select(deliveries).where(deliveries.c.webhook_id == key).order_by(deliveries.c.id)
         with self.engine.connect() as connection:
             return list(connection.execute(wanted).all())
 
-    def attempts(self, key: UUID) -> list[Row[*tuple[Any, ...]]]:
+    def attempts(self, key: Id) -> list[Row[*tuple[Any, ...]]]:
         """Return the attempts at a webhook that has one delivery."""
         wanted = (
             select(attempts)
@@ -213,7 +213,7 @@ class World:
         with self.engine.connect() as connection:
             return connection.execute(select(func.count()).select_from(tables.outbox)).scalar_one()
 
-    def attempted(self, key: UUID, times: int = 1) -> Row[*tuple[Any, ...]]:
+    def attempted(self, key: Id, times: int = 1) -> Row[*tuple[Any, ...]]:
         """Wait until a delivery has that many attempts, and return it."""
         until(lambda: len(self.attempts(key)) >= times)
         return self.delivery(key)
@@ -393,7 +393,7 @@ def test_a_card_transaction_is_told_as_it_was_at_its_event(
     assert settled["settlementSummary"] == {"count": 1, "totalAmount": 1500}
 
 
-def tipped_card_transaction(world: World, platform: Platform) -> UUID:
+def tipped_card_transaction(world: World, platform: Platform) -> Id:
     """Write an authorization of 1250 and a clearing of 1500, as the engine does."""
     now = world.clock()
     customer_id, message_id = new_id(), new_id()

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import pytest
 from redis.client import Pipeline
 
 from cardledger.servers import DatabaseUrl
+from schema.ids import Id
 from schema.wire.outcomes import OutcomeType
 from tests.integration.test_workers import dead_redis, wait_until, working
 from tests.world import World, world_of
@@ -30,7 +30,7 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def platform(world: World) -> UUID:
+def platform(world: World) -> Id:
     return world.platform()
 
 
@@ -38,7 +38,7 @@ def told(world: World) -> bool:
     return world.count("outbox") == 0
 
 
-def test_whoever_decides_nudges_whoever_sends(world: World, platform: UUID, redis_url: str) -> None:
+def test_whoever_decides_nudges_whoever_sends(world: World, platform: Id, redis_url: str) -> None:
     holder = world.holder(platform, 10_000)
     # Only at their start would they look by themselves.
     never: dict[str, Any] = {"sweep_interval_s": 3600.0}
@@ -53,7 +53,7 @@ def test_whoever_decides_nudges_whoever_sends(world: World, platform: UUID, redi
             wait_until(partial(told, world))
 
 
-def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: UUID, dead_redis: str) -> None:
+def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: Id, dead_redis: str) -> None:
     holder = world.holder(platform, 10_000)
     with (
         working(world, dead_redis, only=Only.WEBHOOKS, sweep_interval_s=0.05),
@@ -65,7 +65,7 @@ def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: UUID, dead_r
 
 
 def test_whoever_only_decides_sends_nothing_and_the_other_way_round(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holder = world.holder(platform, 10_000)
     with working(world, redis_url, only=Only.EVENTS, sweep_interval_s=0.05):

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import dramatiq
 import psycopg
@@ -19,7 +19,9 @@ from sqlalchemy import NullPool
 
 from cardledger.servers import DatabaseUrl
 from ledger.database import async_engine
+from ledger.ids import new_id
 from ledger.inbox import SHARDS, Lane
+from schema.ids import Id
 from schema.wire.network_events import NETWORK_EVENT, body_of
 from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from tests.databases import fresh_database
@@ -50,7 +52,7 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def platform(world: World) -> UUID:
+def platform(world: World) -> Id:
     return world.platform()
 
 
@@ -126,7 +128,7 @@ def references(outcomes: list[Outcome]) -> list[str | None]:
 
 @pytest.mark.usefixtures("worker")
 def test_outcomes_come_in_the_order_of_the_events(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holders = [world.holder(platform, 10_000) for _ in range(10)]
     events = [
@@ -146,7 +148,7 @@ def test_outcomes_come_in_the_order_of_the_events(
 
 @pytest.mark.usefixtures("worker")
 def test_the_tip_of_a_client_that_waits_for_each_answer(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holder = world.holder(platform, 50_000)
 
@@ -167,7 +169,7 @@ def test_the_tip_of_a_client_that_waits_for_each_answer(
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("lane", Lane)
-def test_both_lanes_answer(world: World, platform: UUID, redis_url: str, lane: Lane) -> None:
+def test_both_lanes_answer(world: World, platform: Id, redis_url: str, lane: Lane) -> None:
     holder = world.holder(platform, 1000)
     event = world.authorization(holder, "T1", 10)
 
@@ -178,7 +180,7 @@ def test_both_lanes_answer(world: World, platform: UUID, redis_url: str, lane: L
 
 @pytest.mark.usefixtures("worker")
 def test_parsed_events_are_taken_as_well_as_objects(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holder = world.holder(platform, 1000)
     event = world.authorization(holder, "T1", 10)
@@ -191,7 +193,7 @@ def test_parsed_events_are_taken_as_well_as_objects(
 
 @pytest.mark.usefixtures("worker")
 def test_an_event_that_is_written_already_is_the_same_event(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     event = world.authorization(world.holder(platform, 1000), "T1", 10)
     written = body_of(NETWORK_EVENT.validate_python(event))
@@ -209,7 +211,7 @@ def test_an_event_that_is_written_already_is_the_same_event(
 
 @pytest.mark.usefixtures("worker")
 def test_a_program_without_an_event_loop_submits_too(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holder = world.holder(platform, 1000)
 
@@ -226,9 +228,7 @@ def test_nothing_to_submit_is_nothing_to_wait_for(world: World, redis_url: str) 
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_platform_reaches_its_own_cards_only(
-    world: World, platform: UUID, redis_url: str
-) -> None:
+def test_a_platform_reaches_its_own_cards_only(world: World, platform: Id, redis_url: str) -> None:
     stranger = world.platform()
     holder = world.holder(platform, 1000)
     event = world.authorization(holder, "T1", 10)
@@ -249,7 +249,7 @@ def test_a_platform_reaches_its_own_cards_only(
 
 @pytest.mark.usefixtures("worker")
 def test_deposits_reach_the_platforms_own_accounts_only(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     stranger = world.platform()
     holder = world.holder(platform)
@@ -259,7 +259,7 @@ def test_deposits_reach_the_platforms_own_accounts_only(
         say: dict[str, Any] = {"amount": 700, "source": "sandbox"}
         return [
             await client.deposit(platform_id=stranger, account_id=account, reference="a", **say),
-            await client.deposit(platform_id=platform, account_id=uuid4(), reference="b", **say),
+            await client.deposit(platform_id=platform, account_id=new_id(), reference="b", **say),
             await client.deposit(platform_id=platform, account_id=account, reference="c", **say),
             await client.deposit(platform_id=platform, account_id=account, reference="c", **say),
         ]
@@ -292,7 +292,7 @@ MALFORMED: dict[str, Any] = {
 
 @pytest.mark.usefixtures("worker")
 def test_what_is_no_event_is_kept_with_its_reason_and_its_neighbours_go_on(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holder = world.holder(platform, 1000)
     good = [world.authorization(holder, f"T{n}", 1) for n in range(len(MALFORMED) + 1)]
@@ -316,7 +316,7 @@ def test_what_is_no_event_is_kept_with_its_reason_and_its_neighbours_go_on(
 
 @pytest.mark.usefixtures("worker")
 def test_the_record_tells_the_same_as_the_replies(
-    world: World, platform: UUID, redis_url: str, dead_redis: str
+    world: World, platform: Id, redis_url: str, dead_redis: str
 ) -> None:
     one, other = (world.holder(platform, 2000) for _ in range(2))
 
@@ -511,7 +511,7 @@ EVENT = {
 
 @pytest.mark.usefixtures("worker")
 def test_a_client_without_redis_gets_its_outcomes_from_the_record(
-    world: World, platform: UUID, dead_redis: str
+    world: World, platform: Id, dead_redis: str
 ) -> None:
     holder = world.holder(platform, 1000)
     events = [world.authorization(holder, f"T{n}", 10) for n in range(50)]
@@ -523,7 +523,7 @@ def test_a_client_without_redis_gets_its_outcomes_from_the_record(
 
 
 def test_workers_and_clients_do_their_work_without_any_redis(
-    world: World, platform: UUID, dead_redis: str
+    world: World, platform: Id, dead_redis: str
 ) -> None:
     holder = world.holder(platform, 1000)
 
@@ -539,7 +539,7 @@ def test_workers_and_clients_do_their_work_without_any_redis(
 
 
 def test_without_redis_a_waiting_file_does_not_delay_an_authorization(
-    world: World, platform: UUID, dead_redis: str
+    world: World, platform: Id, dead_redis: str
 ) -> None:
     holder = world.holder(platform, 1000)
     others = [world.holder(platform) for _ in range(8)]
@@ -560,7 +560,7 @@ def test_without_redis_a_waiting_file_does_not_delay_an_authorization(
 
 
 def test_messages_that_waited_before_redis_lost_everything_are_found_by_the_sweeper(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holders = [world.holder(platform, 1000) for _ in range(8)]
     for lane in Lane:
@@ -578,7 +578,7 @@ def test_messages_that_waited_before_redis_lost_everything_are_found_by_the_swee
 
 @pytest.mark.usefixtures("worker")
 def test_redis_may_lose_everything_again_and_again_while_events_are_on_their_way(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holders = [world.holder(platform, 10_000) for _ in range(8)]
     events = [world.authorization(holders[n % 8], f"T{n}", 1) for n in range(2000)]
@@ -612,7 +612,7 @@ def test_redis_may_lose_everything_again_and_again_while_events_are_on_their_way
 
 @pytest.mark.usefixtures("worker")
 def test_a_worker_whose_database_connections_are_cut_finishes_its_work(
-    world: World, platform: UUID, redis_url: str
+    world: World, platform: Id, redis_url: str
 ) -> None:
     holders = [world.holder(platform, 10_000) for _ in range(8)]
     events = [world.authorization(holders[n % 8], f"T{n}", 1) for n in range(3000)]

@@ -1,0 +1,54 @@
+"""Identifiers: what everybody else calls a UUID, in sixteen bytes."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.ids import NIL, new_id
+from schema.ids import Id
+from tests.ids import IDS
+
+
+@given(st.uuids())
+def test_an_id_is_shown_and_read_as_a_uuid(key: UUID) -> None:
+    ours = Id(key.bytes)
+
+    assert (str(ours), f"{ours}") == (str(key), str(key))
+    assert repr(ours) == f"Id.parse('{key}')"
+    assert Id.parse(str(key)) == Id.parse(str(key).upper()) == Id.parse(key.hex) == ours
+
+
+@given(IDS, IDS)
+def test_ids_are_in_the_order_of_what_they_show(one: Id, other: Id) -> None:
+    assert (one < other) == (str(one) < str(other))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-" * 36,
+        "0193b5c4-0000-7000-8000-00000000000",
+        "0193b5c4-0000-7000-8000-0000000000000",
+        "0193b5c4-0000-7000-8000-00000000000g",
+        "0193b5c4 0000 7000 8000 000000000000",
+        "0193b5c4 0000 7000 8000 00000000",
+        "{193b5c4-0000-7000-8000-00000000000}",
+        "urn:uuid:0193b5c4-0000-7000-8000-000000000000",
+        "\u0660193b5c4-0000-7000-8000-000000000000",
+    ],
+)
+def test_what_is_no_id_is_not_read_as_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"hexadecimal"):
+        Id.parse(text)
+
+
+def test_new_ids_rise_and_mean_nothing_to_the_sandbox() -> None:
+    keys = [new_id() for _ in range(20_000)]
+
+    assert keys == sorted(set(keys))
+    assert {UUID(bytes=key).version for key in keys} == {7}
+    assert not {str(key)[-3:] for key in keys} & {f"00{digit}" for digit in range(1, 7)}
+    assert len(NIL) == len(keys[0]) == 16
