@@ -15,7 +15,7 @@ from psycopg import AsyncConnection, Connection
 from pydantic_core import to_json
 
 from ledger.ids import NIL, new_id
-from schema.ids import Id
+from schema.ids import COPIED_AS, Id
 
 SHARDS: Final = 16
 """Queues per lane. A cardholder has one, so nothing that shares an account is decided in two."""
@@ -147,7 +147,8 @@ _COPY: Final = (
     " reply_to, received_at) FROM STDIN (FORMAT BINARY)"
 )
 _TYPES: Final = (
-    "int2", "int2", "uuid", "uuid", "uuid", "text", "text", "text", "bytea", "text", "timestamptz",
+    "int2", "int2", COPIED_AS, COPIED_AS, COPIED_AS, "text", "text", "text", "bytea", "text",
+    "timestamptz",
 )  # fmt: skip
 
 

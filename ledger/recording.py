@@ -28,7 +28,7 @@ from ledger.rows import (
     Purchase,
     RejectionRecord,
 )
-from schema.ids import Id
+from schema.ids import COPIED_AS, Id
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,9 @@ class _Copy:
         names = ", ".join(name for name, _ in columns)
         self._statement: Final = f"COPY {table} ({names}) FROM STDIN (FORMAT BINARY)".encode()
         # By number: by name psycopg would look each of them up every time.
-        self._types: Final = [adapters.types.get_oid(kind) for _, kind in columns]
+        self._types: Final = [
+            adapters.types.get_oid(COPIED_AS if kind == "uuid" else kind) for _, kind in columns
+        ]
 
     def write(self, connection: Connection[Any], rows: Sequence[Sequence[Any]]) -> None:
         if not rows:

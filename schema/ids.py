@@ -6,6 +6,7 @@ from psycopg import adapters
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper, Loader
 from psycopg.pq import Format
+from psycopg.types.string import BytesBinaryDumper
 from typing_extensions import override
 
 _LENGTH: Final = 16
@@ -46,6 +47,14 @@ class Id(bytes):
 # --- on their way from and to PostgreSQL ---------------------------------------------------------
 
 
+COPIED_AS: Final = "bytea"
+"""The type that psycopg is told of ids for a binary COPY.
+
+There a `uuid` is sixteen bytes, as this is, and nobody looks at the type; only that psycopg writes
+bytes in C, and a type of ours by a call for every value.
+"""
+
+
 class _TextDumper(Dumper):
     @override
     def dump(self, obj: Id) -> bytes:
@@ -54,7 +63,7 @@ class _TextDumper(Dumper):
 
 class _BinaryDumper(Dumper):
     format = Format.BINARY
-    dump = bytes  # type: ignore[assignment] # As fast as it goes: COPY has dozens for a message.
+    dump = bytes  # type: ignore[assignment] # Without a function around it.
 
 
 class _TextLoader(Loader):
@@ -76,6 +85,8 @@ def _register() -> None:
         adapters.register_dumper(Id, dumper)
     for loader in (_TextLoader, _BinaryLoader):
         adapters.register_loader(oid, loader)
+    # Again: who asks for a dumper by type gets the last one, which is that of a wrapper, in Python.
+    adapters.register_dumper(bytes, BytesBinaryDumper)
 
 
 _register()
