@@ -18,12 +18,15 @@ from sqlalchemy.exc import DBAPIError
 
 from cardledger.errors import CommandError
 from cardledger.servers import DatabaseUrl
-from schema import migrate
+from schema import ids, migrate
 
 if TYPE_CHECKING:
     from cardledger.credentials import Credentials
 
 EMBEDDED_DATABASE = "cardledger"
+
+# All connections of this process are ours, also those that are no engine's.
+ids.register(psycopg.adapters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from schema import ids
+
 # A hung statement or a lost client must not hold the locks of an account for ever. The facade
 # answers long before these, and a worker tries again.
 _OPTIONS = "-c timezone=UTC -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s"
@@ -89,7 +91,7 @@ def async_engine(url: str, *, keyed: bool = False, **options: Any) -> AsyncEngin
 
 
 def _watch(engine: Engine) -> None:
-    """Have no connection handed out whose server has gone meanwhile.
+    """Have connections know ids, and none handed out whose server has gone meanwhile.
 
     A pooled connection on which nothing was said is good, which costs a microsecond to see; only
     one that has something to read (mostly: the end) is asked, which costs a round trip.
@@ -103,6 +105,11 @@ def _watch(engine: Engine) -> None:
             # Those that wait beside it were connected to the same server.
             raise InvalidatePoolError from error
 
+    def introduce(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        assert isinstance(entry.driver_connection, psycopg.Connection | psycopg.AsyncConnection)
+        ids.register(entry.driver_connection.adapters)
+
+    event.listen(engine, "connect", introduce)
     event.listen(engine, "checkout", look)
 
 

@@ -1,10 +1,10 @@
 """Identifiers: UUIDs as the 16 bytes that PostgreSQL keeps of them."""
 
-from typing import Any, Final
+from typing import Final
 
-from psycopg import adapters
+from psycopg import postgres
 from psycopg.abc import Buffer
-from psycopg.adapt import Dumper, Loader
+from psycopg.adapt import AdaptersMap, Dumper, Loader
 from psycopg.pq import Format
 from psycopg.types.string import BytesBinaryDumper
 from typing_extensions import override
@@ -16,7 +16,8 @@ class Id(bytes):
     """A UUID: 16 bytes, in whose order PostgreSQL sorts them.
 
     No `uuid.UUID`, which is a number: a ledger hashes, compares and writes ids far more often than
-    it shows them, and there each of that is a call of a function in Python.
+    it shows them, and there each of that is a call of a function in Python. Made of sixteen bytes,
+    which nobody counts; `parse` reads what comes from outside.
     """
 
     __slots__ = ()
@@ -55,13 +56,19 @@ bytes in C, and a type of ours by a call for every value.
 """
 
 
+_OID: Final = postgres.types["uuid"].oid
+
+
 class _TextDumper(Dumper):
+    oid = _OID
+
     @override
     def dump(self, obj: Id) -> bytes:
         return str(obj).encode()
 
 
 class _BinaryDumper(Dumper):
+    oid = _OID
     format = Format.BINARY
     dump = bytes  # type: ignore[assignment] # Without a function around it.
 
@@ -77,16 +84,11 @@ class _BinaryLoader(Loader):
     load = Id  # type: ignore[assignment]
 
 
-def _register() -> None:
-    oid = adapters.types["uuid"].oid
-    dumpers: tuple[type[Any], ...] = (_TextDumper, _BinaryDumper)  # The last is preferred.
-    for dumper in dumpers:
-        dumper.oid = oid
+def register(adapters: AdaptersMap) -> None:
+    """Have connections with `adapters` read every `uuid` as an `Id`, and write ids as such."""
+    for dumper in (_TextDumper, _BinaryDumper):  # The last is preferred.
         adapters.register_dumper(Id, dumper)
     for loader in (_TextLoader, _BinaryLoader):
-        adapters.register_loader(oid, loader)
+        adapters.register_loader(_OID, loader)
     # Again: who asks for a dumper by type gets the last one, which is that of a wrapper, in Python.
     adapters.register_dumper(bytes, BytesBinaryDumper)
-
-
-_register()

@@ -7,13 +7,14 @@ more. An outcome comes back over Redis; when none does, it is looked up in the r
 
 import asyncio
 from asyncio import CancelledError, Future, Task
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from json import dumps
 from time import monotonic
 from typing import Any, Final, Self
+from uuid import UUID
 
 import redis.asyncio as redis
 import structlog
@@ -42,6 +43,8 @@ from workers.doorbell import Doorbell, drain, drain_all, press
 
 _AWAY: Final = (OperationalError, DBAPIError, PoolTimeoutError, OSError)
 _GATHER_S: Final = 0.005
+_END_S: Final = 2.0  # How long a statement may take to end when the client stops.
+_LISTENING: Final = 0  # Which of its tasks listens.
 _LOOK_UP_EVERY_S: Final = 0.1
 _PATIENCE_S: Final = 1.0  # How long a reply may take before the record is asked.
 _LONG_PATIENCE_S: Final = 5.0  # The same while replies to others come in.
@@ -53,7 +56,13 @@ _log = structlog.get_logger()
 
 
 class UnavailableError(Exception):
-    """PostgreSQL is away; whether the events were accepted is not known. Send them again."""
+    """PostgreSQL is away, or the client has stopped; whether the events were accepted is not known.
+
+    Send them again.
+    """
+
+
+_STOPPED: Final = "the client has stopped; send the events again with the same references"
 
 
 class ReplyTimeoutError(Exception):
@@ -134,6 +143,7 @@ class Client:
         self._waiting: Final[dict[Id, _Waiting]] = {}
         self._cards: Final[dict[Id, CardAddress]] = {}
         self._tasks: list[Task[None]] = []
+        self._is_stopped = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -144,26 +154,43 @@ class Client:
 
     async def start(self) -> None:
         """Start sending and listening."""
-        loops = (self._send, self._listen, self._look_up)
+        loops = (self._listen, self._send, self._look_up)
         self._tasks = [asyncio.create_task(_for_ever(loop)) for loop in loops]
 
     async def stop(self) -> None:
-        """Stop; events that were accepted stay accepted, and whoever still waits is cancelled."""
+        """Stop; events that were accepted stay accepted.
+
+        Whoever still waits, or comes later, gets an UnavailableError; futures that `enqueue` has
+        returned are cancelled.
+        """
+        self._is_stopped = True
+        try:
+            await self._end()
+        finally:
+            _abandon([item.outcome for item in self._outgoing])
+            _abandon([waiting.outcome for waiting in self._waiting.values()])
+            _abandon(self._unaccepted)
+            await self._redis.aclose()
+
+    async def _end(self) -> None:
         for task in self._tasks:
-            # Once: a second time would interrupt what gives a connection back in order.
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        _abandon([item.outcome for item in self._outgoing])
-        _abandon([waiting.outcome for waiting in self._waiting.values()])
-        _abandon(self._unaccepted)
-        await self._redis.aclose()
+            if not task.cancelling():
+                task.cancel()
+        running = set(self._tasks)
+        deadline = monotonic() + _END_S
+        while running:
+            _, running = await asyncio.wait(running, timeout=_LOOK_UP_EVERY_S)
+            for task in running:
+                # What holds a connection gives it back in order, which a second cancellation would
+                # interrupt. What listens has none, and redis-py can forget a cancellation.
+                if task is self._tasks[_LISTENING] or monotonic() > deadline:
+                    task.cancel()
 
     async def submit(
         self,
         events: Iterable[NetworkEvent | Mapping[str, Any]],
         *,
-        platform_id: Id | None = None,
+        platform_id: Id | UUID | None = None,
         lane: Lane = Lane.LIVE,
     ) -> list[Outcome]:
         """Enqueue `events` durably and wait for their outcomes.
@@ -192,7 +219,7 @@ class Client:
         self,
         events: Iterable[NetworkEvent | Mapping[str, Any] | Unreadable],
         *,
-        platform_id: Id | None = None,
+        platform_id: Id | UUID | None = None,
         lane: Lane = Lane.BULK,
     ) -> "list[Future[Outcome]]":
         """Enqueue `events` durably and return at once; the futures bring their outcomes.
@@ -208,7 +235,8 @@ class Client:
         accepted: Future[None] = asyncio.get_running_loop().create_future()
         self._unaccepted.append(accepted)  # With the events above: nothing ran in between.
         try:
-            await accepted
+            with self._told_of_stop():
+                await accepted
         except BaseException:
             _abandon(futures)
             raise
@@ -279,24 +307,40 @@ class Client:
     def _put(
         self,
         events: Iterable[NetworkEvent | Mapping[str, Any] | Unreadable],
-        platform_id: Id | None,
+        platform_id: Id | UUID | None,
         lane: Lane,
     ) -> "list[Future[Outcome]]":
         """Have `events` written with the next write: all of them, or, on an error here, none."""
+        if isinstance(platform_id, UUID):
+            platform_id = Id(platform_id.bytes)
         items = [_item(event, platform_id, lane) for event in events]
         for item in items:
             self._enqueue(item)
         return [item.outcome for item in items]
 
+    @contextmanager
+    def _told_of_stop(self) -> Iterator[None]:
+        """Make an error of it when what is waited for is cancelled, and not whoever waits."""
+        try:
+            yield
+        except CancelledError:
+            task = asyncio.current_task()
+            if self._is_stopped and task is not None and not task.cancelling():
+                raise UnavailableError(_STOPPED) from None
+            raise
+
     def _enqueue(self, item: "_Sent | _Malformed") -> None:
+        if self._is_stopped:
+            raise UnavailableError(_STOPPED)
         self._outgoing.append(item)
         self._has_outgoing.set()
 
     async def _outcomes(self, futures: Sequence["Future[Outcome]"]) -> list[Outcome]:
         try:
             async with asyncio.timeout(self._reply_timeout_s):
-                # One after the other: a write succeeds or fails for all of them.
-                return [await future for future in futures]
+                with self._told_of_stop():
+                    # One after the other: a write succeeds or fails for all of them.
+                    return [await future for future in futures]
         except TimeoutError:
             message = f"no outcome within {self._reply_timeout_s} s"
             raise ReplyTimeoutError(message) from None
@@ -463,7 +507,7 @@ def submit(  # noqa: PLR0913 - where to, and the parameters of Client.submit
     *,
     database_url: str,
     redis_url: str,
-    platform_id: Id | None = None,
+    platform_id: Id | UUID | None = None,
     lane: Lane = Lane.BULK,
     reply_timeout_s: float = 60.0,
 ) -> list[Outcome]:

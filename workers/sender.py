@@ -220,7 +220,7 @@ class Sender:
                 # Its lease ends, and it is sent again.
                 _log.exception(
                     "webhook attempt is not recorded",
-                    webhook=f"Webhook:{ended.delivery.webhook_id}",
+                    webhook=ended.delivery.webhook_id,
                 )
             self._unrecorded.popleft()
             if passed_over:
@@ -256,7 +256,7 @@ class Sender:
                 ended = None if is_broken else self._send(delivery)
             except Exception:  # noqa: BLE001 - the end of the line
                 # Nobody waits for this thread. The lease ends, and it is tried again.
-                _log.exception("webhook attempt broke", webhook=f"Webhook:{delivery.webhook_id}")
+                _log.exception("webhook attempt broke", webhook=delivery.webhook_id)
                 is_broken = True
             self._left.append((delivery, ended))
             self._delivering.wake()

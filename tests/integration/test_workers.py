@@ -3,6 +3,8 @@
 import asyncio
 import socket
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -476,14 +478,56 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
                     await client.hears()
             comes_later = asyncio.create_task(client.submit([event]))
             await client.hears()
-        return [*await asyncio.gather(waits, comes_later, return_exceptions=True)]
+        comes_too_late = client.submit([event])
+        return [*await asyncio.gather(waits, comes_later, comes_too_late, return_exceptions=True)]
 
     with psycopg.connect(world.url) as blocking:
         blocking.execute("LOCK TABLE inbox IN EXCLUSIVE MODE")
         ended = asyncio.run(stopped())
 
-    assert [type(one) for one in ended] == [asyncio.CancelledError] * 2
+    assert [type(one) for one in ended] == [UnavailableError] * 3
     assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_client_that_has_just_heard_an_answer_stops_at_once(world: World, redis_url: str) -> None:
+    holder = world.holder(world.platform(), 1000)
+
+    async def one(number: int) -> float:
+        async with client_of(world, redis_url) as client:
+            await client.submit([world.authorization(holder, f"once-{number}", 1)])
+            answered = time.monotonic()
+        return time.monotonic() - answered
+
+    taken = [asyncio.run(one(number)) for number in range(5)]
+
+    assert statistics.median(taken) < 0.5
+
+
+def test_a_program_that_submits_keeps_its_own_connections_as_they_are(
+    world: World, redis_url: str
+) -> None:
+    holder = world.holder(world.platform(), 1000)
+    program = f"""
+import uuid, psycopg
+from workers.client import ReplyTimeoutError, submit
+
+event = {world.authorization(holder, "embedded", 1)!r}
+try:
+    submit([event], database_url={world.app_url!r}, redis_url={redis_url!r},
+        platform_id=uuid.UUID({str(holder.home.platform_id)!r}), reply_timeout_s=0.1)
+except ReplyTimeoutError:
+    pass
+with psycopg.connect({world.url!r}) as connection:
+    [(key,)] = connection.execute("SELECT customer_id FROM inbox WHERE reference = %s UNION ALL"
+        " SELECT customer_id FROM outcomes WHERE reference = %s", [event["reference"]] * 2)
+print(repr(key))
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+
+    assert printed.stdout == f"UUID('{holder.home.customer_id}')\n", printed.stderr
 
 
 def test_without_postgresql_events_are_not_accepted_and_the_sender_knows(redis_url: str) -> None:
