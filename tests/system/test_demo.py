@@ -64,7 +64,8 @@ def test_kept_up_it_can_be_looked_at_and_ctrl_c_removes_everything(tmp_path: Pat
 
     assert answered.json()["settlementSummary"]["totalAmount"] == 1500
     assert code == 0
-    assert not any(child.is_running() for child in children)
+    # They die with it, which is a moment later than it has ended.
+    eventually(lambda: not any(child.is_running() for child in children))
     del tmp_path
 
 
@@ -94,7 +95,8 @@ def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path: Path) -> None:
         code = process.wait(60)
 
     assert code == 130
-    assert not any(child.is_running() for child in children)
+    # They die with it, which is a moment later than it has ended.
+    eventually(lambda: not any(child.is_running() for child in children))
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("cardledger-demo")]
 
 
