@@ -1,0 +1,108 @@
+"""How many instructions an engine thread takes for a message: `python benchmarks/instructions.py`.
+
+Rates vary by a third with what else runs on a machine; what callgrind counts hardly does, so a
+change that saves a hundredth is seen. Needs valgrind. What PostgreSQL does is not among it.
+To compare, run it of both checkouts; for compiled rules as `make bench` does, with .compiled on the
+path (see the Makefile). `callgrind_annotate --inclusive=yes FILE` says where they are.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cardledger import collector
+from cardledger.bench import engine, scene, workbench
+from ledger.build import is_compiled
+from ledger.database import sync_engine
+from ledger.engine import Engine
+from ledger.inbox import Lane, Message
+
+_MESSAGES: Final = 2_000
+_WARM_UP: Final = 2  # Rounds that are not counted: caches, plans, prepared statements.
+_BATCH: Final = 500
+_DRAIN: Final = "--drain"  # What the child is started with.
+
+
+def main() -> None:
+    """Print what authorizations and clearings take."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--keep", type=Path, help="a directory for what callgrind wrote")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch, workbench.server(None) as url:
+        print(f"rules {'compiled' if is_compiled() else 'interpreted'}, Python {sys.version}")
+        for kind in ("authorizations", "clearings"):
+            out = (asked.keep or Path(scratch)) / f"callgrind.{kind}"
+            with workbench.bench(url) as bench:
+                counted = _count(bench, kind, out)
+            print(f"{kind}: {counted / _MESSAGES / 1_000:,.1f} thousand instructions a message")
+
+
+def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
+    """Return how many instructions the last round of `kind` took a child under callgrind."""
+    holders = bench.holders(engine.HOLDERS)
+    command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--instr-atstart=no"]
+    child = subprocess.Popen(
+        [*command, sys.executable, __file__, _DRAIN],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert child.stdin is not None
+    child.stdin.write(f"{bench.app_url}\n")  # Not for all to see among the arguments.
+    for number in range(_WARM_UP + 1):
+        wanted = scene.purchases(holders, _MESSAGES, seed=number, run="counted")
+        asked = {
+            "authorizations": scene.authorizations(wanted),
+            "clearings": scene.clearings(wanted),
+        }
+        for name, messages in asked.items():
+            _drain(bench, child, messages, counts=number == _WARM_UP and name == kind)
+    child.communicate()
+    [total] = [line for line in out.read_text().splitlines() if line.startswith("totals:")]
+    return int(total.split()[1])
+
+
+def _drain(
+    bench: workbench.Bench, child: "subprocess.Popen[str]", messages: list[Message], *, counts: bool
+) -> None:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    bench.accept(messages)
+    _instrument(child.pid, on=counts)
+    child.stdin.write("\n")
+    child.stdin.flush()
+    child.stdout.readline()
+    _instrument(child.pid, on=False)
+
+
+def _instrument(pid: int, *, on: bool) -> None:
+    command = ["callgrind_control", f"--instr={'on' if on else 'off'}", str(pid)]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _work() -> None:
+    """Decide all that waits, once for every line that comes in after the URL."""
+    url = sys.stdin.readline().strip()
+    database = sync_engine(url, keyed=True, pool_size=1, max_overflow=0)
+    collector.calm()
+    worker = Engine(
+        database,
+        clock=lambda: datetime.now(UTC),
+        batch_size=_BATCH,
+        sandbox_delay=timedelta(0),
+    )
+    for _ in sys.stdin:
+        waiting = [shard for _, shard in worker.waiting()]
+        print(worker.drain(Lane.LIVE, waiting, lambda _: None), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == [_DRAIN]:
+        _work()
+    else:
+        main()
