@@ -22,11 +22,8 @@ from psycopg import sql
 from redis import Redis
 
 from cardledger.servers import DatabaseUrl, find_postgres, find_redis
-from schema import ids, migrate
+from schema import migrate
 from tests.databases import fresh_database
-
-# Tests look at the record over connections of their own.
-ids.register(psycopg.adapters)
 
 # Failures are provoked here by the hundred; structlog would print each with all its locals.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))

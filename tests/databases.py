@@ -8,6 +8,10 @@ import psycopg
 from psycopg import sql
 
 from cardledger.servers import DatabaseUrl
+from schema import ids
+
+# Tests look at the record over connections of their own.
+ids.register(psycopg.adapters)
 
 
 @contextmanager
