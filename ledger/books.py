@@ -166,7 +166,7 @@ class Books:
                 )
             )
             if booked:
-                self._enter(account, booked, case_id, sequence)
+                self.book(account, booked, subject_id=case_id, sequence=sequence)
         self._keep(case, after)
 
     def book(
@@ -179,18 +179,10 @@ class Books:
         line: int = 0,
     ) -> None:
         """Append `movements` from `line` on; the customer's side moves the balance of `account`."""
-        self._enter(account, movements, subject_id, sequence, line)
-        self._change_account(account)
-
-    def _enter(
-        self,
-        account: Account,
-        movements: Iterable[Entry],
-        subject_id: Id,
-        sequence: int,
-        line: int = 0,
-    ) -> None:
         for place, entry in enumerate(movements, start=line):
+            # First: where there is no such account, nothing has been changed yet.
+            debit = self._account_id(entry.debit, account)
+            credit = self._account_id(entry.credit, account)
             change = _change(entry)
             if change:
                 account.balance += change
@@ -202,8 +194,8 @@ class Books:
                     sequence,
                     place,
                     account.customer_id,
-                    self._account_id(entry.debit, account),
-                    self._account_id(entry.credit, account),
+                    debit,
+                    credit,
                     entry.amount,
                     account.id if change else None,
                     account.version if change else None,
@@ -211,6 +203,7 @@ class Books:
                     self._now,
                 )
             )
+        self._change_account(account)
 
     def tell(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
         self,

@@ -319,11 +319,16 @@ def test_a_transfer_whose_message_is_rejected_has_failed(world: World) -> None:
         "DELETE FROM system_accounts WHERE platform_id = %s AND kind = 'TRANSFERS'", [incomplete]
     )
 
-    [decided] = world.play(world.engine(), [(source, body)])
+    [decided, next_one] = world.play(
+        world.engine(), [(source, body), (source, world.deposit(source, 7))]
+    )
 
     assert decided.reason == "MALFORMED"
     assert status(world, body) == ("FAILED", FailureReason.INTERNAL_ERROR)
     assert ended(world, body) == [("FAILED", "INTERNAL_ERROR")]
+    # It has left nothing in the account that what came with it works on.
+    assert next_one.outcome == "APPLIED"
+    assert world.account(source)["balance"] == 1007
 
 
 # --- the record guards itself --------------------------------------------------------------------
