@@ -4,7 +4,9 @@ Needs a C compiler and Python's headers. Where the build has an environment of i
 there what mypy has to see of what we depend on.
 """
 
+import ast
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ class CompileHook(BuildHookInterface[Any]):
             for pattern in self.config["modules"]
             for path in sorted(root.glob(pattern))
         ]
-        _compile(root, sources, built)
+        _compile(root, self.build_config.packages, sources, built)
         for module in built.rglob("*.so"):
             build_data["force_include"][str(module)] = str(module.relative_to(built))
         build_data["pure_python"] = False
@@ -48,14 +50,21 @@ def _is_wanted() -> bool:
     return os.environ.get("CARDLEDGER_COMPILE", "0") not in {"", "0"}
 
 
-def _compile(root: Path, sources: list[str], built: Path) -> None:
+def _compile(root: Path, packages: list[str], sources: list[str], built: Path) -> None:
     """Leave the extension modules of `sources`, which are relative to `root`, below `built`."""
     from mypyc.build import mypycify  # noqa: PLC0415 - only whoever compiles has them
     from setuptools import Distribution  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as scratch:
         before = Path.cwd()
-        os.chdir(root)  # Where mypy finds the packages, and its configuration.
+        copy = Path(scratch, "sources")
+        for package in packages:
+            shutil.copytree(root / package, copy / package)
+        shutil.copy(root / "pyproject.toml", copy)  # The configuration of mypy.
+        for source in sources:
+            path = copy / source
+            path.write_text(with_constructors(path.read_text("utf-8")), "utf-8")
+        os.chdir(copy)
         try:
             extensions = mypycify(sources, target_dir=scratch, group_name="cardledger")
             command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
@@ -64,3 +73,46 @@ def _compile(root: Path, sources: list[str], built: Path) -> None:
             command.run()
         finally:
             os.chdir(before)
+
+
+def with_constructors(source: str) -> str:
+    """Return `source` with the `__init__` of its dataclasses written out.
+
+    `@dataclass` makes it when the module is imported, where mypyc does not see it: it would stay
+    interpreted, and take many times as long. It is put in the blank line after the fields, so that
+    every line keeps its number.
+    """
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            for decorator in node.decorator_list:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if isinstance(called, ast.Name) and called.id == "dataclass":
+                    _write_constructor(lines, node, decorator)
+    return "\n".join([*lines, ""])
+
+
+def _write_constructor(lines: list[str], node: ast.ClassDef, decorator: ast.expr) -> None:
+    fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+    if not fields or node.bases or any(isinstance(one.value, ast.Call) for one in fields):
+        return  # Fields of others, or factories of defaults: nothing that every message needs.
+    keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+    options = {one.arg: ast.unparse(one.value) for one in keywords}
+    names = [ast.unparse(one.target) for one in fields]
+    taken = [_parameter(one) for one in fields]
+    if options.get("kw_only") == "True":
+        taken.insert(0, "*")
+    body = "; ".join(f"self.{name} = {name}" for name in names)
+    # Nobody may set the fields of a frozen one, but this.
+    excuse = "  # type: ignore[misc]" if options.get("frozen") == "True" else ""
+    after = fields[-1].end_lineno
+    assert after is not None
+    assert not lines[after].strip(), f"no room for the constructor of {node.name}"
+    lines[after] = f"    def __init__(self, {', '.join(taken)}) -> None: {body}{excuse}"
+    said = ", ".join(f"{name}={value}" for name, value in {**options, "init": "False"}.items())
+    lines[decorator.lineno - 1] = f"@dataclass({said})"
+
+
+def _parameter(field: ast.AnnAssign) -> str:
+    said = f"{ast.unparse(field.target)}: {ast.unparse(field.annotation)}"
+    return said if field.value is None else f"{said} = {ast.unparse(field.value)}"

@@ -5,8 +5,9 @@ collected; the rules are those of `ledger.core`, and what facts leave behind is 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pydantic_core import to_json
 
@@ -66,7 +67,8 @@ _FREES_MONEY: Final = frozenset({Released, Refunded, PullResized})
 _SELF: Final = "engine"  # Source of the messages that it sends to itself.
 
 
-class Decided(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Decided:
     """What became of one message; `roll_up` is its card transaction after it."""
 
     message: Message
@@ -539,12 +541,13 @@ def _named(roll_up: RollUp, body: Mapping[str, Any]) -> RollUp:
     merchant = body.get("merchant")
     if roll_up.identity.descriptor is not None or not merchant:
         return roll_up
-    identity = roll_up.identity._replace(
+    identity = replace(
+        roll_up.identity,
         descriptor=merchant["descriptor"],
         mcc=merchant.get("mcc"),
         country=merchant.get("country"),
     )
-    return roll_up._replace(identity=identity)
+    return replace(roll_up, identity=identity)
 
 
 def _is_outdated(message: Message, roll_up: RollUp) -> bool:

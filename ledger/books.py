@@ -138,7 +138,7 @@ class Books:
         Raises: AmountOutOfRangeError when a total would not fit; nothing was recorded.
         """
         account, now = case.account, self._now
-        facts, state = decision
+        facts, state = decision.facts, decision.after
         # Before anything is changed: a message that cannot be recorded must leave no trace.
         after = advance(before, facts, state, message_id=message_id, recorded_at=now)
         was_held, was_owed, was_pending = before.state.dues

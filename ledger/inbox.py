@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from psycopg import AsyncConnection, Connection
 from pydantic_core import to_json
@@ -43,7 +43,8 @@ class Lane(IntEnum):
     BULK = 1
 
 
-class Message(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Message:
     """A row of `inbox`."""
 
     lane: Lane

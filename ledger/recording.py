@@ -248,7 +248,25 @@ def append_outcomes(
     connection: Connection[Any], rows: Iterable[OutcomeRow], recorded_at: datetime
 ) -> None:
     """Append to `outcomes`."""
-    _OUTCOMES.write(connection, [(*key, *rest, recorded_at) for key, *rest in rows])
+    _OUTCOMES.write(
+        connection,
+        [
+            (
+                row.key.reference,
+                row.key.source,
+                row.key.platform_id,
+                row.key.customer_id,
+                row.body_hash,
+                row.message_id,
+                row.outcome,
+                row.reason,
+                row.subject_id,
+                row.sequence,
+                recorded_at,
+            )
+            for row in rows
+        ],
+    )
 
 
 def append_rejections(connection: Connection[Any], records: Sequence[RejectionRecord]) -> None:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from ledger.core import events
 from ledger.core.card_transaction import UNKNOWN, CardTransaction
@@ -18,7 +19,8 @@ _AT_AUTHORIZATION: Final = frozenset(
 )
 
 
-class Identity(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Identity:
     """What never changes about a card transaction, from its first event on."""
 
     id: Id
@@ -35,7 +37,8 @@ class Identity(NamedTuple):
     created_at: datetime
 
 
-class RollUp(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RollUp:
     """One row of `card_transactions`; its place among debts is (`debt_since`, `debt_id`)."""
 
     identity: Identity

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ledger.core.card_transaction import Closure, at
+from ledger.core.card_transaction import CardTransaction, Closure
 from ledger.core.events import DeclineReason
 from ledger.roll_up import Identity, RollUp
 from schema import tables
@@ -108,26 +108,24 @@ def from_row(row: Sequence[Any]) -> RollUp:
         country,
         created_at,
     )
-    state = at(
-        {
-            "sequence": sequence,
-            "authorizations": authorizations,
-            "authorized": authorized,
-            "settled": settled,
-            "settlement_count": settlement_count,
-            "refunded": refunded,
-            "refund_count": refund_count,
-            "pulled": pulled,
-            "pull_count": pull_count,
-            "pending": pending,
-            "pending_count": pending_count,
-            "open_pull": open_pull,
-            "unpaid": unpaid,
-            "released": released,
-            "release_count": release_count,
-            "closed_by": None if closed_by is None else Closure(closed_by),
-            "declined": declined,
-            "decline_reason": None if decline_reason is None else DeclineReason(decline_reason),
-        }
+    state = CardTransaction(
+        sequence=sequence,
+        authorizations=authorizations,
+        authorized=authorized,
+        settled=settled,
+        settlement_count=settlement_count,
+        refunded=refunded,
+        refund_count=refund_count,
+        pulled=pulled,
+        pull_count=pull_count,
+        pending=pending,
+        pending_count=pending_count,
+        open_pull=open_pull,
+        unpaid=unpaid,
+        released=released,
+        release_count=release_count,
+        closed_by=None if closed_by is None else Closure(closed_by),
+        declined=declined,
+        decline_reason=None if decline_reason is None else DeclineReason(decline_reason),
     )
     return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)

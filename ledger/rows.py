@@ -9,7 +9,8 @@ from ledger.core.card import CardState
 from schema.ids import Id
 
 
-class Card(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Card:
     """What a decision reads of a card."""
 
     id: Id
@@ -57,7 +58,8 @@ class Purchase(NamedTuple):
     token: str
 
 
-class OutcomeRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OutcomeRow:
     """A row of `outcomes`."""
 
     key: Key

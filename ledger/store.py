@@ -66,7 +66,33 @@ def claim(connection: Connection[Any], lane: Lane, shards: Sequence[int], limit:
             [queues, lane, lane, share, limit],
         )
     rows = cursor.fetchall()
-    messages = [Message._make((lane, *row[:6], _parsed(row[6]), *row[7:])) for row in rows]
+    messages = [
+        Message(
+            lane,
+            shard,
+            key,
+            customer_id,
+            platform_id,
+            source,
+            reference,
+            _parsed(body),
+            body_hash,
+            reply_to,
+            received_at,
+        )
+        for (
+            shard,
+            key,
+            customer_id,
+            platform_id,
+            source,
+            reference,
+            body,
+            body_hash,
+            reply_to,
+            received_at,
+        ) in rows
+    ]
     if len(messages) == limit:
         return Claim(messages, list(shards))
     taken = Counter([message.shard for message in messages])
@@ -148,7 +174,26 @@ def cards(connection: Connection[Any], ids: Iterable[Id]) -> Callable[[], dict[I
         [arrays.uuids(list(ids))],
     )
     return lambda: {
-        row[0]: Card._make((*row[:6], _CARD_STATES[row[6]], row[7])) for row in cursor.fetchall()
+        key: Card(
+            key,
+            customer_id,
+            platform_id,
+            platform_customer_id,
+            account_id,
+            currency,
+            _CARD_STATES[state],
+            max_spend,
+        )
+        for (
+            key,
+            customer_id,
+            platform_id,
+            platform_customer_id,
+            account_id,
+            currency,
+            state,
+            max_spend,
+        ) in cursor.fetchall()
     }
 
 

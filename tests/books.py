@@ -187,7 +187,8 @@ class Books:
 
     def _run(self, name: str, command: commands.Command, number: int) -> list[events.Event]:
         before = self.state(name)
-        facts, state = decide(before, command)
+        decision = decide(before, command)
+        facts, state = decision.facts, decision.after
         if not facts:
             return []
         self.states[name] = state

@@ -11,13 +11,11 @@ is funded is pulled from the funding account or released to it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, TypedDict, TypeVar, assert_never, cast
+from typing import Final, assert_never
 
 from ledger.core import commands, events
 from ledger.core.authorization import decline_reason
 from ledger.core.money import checked
-
-Class = TypeVar("Class")
 
 
 class Status(StrEnum):
@@ -46,17 +44,11 @@ class Closure(StrEnum):
 _REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, Closure.REFUNDED})
 
 
-def _interpreted(of: type[Class]) -> type[Class]:
-    """Have mypyc leave `of` as it is: compiled, its instances had no `__dict__` to be copied."""
-    return of
-
-
-@_interpreted
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class CardTransaction:
     """Running totals: all that the next decision and every roll-up need.
 
-    Without slots, so that `fold`, which every event comes through, can copy it at once.
+    A value: it changes only while it is made, as the draft of `fold`.
     """
 
     sequence: int = 0  # Number of events folded so far.
@@ -167,7 +159,8 @@ UNKNOWN: Final = CardTransaction()
 """The state before the first fact."""
 
 
-class Decision(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Decision:
     """The facts a command gives rise to, in the order in which money moves, and their fold."""
 
     facts: list[events.Event]
@@ -246,149 +239,142 @@ def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) ->
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
-    totals = cast("Totals", vars(initial).copy())
+    draft = _copied(initial)
     for event in history:
-        _add(totals, event)
-        totals["sequence"] += 1
-    return at(totals)
+        _add(draft, event)
+        draft.sequence += 1
+    return draft
 
 
-def at(totals: "Totals") -> CardTransaction:
-    """Return the card transaction that stands at `totals`, which are its own from now on."""
-    state = object.__new__(CardTransaction)
-    # As the class would one by one, if it were not frozen.
-    object.__setattr__(state, "__dict__", totals)
-    return state
+def _copied(state: CardTransaction) -> CardTransaction:
+    # Field by field: every event comes through here, and `dataclasses.replace` takes its time.
+    return CardTransaction(
+        sequence=state.sequence,
+        authorizations=state.authorizations,
+        authorized=state.authorized,
+        settled=state.settled,
+        settlement_count=state.settlement_count,
+        refunded=state.refunded,
+        refund_count=state.refund_count,
+        pulled=state.pulled,
+        pull_count=state.pull_count,
+        pending=state.pending,
+        pending_count=state.pending_count,
+        open_pull=state.open_pull,
+        unpaid=state.unpaid,
+        released=state.released,
+        release_count=state.release_count,
+        closed_by=state.closed_by,
+        declined=state.declined,
+        decline_reason=state.decline_reason,
+    )
 
 
 # --- what facts do to the totals ---------------------------------------------------------------
 
 
-class Totals(TypedDict):
-    """The fields of a card transaction, to be written."""
-
-    sequence: int
-    authorizations: int
-    authorized: int
-    settled: int
-    settlement_count: int
-    refunded: int
-    refund_count: int
-    pulled: int
-    pull_count: int
-    pending: int
-    pending_count: int
-    open_pull: int
-    unpaid: int
-    released: int
-    release_count: int
-    closed_by: Closure | None
-    declined: int
-    decline_reason: events.DeclineReason | None
-
-
 def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
-    totals: Totals, event: events.Event
+    draft: CardTransaction, event: events.Event
 ) -> None:
-    """Add `event` to `totals`; the most frequent come first."""
+    """Add `event` to `draft`; the most frequent come first."""
     match event:
         case events.Pulled(amount=amount):
-            _pay(totals, amount)
+            _pay(draft, amount)
         case events.Authorized(amount=amount):
-            _approve(totals, checked(totals["authorized"] + amount))
+            _approve(draft, checked(draft.authorized + amount))
         case events.Cleared(amount=amount, final=final):
-            totals["settled"] = checked(totals["settled"] + amount)
-            totals["settlement_count"] += 1
+            draft.settled = checked(draft.settled + amount)
+            draft.settlement_count += 1
             if final:
-                totals["closed_by"] = Closure.CLEARED
-            elif totals["closed_by"] is Closure.REFUNDED:
+                draft.closed_by = Closure.CLEARED
+            elif draft.closed_by is Closure.REFUNDED:
                 # A refund without a purchase closed it; now there is one, and more of it to come.
-                totals["closed_by"] = None
+                draft.closed_by = None
         case events.Released(amount=amount):
-            totals["released"] = checked(totals["released"] + amount)
-            totals["release_count"] += 1
+            draft.released = checked(draft.released + amount)
+            draft.release_count += 1
             # What was given back needs no confirmation any more.
-            totals["pending"] = min(totals["pending"], totals["pulled"] - totals["released"])
+            draft.pending = min(draft.pending, draft.pulled - draft.released)
         case events.Declined(amount=amount, reason=reason):
-            _refuse(totals, amount, reason)
+            _refuse(draft, amount, reason)
         case events.AuthorizationAdjusted(amount=amount, final=final):
-            _approve(totals, amount)
-            _shut(totals, Closure.REVERSED if final else None)
+            _approve(draft, amount)
+            _shut(draft, Closure.REVERSED if final else None)
         case events.AuthorizationReversed(amount=amount, final=final):
-            _cut(totals, amount, Closure.REVERSED if final else None)
+            _cut(draft, amount, Closure.REVERSED if final else None)
         case events.AuthorizationExpired(amount=amount):
-            _cut(totals, amount, Closure.EXPIRED)
+            _cut(draft, amount, Closure.EXPIRED)
         case events.AuthorizationCancelled(amount=amount):
-            _cut(totals, amount, Closure.CARD_CLOSED)
+            _cut(draft, amount, Closure.CARD_CLOSED)
         case events.PullPending(amount=amount):
-            _pay(totals, amount)
-            totals["pending"] += amount
-            totals["pending_count"] += 1
+            _pay(draft, amount)
+            draft.pending += amount
+            draft.pending_count += 1
         case events.PullConfirmed(amount=amount):
-            _answer(totals, amount)
+            _answer(draft, amount)
         case events.PullFailed(amount=amount):
-            _answer(totals, amount)
-            totals["pulled"] -= amount
-            funded = totals["pulled"] - totals["released"]
-            required = _required(totals["authorized"], totals["settled"], totals["closed_by"])
-            totals["open_pull"] = required - funded
+            _answer(draft, amount)
+            draft.pulled -= amount
+            funded = draft.pulled - draft.released
+            required = _required(draft.authorized, draft.settled, draft.closed_by)
+            draft.open_pull = required - funded
         case events.PullOpened(amount=amount):
-            totals["open_pull"] = amount
-            totals["pull_count"] += 1
+            draft.open_pull = amount
+            draft.pull_count += 1
         case events.PullResized(amount=amount):
-            totals["open_pull"] = amount
+            draft.open_pull = amount
         case events.PullRecovered(amount=amount):
-            totals["pulled"] = checked(totals["pulled"] + amount)
-            totals["open_pull"] -= amount
+            draft.pulled = checked(draft.pulled + amount)
+            draft.open_pull -= amount
         case events.ClearingReversed(amount=amount):
-            totals["settled"] = checked(totals["settled"] - amount)
+            draft.settled = checked(draft.settled - amount)
         case events.Refunded(amount=amount, final=final):
-            totals["refunded"] = checked(totals["refunded"] + amount)
-            totals["refund_count"] += 1
-            _shut(totals, Closure.REFUNDED if final else None)
+            draft.refunded = checked(draft.refunded + amount)
+            draft.refund_count += 1
+            _shut(draft, Closure.REFUNDED if final else None)
         case events.RefundReversed(amount=amount, unfunded=unfunded):
-            totals["refunded"] = checked(totals["refunded"] - amount)
-            totals["unpaid"] = checked(totals["unpaid"] + unfunded)
+            draft.refunded = checked(draft.refunded - amount)
+            draft.unpaid = checked(draft.unpaid + unfunded)
         case events.DebitRecovered(amount=amount):
-            totals["unpaid"] = checked(totals["unpaid"] - amount)
+            draft.unpaid = checked(draft.unpaid - amount)
         case _:
             assert_never(event)
 
 
-def _approve(totals: Totals, authorized: int) -> None:
-    totals["authorizations"] += 1
-    totals["authorized"] = authorized
-    if totals["closed_by"] in _REOPENABLE:
-        totals["closed_by"] = None
-    totals["declined"] = 0
-    totals["decline_reason"] = None
+def _approve(draft: CardTransaction, authorized: int) -> None:
+    draft.authorizations += 1
+    draft.authorized = authorized
+    if draft.closed_by in _REOPENABLE:
+        draft.closed_by = None
+    draft.declined = 0
+    draft.decline_reason = None
 
 
-def _refuse(totals: Totals, amount: int, reason: events.DeclineReason) -> None:
-    totals["authorizations"] += 1
+def _refuse(draft: CardTransaction, amount: int, reason: events.DeclineReason) -> None:
+    draft.authorizations += 1
     # A refused addition leaves what was there before as it is.
-    if not (totals["authorized"] or totals["settlement_count"] or totals["refund_count"]):
-        totals["declined"] = amount
-        totals["decline_reason"] = reason
+    if not (draft.authorized or draft.settlement_count or draft.refund_count):
+        draft.declined = amount
+        draft.decline_reason = reason
 
 
-def _cut(totals: Totals, amount: int, closure: Closure | None) -> None:
-    totals["authorized"] = checked(totals["authorized"] - amount)
-    _shut(totals, closure)
+def _cut(draft: CardTransaction, amount: int, closure: Closure | None) -> None:
+    draft.authorized = checked(draft.authorized - amount)
+    _shut(draft, closure)
 
 
-def _shut(totals: Totals, closure: Closure | None) -> None:
-    totals["closed_by"] = totals["closed_by"] or closure
+def _shut(draft: CardTransaction, closure: Closure | None) -> None:
+    draft.closed_by = draft.closed_by or closure
 
 
-def _pay(totals: Totals, amount: int) -> None:
-    totals["pulled"] = checked(totals["pulled"] + amount)
-    totals["pull_count"] += 1
+def _pay(draft: CardTransaction, amount: int) -> None:
+    draft.pulled = checked(draft.pulled + amount)
+    draft.pull_count += 1
 
 
-def _answer(totals: Totals, amount: int) -> None:
-    totals["pending"] -= amount
-    totals["pending_count"] -= 1
+def _answer(draft: CardTransaction, amount: int) -> None:
+    draft.pending -= amount
+    draft.pending_count -= 1
 
 
 # --- decisions ---------------------------------------------------------------------------------

@@ -6,17 +6,17 @@ account at this moment.
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ledger.core.card import CardState
 from ledger.core.events import DeclineReason
 
 
-class Authorize(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authorize:
     """The network asks whether `amount` more may be spent; the only command that can be refused.
 
-    An increment is the same question again. `clears`: the message also moves the money. A named
-    tuple, for a frozen dataclass of so many fields takes more time than the decision.
+    An increment is the same question again. `clears`: the message also moves the money.
     """
 
     amount: int

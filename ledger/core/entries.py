@@ -3,8 +3,9 @@
 "Debit" gives and "credit" gets. One entry names both sides, so it balances by construction.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from ledger.core import events
 
@@ -25,7 +26,8 @@ class Account(StrEnum):
     TRANSFERS = "TRANSFERS"
 
 
-class Entry(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Entry:
     """`amount` > 0 minor units move from `debit` to `credit`."""
 
     debit: Account

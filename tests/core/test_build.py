@@ -1,16 +1,28 @@
 """That the tests run the rules which they are said to run."""
 
 import ast
+import inspect
 import os
 import sys
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hatch_build import CompileHook
+from hatch_build import CompileHook, with_constructors
+from ledger import books, roll_up
 from ledger.build import is_compiled
+from ledger.core import card_transaction, commands, events
 
 ROOT = Path(__file__).parents[2]
+CONFIGURED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+COMPILED = [
+    path
+    for pattern in CONFIGURED["targets"]["wheel"]["hooks"]["custom"]["modules"]
+    for path in sorted(ROOT.glob(pattern))
+]
 
 
 def test_the_rules_are_compiled_where_that_is_asked_for() -> None:
@@ -40,3 +52,68 @@ def test_nothing_is_compiled_unless_it_is_asked_for(
     hook.initialize("standard", build_data)
 
     assert build_data == {}
+
+
+@pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.stem)
+def test_a_module_keeps_its_lines_when_its_constructors_are_written_out(path: Path) -> None:
+    source = path.read_text()
+
+    before, after = source.splitlines(), with_constructors(source).splitlines()
+
+    assert len(before) == len(after)
+    for line, written in zip(before, after, strict=True):
+        assert line == written or not line.strip() or line.startswith("@dataclass")
+
+
+DECLARED = """
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fact:
+    \"\"\"What has happened.\"\"\"
+
+    amount: int
+    final: bool = False  # Usually not.
+
+
+@dataclass
+class Place:
+    row: int
+    name: str = "nowhere"
+
+    def __str__(self) -> str:
+        return f"{self.row} {self.name}"
+"""
+
+
+def test_a_constructor_that_is_written_out_is_the_one_that_was_declared() -> None:
+    declared: dict[str, Any] = {"__name__": __name__}
+    exec(DECLARED, declared)  # noqa: S102 - ours
+    lines = with_constructors(DECLARED).splitlines()
+
+    def signature(text: str) -> inspect.Signature:
+        made: dict[str, Any] = {}
+        exec(text.strip(), made)  # noqa: S102 - ours
+        return inspect.signature(made["__init__"])
+
+    written = [signature(line) for line in lines if "def __init__" in line]
+
+    assert written == [inspect.signature(declared[name].__init__) for name in ("Fact", "Place")]
+    assert "@dataclass(frozen=True, slots=True, kw_only=True, init=False)" in lines
+    assert "@dataclass(init=False)" in lines
+
+
+@pytest.mark.skipif(not is_compiled(), reason="the constructors of interpreted classes are Python")
+@pytest.mark.parametrize(
+    "made",
+    [
+        books.Case,
+        card_transaction.CardTransaction,
+        commands.Authorize,
+        events.Pulled,
+        roll_up.Identity,
+    ],
+)
+def test_what_every_message_makes_is_made_by_compiled_code(made: Callable[..., object]) -> None:
+    assert not inspect.isfunction(made.__init__)

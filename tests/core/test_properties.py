@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -465,10 +466,13 @@ def test_no_decision_takes_more_than_there_is(books: Books, amount: int) -> None
     balance, owed = books.balance(), books.owed()
     for state in [*books.states.values(), UNKNOWN]:
         for command in some_commands(balance, owed, amount):
-            facts, after = decide(state, command)
+            as_it_was = replace(state)
+            decision = decide(state, command)
+            facts = decision.facts
 
-            assert (facts, after) == decide(state, command)
-            assert after == fold(facts, state)
+            assert decision == decide(state, command)
+            assert decision.after == fold(facts, state)
+            assert state == as_it_was
             lines = [entry for event in facts for entry in entries(event)]
             paid = sum(line.amount for line in lines if line.debit is Account.CUSTOMER)
             assert paid <= balance
@@ -500,7 +504,8 @@ def test_no_clearing_is_refused(
     final: bool | None,  # noqa: FBT001 - what a message says
 ) -> None:
     for state in [*books.states.values(), UNKNOWN]:
-        facts, after = decide(state, clear(amount, final=final, balance=books.balance()))
+        decision = decide(state, clear(amount, final=final, balance=books.balance()))
+        facts, after = decision.facts, decision.after
 
         assert [event.amount for event in facts if isinstance(event, events.Cleared)] == [amount]
         assert after.settled == state.settled + amount
