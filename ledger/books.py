@@ -7,7 +7,6 @@ writes what was collected.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain
 from typing import Final
 
 from ledger.core.card_transaction import Decision, Status
@@ -146,20 +145,28 @@ class Books:
         held = checked(account.held + held - was_held)
         owed = checked(account.owed + owed - was_owed)
         pending = checked(account.pending + pending - was_pending)
-        movements = list(map(entries, facts))
-        change = sum(map(_change, chain.from_iterable(movements)))
+        movements = [(fact, entries(fact)) for fact in facts]
+        change = 0
+        for _, booked in movements:
+            for entry in booked:
+                change += _change(entry)
         checked(account.balance + change + held)  # What is held can always go back.
         account.held, account.owed, account.pending = held, owed, pending
         self._change_account(account)
         case_id, sequence = before.identity.id, before.state.sequence
-        for fact, booked in zip(facts, movements, strict=True):
+        for fact, booked in movements:
             sequence += 1
+            kind, amount, unfunded, final, reason = to_row(fact)
             self.writes.events.append(
                 (
                     case_id,
                     sequence,
                     account.customer_id,
-                    *to_row(fact),
+                    kind,
+                    amount,
+                    unfunded,
+                    final,
+                    reason,
                     message_id,
                     occurred_at,
                     now,

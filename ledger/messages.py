@@ -49,7 +49,7 @@ def rejection_of(
 
 def key_of(message: Message) -> Key:
     """Return what makes `message` the same message as another."""
-    return Key(message.reference, message.source, message.platform_id, message.customer_id)
+    return message.reference, message.source, message.platform_id, message.customer_id
 
 
 def purchase_of(message: Message) -> Purchase:

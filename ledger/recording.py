@@ -248,14 +248,15 @@ def append_outcomes(
     connection: Connection[Any], rows: Iterable[OutcomeRow], recorded_at: datetime
 ) -> None:
     """Append to `outcomes`."""
-    _OUTCOMES.write(
-        connection,
-        [
+    written = []
+    for row in rows:
+        reference, source, platform_id, customer_id = row.key
+        written.append(
             (
-                row.key.reference,
-                row.key.source,
-                row.key.platform_id,
-                row.key.customer_id,
+                reference,
+                source,
+                platform_id,
+                customer_id,
                 row.body_hash,
                 row.message_id,
                 row.outcome,
@@ -264,9 +265,8 @@ def append_outcomes(
                 row.sequence,
                 recorded_at,
             )
-            for row in rows
-        ],
-    )
+        )
+    _OUTCOMES.write(connection, written)
 
 
 def append_rejections(connection: Connection[Any], records: Sequence[RejectionRecord]) -> None:
@@ -369,7 +369,6 @@ _AMOUNTS: Final = {
     "pending": "int8",
     "version": "int8",
 }
-_amounts_of: Final = attrgetter(*_AMOUNTS)
 _KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.KEPT)
 # Whoever is told of a balance is told of the row that the update has left: once a commit.
 _ACCOUNT_CHANGES: Final = _Change(
@@ -405,5 +404,18 @@ def update_accounts(
     """
     return _ACCOUNT_CHANGES.write(
         connection,
-        [(*_amounts_of(one), updated_at, new_id() if one.has_moved else None) for one in changed],
+        [
+            (
+                one.id,
+                one.customer_id,
+                one.balance,
+                one.held,
+                one.owed,
+                one.pending,
+                one.version,
+                updated_at,
+                new_id() if one.has_moved else None,
+            )
+            for one in changed
+        ],
     )

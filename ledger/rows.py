@@ -41,13 +41,13 @@ class Account:
     has_moved: bool = False  # Its balance.
 
 
-class Key(NamedTuple):
-    """What makes two messages the same message."""
-
-    reference: str
-    source: str
-    platform_id: Id
-    customer_id: Id
+Key = tuple[
+    str,  # reference
+    str,  # source
+    Id,  # platform_id
+    Id,  # customer_id
+]
+"""What makes two messages the same message."""
 
 
 class Purchase(NamedTuple):

@@ -156,7 +156,7 @@ def outcomes(
     )
 
     def answer() -> dict[Key, OutcomeRow]:
-        rows = [(Key(*row[:4]), row[4:]) for row in cursor.fetchall()]
+        rows: list[tuple[Key, Any]] = [(row[:4], row[4:]) for row in cursor.fetchall()]
         return {key: OutcomeRow(key, *rest) for key, rest in rows}
 
     return answer
