@@ -61,6 +61,9 @@ def run(asked: Asked) -> int:
     # However it is ended, what it made on somebody's server goes with it.
     with Signals().caught(), workbench.server(given) as postgres:
         about = report.about(postgres, asked.command, datetime.now(UTC))
+        if given is None and asked.parts != ("smoke",):
+            say("a new server: writing its log once round")
+            workbench.run_in(postgres)
         for part in asked.parts:
             started = perf_counter()
             figures += _PARTS[part](postgres, asked, say)

@@ -27,6 +27,7 @@ from ledger.engine import Engine
 from ledger.inbox import Lane, Message
 from schema.ids import Id
 
+_RUN_IN_MB: Final = 3_072  # Of max_wal_size, which the embedded server has of 4 GB.
 _SECRET_KEY: Final = secrets.token_hex(32)
 
 
@@ -130,6 +131,19 @@ def server(url: str | None) -> Iterator[DatabaseUrl]:
             postgres.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def run_in(postgres: DatabaseUrl) -> None:
+    """Leave a server that has just been made with the log files of one that has worked for a day.
+
+    A new one has to make each of them, filled with zeros and flushed, before it can be written:
+    every commit beside it waits. After a checkpoint it takes the old ones again, as it does from
+    then on.
+    """
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        for _ in range(_RUN_IN_MB):
+            connection.execute("SELECT pg_logical_emit_message(false, '', repeat('-', 1048576))")
+        connection.execute("CHECKPOINT")
 
 
 @contextmanager
