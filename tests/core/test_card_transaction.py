@@ -1,5 +1,7 @@
 """The life of one card transaction, example by example."""
 
+from dataclasses import fields
+
 import pytest
 
 from ledger.core import commands, events
@@ -738,3 +740,18 @@ def test_a_clearing_with_more_to_come_opens_what_a_refund_had_closed() -> None:
     returned = after(refund(2000), clear(10_000, final=False))
 
     assert (returned.status, returned.closed) == (Status.PARTIALLY_SETTLED, False)
+
+
+def test_a_fold_takes_every_total_along_and_leaves_its_start_alone() -> None:
+    kinds = {"closed_by": Closure.EXPIRED, "decline_reason": events.DeclineReason.CARD_PAUSED}
+    totals = {
+        field.name: kinds.get(field.name, place)
+        for place, field in enumerate(fields(CardTransaction), start=1)
+    }
+    state = CardTransaction(**totals)  # type: ignore[arg-type]
+
+    folded = fold((), state)
+    fold([events.Refunded(amount=7, final=True)], state)
+
+    assert folded is not state
+    assert folded == state == CardTransaction(**totals)  # type: ignore[arg-type]
