@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import psycopg
@@ -282,6 +282,29 @@ def statements_for(world: World, holder: Holder, events: list[dict[str, Any]]) -
     return sum(line[1] == b"F" and line[3] in {b"Execute", b"Query"} for line in sent)
 
 
+def test_a_batch_reads_by_key_and_changes_balances_in_place(world: World, platform: Id) -> None:
+    holders = [world.holder(platform, 1_000) for _ in range(20)]
+    world.play(world.engine(), [(one, world.authorization(one, "old", 10)) for one in holders])
+    for one in holders:
+        world.accept([(one, world.clearing(one, "old", 10))])
+        world.accept([(one, world.authorization(one, "new", 10))])
+
+    with world.database.connect() as connection:
+        database = CountingConnection(connection)
+        engine = Engine(
+            database,  # type: ignore[arg-type] # All that it uses of a database.
+            clock=lambda: datetime.now(UTC),
+            sandbox_delay=timedelta(0),
+            batch_size=500,
+        )
+        engine.step(Lane.LIVE, range(SHARDS), lambda _: None)
+
+    assert {name: one.scanned for name, one in database.tables.items() if one.scanned} == {}
+    balances = database.tables["internal_accounts"]
+    # In place (HOT): no index learns of a new version of the row.
+    assert balances.updated == balances.updated_in_place == len(holders)
+
+
 class OneConnection:
     """A database that has one connection, which is there already."""
 
@@ -292,6 +315,38 @@ class OneConnection:
     def begin(self) -> Iterator[Connection]:
         with self._connection.begin():
             yield self._connection
+
+
+class Touched(NamedTuple):
+    """What was done to a table."""
+
+    scanned: int  # As a whole, not by key.
+    updated: int
+    updated_in_place: int
+
+
+class CountingConnection(OneConnection):
+    """One that knows what its last database transaction did to every table."""
+
+    tables: dict[str, Touched]
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        with super().begin() as connection:
+            before = touched(connection)  # Of what was committed and not added up yet.
+            yield connection
+            self.tables = {
+                name: Touched(*(now - then for now, then in zip(after, before[name], strict=True)))
+                for name, after in touched(connection).items()
+            }
+
+
+def touched(connection: Connection) -> dict[str, Touched]:
+    """Return what `connection` has done to every table since the server last added it up."""
+    rows = connection.exec_driver_sql(
+        "SELECT relname, seq_scan, n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables"
+    )
+    return {name: Touched(*numbers) for name, *numbers in rows}
 
 
 def addressed(holder: Holder, story: Story) -> list[Event]:
