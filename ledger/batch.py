@@ -32,7 +32,10 @@ from ledger.messages import (
     RejectedError,
     amount_of,
     card_id_of,
+    flag_of,
     key_of,
+    merchant_of,
+    occurred_at,
     purchase_of,
     refusal,
     rejection_of,
@@ -219,9 +222,8 @@ class Batch:
         balance = self._pullable(case.account, case.roll_up.identity)
         match body["type"]:
             case EventType.CLEARING:
-                return commands.Clear(
-                    amount=amount_of(body), final=body.get("final"), balance=balance
-                )
+                final = flag_of(body, "final") if "final" in body else None
+                return commands.Clear(amount=amount_of(body), final=final, balance=balance)
             case EventType.CLEARING_REVERSAL:
                 return commands.ReverseClearing(amount=amount_of(body))
             case EventType.RETURN:
@@ -237,7 +239,8 @@ class Batch:
             case EventType.AUTHORIZATION_EXPIRY:
                 return commands.Expire()
             case inbox.PULL_CONFIRMATION:
-                return commands.ConfirmPull(amount=amount_of(body), succeeded=body["succeeded"])
+                succeeded = flag_of(body, "succeeded")
+                return commands.ConfirmPull(amount=amount_of(body), succeeded=succeeded)
         raise RejectedError(RejectionReason.MALFORMED, "type is not known")
 
     def _park(self, message: Message, case: Case) -> Decided:
@@ -284,6 +287,7 @@ class Batch:
         """Return the card and the card transaction of a network event."""
         body = message.body
         purchase = purchase_of(message)
+        occurred_at(message)  # One that cannot be read must not be found out when it is parked.
         card = self._loaded.cards.get(purchase.card_id)
         if card is None or card.customer_id != message.customer_id:
             raise RejectedError(RejectionReason.UNKNOWN_CARD, "cardId names no card of yours")
@@ -301,7 +305,7 @@ class Batch:
 
     def _open(self, purchase: Purchase, body: Mapping[str, Any], card: Card) -> Case:
         """Return a card transaction of which nothing has been recorded yet."""
-        merchant = body.get("merchant") or {}
+        descriptor, mcc, country = merchant_of(body)
         identity = Identity(
             new_id(),
             card.customer_id,
@@ -311,9 +315,9 @@ class Batch:
             card.account_id,
             purchase.token,
             card.currency,
-            merchant.get("descriptor"),
-            merchant.get("mcc"),
-            merchant.get("country"),
+            descriptor,
+            mcc,
+            country,
             self._now,
         )
         account = self._loaded.accounts[card.account_id]
@@ -490,10 +494,12 @@ class Batch:
         before: RollUp | None = None,
     ) -> None:
         """Record a decision about one card transaction, with all that follows from it."""
-        said = message.body.get("occurredAt")
-        occurred_at = parse_time(said) or message.received_at
         self._books.record(
-            case, before or case.roll_up, decision, message_id=message.id, occurred_at=occurred_at
+            case,
+            before or case.roll_up,
+            decision,
+            message_id=message.id,
+            occurred_at=occurred_at(message),
         )
         kinds = set(map(type, decision.facts))
         if PullPending in kinds:
@@ -538,15 +544,10 @@ _HANDLERS: Final = dict.fromkeys(_AUTHORIZATIONS, Batch._authorize) | {  # noqa:
 
 def _named(roll_up: RollUp, body: Mapping[str, Any]) -> RollUp:
     """Return `roll_up` with the merchant that `body` names, if nobody has named one before."""
-    merchant = body.get("merchant")
-    if roll_up.identity.descriptor is not None or not merchant:
+    if roll_up.identity.descriptor is not None or not body.get("merchant"):
         return roll_up
-    identity = replace(
-        roll_up.identity,
-        descriptor=merchant["descriptor"],
-        mcc=merchant.get("mcc"),
-        country=merchant.get("country"),
-    )
+    descriptor, mcc, country = merchant_of(body)
+    identity = replace(roll_up.identity, descriptor=descriptor, mcc=mcc, country=country)
     return replace(roll_up, identity=identity)
 
 

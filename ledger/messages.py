@@ -14,8 +14,9 @@ from typing import Any
 from ledger import inbox
 from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
 from ledger.inbox import Message
-from ledger.rows import Key, Purchase, RejectionRecord
+from ledger.rows import Key, Parked, Purchase, RejectionRecord
 from schema.ids import Id
+from schema.wire.network_events import parse_time
 from schema.wire.outcomes import RejectionReason
 
 
@@ -58,7 +59,8 @@ def purchase_of(message: Message) -> Purchase:
     Raises: KeyError, TypeError, ValueError or AttributeError when it cannot be read.
     """
     body = message.body
-    return Purchase(message.customer_id, card_id_of(body["cardId"]), body["issuerTransactionToken"])
+    token = text_of(body["issuerTransactionToken"])
+    return Purchase(message.customer_id, card_id_of(body["cardId"]), token)
 
 
 def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
@@ -115,6 +117,52 @@ def refusal(error: Exception) -> RejectedError:
         return RejectedError(RejectionReason.AMOUNT_OUT_OF_RANGE, str(error))
     # Validated at the door, so this row came another way; its neighbours go on.
     return RejectedError(RejectionReason.MALFORMED, f"cannot be read: {error!r}")
+
+
+def text_of(value: object) -> str:
+    """Return `value` if it is a text that PostgreSQL can keep.
+
+    Raises: TypeError or ValueError when it is none, or holds U+0000 or half of a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    if "\0" in value:
+        raise ValueError("a text cannot hold U+0000")
+    if not value.isascii():
+        value.encode()
+    return value
+
+
+def merchant_of(body: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
+    """Return descriptor, category code and country of the merchant in `body`; None: not said.
+
+    Raises: as `text_of`, and AttributeError.
+    """
+    merchant = body.get("merchant") or {}
+    descriptor, mcc, country = [
+        None if said is None else text_of(said)
+        for said in (merchant.get("descriptor"), merchant.get("mcc"), merchant.get("country"))
+    ]
+    return descriptor, mcc, country
+
+
+def flag_of(body: Mapping[str, Any], name: str) -> bool:
+    """Return what `name` is in `body`: what Python merely takes for true or false is no answer.
+
+    Raises: KeyError or TypeError.
+    """
+    value = body[name]
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be true or false")
+    return value
+
+
+def occurred_at(message: "Message | Parked") -> datetime:
+    """Return when `message` happened, as the network says, or else when it came.
+
+    Raises: TypeError or ValueError when it cannot be read.
+    """
+    return parse_time(message.body.get("occurredAt")) or message.received_at
 
 
 def amount_of(body: Mapping[str, Any], *, least: int = 1) -> int:

@@ -116,5 +116,13 @@ def body_of(event: NetworkEvent) -> dict[str, Any]:
 
 
 def parse_time(value: str | None) -> datetime | None:
-    """Return the time that `body_of` wrote."""
-    return None if value is None else datetime.fromisoformat(value)
+    """Return the time that `body_of` wrote.
+
+    Raises: TypeError or ValueError when it is none, or has no offset from UTC.
+    """
+    if value is None:
+        return None
+    moment = datetime.fromisoformat(value)
+    if moment.tzinfo is None:
+        raise ValueError("a time without its offset from UTC")
+    return moment

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from secrets import token_hex
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -615,6 +616,21 @@ BODIES: dict[str, Callable[[Event], object]] = {
     "nul": lambda body: body | {"type": "a\x00b"},
     "endless": lambda _: None,
     "deep": lambda _: None,
+    "token-number": lambda body: body | {"issuerTransactionToken": 7},
+    "token-null": lambda body: body | {"issuerTransactionToken": None},
+    "token-nul": lambda body: body | {"issuerTransactionToken": "a\x00b"},
+    "token-surrogate": lambda body: body | {"issuerTransactionToken": "\ud800"},
+    "mcc-number": lambda body: body | {"merchant": {"descriptor": "SHOP", "mcc": 5812}},
+    "country-list": lambda body: body | {"merchant": {"descriptor": "SHOP", "country": ["US"]}},
+    "descriptor-nul": lambda body: body | {"merchant": {"descriptor": "a\x00b"}},
+    "descriptor-surrogate": lambda body: body | {"merchant": {"descriptor": "\ud800"}},
+    "occurred-naive": lambda body: body | {"occurredAt": "2026-01-01T00:00:00"},
+    "final-text": lambda body: body | {"type": "CLEARING", "final": "true"},
+    "final-number": lambda body: body | {"type": "CLEARING", "final": 1},
+    "final-empty": lambda body: body | {"type": "CLEARING", "final": []},
+    "succeeded-text": lambda body: body | {"type": "PULL_CONFIRMATION", "succeeded": "yes"},
+    "succeeded-null": lambda body: body | {"type": "PULL_CONFIRMATION", "succeeded": None},
+    "early-words": lambda body: body | {"type": "AUTHORIZATION_REVERSAL", "occurredAt": "x"},
 }
 """Bodies that no door lets in, made of a good one."""
 
@@ -622,12 +638,7 @@ TEXTS = {"endless": f'{{"amount": {"9" * 5000}}}', "deep": "[" * 3000 + "]" * 30
 """Bodies that Python cannot even read, and PostgreSQL can."""
 
 DEADLY: dict[str, Callable[[Event], object]] = {
-    "token-number": lambda body: body | {"issuerTransactionToken": 7},
-    "token-nul": lambda body: body | {"issuerTransactionToken": "a\x00b"},
-    "token-surrogate": lambda body: body | {"issuerTransactionToken": "\ud800"},
-    "mcc-number": lambda body: body | {"merchant": {"descriptor": "SHOP", "mcc": 5812}},
-    "country-list": lambda body: body | {"merchant": {"descriptor": "SHOP", "country": ["US"]}},
-    "occurred-naive": lambda body: body | {"occurredAt": "2026-01-01T00:00:00"},
+    "token-long": lambda body: body | {"issuerTransactionToken": token_hex(8_000)},
 }
 """Bodies that the rules can live with and the database cannot: the whole batch fails on them."""
 
@@ -648,7 +659,7 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
         event = world.authorization(holder, f"T{n % 40}", 10 + n)
         good.append(event)
         world.accept(mine(holder, [event])) if n % 20 == 0 else smuggle(world, holder, event)
-        if n % 9 == 5 and kinds:
+        if n % 7 == 5 and kinds:
             name, spoil = kinds.pop()
             body = TEXTS.get(name) or json.dumps(spoil(world.authorization(holder, f"P{n}", 12)))
             poison[world.smuggle(holder, body, reference=f"poison-{name}-{n}")] = name
