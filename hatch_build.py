@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
@@ -81,15 +81,17 @@ def with_constructors(source: str) -> str:
     `@dataclass` makes it when the module is imported, where mypyc does not see it: it would stay
     interpreted, and take many times as long. It is put in the blank line after the fields, so that
     every line keeps its number.
+
+    Raises: ValueError for a dataclass of which it would make another one.
     """
-    lines = source.splitlines()
-    for node in ast.walk(ast.parse(source)):
+    lines = source.split("\n")
+    for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
             for decorator in node.decorator_list:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 if isinstance(called, ast.Name) and called.id == "dataclass":
                     _write_constructor(lines, node, decorator)
-    return "\n".join([*lines, ""])
+    return "\n".join(lines)
 
 
 def _write_constructor(lines: list[str], node: ast.ClassDef, decorator: ast.expr) -> None:
@@ -98,6 +100,9 @@ def _write_constructor(lines: list[str], node: ast.ClassDef, decorator: ast.expr
         return  # Fields of others, or factories of defaults: nothing that every message needs.
     keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
     options = {one.arg: ast.unparse(one.value) for one in keywords}
+    after = fields[-1].end_lineno or 0
+    if oddity := _oddity(lines, node, decorator, after):
+        raise ValueError(f"{node.name} cannot get a constructor: {oddity}")
     names = [ast.unparse(one.target) for one in fields]
     taken = [_parameter(one) for one in fields]
     if options.get("kw_only") == "True":
@@ -105,12 +110,30 @@ def _write_constructor(lines: list[str], node: ast.ClassDef, decorator: ast.expr
     body = "; ".join(f"self.{name} = {name}" for name in names)
     # Nobody may set the fields of a frozen one, but this.
     excuse = "  # type: ignore[misc]" if options.get("frozen") == "True" else ""
-    after = fields[-1].end_lineno
-    assert after is not None
-    assert not lines[after].strip(), f"no room for the constructor of {node.name}"
     lines[after] = f"    def __init__(self, {', '.join(taken)}) -> None: {body}{excuse}"
     said = ", ".join(f"{name}={value}" for name, value in {**options, "init": "False"}.items())
     lines[decorator.lineno - 1] = f"@dataclass({said})"
+
+
+_OTHERWISE_KNOWN: Final = {"__init__", "__post_init__"}
+_NO_FIELDS: Final = ("ClassVar", "InitVar", "KW_ONLY")
+
+
+def _oddity(lines: list[str], node: ast.ClassDef, decorator: ast.expr, after: int) -> str | None:
+    """Return what about a dataclass is more than fields; None: nothing."""
+    methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+    annotations = " ".join(
+        ast.unparse(one.annotation) for one in node.body if isinstance(one, ast.AnnAssign)
+    )
+    if methods & _OTHERWISE_KNOWN or "init=" in ast.unparse(decorator).replace(" ", ""):
+        return "it has one of its own, or something to do after it"
+    if any(name in annotations for name in _NO_FIELDS):
+        return "not all that looks like a field is one"
+    if decorator.end_lineno != decorator.lineno:
+        return "its decorator takes more than one line"
+    if after >= len(lines) or lines[after].strip():
+        return "there is no blank line after its fields"
+    return None
 
 
 def _parameter(field: ast.AnnAssign) -> str:

@@ -27,7 +27,9 @@ from ledger.engine import Engine
 from ledger.inbox import Lane, Message
 from schema.ids import Id
 
-_RUN_IN_MB: Final = 3_072  # Of max_wal_size, which the embedded server has of 4 GB.
+# More than half of the embedded server's max_wal_size, so that a checkpoint has come by itself and
+# made it keep as many files as it will ever need between two of them.
+_RUN_IN_MB: Final = 3_072
 _SECRET_KEY: Final = secrets.token_hex(32)
 
 

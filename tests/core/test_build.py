@@ -88,20 +88,41 @@ class Place:
 
 
 def test_a_constructor_that_is_written_out_is_the_one_that_was_declared() -> None:
-    declared: dict[str, Any] = {"__name__": __name__}
-    exec(DECLARED, declared)  # noqa: S102 - ours
-    lines = with_constructors(DECLARED).splitlines()
+    written = with_constructors(DECLARED)
+    before, after = namespace(DECLARED), namespace(written.replace("frozen=True, ", ""))
 
-    def signature(text: str) -> inspect.Signature:
-        made: dict[str, Any] = {}
-        exec(text.strip(), made)  # noqa: S102 - ours
-        return inspect.signature(made["__init__"])
+    assert written.count("def __init__") == 2
+    for name, given in (("Fact", {"amount": 7}), ("Place", {"row": 3})):
+        declared, made = before[name], after[name]
+        assert inspect.signature(made.__init__) == inspect.signature(declared.__init__)
+        assert repr(made(**given)) == repr(declared(**given))
+    assert "@dataclass(frozen=True, slots=True, kw_only=True, init=False)" in written
+    assert "@dataclass(init=False)" in written
 
-    written = [signature(line) for line in lines if "def __init__" in line]
 
-    assert written == [inspect.signature(declared[name].__init__) for name in ("Fact", "Place")]
-    assert "@dataclass(frozen=True, slots=True, kw_only=True, init=False)" in lines
-    assert "@dataclass(init=False)" in lines
+def namespace(source: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"__name__": __name__}
+    exec(source, made)  # noqa: S102 - ours
+    return made
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "@dataclass\nclass Odd:\n    a: int\n\n    def __post_init__(self): pass\n",
+        "@dataclass\nclass Odd:\n    a: int\n\n    def __init__(self): pass\n",
+        "@dataclass(init=False)\nclass Odd:\n    a: int\n\n",
+        "@dataclass\nclass Odd:\n    a: ClassVar[int] = 1\n    b: int\n\n",
+        "@dataclass\nclass Odd:\n    a: InitVar[int]\n\n",
+        "@dataclass\nclass Odd:\n    _: KW_ONLY\n    a: int\n\n",
+        "@dataclass(\n    frozen=True\n)\nclass Odd:\n    a: int\n\n",
+        "@dataclass\nclass Odd:\n    a: int\n    def b(self): pass\n",
+        "@dataclass\nclass Odd:\n    a: int",
+    ],
+)
+def test_a_dataclass_that_is_more_than_fields_fails_the_build(odd: str) -> None:
+    with pytest.raises(ValueError, match="Odd cannot get a constructor"):
+        with_constructors(odd)
 
 
 @pytest.mark.skipif(not is_compiled(), reason="the constructors of interpreted classes are Python")
