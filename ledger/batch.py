@@ -70,7 +70,7 @@ _FREES_MONEY: Final = frozenset({Released, Refunded, PullResized})
 _SELF: Final = "engine"  # Source of the messages that it sends to itself.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decided:
     """What became of one message; `roll_up` is its card transaction after it."""
 

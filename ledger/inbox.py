@@ -43,7 +43,7 @@ class Lane(IntEnum):
     BULK = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """A row of `inbox`."""
 
