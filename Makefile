@@ -53,7 +53,7 @@ test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
 
 .PHONY: docs
 docs: $(STAMP) ## Renew the pages of docs that are made of the code
-	$(BIN)/python -m api.pages docs
+	$(BIN)/python -m cardledger.commands.generate_docs docs
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## Send tens of thousands of generated requests (FUZZ_EXAMPLES=20)
@@ -62,7 +62,7 @@ fuzz: $(STAMP) ## Send tens of thousands of generated requests (FUZZ_EXAMPLES=20
 .PHONY: compiled
 compiled: $(COMPILED_STAMP) ## Compile the rules into .compiled (needs a C compiler)
 
-$(COMPILED_STAMP): $(STAMP) hatch_build.py $(shell find api cardledger ledger schema workers -type f -not -name '*.pyc')
+$(COMPILED_STAMP): $(STAMP) hatch_build.py $(shell find -L cardledger -type f -not -name '*.pyc')
 	@echo "compiling the rules into $(COMPILED) …"
 	@rm -rf $(COMPILED)
 	@CARDLEDGER_COMPILE=1 $(BIN)/python -m pip install --quiet --disable-pip-version-check \
@@ -82,11 +82,11 @@ test-compiled: $(COMPILED_STAMP) ## Run the tests of rules and engine on the com
 
 .PHONY: bench
 bench: $(if $(CAN_COMPILE),$(COMPILED_STAMP),$(STAMP)) ## Measure rates and latencies on this machine (ARGS="--part engine")
-	$(if $(CAN_COMPILE),$(AS_COMPILED)) $(BIN)/cardledger bench $(ARGS)
+	$(if $(CAN_COMPILE),$(AS_COMPILED)) $(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-smoke
 bench-smoke: $(STAMP) ## Hold a few ratios of a short run to generous bars
-	$(BIN)/cardledger bench --part smoke --rounds 5
+	$(BIN)/python -m benchmarks --part smoke --rounds 5
 
 .PHONY: bench-page
 bench-page: $(STAMP) ## Renew docs/benchmarks.md of runs (RUN="run.json")
@@ -94,7 +94,7 @@ bench-page: $(STAMP) ## Renew docs/benchmarks.md of runs (RUN="run.json")
 
 .PHONY: mutants
 mutants: $(STAMP) ## Change the rules one line at a time; the tests must notice
-	$(BIN)/python benchmarks/mutate.py $(ARGS)
+	$(BIN)/python -m benchmarks.mutate $(ARGS)
 
 .PHONY: check
 check: lint types arrows ## Lint, types and import arrows

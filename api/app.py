@@ -10,41 +10,35 @@ from typing import Final
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
-from api import (
-    BASE_PATH,
-    agent_actions,
-    agents,
-    agents_me,
+from cardledger.api import BASE_PATH
+from cardledger.api.http import errors, sliding_window
+from cardledger.api.http.authentication import FAILURES, Authenticator
+from cardledger.api.http.idempotency import Flights
+from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
+from cardledger.api.http.rate_limits import RateLimits
+from cardledger.api.http.request_context import Services
+from cardledger.api.http.routing import REQUESTS, SANDBOX
+from cardledger.api.openapi import docs_page, not_implemented
+from cardledger.api.routes import (
     beneficial_owners,
+    card_embed,
     cards,
-    config,
     customers,
-    documentation,
-    embed,
-    errors,
     external_accounts,
     health,
     internal_accounts,
-    not_built,
-    rates,
-    redemption,
+    platform_config,
     simulators,
     tokens,
     transactions,
     verifications,
-    webhook_deliveries,
-    webhook_endpoints,
 )
-from api.authentication import FAILURES, Authenticator
-from api.context import Services
-from api.middleware import Edge, hide_tokens_in_access_log
-from api.once import Flights
-from api.rate_limits import RateLimits
-from api.routing import REQUESTS, SANDBOX
-from ledger.database import async_engine
-from ledger.secrets import KeyRing
-from schema import migrate
-from workers.client import Client
+from cardledger.api.routes.agents import actions, device_codes, management, me
+from cardledger.api.routes.webhooks import deliveries, endpoints
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema import migrate
+from cardledger.workers.client.submission import Client
 
 _CONNECTIONS: Final = 20
 _MORE_CONNECTIONS: Final = 20
@@ -55,8 +49,8 @@ _WAIT_FOR_CONNECTION_S: Final = 5.0
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     transactions.reads,
     transactions.decisions,
-    config.reads,
-    config.writes,
+    platform_config.reads,
+    platform_config.writes,
     internal_accounts.reads,
     internal_accounts.writes,
     internal_accounts.sandbox,
@@ -72,23 +66,23 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     cards.writes,
     tokens.reads,
     tokens.writes,
-    agents_me.own,
-    agents_me.views,
-    agents_me.reads,
-    agents_me.writes,
-    agent_actions.own,
-    agent_actions.views,
-    agent_actions.transfers,
-    agent_actions.approvals,
-    agent_actions.decisions,
-    agents.reads,
-    agents.writes,
-    redemption.router,
-    webhook_endpoints.reads,
-    webhook_endpoints.writes,
-    webhook_endpoints.sandbox,
-    webhook_deliveries.reads,
-    webhook_deliveries.writes,
+    me.own,
+    me.views,
+    me.reads,
+    me.writes,
+    actions.own,
+    actions.views,
+    actions.transfers,
+    actions.approvals,
+    actions.decisions,
+    management.reads,
+    management.writes,
+    device_codes.router,
+    endpoints.reads,
+    endpoints.writes,
+    endpoints.sandbox,
+    deliveries.reads,
+    deliveries.writes,
 )
 
 
@@ -102,8 +96,8 @@ class ApiConfig:
     reply_timeout_s: float = 10.0
     sandbox: bool = True
     sandbox_delay_s: float = 30.0
-    rate_limit: str = rates.OFF
-    failure_limit: str = rates.OFF
+    rate_limit: str = sliding_window.OFF
+    failure_limit: str = sliding_window.OFF
     body_timeout_s: float = 30.0
 
 
@@ -122,7 +116,7 @@ def create_app(
         title="cardledger",
         version=version("cardledger"),
         lifespan=lifespan,
-        # Ours say more, and their pages load scripts from elsewhere: see api.documentation.
+        # Ours say more, and their pages load scripts from elsewhere: see api/openapi/docs_page.py.
         openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
@@ -132,10 +126,10 @@ def create_app(
         # What is called most comes first, because paths are tried one after the other.
         app.include_router(simulators.sandbox, prefix=BASE_PATH)
     app.include_router(health.router)
-    app.include_router(embed.router)
-    app.include_router(documentation.router)
-    app.router.routes.extend(not_built.routes(BASE_PATH, sandbox=config.sandbox))
-    app.include_router(webhook_endpoints.router)
+    app.include_router(card_embed.router)
+    app.include_router(docs_page.router)
+    app.router.routes.extend(not_implemented.routes(BASE_PATH, sandbox=config.sandbox))
+    app.include_router(endpoints.router)
     for router in _ROUTERS:
         if SANDBOX in router.tags and not config.sandbox:
             continue  # So its paths are not there at all, for nobody.
@@ -159,7 +153,10 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
     keys = KeyRing(config.secret_key)
     client = Client(engine, config.redis_url, reply_timeout_s=config.reply_timeout_s)
     limits = RateLimits(
-        {REQUESTS: rates.parse(config.rate_limit), FAILURES: rates.parse(config.failure_limit)},
+        {
+            REQUESTS: sliding_window.parse(config.rate_limit),
+            FAILURES: sliding_window.parse(config.failure_limit),
+        },
         config.redis_url,
     )
     try:

@@ -1,4 +1,4 @@
-"""How many instructions an engine thread takes for a message: `python benchmarks/instructions.py`.
+"""How many instructions an engine thread takes for a message: python -m benchmarks.instructions.
 
 Rates vary by a third with what else runs on a machine; what callgrind counts hardly does, so a
 change that saves a hundredth is seen. Needs valgrind. What PostgreSQL does is not among it.
@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from cardledger import collector
-from cardledger.bench import engine, scene, workbench
-from ledger.build import is_compiled
-from ledger.database import sync_engine
-from ledger.engine import Engine
-from ledger.inbox import Lane, Message
+from benchmarks import scene, workbench
+from benchmarks.parts import engine
+from cardledger.config import gc_tuning
+from cardledger.ledger.engine.build import is_compiled
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.storage.engines import sync_engine
 
 _MESSAGES: Final = 2_000
 _WARM_UP: Final = 2  # Rounds that are not counted: caches, plans, prepared statements.
@@ -89,7 +90,7 @@ def _work() -> None:
     """Decide all that waits, once for every line that comes in after the URL."""
     url = sys.stdin.readline().strip()
     database = sync_engine(url, keyed=True, pool_size=1, max_overflow=0)
-    collector.calm()
+    gc_tuning.calm()
     worker = Engine(
         database,
         clock=lambda: datetime.now(UTC),

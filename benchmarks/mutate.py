@@ -38,14 +38,14 @@ _TIMEOUT_S = 120
 _PRELOADED = (
     "_pytest.terminal",
     "alembic",
-    "cardledger.servers",
+    "cardledger.embedded.servers",
     "hypothesis.stateful",
-    "ledger.testing.machine",
+    "cardledger.ledger.testing.machine",
     "psycopg",
     "pytest",
     "redis",
-    "schema.migrate",
-    "schema.wire.card_transaction_events",
+    "cardledger.schema.migrate",
+    "cardledger.schema.wire.cards.card_transaction_events",
     "structlog",
 )
 
@@ -76,7 +76,7 @@ class Mutant(NamedTuple):
 def mutants(path: Path) -> Iterator[Mutant]:
     """Yield every mutant of the file at `path`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    module = f"ledger.core.{path.stem}"
+    module = f"cardledger.ledger.core.{path.stem}"
     decorators = {
         id(part)
         for node in ast.walk(tree)
@@ -261,7 +261,9 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     for name in _PRELOADED:  # Once, for every process that is forked.
         importlib.import_module(name)
-    assert not any(name.startswith("ledger.core.") for name in sys.modules), "imported too early"
+    assert not any(name.startswith("cardledger.ledger.core.") for name in sys.modules), (
+        "imported too early"
+    )
     found = [
         mutant
         for path in sorted(CORE.glob("*.py"))

@@ -1,6 +1,6 @@
 """The page of the docs about speed, made of runs: `python -m benchmarks.page RUN.json docs`.
 
-RUN.json is what `cardledger bench --json RUN.json` wrote; there may be several, for parts that were
+RUN.json is what `python -m benchmarks --json` wrote; there may be several, for parts that were
 measured apart. They are kept as docs/benchmarks.json; the tables in docs/benchmarks.md and the
 charts beside it are made of them, so that no figure there is typed by hand.
 """
@@ -12,12 +12,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import charts
-from cardledger.bench import report
-from cardledger.bench.figures import Figure
+from benchmarks import charts, report
+from benchmarks.figures import Figure
 
 Run = Mapping[str, Any]
-"""What `cardledger bench --json` writes."""
+"""What `python -m benchmarks --json` writes."""
 
 _HOTTEST: Final = 20  # Lines of the profile, its head included.
 _QUIET: Final = 0.5  # Load, in processes that wanted to run before it began.
@@ -33,7 +32,7 @@ _CHARTS: Final = {
 def main() -> None:
     """Make page and charts of runs."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", type=Path, nargs="+", help="what `cardledger bench --json` wrote")
+    parser.add_argument("runs", type=Path, nargs="+", help="JSON files of `python -m benchmarks`")
     parser.add_argument("docs", type=Path, help="the directory of benchmarks.md")
     asked = parser.parse_args()
     runs = [json.loads(run.read_text(encoding="utf-8")) for run in asked.runs]
@@ -86,7 +85,7 @@ def _profiles(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def figure_of(row: Mapping[str, Any]) -> Figure:
-    """Return a figure as `cardledger bench` had it."""
+    """Return a figure as `python -m benchmarks` had it."""
     fields = ("part", "name", "unit", "values", "least", "aim", "lower")
     return Figure(**{name: row[name] for name in fields})
 

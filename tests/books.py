@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ledger.core import commands, events, sandbox
-from ledger.core.card import CardState
-from ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
-from ledger.core.entries import Account, Entry, deposit_entry, entries
-from ledger.testing.model import Event
+from cardledger.ledger.core import commands, events, sandbox
+from cardledger.ledger.core.card import CardState
+from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
+from cardledger.ledger.core.entries import Account, Entry, deposit_entry, entries
+from cardledger.ledger.testing.model import Event
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -3,7 +3,7 @@
 Servers are started by the first test that asks, one PostgreSQL and one Redis per xdist worker:
 measured on two cores, two workers are at their first query after 1.1-1.4 s with a server each and
 after 1.0-1.5 s with a shared one. So sharing saves nothing, while a server per worker is started
-only where it is needed. They are children under `cardledger/guard.py`, so nothing is left behind
+only where it is needed. They are children under a watchdog, so nothing is left behind
 after Ctrl-C, a crash or a kill -9 of the worker.
 """
 
@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 from psycopg import sql
 from redis import Redis
 
-from cardledger.servers import DatabaseUrl, find_postgres, find_redis
-from schema import migrate
+from cardledger.embedded.servers import DatabaseUrl, find_postgres, find_redis
+from cardledger.schema import migrate
 from tests.databases import fresh_database
 
 # Failures are provoked here by the hundred; structlog would print each with all its locals.

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-from cardledger.servers import DatabaseUrl
-from schema import ids
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema import ids
 
 # Tests look at the record over connections of their own.
 ids.register(psycopg.adapters)

@@ -1,7 +1,7 @@
 """A fence: tests may set any webhook endpoint, generated ones too, and nothing leaves this machine.
 
-Names are looked up in one place (`workers.egress`), so that is where it stands: every name but
-those of this machine and of the given servers is one that nobody knows.
+Names are looked up in one place (`workers/webhooks/http_client.py`), so that is where it stands:
+every name but those of this machine and of the given servers is one that nobody knows.
 """
 
 import os

@@ -4,6 +4,6 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from schema.ids import Id
+from cardledger.schema.ids import Id
 
 IDS: Final = st.uuids().map(lambda key: Id(key.bytes))

@@ -1,6 +1,6 @@
 """A storm for the webhook sender: a receiver that fails at random, a worker that is killed.
 
-Shared by tests/system/test_webhooks.py, which is small, and benchmarks/webhooks.py.
+Shared by tests/system/test_webhooks.py, which is small, and benchmarks/webhook_faults.py.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from typing import Any, Final
 from standardwebhooks import Webhook
 from typing_extensions import override
 
-from cardledger.receiver import Receiver, Reply
-from ledger import signing
-from ledger.database import async_engine
-from ledger.ids import new_id
-from ledger.inbox import Lane
-from ledger.secrets import KeyRing
-from schema.ids import Id
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.webhooks import signatures
+from cardledger.schema.ids import Id
+from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.workers.client.submission import Client
 from tests.world import SECRET_KEY, Holder, World
-from workers.client import Client
 
 MOST_IN_A_ROW: Final = 4
 """Failures of one webhook: ten would have it given up, which chance must not decide here."""
 
 _WORKER: Final = """
 import sys
-from workers.process import WorkerConfig, run
+from cardledger.workers.process.main import WorkerConfig, run
 database_url, redis_url, secret_key, scale = sys.argv[1:]
 run(WorkerConfig(database_url=database_url, redis_url=redis_url, secret_key=secret_key, threads=4,
                  webhook_timeout_s=2, webhook_retry_scale=float(scale)))
@@ -132,7 +132,7 @@ def worker(
 
 def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str) -> None:
     """Have `receiver` told of card transactions."""
-    secret = signing.new_webhook_secret()
+    secret = signatures.new_webhook_secret()
     [(public_key,)] = world.rows("SELECT public_key FROM platforms WHERE id = %s", platform_id)
     receiver.judge(public_key, secret)
     world.owner.execute(

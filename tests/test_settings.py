@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from cardledger import processes
-from cardledger.settings import PREFIX, Settings, variables
+from cardledger.config.settings import PREFIX, Settings, variables
+from cardledger.supervisor import processes
 
 KEY = "k" * 32
 

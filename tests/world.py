@@ -13,16 +13,27 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Engine as Database
 from sqlalchemy import NullPool
 
-from ledger import history, inbox, platforms, schedule
-from ledger.batch import Decided
-from ledger.database import async_engine, sync_engine
-from ledger.engine import Clock, Engine
-from ledger.ids import new_id
-from ledger.inbox import CARD_CLOSED, DEPOSIT, NOBODY, TRANSFER, Home, Lane, Message
-from ledger.secrets import KeyRing
-from ledger.testing.model import Model
-from ledger.testing.strategies import Scene
-from schema.ids import Id
+from cardledger.ledger.engine import timers
+from cardledger.ledger.engine.commit import Clock, Engine
+from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import (
+    CARD_CLOSED,
+    DEPOSIT,
+    NOBODY,
+    TRANSFER,
+    Home,
+    Lane,
+    Message,
+)
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.projections import history
+from cardledger.ledger.storage.engines import async_engine, sync_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.testing.model import Model
+from cardledger.ledger.testing.strategies import Scene
+from cardledger.schema.ids import Id
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
 
@@ -231,7 +242,7 @@ class World:
     def tick(self, engine: Engine, now: datetime) -> list[Decided]:
         """Let time speak at `now`, and decide what it says."""
         with psycopg.connect(self.app_url) as connection:
-            schedule.enqueue_due(connection, now)
+            timers.enqueue_due(connection, now)
         return [one for lane in Lane for one in self.drain(engine, lane)]
 
     # --- the way in and through -------------------------------------------------------------

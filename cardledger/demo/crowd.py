@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, assert_never
 
-from schema.wire.outcomes import Outcome, OutcomeType
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 
 _RESENT: Final = 0.05  # Share of events that the network sends again.
 _SMALLEST: Final = 250

@@ -18,21 +18,22 @@ from typing import Final
 
 from rich.console import Console
 
-from cardledger import configuration, terminal
+from cardledger.config import configuration
+from cardledger.config import console as terminal
+from cardledger.config.errors import FAILURE, CommandError
+from cardledger.config.settings import Settings
 from cardledger.demo import proof, story, text
 from cardledger.demo.crowd import Crowd, Member, Sent
-from cardledger.demo.http_api import HttpApi
 from cardledger.demo.proof import Proof, Webhooks
 from cardledger.demo.result import Customer, Options, Played, Result, Role
-from cardledger.errors import FAILURE, CommandError
-from cardledger.receiver import Receiver
-from cardledger.running import Running
-from cardledger.servers import DatabaseUrl
-from cardledger.settings import Settings
-from cardledger.up import Plan, Signals, Step, System
-from ledger.database import async_engine
-from ledger.inbox import Lane
-from workers.client import Client, ReplyTimeoutError, UnavailableError
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install.http_client import HttpApi
+from cardledger.install.ready_file import Running
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.supervisor.system import Plan, Signals, Step, System
+from cardledger.webhooks.receiver import Receiver
+from cardledger.workers.client.submission import Client, ReplyTimeoutError, UnavailableError
 
 _CAST: Final = (
     Role(name="Grace Hopper", cards=2, use=5, funds=2_000_000),

@@ -8,12 +8,12 @@ from typing import Final
 
 import psycopg
 
-from cardledger import verifying
-from cardledger.receiver import Arrival, Receiver
-from cardledger.servers import DatabaseUrl
-from ledger.core.entries import Account
-from ledger.verify import Report
-from schema.ids import Id
+from cardledger.commands import verify as verifying
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.entries import Account
+from cardledger.ledger.queries.audit import Report
+from cardledger.schema.ids import Id
+from cardledger.webhooks.receiver import Arrival, Receiver
 
 _POLL_S: Final = 0.05
 _NO_PROGRESS_S: Final = 20.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from cardledger.demo.crowd import Counts
 from cardledger.demo.proof import Proof
 from cardledger.demo.story import Story
-from cardledger.running import Running
-from cardledger.up import Step
+from cardledger.install.ready_file import Running
+from cardledger.supervisor.system import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

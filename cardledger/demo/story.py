@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import psycopg
 
-from cardledger.demo.http_api import HttpApi
-from cardledger.errors import CommandError
-from cardledger.receiver import Arrival, Receiver
-from cardledger.servers import DatabaseUrl
-from ledger import history
-from schema.ids import Id
-from schema.wire.common import parse_id
+from cardledger.config.errors import CommandError
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install.http_client import HttpApi
+from cardledger.ledger.projections import history
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import parse_id
+from cardledger.webhooks.receiver import Arrival, Receiver
 
 FUNDED: Final = 50_000
 AUTHORIZED: Final = 1_250

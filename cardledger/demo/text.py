@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.text import Text
 
 from cardledger import __version__
+from cardledger.commands.up import show_step as step
+from cardledger.commands.verify import as_dict as report_as_dict
+from cardledger.config.console import arrow, decimal
 from cardledger.demo.proof import Proof, Webhooks
 from cardledger.demo.result import Played, Result
 from cardledger.demo.story import AUTHORIZED, CLEARED, FUNDED, JournalLine, Story
-from cardledger.receiver import Arrival
-from cardledger.running import Running
-from cardledger.serve import show_step as step
-from cardledger.terminal import arrow, decimal
-from cardledger.verifying import as_dict as report_as_dict
+from cardledger.install.ready_file import Running
+from cardledger.webhooks.receiver import Arrival
 
 __all__ = [
     "as_dict",

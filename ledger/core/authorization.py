@@ -1,8 +1,8 @@
 """The checks of an authorization, in their documented order; the first that fails decides."""
 
-from ledger.core.card import CardState
-from ledger.core.commands import Authorize
-from ledger.core.events import DeclineReason
+from cardledger.ledger.core.card import CardState
+from cardledger.ledger.core.commands import Authorize
+from cardledger.ledger.core.events import DeclineReason
 
 
 def decline_reason(command: Authorize, needed: int) -> DeclineReason | None:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, assert_never
 
-from ledger.core import commands, events
-from ledger.core.authorization import decline_reason
-from ledger.core.money import checked
+from cardledger.ledger.core import commands, events
+from cardledger.ledger.core.authorization import decline_reason
+from cardledger.ledger.core.money import checked
 
 
 class Status(StrEnum):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
-from ledger.core.card import CardState
-from ledger.core.events import DeclineReason
+from cardledger.ledger.core.card import CardState
+from cardledger.ledger.core.events import DeclineReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import assert_never
 
-from ledger.core import events
+from cardledger.ledger.core import events
 
 
 class Account(StrEnum):

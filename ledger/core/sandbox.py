@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from ledger.core.events import DeclineReason
+from cardledger.ledger.core.events import DeclineReason
 
 _FORCED_DECLINES: Final = {
     "002": DeclineReason.INSUFFICIENT_FUNDS,

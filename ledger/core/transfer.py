@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.core.money import MAX_AMOUNT
 
 
 class FailureReason(StrEnum):

@@ -16,12 +16,12 @@ try:
     from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        'ledger.testing.machine needs Hypothesis: pip install "cardledger[testing]"',
+        'cardledger.ledger.testing.machine needs Hypothesis: pip install "cardledger[testing]"',
         name=error.name,
     ) from error
 
-from ledger.testing.model import Event, Model
-from ledger.testing.strategies import SCENE, SHOPS, SMALL, Scene
+from cardledger.ledger.testing.model import Event, Model
+from cardledger.ledger.testing.strategies import SCENE, SHOPS, SMALL, Scene
 
 _TOKENS = st.sampled_from(
     [token for token, shop in SHOPS.items() if shop[-3:] not in {"005", "006"}]

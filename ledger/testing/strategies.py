@@ -18,7 +18,7 @@ try:
     from hypothesis import strategies as st
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        'ledger.testing.strategies needs Hypothesis: pip install "cardledger[testing]"',
+        'cardledger.ledger.testing.strategies needs Hypothesis: pip install "cardledger[testing]"',
         name=error.name,
     ) from error
 

@@ -1,1 +1,1 @@
-"""Alembic migrations; run them with `cardledger migrate` or `schema.migrate`."""
+"""Alembic migrations; run them with `cardledger migrate` or `cardledger.schema.migrate`."""

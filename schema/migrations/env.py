@@ -1,8 +1,8 @@
-"""Alembic's entry: runs the migrations on the connection that `schema.migrate` hands over."""
+"""Alembic's entry: runs the migrations on the connection that `schema/migrate.py` hands over."""
 
 from alembic import context
 
-from schema.tables import metadata
+from cardledger.schema.tables import metadata
 
 if context.is_offline_mode():
     context.configure(

@@ -26,7 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from schema.ids import Id
+from cardledger.schema.ids import Id
 
 MAX_AMOUNT: Final = 2**63 - 1
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from schema.wire.common import (
+from cardledger.schema.wire.common import (
     STAYS,
     STORABLE,
     Currency,
@@ -17,9 +17,9 @@ from schema.wire.common import (
     Response,
     Time,
 )
-from schema.wire.people import Email
-from schema.wire.sandbox import CurrencyCode
-from schema.wire.webhook_urls import WebhookUrl, webhook_url
+from cardledger.schema.wire.customers.people import Email
+from cardledger.schema.wire.sandbox import CurrencyCode
+from cardledger.schema.wire.webhooks.urls import WebhookUrl, webhook_url
 
 DOMAIN: Final = r"^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}$"
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from schema.wire.common import MAX_AMOUNT, Response
+from cardledger.schema.wire.common import MAX_AMOUNT, Response
 
 
 class Code(StrEnum):

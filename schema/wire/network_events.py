@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from schema.wire.common import (
+from cardledger.schema.wire.common import (
     Amount,
     CardId,
     Currency,
@@ -107,7 +107,7 @@ NetworkEvent: TypeAlias = Annotated[
 ]
 
 NETWORK_EVENT: TypeAdapter[NetworkEvent] = TypeAdapter(NetworkEvent)
-"""Parses one event; see `schema.wire.errors` for what becomes of its complaints."""
+"""Parses one event; see `cardledger.schema.wire.errors` for what becomes of its complaints."""
 
 
 def body_of(event: NetworkEvent) -> dict[str, Any]:

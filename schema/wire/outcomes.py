@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from schema.wire.card_transactions import CardTransactionResource
+from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 
 
 class OutcomeType(StrEnum):

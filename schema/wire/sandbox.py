@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from schema.wire.common import (
+from cardledger.schema.wire.common import (
     Amount,
     CardTransactionId,
     Currency,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from schema.wire.common import Name, PageQuery, Request, Response, Time, TokenId
+from cardledger.schema.wire.common import Name, PageQuery, Request, Response, Time, TokenId
 
 PermissionName = Literal["VIEW", "TRANSACT", "MANAGE"]
 

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.app import ApiConfig
+from cardledger.api.app import ApiConfig
 from tests import fence
 from tests.api.support import SECRET_KEY, Api, new_tenant, server, worker
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import jsonschema_rs
 
-from api import BASE_PATH
+from cardledger.api import BASE_PATH
 from tests.api.documents import Json, document, resolved
 
 METHODS = {"get", "put", "post", "patch", "delete"}

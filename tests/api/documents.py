@@ -4,7 +4,7 @@ import json
 from functools import cache
 from typing import Any
 
-from api import pages
+from cardledger.commands import generate_docs
 
 Json = dict[str, Any]
 
@@ -12,7 +12,7 @@ Json = dict[str, Any]
 @cache
 def text() -> str:
     """Return the document of a sandbox, as it is served."""
-    return pages.openapi_page()
+    return generate_docs.openapi_page()
 
 
 @cache

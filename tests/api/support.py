@@ -16,14 +16,15 @@ import httpx2
 import psycopg
 import uvicorn
 
-from api import BASE_PATH
-from api.app import ApiConfig, create_app
-from api.protocol import bounded
-from ledger import platforms, tokens
-from ledger.database import async_engine
-from ledger.ids import NIL, new_id
-from ledger.secrets import KeyRing
-from schema.ids import Id
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.http.protocol import bounded
+from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema.ids import Id
 from tests.api import contract
 
 SECRET_KEY = "a secret key that only tests use, long enough"
@@ -81,7 +82,7 @@ def new_tenant(
                     )
                 ).id
             )
-            client_id, client_secret = await tokens.create(
+            client_id, client_secret = await api_tokens.create(
                 connection,
                 platform_id=platform_id,
                 name="test",
@@ -99,7 +100,7 @@ def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterat
     """Run a worker process."""
     program = (
         "import sys; from tests import fence; fence.install();"
-        " from workers.process import WorkerConfig, run;"
+        " from cardledger.workers.process.main import WorkerConfig, run;"
         " run(WorkerConfig(database_url=sys.argv[1], redis_url=sys.argv[2],"
         " secret_key=sys.argv[3], threads=4, webhook_retry_scale=0.001,"
         " sandbox_delay_s=0.5, sandbox=sys.argv[4] == 'True'))"

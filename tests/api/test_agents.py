@@ -11,9 +11,9 @@ import psycopg
 import pytest
 import structlog
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from ledger.ids import new_id
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     TIMEOUT_S,
     AgentApi,

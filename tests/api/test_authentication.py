@@ -6,14 +6,14 @@ from base64 import b64encode
 import pytest
 from sqlalchemy import delete, event
 
-from api.authentication import Authenticator
-from api.errors import ApiError
-from api.rate_limits import RateLimits
-from ledger.database import async_engine
-from ledger.secrets import KeyRing
-from schema import tables
-from schema.ids import Id
-from schema.wire.errors import Code
+from cardledger.api.http.authentication import Authenticator
+from cardledger.api.http.errors import ApiError
+from cardledger.api.http.rate_limits import RateLimits
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.errors import Code
 from tests.api.support import SECRET_KEY, Tenant, new_tenant
 
 NO_LIMITS = RateLimits({}, "redis://127.0.0.1")

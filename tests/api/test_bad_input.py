@@ -9,8 +9,8 @@ import httpx2
 import psycopg
 import pytest
 
-from api.app import ApiConfig
-from api.routing import MAX_BODY
+from cardledger.api.app import ApiConfig
+from cardledger.api.http.routing import MAX_BODY
 from tests.api.support import Api, authorization, eventually, made, new_tenant, ok, refused
 
 

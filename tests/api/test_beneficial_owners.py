@@ -8,7 +8,7 @@ import httpx2
 import psycopg
 import pytest
 
-from ledger.ids import new_id
+from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, made, ok, refused
 
 INFO = {"legalName": "Acme Inc.", "taxId": "12-3456789", "incorporatedOn": "2001-02-03"}

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from api.app import ApiConfig
+from cardledger.api.app import ApiConfig
 from tests.api.support import Api, made, new_tenant, ok, refused
 
 USD = {

@@ -9,8 +9,8 @@ import httpx2
 import psycopg
 import pytest
 
-from api.app import ApiConfig
-from ledger.ids import new_id
+from cardledger.api.app import ApiConfig
+from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, made, new_tenant, ok, refused
 
 INFO = {"legalName": "Acme Inc.", "taxId": "12-3456789", "incorporatedOn": "2001-02-03"}

@@ -14,19 +14,16 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from structlog.testing import capture_logs
 
-from api.app import ApiConfig
-from cardledger.servers import DatabaseUrl
-from ledger import (
-    agent_actions,
-    agents,
-    card_transactions,
-    paging,
-    transactions,
-    webhook_deliveries,
-)
-from ledger.database import async_engine, sync_engine
-from schema import tables
-from schema.ids import Id
+from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.agents import actions as agent_actions
+from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.queries import card_transactions, transactions
+from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.engines import async_engine, sync_engine
+from cardledger.ledger.webhooks import deliveries
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
 from tests.api.support import SECRET_KEY, Api, eventually, new_tenant, server
 from tests.databases import fresh_database
 
@@ -271,10 +268,10 @@ def test_what_was_told_of_a_resource_is_found_by_key(
     page, plans = asyncio.run(
         _plans(
             url,
-            lambda connection: webhook_deliveries.page(
+            lambda connection: deliveries.page(
                 connection,
                 platform_id=platform_id,
-                filters=webhook_deliveries.Filters(subject_ids=[subject_id]),
+                filters=deliveries.Filters(subject_ids=[subject_id]),
                 wanted=paging.Wanted(limit=20, newest_first=True),
             ),
         )

@@ -8,10 +8,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from ledger.ids import new_id
-from schema.wire.errors import MEANINGS, Code
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.wire.errors import MEANINGS, Code
 from tests.api.support import (
     Api,
     authorization,

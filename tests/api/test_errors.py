@@ -7,13 +7,13 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
-from schema.wire.cards import CardCreate
-from schema.wire.common import Time
-from schema.wire.config import ConfigUpdate
-from schema.wire.customers import CustomerCreate
-from schema.wire.errors import STATUS, Code, FieldError, explain, field_errors
-from schema.wire.network_events import NetworkEvent
-from schema.wire.sandbox import SimulateAuthorization
+from cardledger.schema.wire.cards.cards import CardCreate
+from cardledger.schema.wire.common import Time
+from cardledger.schema.wire.config import ConfigUpdate
+from cardledger.schema.wire.customers.customers import CustomerCreate
+from cardledger.schema.wire.errors import STATUS, Code, FieldError, explain, field_errors
+from cardledger.schema.wire.network_events import NetworkEvent
+from cardledger.schema.wire.sandbox import SimulateAuthorization
 from tests.api.support import authorization
 
 

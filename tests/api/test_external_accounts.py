@@ -11,7 +11,7 @@ import psycopg
 import pytest
 import structlog
 
-from api.app import ApiConfig
+from cardledger.api.app import ApiConfig
 from tests.api.support import Api, made, new_tenant, ok, refused, server
 from tests.external_accounts import EXAMPLES, body, info
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from api.app import ApiConfig
+from cardledger.api.app import ApiConfig
 from tests.api.documents import document
 from tests.api.support import Api, Tenant, new_tenant
 from tests.api.test_tenants import MAKERS, Platform, platform

@@ -5,9 +5,9 @@ import psycopg
 import structlog
 from structlog.testing import capture_logs
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from cardledger.servers import DatabaseUrl
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import (
     SECRET_KEY,
     Api,

@@ -12,9 +12,9 @@ import httpx2
 import psycopg
 import pytest
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from cardledger.receiver import Receiver, Reply
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.webhooks.receiver import Receiver, Reply
 from tests.api import contract
 from tests.api.support import (
     AGENT_POLICY,

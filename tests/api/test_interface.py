@@ -17,11 +17,11 @@ import httpx2
 import psycopg
 import pytest
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from cardledger.receiver import Arrival, Receiver, Reply
-from schema.ids import Id
-from schema.wire.errors import MEANINGS, Code
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.errors import MEANINGS, Code
+from cardledger.webhooks.receiver import Arrival, Receiver, Reply
 from tests.api.documents import document
 from tests.api.support import (
     AgentApi,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schema.wire.errors import MEANINGS, Code
+from cardledger.schema.wire.errors import MEANINGS, Code
 from tests.api.test_error_codes import PROVOKE
 from tests.interface import NAMES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.json_body import JsonError, parse
+from cardledger.api.http.json_body import JsonError, parse
 
 values = st.recursive(
     st.none()

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from api import BASE_PATH
+from cardledger.api import BASE_PATH
 from tests.api.support import TIMEOUT_S, Api, refused
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")

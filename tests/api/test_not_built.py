@@ -6,15 +6,16 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from api import BASE_PATH, not_built
-from api.operations import AGENT
+from cardledger.api import BASE_PATH
+from cardledger.api.http.operations import AGENT
+from cardledger.api.openapi import not_implemented
 from tests.api import contract
 from tests.api.documents import document
 from tests.api.support import TIMEOUT_S, Api, ok, refused
 
 # Method and path of every operation of the public interface.
 INDEX = (Path(__file__).parents[1] / "fixtures" / "operations.txt").read_text().splitlines()
-TABLE = [(method, path) for area in not_built.TABLE for method, path in area]
+TABLE = [(method, path) for area in not_implemented.TABLE for method, path in area]
 
 
 def places(path: str) -> str:
@@ -54,7 +55,7 @@ def test_what_is_not_built_says_so_after_it_has_asked_who_calls(
     api: Api, agent_token: str, method: str, path: str
 ) -> None:
     where = re.sub(r"{\w+}", "Customer:1", path)
-    is_agents = not_built.scheme_of(path) == AGENT
+    is_agents = not_implemented.scheme_of(path) == AGENT
     body = b"{ not JSON" if method != "GET" else None
 
     known = httpx2.request(

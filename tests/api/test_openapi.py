@@ -12,13 +12,13 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from api import pages
-from api.areas import AREAS
-from api.documentation import DOCUMENT
-from cardledger.receiver import Arrival, Receiver, Reply
-from schema.wire.errors import STATUS, Code
-from schema.wire.webhook_payloads import IN_ORDER, PAYLOADS
-from schema.wire.webhooks import WebhookType
+from cardledger.api.openapi.docs_page import DOCUMENT
+from cardledger.api.openapi.tags import AREAS
+from cardledger.commands import generate_docs
+from cardledger.schema.wire.errors import STATUS, Code
+from cardledger.schema.wire.webhooks.envelope import WebhookType
+from cardledger.schema.wire.webhooks.payloads import IN_ORDER, PAYLOADS
+from cardledger.webhooks.receiver import Arrival, Receiver, Reply
 from tests.api import contract
 from tests.api.contract import operations, validator_of
 from tests.api.documents import Json, document, resolved, text
@@ -68,9 +68,11 @@ def test_the_served_document_is_the_one_that_is_tested(root: str) -> None:
     assert answer.text == text()
 
 
-@pytest.mark.parametrize("name", pages.pages())
+@pytest.mark.parametrize("name", generate_docs.pages())
 def test_a_checked_in_page_is_what_the_code_says(name: str) -> None:
-    assert (DOCS / name).read_text(encoding="utf-8") == pages.pages()[name], "run: make docs"
+    assert (DOCS / name).read_text(encoding="utf-8") == generate_docs.pages()[name], (
+        "run: make docs"
+    )
 
 
 def test_it_is_openapi_3_1() -> None:
@@ -277,4 +279,4 @@ def test_an_answer_that_is_not_documented_fails_wherever_it_is_tested(api: Api) 
 
 def test_the_text_is_the_same_every_time() -> None:
     assert json.dumps(json.loads(text()), indent=2, ensure_ascii=False) + "\n" == text()
-    assert pages.pages()["openapi.json"] == text()
+    assert generate_docs.pages()["openapi.json"] == text()

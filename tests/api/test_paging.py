@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.ids import new_id
-from ledger.paging import CursorError, cursor_of, place_of
-from ledger.secrets import KeyRing
-from schema.ids import Id
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.paging import CursorError, cursor_of, place_of
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema.ids import Id
 from tests.ids import IDS
 
 KEYS = KeyRing("k" * 32)

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from api.protocol import MAX_HEAD, MAX_REQUEST
-from api.routing import MAX_BODY
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.api.http.protocol import MAX_HEAD, MAX_REQUEST
+from cardledger.api.http.routing import MAX_BODY
 from tests.api.support import TIMEOUT_S, Api, Tenant, new_tenant, ok, server
 
 PATIENCE_S = 0.5

@@ -9,11 +9,11 @@ import httpx2
 import pytest
 from redis import Redis
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from api.errors import ApiError
-from api.rate_limits import RateLimits, stranger
-from api.rates import Rate
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.api.http.errors import ApiError
+from cardledger.api.http.rate_limits import RateLimits, stranger
+from cardledger.api.http.sliding_window import Rate
 from tests.api.support import (
     Api,
     Tenant,

@@ -15,12 +15,12 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from api.app import ApiConfig
-from api.middleware import shown
-from ledger.card_numbers import number_of, passes_luhn
-from ledger.ids import new_id
-from ledger.secrets import KeyRing
-from schema.ids import Id
+from cardledger.api.app import ApiConfig
+from cardledger.api.http.middleware import shown
+from cardledger.ledger.cards.pan import number_of, passes_luhn
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema.ids import Id
 from tests.api.support import SECRET_KEY, Api, new_tenant, ok, refused
 
 KEYS = KeyRing(SECRET_KEY)

@@ -7,7 +7,7 @@ import httpx2
 import psycopg
 import pytest
 
-from api.app import ApiConfig
+from cardledger.api.app import ApiConfig
 from tests.api.support import Api, authorization, new_tenant, ok, refused, server, worker
 
 

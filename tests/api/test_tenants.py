@@ -19,9 +19,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from schema import tables
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.schema import tables
 from tests.api import contract, documents
 from tests.api.documents import document
 from tests.api.support import (

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from cardledger.servers import DatabaseUrl
-from schema.wire.common import Time
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema.wire.common import Time
 
 _TIME: TypeAdapter[datetime] = TypeAdapter(Time)
 _NAIVE = st.one_of(

@@ -7,8 +7,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from api.app import ApiConfig
-from ledger.ids import new_id
+from cardledger.api.app import ApiConfig
+from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, Tenant, eventually, made, new_tenant, ok, refused, server
 
 

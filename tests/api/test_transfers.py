@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import pytest
 
-from api.app import ApiConfig
-from cardledger.servers import DatabaseUrl
-from ledger.database import sync_engine
-from ledger.ids import new_id
-from ledger.verify import verify
+from cardledger.api.app import ApiConfig
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.queries.audit import verify
+from cardledger.ledger.storage.engines import sync_engine
+from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     AgentApi,
     Api,

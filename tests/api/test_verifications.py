@@ -9,8 +9,8 @@ import httpx2
 import psycopg
 import pytest
 
-from api.app import ApiConfig
-from ledger.ids import new_id
+from cardledger.api.app import ApiConfig
+from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, made, new_tenant, ok, refused, server, webhooks
 from tests.api.test_beneficial_owners import PERSON, add, business
 

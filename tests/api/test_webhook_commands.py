@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cardledger.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Receiver, Reply
 from tests.api.support import Api, closed_port, eventually
 from tests.api.test_webhooks import deliveries, endpoint, own, receiver
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from cardledger.cli import app
-from cardledger.receiver import Receiver, Reply
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.commands.cli import app
+from cardledger.webhooks.receiver import Receiver, Reply
 from tests.api.support import Api, made, new_tenant, ok
 
 

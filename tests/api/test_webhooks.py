@@ -10,11 +10,11 @@ import psycopg
 import pytest
 from standardwebhooks import Webhook
 
-from api import BASE_PATH
-from api.app import ApiConfig
-from cardledger.receiver import Receiver, Reply
-from ledger import signing
-from ledger.ids import new_id
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks import signatures
+from cardledger.webhooks.receiver import Receiver, Reply
 from tests.api.support import (
     Api,
     closed_port,
@@ -265,8 +265,8 @@ def test_a_key_that_others_know_is_replaced_at_once(own: Api, receiver: Receiver
     ok(own.post("/webhooks/test", {"endpointId": key}))
 
     last = receiver.received[-1]
-    public_key = signing.load_public_key(new["publicKey"])
-    signing.verify_grid(last.body, last.headers["x-grid-signature"], public_key)
+    public_key = signatures.load_public_key(new["publicKey"])
+    signatures.verify_grid(last.body, last.headers["x-grid-signature"], public_key)
     assert ok(own.get("/config"))["webhookPublicKey"] == new["publicKey"]
     refused(own.post("/webhooks/signing-keys/rotate", {"overlapHours": 169}), 400, "INVALID_INPUT")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ledger.agent_policy import (
+from cardledger.ledger.agents.policy import (
     AccountRestrictions,
     AccountRule,
     AgentPermission,
@@ -21,10 +21,10 @@ from ledger.agent_policy import (
     Usage,
     judge,
 )
-from ledger.agents import RefusedError, changed_policy, policy_of
-from schema.ids import Id
-from schema.wire.agents import AgentPolicy
-from schema.wire.common import MAX_AMOUNT
+from cardledger.ledger.agents.registry import RefusedError, changed_policy, policy_of
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.agents.agents import AgentPolicy
+from cardledger.schema.wire.common import MAX_AMOUNT
 
 MINE, OTHER = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
 EVERY = frozenset({MINE, OTHER})

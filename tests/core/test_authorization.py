@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ledger.core import sandbox
-from ledger.core.authorization import decline_reason
-from ledger.core.card import CardState
-from ledger.core.events import DeclineReason
+from cardledger.ledger.core import sandbox
+from cardledger.ledger.core.authorization import decline_reason
+from cardledger.ledger.core.card import CardState
+from cardledger.ledger.core.events import DeclineReason
 from tests.books import NOON, authorize
 
 OBJECTIONS: list[tuple[dict[str, Any], DeclineReason]] = [

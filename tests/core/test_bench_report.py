@@ -1,4 +1,4 @@
-"""What `cardledger bench` prints and writes, and the page and charts that are made of it."""
+"""What `python -m benchmarks` prints and writes, and the page and charts that are made of it."""
 
 import json
 import re
@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from benchmarks import charts, page
-from cardledger import terminal
-from cardledger.bench import report
-from cardledger.bench.figures import Figure, find, quantile, ratio
+from benchmarks import charts, page, report
+from benchmarks.figures import Figure, find, quantile, ratio
+from cardledger.config import console as terminal
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 RATE = Figure(part="engine", name="authorizations", unit="/s", values=[9_000, 12_000, 10_000])
 WAIT = Figure(part="service", name="p99", unit="ms", values=[30.0], lower=True)
 ABOUT: dict[str, Any] = {
-    "command": "cardledger bench --rounds 3 --millions 1",
+    "command": "python -m benchmarks --rounds 3 --millions 1",
     "at": "2026-03-01T12:00+00:00",
     "cardledger": "0.1.0",
     "python": "3.11.7",

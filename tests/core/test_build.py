@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from cardledger.ledger.core import card_transaction, commands, events
+from cardledger.ledger.engine import change_set
+from cardledger.ledger.engine.build import is_compiled
+from cardledger.ledger.projections import card_transaction as roll_up
 from hatch_build import CompileHook, with_constructors
-from ledger import books, roll_up
-from ledger.build import is_compiled
-from ledger.core import card_transaction, commands, events
 
 ROOT = Path(__file__).parents[2]
 CONFIGURED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
@@ -129,7 +130,7 @@ def test_a_dataclass_that_is_more_than_fields_fails_the_build(odd: str) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        books.Case,
+        change_set.Case,
         card_transaction.CardTransaction,
         commands.Authorize,
         events.Pulled,

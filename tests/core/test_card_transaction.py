@@ -4,8 +4,8 @@ from dataclasses import fields
 
 import pytest
 
-from ledger.core import commands, events
-from ledger.core.card_transaction import (
+from cardledger.ledger.core import commands, events
+from cardledger.ledger.core.card_transaction import (
     UNKNOWN,
     CardTransaction,
     Closure,
@@ -13,7 +13,7 @@ from ledger.core.card_transaction import (
     fold,
     waits,
 )
-from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
+from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
 from tests.books import after, authorize, clear, facts_of
 
 DECLINED = events.DeclineReason.INSUFFICIENT_FUNDS

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ledger.core import events
-from ledger.core.entries import Account, Entry, deposit_entry, entries
+from cardledger.ledger.core import events
+from cardledger.ledger.core.entries import Account, Entry, deposit_entry, entries
 
 
 def moved(debit: Account, credit: Account, amount: int) -> Entry:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 
-from ledger import account_numbers, wallet_addresses
-from ledger.external_accounts import (
+from cardledger.ledger.customers import account_numbers, wallet_addresses
+from cardledger.ledger.customers.external_accounts import (
     Refusal,
     Registration,
     fingerprint,
@@ -19,15 +19,15 @@ from ledger.external_accounts import (
     verification_of,
     verified_name,
 )
-from schema.ids import Id
-from schema.wire.errors import field_errors
-from schema.wire.external_accounts import (
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.customers.external_accounts import (
     VARIANTS,
     AccountInfoResource,
     ExternalAccountCreate,
     Optional,
     Variant,
 )
+from cardledger.schema.wire.errors import field_errors
 from tests.external_accounts import ADDRESS, COMPANY, EVM, EXAMPLES, PERSON, body, info
 
 PAGE = Path(__file__).parents[2] / "docs" / "external-accounts.md"

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schema import forbidden_addresses
-from schema.forbidden_addresses import why_forbidden
-from schema.wire.config import ConfigUpdate
+from cardledger.schema import ssrf
+from cardledger.schema.ssrf import why_forbidden
+from cardledger.schema.wire.config import ConfigUpdate
 
 LOOPBACK = ["127.0.0.1", "127.255.255.254", "::1"]
 
@@ -206,17 +206,17 @@ ODD = [
 @pytest.mark.parametrize("host", ODD)
 def test_an_address_has_one_spelling(host: str) -> None:
     with pytest.raises(ValueError, match="address"):
-        forbidden_addresses.literal(host)
+        ssrf.literal(host)
 
 
 @pytest.mark.parametrize("host", ["example.com", "localhost", "1.example", "0xbee.example", "a1"])
 def test_a_name_is_no_address(host: str) -> None:
-    assert forbidden_addresses.literal(host) is None
+    assert ssrf.literal(host) is None
 
 
 @given(st.ip_addresses())
 def test_the_plain_spelling_is_read(address: IPv4Address | IPv6Address) -> None:
-    assert forbidden_addresses.literal(str(address)) == address
+    assert ssrf.literal(str(address)) == address
 
 
 def in_url(host: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.ids import NIL, new_id
-from schema.ids import Id
+from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.schema.ids import Id
 from tests.ids import IDS
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from ledger.core.card import CardState
-from ledger.testing.model import Event, Model
-from ledger.testing.strategies import SCENE, Scene
+from cardledger.ledger.core.card import CardState
+from cardledger.ledger.testing.model import Event, Model
+from cardledger.ledger.testing.strategies import SCENE, Scene
 from tests.books import Books
 
 LIFECYCLES: Final = [

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import structlog
 
-from cardledger import logs
+from cardledger.config import logs
 
 EVENTS: list[dict[str, Any]] = [
     {

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError, checked
+from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError, checked
 
 
 def test_the_largest_amount_is_the_largest_bigint() -> None:

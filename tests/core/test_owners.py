@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from ledger.beneficial_owners import decided_status
-from ledger.ids import new_id
-from ledger.verifications import Applicant, outcome_of
-from schema.wire.beneficial_owners import BeneficialOwnerUpdate, Percentage
-from schema.wire.customers import merged, missing_contacts, undescribed
-from schema.wire.identity import issued_in, slips
+from cardledger.ledger.customers.beneficial_owners import decided_status
+from cardledger.ledger.customers.verifications import Applicant, outcome_of
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerUpdate, Percentage
+from cardledger.schema.wire.customers.customers import merged, missing_contacts, undescribed
+from cardledger.schema.wire.customers.identity import issued_in, slips
 
 _PERCENTAGE: TypeAdapter[Decimal] = TypeAdapter(Percentage)
 

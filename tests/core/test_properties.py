@@ -11,15 +11,22 @@ from hypothesis import event as seen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core import commands, events
-from ledger.core.card_transaction import UNKNOWN, CardTransaction, Status, decide, evolve, fold
-from ledger.core.entries import Account, entries
-from ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
-from ledger.event_rows import EventRow, from_row, to_row
-from ledger.explain import changes, movements, sentence, steps
-from ledger.testing import machine
-from ledger.testing.model import Model
-from ledger.testing.strategies import (
+from cardledger.ledger.core import commands, events
+from cardledger.ledger.core.card_transaction import (
+    UNKNOWN,
+    CardTransaction,
+    Status,
+    decide,
+    evolve,
+    fold,
+)
+from cardledger.ledger.core.entries import Account, entries
+from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
+from cardledger.ledger.projections.event_rows import EventRow, from_row, to_row
+from cardledger.ledger.projections.explain import changes, movements, sentence, steps
+from cardledger.ledger.testing import machine
+from cardledger.ledger.testing.model import Model
+from cardledger.ledger.testing.strategies import (
     SCENE,
     Event,
     Scene,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import rates
-from api.rates import Count, Rate
+from cardledger.api.http import sliding_window
+from cardledger.api.http.sliding_window import Count, Rate
 
 rates_of_people = st.builds(Rate, limit=st.integers(1, 50), period_s=st.sampled_from([1, 60, 3600]))
 
@@ -21,7 +21,7 @@ rates_of_people = st.builds(Rate, limit=st.integers(1, 50), period_s=st.sampled_
     ],
 )
 def test_a_rate_is_a_number_per_period(text: str, rate: Rate | None) -> None:
-    assert rates.parse(text) == rate
+    assert sliding_window.parse(text) == rate
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_rate_is_a_number_per_period(text: str, rate: Rate | None) -> None:
 )
 def test_what_is_no_rate_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number per"):
-        rates.parse(text)
+        sliding_window.parse(text)
 
 
 def let_in(rate: Rate, times: list[float]) -> list[float]:
@@ -37,8 +37,8 @@ def let_in(rate: Rate, times: list[float]) -> list[float]:
     count = Count(0)
     admitted = []
     for at in sorted(times):
-        rates.turn(count, rates.window_of(rate, at))
-        if not rates.wait_s(rate, count, at):
+        sliding_window.turn(count, sliding_window.window_of(rate, at))
+        if not sliding_window.wait_s(rate, count, at):
             count.now += 1
             admitted.append(at)
     return admitted
@@ -59,16 +59,16 @@ def test_who_waits_as_long_as_told_is_let_in_and_not_much_sooner(
 ) -> None:
     count = Count(0)
     for at in sorted(one * rate.period_s for one in [*spread, last]):
-        rates.turn(count, rates.window_of(rate, at))
-        if not rates.wait_s(rate, count, at):
+        sliding_window.turn(count, sliding_window.window_of(rate, at))
+        if not sliding_window.wait_s(rate, count, at):
             count.now += 1
     now = last * rate.period_s
-    wait = rates.wait_s(rate, count, now)
+    wait = sliding_window.wait_s(rate, count, now)
 
     def is_let_in(at: float) -> bool:
         later = Count(count.window, count.before, count.now)
-        rates.turn(later, rates.window_of(rate, at))
-        return rates.wait_s(rate, later, at) == 0
+        sliding_window.turn(later, sliding_window.window_of(rate, at))
+        return sliding_window.wait_s(rate, later, at) == 0
 
     assert 0 <= wait <= 2 * rate.period_s
     assert is_let_in(now + wait + rate.period_s * 1e-6)
@@ -87,6 +87,6 @@ def test_the_turn_of_a_window_is_no_second_helping() -> None:
 def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
     count = Count(5, before=100, now=100)
 
-    rates.turn(count, 3)
+    sliding_window.turn(count, 3)
 
-    assert rates.wait_s(Rate(1, 60), count, 3 * 60) == 0
+    assert sliding_window.wait_s(Rate(1, 60), count, 3 * 60) == 0

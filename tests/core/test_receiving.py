@@ -18,23 +18,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
-from cardledger.webhooks import Reason, WebhookVerificationError, verify
-from ledger import signing
+from cardledger.ledger.webhooks import signatures
+from cardledger.webhooks.verification import Reason, WebhookVerificationError, verify
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 WEBHOOK_ID = "Webhook:019542f5-b3e7-7d02-0000-0000000000a7"
 CONTENT: dict[str, Any] = {"id": WEBHOOK_ID, "type": "TEST", "symbol": "€", "data": {}}
 BODY = json.dumps(CONTENT, ensure_ascii=False, separators=(",", ":")).encode()
 
-PRIVATE_DER, PUBLIC_PEM = signing.new_signing_key()
-PRIVATE_KEY = signing.load_private_key(PRIVATE_DER)
-OTHER_PEM = signing.new_signing_key()[1]
-SECRET = signing.new_webhook_secret()
-OTHER_SECRET = signing.new_webhook_secret()
+PRIVATE_DER, PUBLIC_PEM = signatures.new_signing_key()
+PRIVATE_KEY = signatures.load_private_key(PRIVATE_DER)
+OTHER_PEM = signatures.new_signing_key()[1]
+SECRET = signatures.new_webhook_secret()
+OTHER_SECRET = signatures.new_webhook_secret()
 
 
 def signed(body: bytes = BODY, at: datetime = NOW, secret: str = SECRET) -> dict[str, str]:
-    return signing.sign(body, webhook_id=WEBHOOK_ID, at=at, private_key=PRIVATE_KEY, secret=secret)
+    return signatures.sign(
+        body, webhook_id=WEBHOOK_ID, at=at, private_key=PRIVATE_KEY, secret=secret
+    )
 
 
 def reason(body: bytes, headers: dict[str, str], **keys: Any) -> Reason:  # noqa: ANN401
@@ -89,7 +91,7 @@ def test_during_a_rotation_one_of_several_signatures_is_enough() -> None:
 
     assert verify(BODY, both, secret=SECRET, now=NOW) == CONTENT
     assert verify(BODY, both, secret=OTHER_SECRET, now=NOW) == CONTENT
-    assert reason(BODY, both, secret=signing.new_webhook_secret()) is Reason.WRONG_SIGNATURE
+    assert reason(BODY, both, secret=signatures.new_webhook_secret()) is Reason.WRONG_SIGNATURE
 
 
 # --- what is not --------------------------------------------------------------------------------

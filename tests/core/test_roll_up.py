@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core.card_transaction import CardTransaction, Closure
-from ledger.core.events import DeclineReason
-from ledger.roll_up import Identity, RollUp, render, wire
+from cardledger.ledger.core.card_transaction import CardTransaction, Closure
+from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.projections.card_transaction import Identity, RollUp, render, wire
 from tests.ids import IDS
 
 _amounts = st.integers(min_value=0, max_value=2**63 - 1)

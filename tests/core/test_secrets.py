@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.secrets import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 
 KEYS = KeyRing("a key of a server that nobody has")
 OTHER = KeyRing("another key that is long enough too")

@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from ledger import signing
-from ledger.signing import SignatureError
+from cardledger.ledger.webhooks import signatures
+from cardledger.ledger.webhooks.signatures import SignatureError
 
 WEBHOOK_ID = "Webhook:019542f5-b3e7-7d02-0000-0000000000a7"
 BODY = '{"id":"Webhook:019542f5","symbol":"€","data":{}}'.encode()
 
-PRIVATE_DER, PUBLIC_PEM = signing.new_signing_key()
-PRIVATE_KEY = signing.load_private_key(PRIVATE_DER)
-PUBLIC_KEY = signing.load_public_key(PUBLIC_PEM)
-SECRET = signing.new_webhook_secret()
+PRIVATE_DER, PUBLIC_PEM = signatures.new_signing_key()
+PRIVATE_KEY = signatures.load_private_key(PRIVATE_DER)
+PUBLIC_KEY = signatures.load_public_key(PUBLIC_PEM)
+SECRET = signatures.new_webhook_secret()
 
 
 def signed(body: bytes = BODY, at: datetime | None = None, secret: str = SECRET) -> dict[str, str]:
-    return signing.sign(
+    return signatures.sign(
         body,
         webhook_id=WEBHOOK_ID,
         at=at or datetime.now(UTC),
@@ -35,7 +35,7 @@ def signed(body: bytes = BODY, at: datetime | None = None, secret: str = SECRET)
 
 
 def verify(body: bytes, headers: dict[str, str], now: datetime | None = None) -> None:
-    signing.verify(
+    signatures.verify(
         body, headers, public_key=PUBLIC_KEY, secret=SECRET, now=now or datetime.now(UTC)
     )
 
@@ -73,7 +73,7 @@ def test_standardwebhooks_refuses_another_secret_and_another_body() -> None:
     headers = signed()
 
     with pytest.raises(WebhookVerificationError):
-        Webhook(signing.new_webhook_secret()).verify(BODY, headers)
+        Webhook(signatures.new_webhook_secret()).verify(BODY, headers)
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(BODY + b" ", headers)
 
@@ -106,8 +106,8 @@ def test_keys_have_the_forms_that_are_promised() -> None:
 
 
 def test_keys_and_secrets_are_new_every_time() -> None:
-    assert signing.new_signing_key()[1] != PUBLIC_PEM
-    assert signing.new_webhook_secret() != SECRET
+    assert signatures.new_signing_key()[1] != PUBLIC_PEM
+    assert signatures.new_webhook_secret() != SECRET
 
 
 def test_a_key_of_another_kind_is_refused() -> None:
@@ -115,7 +115,7 @@ def test_a_key_of_another_kind_is_refused() -> None:
     pem = f"-----BEGIN PUBLIC KEY-----\n{ed25519}\n-----END PUBLIC KEY-----\n"
 
     with pytest.raises(TypeError, match="elliptic"):
-        signing.load_public_key(pem)
+        signatures.load_public_key(pem)
 
 
 @given(body=st.binary(max_size=2000))
@@ -177,7 +177,7 @@ def test_whatever_a_header_says_only_the_right_one_verifies(name: str, value: st
 
 def test_during_a_rotation_one_of_two_signatures_is_enough() -> None:
     headers = signed()
-    other = signed(secret=signing.new_webhook_secret())["webhook-signature"]
+    other = signed(secret=signatures.new_webhook_secret())["webhook-signature"]
     headers["webhook-signature"] = f"{other} {headers['webhook-signature']}"
 
     verify(BODY, headers)

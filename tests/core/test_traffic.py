@@ -3,9 +3,9 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from ledger.webhook_claims import Delivery
-from schema.ids import Id
-from workers.traffic import Traffic
+from cardledger.ledger.webhooks.leases import Delivery
+from cardledger.schema.ids import Id
+from cardledger.workers.webhooks.fair_share import Traffic
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUICK, SLOW = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")

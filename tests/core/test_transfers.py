@@ -6,9 +6,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.core.entries import Account, transfer_entries
-from ledger.core.money import MAX_AMOUNT
-from ledger.core.transfer import DECIDED_BY_THE_LEDGER, FailureReason, Funds, refusal
+from cardledger.ledger.core.entries import Account, transfer_entries
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER, FailureReason, Funds, refusal
 
 RICH = Funds(is_usable=True, balance=1_000, held=0, owed=0)
 POOR = Funds(is_usable=True, balance=0, held=0, owed=0)

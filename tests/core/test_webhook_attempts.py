@@ -5,7 +5,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from ledger.webhook_attempts import Attempt, next_attempt_at, not_before
+from cardledger.ledger.webhooks.retry_policy import Attempt, next_attempt_at, not_before
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

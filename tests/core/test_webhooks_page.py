@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from cardledger.receiver import Receiver, Reply
-from cardledger.webhooks import verify
-from ledger import signing
+from cardledger.ledger.webhooks import signatures
+from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.verification import verify
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
 WEBHOOK_ID = "Webhook:019542f5-b3e7-7d02-8000-0000000000a7"
 
-PRIVATE_DER, PUBLIC_PEM = signing.new_signing_key()
-OTHER_PEM = signing.new_signing_key()[1]
-SECRET = signing.new_webhook_secret()
-OTHER_SECRET = signing.new_webhook_secret()
+PRIVATE_DER, PUBLIC_PEM = signatures.new_signing_key()
+OTHER_PEM = signatures.new_signing_key()[1]
+SECRET = signatures.new_webhook_secret()
+OTHER_SECRET = signatures.new_webhook_secret()
 
 
 def examples(language: str) -> list[str]:
@@ -43,11 +43,11 @@ BODY = body()
 
 def signed(content: bytes = BODY, at: datetime | None = None) -> dict[str, str]:
     """Return the headers as most frameworks hand them out."""
-    headers = signing.sign(
+    headers = signatures.sign(
         content,
         webhook_id=json.loads(content)["id"],
         at=at or datetime.now(UTC),
-        private_key=signing.load_private_key(PRIVATE_DER),
+        private_key=signatures.load_private_key(PRIVATE_DER),
         secret=SECRET,
     )
     return {name.lower(): value for name, value in headers.items()}

@@ -9,16 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ledger.core import events
-from ledger.core.money import MAX_AMOUNT
-from ledger.event_rows import KINDS, EventRow, from_row, to_row
-from ledger.ids import new_id
-from ledger.inbox import fingerprint, shard_of
-from ledger.testing.strategies import Story, arbitrary, tight
-from schema.ids import Id
-from schema.wire.common import parse_id, public_id
-from schema.wire.errors import explain
-from schema.wire.network_events import NETWORK_EVENT, Authorization, Clearing, body_of, parse_time
+from cardledger.ledger.core import events
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.messaging.inbox import fingerprint, shard_of
+from cardledger.ledger.projections.event_rows import KINDS, EventRow, from_row, to_row
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.testing.strategies import Story, arbitrary, tight
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import parse_id, public_id
+from cardledger.schema.wire.errors import explain
+from cardledger.schema.wire.network_events import (
+    NETWORK_EVENT,
+    Authorization,
+    Clearing,
+    body_of,
+    parse_time,
+)
 from tests.books import lived_through
 from tests.ids import IDS
 

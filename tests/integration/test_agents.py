@@ -8,13 +8,16 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from ledger import agents, customers, device_codes, platforms
-from ledger.agent_policy import Usage
-from ledger.customers import Individual
-from ledger.database import async_engine
-from ledger.secrets import KeyRing
-from schema.ids import Id
-from schema.wire.agents import AgentPolicy, AgentResource
+from cardledger.ledger.agents import device_codes
+from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.agents.policy import Usage
+from cardledger.ledger.customers import registry as customers
+from cardledger.ledger.customers.registry import Individual
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.agents.agents import AgentPolicy, AgentResource
 
 KEYS = KeyRing("a secret key that only tests use, long enough")
 NOW = datetime(2026, 1, 31, 23, 59, 59, tzinfo=UTC)

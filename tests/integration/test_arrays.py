@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import arrays
-from schema.ids import Id
+from cardledger.ledger.storage import pg_arrays
+from cardledger.schema.ids import Id
 from tests.ids import IDS
 
 _MIN64, _MAX64 = -(2**63), 2**63 - 1
@@ -42,12 +42,12 @@ def test_postgresql_reads_back_what_was_packed(  # noqa: PLR0913, PLR0917 - one 
     times: list[datetime | None],
 ) -> None:
     sent = [
-        arrays.uuids(uuids),
-        arrays.texts(texts),
-        arrays.integers(integers),
-        arrays.bigints(bigints),
-        arrays.booleans(booleans),
-        arrays.times(times),
+        pg_arrays.uuids(uuids),
+        pg_arrays.texts(texts),
+        pg_arrays.integers(integers),
+        pg_arrays.bigints(bigints),
+        pg_arrays.booleans(booleans),
+        pg_arrays.times(times),
     ]
 
     row = connection.execute("SELECT %s, %s, %s, %s, %s, %s", sent).fetchone()
@@ -59,7 +59,8 @@ def test_the_type_is_known_without_a_cast(
     connection: psycopg.Connection[tuple[object, ...]],
 ) -> None:
     row = connection.execute(
-        "SELECT pg_typeof(%s)::text, pg_typeof(%s)::text", [arrays.uuids([]), arrays.times([])]
+        "SELECT pg_typeof(%s)::text, pg_typeof(%s)::text",
+        [pg_arrays.uuids([]), pg_arrays.times([])],
     ).fetchone()
 
     assert row == ("uuid[]", "timestamp with time zone[]")

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import LiteralString
@@ -11,12 +12,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from cardledger import verifying
-from cardledger.bench import floor, growth, past, proof, scene, workbench
-from cardledger.bench.workbench import Bench
-from cardledger.servers import DatabaseUrl
-from schema.ids import Id
-from tests.system.support import COMMAND, environment, eventually
+from benchmarks import past, scene, workbench
+from benchmarks.parts import floor, growth, proof
+from benchmarks.workbench import Bench
+from cardledger.commands import verify
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema.ids import Id
+from tests.system.support import environment, eventually
+
+_BENCH = [sys.executable, "-m", "benchmarks"]
 
 
 @pytest.fixture
@@ -121,7 +125,7 @@ def test_books_with_a_past_are_proved_and_go_on(bench: Bench) -> None:
     wanted = scene.purchases(holders, 30, seed=1)
     bench.accept(scene.authorizations(wanted))
     assert bench.drain().messages == 30
-    found = verifying.books(bench.app_url)
+    found = verify.books(bench.app_url)
     assert (found.holds, found.differences) == (True, [])
     assert first >= 50 <= second
     assert sum(told) == first + second
@@ -184,7 +188,7 @@ def test_the_proof_is_that_of_the_command(bench: Bench) -> None:
 
 def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: DatabaseUrl) -> None:
     name = f"interrupted {uuid4()}"
-    run = [*COMMAND, "bench", "--part", "engine"]
+    run = [*_BENCH, "--part", "engine"]
     env = environment(DATABASE_URL=postgres_url, PGAPPNAME=name)
     with (
         psycopg.connect(postgres_url, autocommit=True) as connection,
@@ -225,7 +229,7 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
     postgres_url: DatabaseUrl, tmp_path: Path
 ) -> None:
     file = tmp_path / "run.json"
-    run = [*COMMAND, "bench", "--part", "smoke", "--rounds", "1", "--json", str(file)]
+    run = [*_BENCH, "--part", "smoke", "--rounds", "1", "--json", str(file)]
 
     done = subprocess.run(
         run,
@@ -244,6 +248,7 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
     for figure in written["figures"]:
         assert done.stdout.count(figure["name"]) == 1
         assert len(figure["values"]) == 1
-    assert written["about"]["command"] == "cardledger bench --part smoke --rounds 1 --millions 1"
+    command = "python -m benchmarks --part smoke --rounds 1 --millions 1"
+    assert written["about"]["command"] == command
     assert written["about"]["postgres"]["fsync"] == "on"
     assert written["seconds"]["smoke"] > 0

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cardledger.bench import load
-from cardledger.bench.load import Heard
+from benchmarks import load
+from benchmarks.load import Heard
 
 HOST = "127.0.0.1"
 OK = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\n{}"

@@ -7,17 +7,21 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import card_transactions, customers, paging, platforms, roll_up_rows
-from ledger.card_transactions import Filters
-from ledger.core import events
-from ledger.core.card_transaction import CardTransaction, Closure, fold
-from ledger.database import async_engine
-from ledger.ids import new_id
-from ledger.roll_up import Identity, RollUp, advance, opened, render
-from ledger.secrets import KeyRing
-from schema import tables
-from schema.ids import Id
-from schema.wire.card_transactions import CardTransactionResource
+from cardledger.ledger.core import events
+from cardledger.ledger.core.card_transaction import CardTransaction, Closure, fold
+from cardledger.ledger.customers import registry as customers
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.projections import card_transaction_rows
+from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance, opened, render
+from cardledger.ledger.queries import card_transactions
+from cardledger.ledger.queries.card_transactions import Filters
+from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from tests.ids import IDS
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -62,11 +66,11 @@ roll_ups = st.builds(
 
 @given(roll_ups)
 def test_a_row_holds_the_whole_roll_up(roll_up: RollUp) -> None:
-    row = roll_up_rows.to_row(roll_up)
+    row = card_transaction_rows.to_row(roll_up)
 
-    assert len(row) == len(roll_up_rows.COLUMNS)
-    assert row[roll_up_rows.COLUMNS.index("status")] == roll_up.state.status
-    assert roll_up_rows.from_row((*row, roll_up.identity.platform_customer_id)) == roll_up
+    assert len(row) == len(card_transaction_rows.COLUMNS)
+    assert row[card_transaction_rows.COLUMNS.index("status")] == roll_up.state.status
+    assert card_transaction_rows.from_row((*row, roll_up.identity.platform_customer_id)) == roll_up
 
 
 HISTORIES: Sequence[Sequence[events.Event]] = (
@@ -97,7 +101,13 @@ def test_readers_see_what_was_written(app_database_url: str) -> None:
                 for history in HISTORIES
             ]
             for roll_up in written:
-                row = dict(zip(roll_up_rows.COLUMNS, roll_up_rows.to_row(roll_up), strict=True))
+                row = dict(
+                    zip(
+                        card_transaction_rows.COLUMNS,
+                        card_transaction_rows.to_row(roll_up),
+                        strict=True,
+                    )
+                )
                 await connection.execute(tables.card_transactions.insert().values(row))
             read = [
                 await card_transactions.get(

@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from ledger import accounts, cards, customers, paging, platforms
-from ledger.database import async_engine, sync_engine
-from ledger.secrets import KeyRing
-from schema import tables
-from schema.ids import Id
+from cardledger.ledger.cards import issuing
+from cardledger.ledger.customers import registry as customers
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.projections import accounts
+from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.engines import async_engine, sync_engine
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=30)
@@ -45,10 +49,10 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
                 wanted=paging.Wanted(limit=1),
             )
             asked = [
-                await cards.create(
+                await issuing.create(
                     connection,
                     platform_id=platform.id,
-                    application=cards.Application(
+                    application=issuing.Application(
                         cardholder_id=customer.id,
                         platform_card_id=name,
                         funding_sources=[page.items[0].id],
@@ -67,7 +71,7 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
 
 def activate(database: Engine, now: datetime) -> int:
     with database.begin() as connection:
-        return cards.activate_due(connection, now=now)
+        return issuing.activate_due(connection, now=now)
 
 
 def states(database: Engine, keys: list[Id]) -> list[str]:
@@ -136,7 +140,7 @@ def test_an_answer_that_is_rolled_back_is_given_again(
     keys = ask_for(app_database_url, "mine")
 
     with database.connect() as connection:
-        cards.activate_due(connection, now=NOON)
+        issuing.activate_due(connection, now=NOON)
         connection.rollback()
 
     assert told(database, keys) == []

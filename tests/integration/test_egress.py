@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cardledger.receiver import Receiver, Reply
-from workers.egress import MAX_HEAD, Answer, Egress, Resolve, look_up
+from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.workers.webhooks.http_client import MAX_HEAD, Answer, Egress, Resolve, look_up
 
 TIMEOUT_S = 1.0
 BODY = b'{"id":"Webhook:1"}'

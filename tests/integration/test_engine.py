@@ -20,19 +20,19 @@ from hypothesis import strategies as st
 from psycopg import sql
 from sqlalchemy import Connection
 
-from cardledger.servers import DatabaseUrl
-from ledger import history
-from ledger.batch import Decided
-from ledger.core.card_transaction import Status
-from ledger.core.money import MAX_AMOUNT
-from ledger.engine import Engine, UnavailableError
-from ledger.inbox import SHARDS, Lane
-from ledger.roll_up import RollUp
-from ledger.store import MANY_DEBTS
-from ledger.testing.model import Model
-from ledger.testing.strategies import Story, arbitrary, duplicated, hostile, tight
-from schema.ids import Id
-from schema.wire.outcomes import OutcomeType, RejectionReason
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.card_transaction import Status
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.engine.commit import Engine, UnavailableError
+from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.reads import MANY_DEBTS
+from cardledger.ledger.messaging.inbox import SHARDS, Lane
+from cardledger.ledger.projections import history
+from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.testing.model import Model
+from cardledger.ledger.testing.strategies import Story, arbitrary, duplicated, hostile, tight
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from tests.core.test_lifecycles import events_of, playable
 from tests.world import Holder, World, words, world_of
 

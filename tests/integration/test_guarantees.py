@@ -7,10 +7,10 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 
-from cardledger.servers import DatabaseUrl
-from ledger.ids import new_id
-from ledger.inbox import Lane
-from schema.tables import APPEND_ONLY, metadata
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.tables import APPEND_ONLY, metadata
 from tests.world import Holder, World, world_of
 
 FACTS = [table.name for table in APPEND_ONLY]

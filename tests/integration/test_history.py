@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from cardledger.servers import DatabaseUrl
-from ledger import history, roll_up
-from ledger.history import Place
-from ledger.ids import new_id
-from ledger.roll_up import RollUp
-from schema.ids import Id
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.projections import card_transaction, history
+from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.projections.history import Place
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
 from tests.world import Holder, World, world_of
 
 
@@ -66,7 +66,7 @@ def test_the_past_looks_the_same_to_its_readers(world: World, told: dict[Place, 
     then = at(world, list(told))
 
     for place, said in told.items():
-        assert roll_up.render(then[place]).wire() == roll_up.render(said).wire()
+        assert card_transaction.render(then[place]).wire() == card_transaction.render(said).wire()
 
 
 def test_today_is_the_last_place(world: World, holder: Holder, told: dict[Place, RollUp]) -> None:

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from cardledger.servers import DatabaseUrl
-from ledger import answers, inbox, store
-from ledger.ids import NIL, new_id
-from ledger.inbox import Lane, Message
-from schema.ids import Id
-from schema.wire.outcomes import Outcome, OutcomeType
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.engine import outcomes as answers
+from cardledger.ledger.engine import reads
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from tests.world import Holder, World, world_of
 
 
@@ -36,7 +38,7 @@ def holder(world: World, platform: Id) -> Iterator[Holder]:
 
 def claimed(world: World, holder: Holder, lane: Lane, limit: int = 500) -> list[Message]:
     with psycopg.connect(world.app_url) as connection:
-        return store.claim(connection, lane, [holder.shard], limit).messages
+        return reads.claim(connection, lane, [holder.shard], limit).messages
 
 
 def test_a_message_comes_out_as_it_went_in(world: World, holder: Holder) -> None:
@@ -76,9 +78,9 @@ def test_the_queues_that_have_waited_longest_come_first(world: World, platform: 
 
     try:
         with psycopg.connect(world.app_url) as connection:
-            claim = store.claim(connection, Lane.BULK, sorted(shards), 8)
+            claim = reads.claim(connection, Lane.BULK, sorted(shards), 8)
         with psycopg.connect(world.app_url) as connection:
-            whole = store.claim(connection, Lane.BULK, sorted(shards), 500)
+            whole = reads.claim(connection, Lane.BULK, sorted(shards), 500)
     finally:
         world.drain(world.engine(), Lane.BULK)
 

@@ -7,17 +7,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from cardledger.servers import DatabaseUrl
-from ledger import schedule
-from ledger.batch import Decided
-from ledger.core.card_transaction import CardTransaction, Status
-from ledger.core.money import MAX_AMOUNT
-from ledger.engine import Engine
-from ledger.inbox import Lane
-from ledger.testing.model import Model
-from ledger.verify import verify
-from schema.ids import Id
-from schema.wire.outcomes import OutcomeType, RejectionReason, Remark
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.card_transaction import CardTransaction, Status
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.engine import timers
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.queries.audit import verify
+from cardledger.ledger.testing.model import Model
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason, Remark
 from tests.world import Holder, World, words, world_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -315,7 +315,7 @@ def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: Id) 
 
     for _ in range(2):  # Nobody drains in between.
         with psycopg.connect(world.app_url) as connection:
-            schedule.enqueue_due(connection, end)
+            timers.enqueue_due(connection, end)
 
     everybody = world.drain(life.engine, Lane.BULK)
     mine = life.holder.home.customer_id
@@ -333,7 +333,7 @@ def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
     later = NOON + timedelta(days=8)
 
     with psycopg.connect(world.app_url) as connection:
-        enqueued = schedule.enqueue_all_due(connection, later)
+        enqueued = timers.enqueue_all_due(connection, later)
     life.now = later
     while world.drain(life.engine, Lane.BULK):
         pass
@@ -360,7 +360,7 @@ def test_an_expiry_on_its_way_does_not_end_what_was_extended_meanwhile(
     life.tell("AUTHORIZATION", 100)
     life.now = NOON + timedelta(days=7)
     with psycopg.connect(world.app_url) as connection:
-        schedule.enqueue_due(connection, life.now)
+        timers.enqueue_due(connection, life.now)
     life.tell("AUTHORIZATION_INCREMENT", 100)
 
     everybody = world.drain(life.engine, Lane.BULK)

@@ -13,12 +13,12 @@ from psycopg.types.json import Json
 from sqlalchemy import CheckConstraint, NullPool, create_engine
 from sqlalchemy.dialects import postgresql
 
-from cardledger.servers import DatabaseUrl
-from ledger import accounts
-from ledger.ids import new_id
-from ledger.inbox import SHARDS, Lane
-from schema import migrate
-from schema.tables import APPEND_ONLY, metadata
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.inbox import SHARDS, Lane
+from cardledger.ledger.projections import accounts
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema import migrate
+from cardledger.schema.tables import APPEND_ONLY, metadata
 from tests.databases import fresh_database
 
 

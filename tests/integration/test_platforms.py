@@ -14,11 +14,12 @@ from cryptography.hazmat.primitives.serialization import (
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ledger import platforms, tokens
-from ledger.database import async_engine
-from ledger.secrets import KeyRing, SecretsError
-from ledger.tokens import Permission
-from schema import tables
+from cardledger.ledger.platforms import api_tokens as tokens
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import KeyRing, SecretsError
+from cardledger.schema import tables
 
 KEYS = KeyRing("a secret key that only tests use, long enough")
 

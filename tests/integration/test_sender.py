@@ -10,11 +10,11 @@ import pytest
 from psycopg import sql
 from sqlalchemy.exc import OperationalError
 
-from cardledger.receiver import Receiver, Reply
-from cardledger.servers import DatabaseUrl
-from ledger.ids import new_id
-from ledger.webhook_dispatch import DISPATCH_LOCK
-from ledger.webhook_queues import lock_queues
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
+from cardledger.ledger.webhooks.ordering import lock_queues
+from cardledger.webhooks.receiver import Receiver, Reply
 from tests.integration.test_webhook_endpoints import own_secret, told_in_order
 from tests.integration.test_webhooks import (  # noqa: F401 - a fixture
     World,

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from dramatiq.brokers.redis import RedisBroker
 from redis import Redis
 
-from cardledger.servers import (
+from cardledger.embedded.servers import (
     DatabaseUrl,
     EmbeddedPostgres,
     OwnRedis,

@@ -12,16 +12,18 @@ import pytest
 from psycopg import errors, sql
 from sqlalchemy import NullPool
 
-from cardledger.servers import DatabaseUrl
-from ledger import agent_actions, agents, payments
-from ledger.agent_actions import Decision, Refusal, RefusedError, Wanted, Written
-from ledger.agent_policy import RefusalReason, Usage
-from ledger.core.transfer import FailureReason
-from ledger.database import async_engine
-from ledger.inbox import Lane
-from ledger.verify import verify
-from schema import migrate
-from schema.ids import Id
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.agents import actions as agent_actions
+from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.agents.actions import Decision, Refusal, RefusedError, Wanted, Written
+from cardledger.ledger.agents.policy import RefusalReason, Usage
+from cardledger.ledger.core.transfer import FailureReason
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.queries.audit import verify
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.schema import migrate
+from cardledger.schema.ids import Id
 from tests.databases import fresh_database
 from tests.world import Holder, World, words, world_of
 
@@ -537,7 +539,7 @@ def test_of_an_approval_and_a_rejection_at_once_exactly_one_wins(
 
     [winner] = [one for one in made if isinstance(one, Written)]
     assert sum(isinstance(one, agent_actions.NotPendingError) for one in made) == 3
-    is_approved = winner.action.transfer.status == payments.PROCESSING
+    is_approved = winner.action.transfer.status == transfers.PROCESSING
     assert world.balance(destination) == (400 if is_approved else 0)
 
 

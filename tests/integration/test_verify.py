@@ -6,8 +6,8 @@ from typing import Final, LiteralString
 import psycopg
 import pytest
 
-from cardledger.servers import DatabaseUrl
-from ledger.verify import Report, verify, verify_on
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.queries.audit import Report, verify, verify_on
 from tests.world import World, world_of
 
 GUARDED: Final[tuple[LiteralString, ...]] = (

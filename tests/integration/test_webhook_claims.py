@@ -10,15 +10,16 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.servers import DatabaseUrl
-from ledger import webhook_deliveries, webhook_endpoints
-from ledger.database import async_engine
-from ledger.ids import new_id
-from ledger.webhook_attempts import Attempt
-from ledger.webhook_claims import Delivery, Ended, Room
-from ledger.webhook_deliveries import Window
-from ledger.webhook_queues import lock_queues
-from schema.ids import Id
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks import deliveries as webhook_deliveries
+from cardledger.ledger.webhooks import endpoints as webhook_endpoints
+from cardledger.ledger.webhooks.deliveries import Window
+from cardledger.ledger.webhooks.leases import Delivery, Ended, Room
+from cardledger.ledger.webhooks.ordering import lock_queues
+from cardledger.ledger.webhooks.retry_policy import Attempt
+from cardledger.schema.ids import Id
 from tests.integration.test_webhook_endpoints import told_in_order
 from tests.integration.test_webhooks import Platform, World, at_once, world_in
 

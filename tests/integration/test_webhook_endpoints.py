@@ -12,13 +12,15 @@ import pytest
 from sqlalchemy import Row, select
 from standardwebhooks import Webhook
 
-from cardledger.receiver import Arrival, Receiver, Reply
-from cardledger.servers import DatabaseUrl
-from ledger import signing, webhook_dispatch, webhook_keys
-from ledger.ids import new_id
-from ledger.webhook_dispatch import wants
-from schema import tables
-from schema.ids import Id
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks import dispatch as webhook_dispatch
+from cardledger.ledger.webhooks import signatures, signing_keys
+from cardledger.ledger.webhooks.dispatch import wants
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.webhooks.receiver import Arrival, Receiver, Reply
+from cardledger.workers.process.main import WorkerConfig, WorkerProcess
 from tests.integration.test_webhooks import (
     KEYS,
     Platform,
@@ -29,7 +31,6 @@ from tests.integration.test_webhooks import (
     world_in,
 )
 from tests.world import SECRET_KEY
-from workers.process import WorkerConfig, WorkerProcess
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -54,7 +55,7 @@ def other() -> Iterator[Receiver]:
 
 def own_secret(world: World, platform: Platform, receiver: Receiver, **columns: object) -> Id:
     """Set up an endpoint with a secret of its own, which its receiver knows."""
-    secret = signing.new_webhook_secret()
+    secret = signatures.new_webhook_secret()
     receiver.trust(platform.public_key, secret)
     sealed = KEYS.encrypt(secret.encode())
     return world.endpoint(platform, receiver.url, secret=sealed, **columns)
@@ -436,7 +437,7 @@ def test_retry_after_is_waited_for(world: World, receiver: Receiver) -> None:
 
 def test_for_a_day_both_secrets_sign(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
-    new = signing.new_webhook_secret()
+    new = signatures.new_webhook_secret()
     world.change(
         platform.endpoint,
         secret=KEYS.encrypt(new.encode()),
@@ -461,7 +462,7 @@ def test_for_a_day_both_secrets_sign(world: World, receiver: Receiver) -> None:
 
 def test_a_new_signing_key_signs_from_its_time_on(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
-    private_key, public_key = signing.new_signing_key()
+    private_key, public_key = signatures.new_signing_key()
     world.insert(
         tables.webhook_signing_keys,
         id=new_id(),
@@ -484,7 +485,7 @@ def test_a_new_signing_key_signs_from_its_time_on(world: World, receiver: Receiv
 
     for arrival, key in ((before, platform.public_key), (after, public_key)):
         header = arrival.headers["x-grid-signature"]
-        signing.verify_grid(arrival.body, header, signing.load_public_key(key))
+        signatures.verify_grid(arrival.body, header, signatures.load_public_key(key))
 
 
 def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Receiver) -> None:
@@ -493,7 +494,7 @@ def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Rec
     world.tell(platform)
     sender.run_once()
     receiver.wait_for(at_least(1))
-    private_key, public_key = signing.new_signing_key()
+    private_key, public_key = signatures.new_signing_key()
     world.insert(
         tables.webhook_signing_keys,
         id=new_id(),
@@ -511,7 +512,7 @@ def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Rec
     after = receiver.wait_for(at_least(2))[1]
 
     header = after.headers["x-grid-signature"]
-    signing.verify_grid(after.body, header, signing.load_public_key(public_key))
+    signatures.verify_grid(after.body, header, signatures.load_public_key(public_key))
 
 
 def test_which_keys_are_published() -> None:
@@ -520,7 +521,7 @@ def test_which_keys_are_published() -> None:
 
     def at(hours: int) -> list[tuple[str, str]]:
         return [
-            (one.public_key, one.status) for one in webhook_keys.publish(keys, NOW + hours * hour)
+            (one.public_key, one.status) for one in signing_keys.publish(keys, NOW + hours * hour)
         ]
 
     assert at(0) == [("A", "CURRENT"), ("B", "NEXT")]

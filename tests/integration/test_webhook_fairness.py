@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from sqlalchemy import insert
 
-from cardledger.receiver import Receiver, Reply
-from cardledger.servers import DatabaseUrl
-from ledger.ids import new_id
-from schema import tables
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema import tables
+from cardledger.webhooks.receiver import Receiver, Reply
 from tests.integration.test_webhook_endpoints import own_secret, sequences, state_of
 from tests.integration.test_webhooks import World, at_least, connected, until, world_in
 

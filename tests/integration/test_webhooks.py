@@ -14,22 +14,25 @@ import structlog
 from sqlalchemy import Engine, Row, Table, delete, func, insert, null, select, update
 from standardwebhooks import Webhook
 
-from cardledger.receiver import Receiver, Reply
-from cardledger.servers import DatabaseUrl
-from ledger import roll_up, roll_up_rows, signing, webhook_claims, webhook_dispatch
-from ledger.core import events
-from ledger.core.card_transaction import fold
-from ledger.database import sync_engine
-from ledger.event_rows import EventRow, to_row
-from ledger.ids import new_id
-from ledger.secrets import KeyRing, SecretsError
-from ledger.webhook_attempts import Attempt
-from ledger.webhook_claims import Delivery, Ended, Room, Round
-from ledger.webhook_signers import signer_for
-from schema import tables
-from schema.ids import Id
-from workers.egress import MAX_HEAD
-from workers.sender import Sender
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core import events
+from cardledger.ledger.core.card_transaction import fold
+from cardledger.ledger.projections import card_transaction as roll_up
+from cardledger.ledger.projections import card_transaction_rows
+from cardledger.ledger.projections.event_rows import EventRow, to_row
+from cardledger.ledger.storage.engines import sync_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing, SecretsError
+from cardledger.ledger.webhooks import dispatch as webhook_dispatch
+from cardledger.ledger.webhooks import leases, signatures
+from cardledger.ledger.webhooks.leases import Delivery, Ended, Room, Round
+from cardledger.ledger.webhooks.retry_policy import Attempt
+from cardledger.ledger.webhooks.signers import signer_for
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.workers.webhooks.http_client import MAX_HEAD
+from cardledger.workers.webhooks.sender import Sender
 
 KEYS = KeyRing("a key of a server that nobody has")
 TIMEOUT_S = 1.0
@@ -79,8 +82,8 @@ class World:
     senders: ExitStack = field(default_factory=ExitStack)
 
     def platform(self, endpoint: str | None = None, keys: KeyRing = KEYS) -> Platform:
-        private_key, public_key = signing.new_signing_key()
-        platform = Platform(new_id(), public_key, signing.new_webhook_secret())
+        private_key, public_key = signatures.new_signing_key()
+        platform = Platform(new_id(), public_key, signatures.new_webhook_secret())
         self.insert(
             tables.platforms,
             id=platform.id,
@@ -184,7 +187,7 @@ class World:
     ) -> Round:
         single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         with single.connect() as connection:
-            return webhook_claims.record_and_claim(
+            return leases.record_and_claim(
                 connection, ended, room=room, at=self.clock(), lease=lease
             )
 
@@ -356,7 +359,7 @@ def test_both_signatures_hold_for_a_receiver_that_shares_no_code_with_us(
 
 def test_a_receiver_with_other_keys_refuses_and_says_so(world: World, receiver: Receiver) -> None:
     platform = world.platform(receiver.url)
-    receiver.trust(signing.new_signing_key()[1], platform.secret)
+    receiver.trust(signatures.new_signing_key()[1], platform.secret)
     key = world.tell(platform)
 
     world.sender().run_once()
@@ -432,7 +435,9 @@ def tipped_card_transaction(world: World, platform: Platform) -> Id:
     done = roll_up.advance(
         roll_up.opened(identity), facts, fold(facts), message_id=message_id, recorded_at=now
     )
-    columns = dict(zip(roll_up_rows.COLUMNS, roll_up_rows.to_row(done), strict=True))
+    columns = dict(
+        zip(card_transaction_rows.COLUMNS, card_transaction_rows.to_row(done), strict=True)
+    )
     world.insert(tables.card_transactions, **columns)
     for sequence, fact in enumerate(facts, start=1):
         world.insert(

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from redis.client import Pipeline
 
-from cardledger.servers import DatabaseUrl
-from schema.ids import Id
-from schema.wire.outcomes import OutcomeType
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType
+from cardledger.workers.client.submission import submit
+from cardledger.workers.signals.best_effort_redis import BestEffort
+from cardledger.workers.signals.broker import connect
+from cardledger.workers.signals.roles import Only
+from cardledger.workers.signals.webhook_signals import Nudge, Nudges
 from tests.integration.test_workers import dead_redis, wait_until, working
 from tests.world import World, world_of
-from workers.best_effort import BestEffort
-from workers.broker import connect
-from workers.client import submit
-from workers.nudges import Nudge, Nudges
-from workers.parts import Only
 
 __all__ = ["dead_redis"]  # A fixture.
 

@@ -19,21 +19,21 @@ from dramatiq.brokers.redis import RedisBroker
 from redis import Redis, ResponseError
 from sqlalchemy import NullPool
 
-from cardledger.servers import DatabaseUrl
-from ledger.database import async_engine
-from ledger.ids import new_id
-from ledger.inbox import SHARDS, Lane
-from schema.ids import Id
-from schema.wire.network_events import NETWORK_EVENT, body_of
-from schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.inbox import SHARDS, Lane
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+from cardledger.workers.client.submission import Client, ReplyTimeoutError, UnavailableError, submit
+from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from cardledger.workers.process.queue_scheduler import Drains
+from cardledger.workers.signals import doorbell
+from cardledger.workers.signals.broker import WakingBroker
+from cardledger.workers.signals.periodic_task import Chore
 from tests.databases import fresh_database
 from tests.world import SECRET_KEY, Holder, World, world_of
-from workers import doorbell
-from workers.broker import WakingBroker
-from workers.chores import Chore
-from workers.client import Client, ReplyTimeoutError, UnavailableError, submit
-from workers.drains import Drains
-from workers.process import WorkerConfig, WorkerProcess
 
 Result = TypeVar("Result")
 PATIENCE_S = 20
@@ -510,7 +510,7 @@ def test_a_program_that_submits_keeps_its_own_connections_as_they_are(
     holder = world.holder(world.platform(), 1000)
     program = f"""
 import uuid, psycopg
-from workers.client import ReplyTimeoutError, submit
+from cardledger.workers.client import ReplyTimeoutError, submit
 
 event = {world.authorization(holder, "embedded", 1)!r}
 try:

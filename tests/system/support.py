@@ -16,7 +16,7 @@ import psutil
 import psycopg
 from psycopg import sql
 
-from cardledger.servers import DatabaseUrl
+from cardledger.embedded.servers import DatabaseUrl
 from tests.databases import fresh_database
 
 COMMAND: Final = [sys.executable, "-m", "cardledger"]

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from cardledger.bench import service, webhooks, workbench
-from cardledger.bench.service import Authorizations, Service
-from cardledger.servers import DatabaseUrl
+from benchmarks import workbench
+from benchmarks.parts import service, webhooks
+from benchmarks.parts.service import Authorizations, Service
+from cardledger.embedded.servers import DatabaseUrl
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from redis import Redis
 
-from cardledger.servers import OwnRedis
+from cardledger.embedded.servers import OwnRedis
 
 _SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
 _FUNCTION = 'source <(sed -n "/^empty_redis() {/,/^}/p" "$1"); empty_redis "$2" "$3"'

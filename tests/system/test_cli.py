@@ -9,8 +9,8 @@ import pytest
 from psycopg import sql
 
 from cardledger import __version__
-from cardledger.servers import DatabaseUrl
-from schema import migrate
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema import migrate
 from tests.system import support
 from tests.system.support import environment, run
 
@@ -45,7 +45,7 @@ def test_the_document_of_the_interface_is_printed_as_it_is_checked_in() -> None:
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
-    code = f"import sys, cardledger.cli; sys.exit(bool({_HEAVY!r} & sys.modules.keys()))"
+    code = f"import sys, cardledger.commands.cli; sys.exit(bool({_HEAVY!r} & sys.modules.keys()))"
     code = code.replace(repr(_HEAVY), repr(set(_HEAVY)))
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -65,10 +65,6 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["submit", "/no/such/file"], {}, 2, "cannot read /no/such/file"),
         (["verify"], {}, 1, "there is no database in "),
         (["verify"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "does not answer"),
-        (["bench", "--part", "motor"], {}, 2, "no part is called motor; there are floor, engine"),
-        (["bench", "--json", "/no/such/place/x.json"], {}, 2, "cannot write /no/such/place/x.json"),
-        (["bench", "--json", "/"], {}, 2, "cannot write /"),
-        (["bench"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "127.0.0.1:1"),
         (["migrate", "--sql", "--down", "base"], {}, 2, "leave out --down"),
     ],
 )
@@ -84,6 +80,33 @@ def test_what_a_person_can_mend_is_one_line(
     assert finished.stderr.startswith("cardledger: ")
     assert said in finished.stderr
     assert "short" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "code", "said"),
+    [
+        (["--part", "motor"], {}, 2, "no part is called motor; there are floor, engine"),
+        (["--json", "/no/such/place/x.json"], {}, 2, "cannot write /no/such/place/x.json"),
+        (["--json", "/"], {}, 2, "cannot write /"),
+        ([], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "127.0.0.1:1"),
+    ],
+)
+def test_a_benchmark_that_cannot_run_says_so_in_one_line(
+    arguments: list[str], env: dict[str, str], code: int, said: str, tmp_path: Path
+) -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        env=environment(CARDLEDGER_DATA_DIR=str(tmp_path / "data"), **env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert finished.returncode == code
+    assert "Traceback" not in finished.stderr
+    assert finished.stderr.startswith("cardledger: ")
+    assert said in finished.stderr
 
 
 def test_migrate_goes_up_and_down_and_gives_the_application_its_password(

@@ -14,19 +14,19 @@ from typing import Any, Final
 
 import pytest
 
-from cardledger.servers import DatabaseUrl
-from ledger.database import async_engine
-from ledger.inbox import Lane
-from ledger.testing.model import Model
-from schema.wire.outcomes import Outcome
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.testing.model import Model
+from cardledger.schema.wire.outcomes import Outcome
+from cardledger.workers.client.submission import Client
 from tests.world import SECRET_KEY, Holder, World, world_of
-from workers.client import Client
 
 KILLS: Final = 5
 PATIENCE_S: Final = 50
 WORKER: Final = """
 import sys
-from workers.process import WorkerConfig, run
+from cardledger.workers.process.main import WorkerConfig, run
 database_url, redis_url, secret_key = sys.argv[1:]
 run(WorkerConfig(database_url=database_url, redis_url=redis_url, secret_key=secret_key,
                  threads=4, batch_size=50, sweep_interval_s=0.05))

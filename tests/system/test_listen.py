@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import urllib3
 
-from cardledger.receiver import Receiver, Reply
-from cardledger.servers import DatabaseUrl
-from ledger import signing
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.webhooks import signatures
+from cardledger.webhooks.receiver import Receiver, Reply
 from tests.system import support
 from tests.system.support import COMMAND, Up, environment, eventually, run
 
-PRIVATE_DER, PUBLIC_PEM = signing.new_signing_key()
-SECRET = signing.new_webhook_secret()
+PRIVATE_DER, PUBLIC_PEM = signatures.new_signing_key()
+SECRET = signatures.new_webhook_secret()
 WEBHOOK_ID = "Webhook:019542f5-b3e7-7d02-0000-0000000000a7"
 BODY = json.dumps(
     {
@@ -77,11 +77,11 @@ def listening(home: Path, *arguments: str) -> Iterator[Listening]:
 
 
 def signed(body: bytes = BODY) -> dict[str, str]:
-    return signing.sign(
+    return signatures.sign(
         body,
         webhook_id=WEBHOOK_ID,
         at=datetime.now(UTC),
-        private_key=signing.load_private_key(PRIVATE_DER),
+        private_key=signatures.load_private_key(PRIVATE_DER),
         secret=SECRET,
     )
 

@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from cardledger import running
-from cardledger.errors import CommandError
+from cardledger.config.errors import CommandError
+from cardledger.install import ready_file
 
 
 def test_somebody_who_only_looks_does_not_keep_a_system_from_starting(tmp_path: Path) -> None:
-    os.close(running.claim(tmp_path))
+    os.close(ready_file.claim(tmp_path))
     looking = os.open(tmp_path / "up.lock", os.O_RDWR)
     fcntl.flock(looking, fcntl.LOCK_SH)  # As `find` does, for a moment.
     threading.Timer(0.1, os.close, [looking]).start()
 
-    lock = running.claim(tmp_path)
+    lock = ready_file.claim(tmp_path)
 
     os.close(lock)
 
 
 def test_a_claimed_directory_stays_claimed(tmp_path: Path) -> None:
-    lock = running.claim(tmp_path)
+    lock = ready_file.claim(tmp_path)
 
     with pytest.raises(CommandError, match="another cardledger runs"):
-        running.claim(tmp_path)
+        ready_file.claim(tmp_path)
 
     os.close(lock)
-    os.close(running.claim(tmp_path))
+    os.close(ready_file.claim(tmp_path))

@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from cardledger import lines
-from cardledger.lines import Splitter
-from cardledger.servers import DatabaseUrl
+from cardledger.commands import jsonl
+from cardledger.commands.jsonl import Splitter
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.workers.client.submission import Unreadable
 from tests.system import support
 from tests.system.support import COMMAND, Up, eventually, outcomes, purchases, started, write_lines
-from workers.client import Unreadable
 
 pytestmark = pytest.mark.slow
 
@@ -272,7 +272,7 @@ def test_a_line_is_split_where_it_ends_however_it_arrives() -> None:
     found = [line for byte in data for line in splitter.feed(bytes([byte]))]
     found += splitter.finish()
 
-    assert list(lines.parse(found)) == [{"a": 1}, {"b": 2}]
+    assert list(jsonl.parse(found)) == [{"a": 1}, {"b": 2}]
 
 
 def test_a_line_without_end_costs_no_memory() -> None:
@@ -282,8 +282,8 @@ def test_a_line_without_end_costs_no_memory() -> None:
     [last] = splitter.finish()
 
     assert not found
-    assert len(last.content) == lines.MAX_LINE + 1
-    [event] = lines.parse([last])
+    assert len(last.content) == jsonl.MAX_LINE + 1
+    [event] = jsonl.parse([last])
     assert isinstance(event, Unreadable)
     assert "longer than" in event.detail
 
@@ -303,10 +303,10 @@ def _verified(system: Up) -> dict[str, Any] | None:
 def test_a_line_with_very_many_keys_costs_no_time() -> None:
     names = [f"{number:x}" for number in range(7_000)]
     content = json.dumps(dict.fromkeys(names, 0), separators=(",", ":")).replace("}", ',"1b57":0}')
-    assert len(content) < lines.MAX_LINE
+    assert len(content) < jsonl.MAX_LINE
     began = time.perf_counter()
 
-    [found] = lines.parse(Splitter().feed(f"{content}\n".encode()))
+    [found] = jsonl.parse(Splitter().feed(f"{content}\n".encode()))
 
     assert isinstance(found, Unreadable)
     assert found.detail == 'line 1: the key "1b57" comes twice'

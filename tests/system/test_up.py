@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from standardwebhooks import Webhook
 
-from cardledger.receiver import Receiver
-from cardledger.servers import DatabaseUrl, OwnRedis
+from cardledger.embedded.servers import DatabaseUrl, OwnRedis
+from cardledger.webhooks.receiver import Receiver
 from tests.system import support
 from tests.system.support import Up, eventually
 

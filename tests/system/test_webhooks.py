@@ -1,13 +1,13 @@
 """The webhook sender in a storm: killed again and again, to a receiver that fails at random.
 
-The same at full size, with figures: benchmarks/webhooks.py.
+The same at full size, with figures: benchmarks/webhook_faults.py.
 """
 
 from collections.abc import Iterator
 
 import pytest
 
-from cardledger.servers import DatabaseUrl
+from cardledger.embedded.servers import DatabaseUrl
 from tests import storm
 from tests.world import World, world_of
 

@@ -1,0 +1,1 @@
+"""HTTP for every route: protocol limits, authentication, idempotency, rate limits, errors."""

@@ -1,0 +1,1 @@
+"""The OpenAPI document, its page, and the operations that are not implemented."""

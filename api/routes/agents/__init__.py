@@ -1,0 +1,1 @@
+"""Agents: management by the platform, and the operations that agents call themselves."""

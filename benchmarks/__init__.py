@@ -1,0 +1,1 @@
+"""Measurements of a real PostgreSQL with `fsync` on; not part of the wheel."""

@@ -1,0 +1,150 @@
+"""What growth costs: the same rates on a large record, and the bytes that an authorization takes.
+
+An empty record and a large one are measured in turn, round by round, so that what else the machine
+does meanwhile meets both.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+
+from benchmarks import past, scene, workbench
+from benchmarks.figures import Figure
+from benchmarks.parts.engine import Say
+from benchmarks.scene import Holder
+from benchmarks.workbench import Bench
+from cardledger.embedded.servers import DatabaseUrl
+
+_PART: Final = "growth"
+_COUNT: Final = 4_000  # Purchases a round: short ones, and many, as a ratio wants.
+_HOLDERS: Final = 4_000
+_THREADS: Final = 2
+_MILLION: Final = 1_000_000
+
+_SIZE: Final = """
+    SELECT sum(pg_total_relation_size(c.oid))
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relkind = 'r'
+"""
+
+
+def measure(
+    postgres: DatabaseUrl, *, millions: float, rounds: int, say: Say, count: int = _COUNT
+) -> Iterator[Figure]:
+    """Yield rates and bytes at 1 million stored events and at `millions`, against an empty record.
+
+    With less than 1 million only that is measured.
+    """
+    stored = 0
+    with workbench.bench(postgres) as full:
+        holders = full.holders(_HOLDERS)
+        for level in sorted({min(1.0, millions), millions}):
+            named = f"{level:g} million"
+            say(f"growth: writing {named} events")
+            missing = int(level * _MILLION) - stored
+            stored += past.write(full, holders, missing, _telling(say, missing))
+            with workbench.bench(postgres) as empty:
+                records = [
+                    _Record(f"empty, beside {named}", empty, empty.holders(_HOLDERS)),
+                    _Record(f"{named} events", full, holders),
+                ]
+                for number in range(rounds + 1):
+                    say(f"growth: {named} events and none, round {number} of {rounds}")
+                    # In turn the first: it would be a little faster or slower for it.
+                    for record in records[:: -1 if number % 2 else 1]:
+                        record.play(count, number, is_kept=number > 0)  # The first warms up.
+            yield from _figures(*records)
+
+
+def _telling(say: Say, wanted: int) -> past.Progress:
+    """Return what tells every million of `wanted` events."""
+    told = 0
+
+    def tell(events: int) -> None:
+        nonlocal told
+        before, told = told, told + events
+        if before // _MILLION != told // _MILLION:
+            say(f"growth: {told / _MILLION:.1f} of {wanted / _MILLION:.1f} million written")
+
+    return tell
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What one round found: rates a second, and bytes an authorization."""
+
+    authorizations: float
+    clearings: float
+    stored_bytes: float
+    log_bytes: float
+
+
+class _Record:
+    """A database and what was measured on it, round by round."""
+
+    def __init__(self, name: str, bench: Bench, holders: list[Holder]) -> None:
+        self.name: Final = name
+        self.rounds: Final[list[_Round]] = []
+        self._bench: Final = bench
+        self._holders: Final = holders
+
+    def play(self, count: int, number: int, *, is_kept: bool) -> None:
+        """Authorize and clear `count` purchases."""
+        wanted = scene.purchases(self._holders, count, seed=number, run=self.name)
+        with psycopg.connect(self._bench.owner_url, autocommit=True) as connection:
+            size, log = _sizes(connection)
+            self._bench.accept(scene.authorizations(wanted))
+            first = self._bench.drain(threads=_THREADS)
+            grown, written = _sizes(connection)
+        self._bench.accept(scene.clearings(wanted))
+        second = self._bench.drain(threads=_THREADS)
+        if is_kept:
+            self.rounds.append(
+                _Round(
+                    authorizations=first.rate,
+                    clearings=second.rate,
+                    stored_bytes=(grown - size) / count,
+                    log_bytes=(written - log) / count,
+                )
+            )
+
+
+def _figures(empty: _Record, full: _Record) -> Iterator[Figure]:
+    for kind in ("authorizations", "clearings"):
+        for record in (empty, full):
+            yield Figure(
+                part=_PART,
+                name=f"{kind}, {record.name}",
+                unit="/s",
+                values=[getattr(one, kind) for one in record.rounds],
+            )
+        yield Figure(
+            part=_PART,
+            name=f"{kind}, {full.name} to empty",
+            unit="ratio",
+            values=[
+                getattr(large, kind) / getattr(small, kind)
+                for small, large in zip(empty.rounds, full.rounds, strict=True)
+            ],
+            least=0.85,
+            aim=0.95,
+        )
+    for record in (empty, full):
+        # Files grow by whole pages, and indexes in steps: the mean says it, not the median.
+        mean = sum(one.stored_bytes for one in record.rounds) / len(record.rounds)
+        log = [one.log_bytes for one in record.rounds]
+        for name, values in (("stored", [mean]), ("of log (WAL)", log)):
+            yield Figure(
+                part=_PART, name=f"bytes {name} an authorization, {record.name}", unit="B",
+                values=values, lower=True,
+            )  # fmt: skip
+
+
+def _sizes(connection: psycopg.Connection[tuple[int]]) -> tuple[int, int]:
+    size = connection.execute(_SIZE).fetchone()
+    log = connection.execute("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::int8").fetchone()
+    assert size is not None
+    assert log is not None
+    return int(size[0]), int(log[0])

@@ -1,0 +1,93 @@
+"""How fast the books are proved, and how fast roll-ups are made anew from their events."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Final
+
+import psycopg
+
+from benchmarks import past, scene
+from benchmarks.figures import Figure
+from benchmarks.parts.engine import Say
+from benchmarks.workbench import Bench, memory_of
+from cardledger.ledger.projections import history
+
+_PART: Final = "proof"
+_MILLION: Final = 1_000_000
+_HOLDERS: Final = 4_000
+_REBUILT: Final = 40_000
+_PAGE: Final = 2_000
+_LOOK_EVERY_S: Final = 0.1
+
+
+def measure(bench: Bench, *, rounds: int, say: Say, events: int = _MILLION) -> Iterator[Figure]:
+    """Yield how long `verify` takes for a million events, and how fast roll-ups are rebuilt."""
+    say(f"proof: writing {events:,} events")
+    past.write(bench, bench.holders(_HOLDERS), events, lambda _events: None)
+    say("proof: roll-ups from their events")
+    yield Figure(
+        part=_PART,
+        name="roll-ups rebuilt from their events",
+        unit="/s",
+        values=[_rebuild(bench) for _ in range(rounds)],
+    )
+    say("proof: verify")
+    verified, seconds, memory_mb = _verify(bench)
+    yield Figure(
+        part=_PART,
+        name="verify, a million events",
+        unit="s",
+        values=[seconds * _MILLION / verified],
+        least=60,
+        aim=20,
+        lower=True,
+    )
+    yield Figure(
+        part=_PART,
+        name=f"memory of verify at most, {verified / _MILLION:.1f} million events",
+        unit="MB",
+        values=[memory_mb],
+        lower=True,
+    )
+
+
+def _rebuild(bench: Bench) -> float:
+    """Fold the events of many card transactions; returns how many a second."""
+    with psycopg.connect(bench.app_url) as connection:
+        places = connection.execute(
+            "SELECT id, sequence FROM card_transactions ORDER BY id LIMIT %s", [_REBUILT]
+        ).fetchall()
+        started = perf_counter()
+        rebuilt = sum(len(history.at(connection, page)) for page in scene.in_batches(places, _PAGE))
+        seconds = perf_counter() - started
+    assert rebuilt == len(places), "every card transaction has events"
+    return rebuilt / seconds
+
+
+def _verify(bench: Bench) -> tuple[int, float, float]:
+    """Run the command; returns the events it folded, the seconds it took and its memory in MB.
+
+    Its memory is looked at again and again: what the system says it had at most counts whoever
+    started it, too.
+    """
+    started, memory_mb = perf_counter(), 0.0
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cardledger", "verify", "--json"],
+            stdout=printed,
+            env={**os.environ, "DATABASE_URL": bench.app_url},
+        )
+        while process.poll() is None:
+            memory_mb = max(memory_mb, memory_of(process.pid))
+            time.sleep(_LOOK_EVERY_S)
+        seconds = perf_counter() - started
+        printed.seek(0)
+        said = printed.read()
+    assert process.returncode == 0, f"the books of the benchmark do not hold: {said.decode()}"
+    return int(json.loads(said)["events"]), seconds, memory_mb

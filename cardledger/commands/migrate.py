@@ -1,0 +1,81 @@
+"""`cardledger migrate`: the schema up or down, and the application role's password."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from alembic.util import CommandError as AlembicError
+from sqlalchemy.exc import DBAPIError
+
+from cardledger.config import configuration
+from cardledger.config.configuration import writable_directory
+from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.settings import Settings
+from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres, GivenPostgres
+from cardledger.install import databases
+from cardledger.schema import migrate
+
+
+def run(*, down: str | None, as_sql: bool, yes: bool, data_dir: Path | None) -> None:
+    """Migrate the database that is at hand; `yes` answers what would be asked."""
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    if as_sql:
+        if down is not None:
+            raise CommandError("--sql prints the way up; leave out --down", code=USAGE)
+        migrate.sql()
+        return
+    with _owner(settings) as url:
+        if down is None:
+            _up(url, settings)
+        else:
+            _down(url, down, yes=yes)
+
+
+def _up(url: DatabaseUrl, settings: Settings) -> None:
+    was = databases.upgrade(url)
+    now = migrate.head()
+    print(f"schema {now}, as it was" if was == now else f"schema {was or 'none'} -> {now}")
+    if settings.app_password is not None:
+        role = migrate.app_role(url)
+        # Asked first: whoever runs this at every start may have no right to set it again.
+        if not databases.logs_in(url.with_user(role, settings.app_password.get_secret_value())):
+            databases.set_password(url, settings.app_password.get_secret_value())
+        print(f"role {role} has the password in CARDLEDGER_APP_PASSWORD")
+
+
+def _down(url: DatabaseUrl, revision: str, *, yes: bool) -> None:
+    if not yes:
+        _ask(f"removes from {url.redacted} what came after {revision}, data included")
+    was = databases.current(url)
+    try:
+        migrate.downgrade(url, revision)
+    except (AlembicError, DBAPIError) as error:
+        reason = str(getattr(error, "orig", error)).partition("\n")[0]
+        raise CommandError(f"the schema is still {was}: {reason}") from None
+    print(f"schema {was or 'none'} -> {databases.current(url) or 'none'}")
+
+
+def _ask(what: str) -> None:
+    if not sys.stdin.isatty():
+        raise CommandError(f"this {what}; say --yes if that is what you want", code=USAGE)
+    if not typer.confirm(f"This {what}. Go on?"):
+        raise CommandError("nothing was changed")
+
+
+@contextmanager
+def _owner(settings: Settings) -> Iterator[DatabaseUrl]:
+    """Yield the database for a role that may change it."""
+    if settings.database_url is not None:
+        given = GivenPostgres(settings.database_url.get_secret_value())
+        given.start()
+        yield given.url
+        return
+    # One that runs there already is joined, and left running.
+    server = EmbeddedPostgres(writable_directory(settings.data_dir))
+    server.start()
+    try:
+        yield databases.create(server.url)
+    finally:
+        server.stop()

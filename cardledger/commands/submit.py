@@ -1,0 +1,328 @@
+"""`cardledger submit`: a file of network events in, their outcomes out, in the same order.
+
+A reader thread cuts the file into lines; one coroutine has them accepted, chunk after chunk, so
+that the order of the file is the order of decisions; another prints outcomes as they come.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from asyncio import Future, Queue
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+from rich.text import Text
+
+from cardledger.commands import jsonl
+from cardledger.commands.jsonl import Event, Splitter
+from cardledger.config import configuration, gc_tuning
+from cardledger.config import console as terminal
+from cardledger.config.errors import USAGE, CommandError
+from cardledger.install import databases, discovery
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.schema import migrate
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import parse_id
+from cardledger.schema.wire.outcomes import Outcome
+from cardledger.workers.client.submission import Client, UnavailableError
+
+_READ: Final = 128 * 1024
+_CHUNK: Final = 500  # Events a write to the inbox: what a batch of the engine takes.
+_MOST_WAITING: Final = 20  # Chunks accepted and not printed yet.
+_RETRY_S: Final = (0.1, 0.2, 0.5, 1.0)  # Pauses while PostgreSQL is away; the last one repeats.
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the events, counted."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    accepted: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def decided(self) -> int:
+        """Events with an outcome."""
+        return self.outcomes.total()
+
+
+def run(
+    file: str, *, wait: bool, platform: str | None, timeout_s: float, data_dir: Path | None
+) -> None:
+    """Submit `file` to the system that is at hand.
+
+    Raises: CommandError when not every line got an outcome.
+    """
+    settings = configuration.load(data_dir=data_dir, log_level="error")
+    platform_id = _platform_id(platform)
+    with _opened(file) as source:
+        place = discovery.system(settings)
+        _check_schema(place)
+        submission = Submission(
+            place, wait=wait, platform_id=platform_id, timeout_s=timeout_s, tell=_writer()
+        )
+        gc_tuning.calm()
+        with _Progress(source, wait=wait) as told:
+            try:
+                asyncio.run(submission.run(source, told))
+            except BrokenPipeError:
+                raise  # Nobody listens.
+            except BaseException:
+                told.close()
+                _summarise(submission.tally, wait=wait)
+                raise
+            told.close()
+            _summarise(submission.tally, wait=wait)
+
+
+class Submission:
+    """One file on its way through."""
+
+    def __init__(
+        self,
+        place: discovery.Place,
+        *,
+        wait: bool,
+        platform_id: Id | None,
+        timeout_s: float,
+        tell: Callable[[Sequence[Outcome]], None],
+    ) -> None:
+        """Submit to `place`, and `tell` the outcomes in the order of the file."""
+        self.tally: Final = Tally()
+        self._place: Final = place
+        self._wait: Final = wait
+        self._platform_id: Final = platform_id
+        self._timeout_s: Final = timeout_s
+        self._tell: Final = tell
+
+    async def run(self, source: BinaryIO, told: "_Progress") -> None:
+        """Submit all of `source`.
+
+        Raises: CommandError when there was no progress for too long.
+        """
+        chunks: Queue[list[Event] | None] = Queue(maxsize=2)
+        waiting: Queue[list[Future[Outcome]] | None] = Queue(maxsize=_MOST_WAITING)
+        _Reader(source, chunks, asyncio.get_running_loop()).start()
+        # A pool of its own size: the writer and the look-up of late outcomes.
+        engine = async_engine(self._place.database_url, keyed=True, pool_size=2)
+        redis_url = self._place.redis_url or discovery.NO_REDIS
+        try:
+            async with Client(engine, redis_url) as client, asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._enqueue(client, chunks, waiting))
+                tasks.create_task(self._print(waiting, told))
+        except BaseExceptionGroup as group:
+            # Two tasks; whoever failed first has cancelled the other.
+            raise group.exceptions[0] from None
+        finally:
+            await engine.dispose()
+
+    async def _enqueue(
+        self,
+        client: Client,
+        chunks: "Queue[list[Event] | None]",
+        waiting: "Queue[list[Future[Outcome]] | None]",
+    ) -> None:
+        while (chunk := await chunks.get()) is not None:
+            futures = await self._accepted(client, chunk)
+            self.tally.accepted += len(chunk)
+            await waiting.put(futures)
+        await waiting.put(None)
+
+    async def _accepted(self, client: Client, chunk: list[Event]) -> "list[Future[Outcome]]":
+        """Have `chunk` accepted, again and again while PostgreSQL is away.
+
+        A write whose answer was lost may have been accepted: its events are then duplicates of
+        themselves, and say so.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        attempt = 0
+        while True:
+            try:
+                return await client.enqueue(chunk, platform_id=self._platform_id, lane=Lane.BULK)
+            except UnavailableError as error:
+                if time.monotonic() > deadline:
+                    raise CommandError(
+                        f"PostgreSQL is away for {self._timeout_s:g} s ({_first_line(error)});"
+                        " submit the same file again when it is back: nothing is applied twice"
+                    ) from None
+            await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            attempt += 1
+
+    async def _print(
+        self, waiting: "Queue[list[Future[Outcome]] | None]", told: "_Progress"
+    ) -> None:
+        while (futures := await waiting.get()) is not None:
+            outcomes = await self._outcomes(futures) if self._wait else []
+            for outcome in outcomes:
+                self.tally.outcomes[outcome.outcome] += 1
+            self._tell(outcomes)
+            told.update(len(futures))
+
+    async def _outcomes(self, futures: "Sequence[Future[Outcome]]") -> list[Outcome]:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                # One after the other: whoever is late holds up all, and most are there.
+                return [await future for future in futures]
+        except TimeoutError:
+            undecided = sum(not future.done() or future.cancelled() for future in futures)
+            raise CommandError(
+                f"no outcome of {undecided} event(s) for {self._timeout_s:g} s; they are accepted"
+                " and will be decided once a worker runs (`cardledger doctor` says what is wrong);"
+                " submit the same file again for their outcomes: nothing is applied twice"
+            ) from None
+
+
+class _Reader(threading.Thread):
+    """Reads and parses, as far ahead as the queue has room.
+
+    A thread of its own and no task, because standard input can block for ever.
+    """
+
+    def __init__(
+        self,
+        source: BinaryIO,
+        chunks: "Queue[list[Event] | None]",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(name="reader", daemon=True)
+        self._source: Final = source
+        self._chunks: Final = chunks
+        self._loop: Final = loop
+
+    def run(self) -> None:
+        splitter = Splitter()
+        try:
+            while data := os.read(self._source.fileno(), _READ):
+                self._hand_over(list(jsonl.parse(splitter.feed(data))))
+            self._hand_over(list(jsonl.parse(splitter.finish())))
+            self._put(None)
+        except RuntimeError:  # The event loop has ended before the file.
+            return
+
+    def _hand_over(self, events: list[Event]) -> None:
+        for start in range(0, len(events), _CHUNK):
+            self._put(events[start : start + _CHUNK])
+
+    def _put(self, chunk: list[Event] | None) -> None:
+        asyncio.run_coroutine_threadsafe(self._chunks.put(chunk), self._loop).result()
+
+
+class _Progress:
+    """A bar over the bytes of the file, on a terminal that shows nothing else."""
+
+    def __init__(self, source: BinaryIO, *, wait: bool) -> None:
+        err = terminal.console(sys.stderr)
+        self._bar: Final = terminal.progress(err, unit="events")
+        # Outcomes on the same terminal would tear it.
+        self._bar.disable = self._bar.disable or (wait and sys.stdout.isatty())
+        self._task: Final = self._bar.add_task("submitting", total=_count_lines(source))
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def update(self, done: int) -> None:
+        """Count `done` more events."""
+        self._bar.advance(self._task, done)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+
+def _count_lines(source: BinaryIO) -> int | None:
+    """Return how many lines are left in a file that can be read twice."""
+    if not source.seekable():
+        return None
+    # Without moving: standard input may begin in the middle, where somebody else has stopped.
+    descriptor = source.fileno()
+    place = os.lseek(descriptor, 0, os.SEEK_CUR)
+    counted = 0
+    while block := os.pread(descriptor, 1 << 20, place):
+        counted += block.count(b"\n")
+        place += len(block)
+    return counted
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        # Unbuffered: the reader asks for large pieces.
+        source = Path(file).open("rb", buffering=0)  # noqa: SIM115 - closed below.
+    except OSError as error:
+        raise CommandError(f"cannot read {file}: {error.strerror}", code=USAGE) from None
+    with source:
+        yield source
+
+
+def _writer() -> Callable[[Sequence[Outcome]], None]:
+    out = sys.stdout.buffer
+
+    def write(outcomes: Sequence[Outcome]) -> None:
+        if outcomes:
+            out.writelines(_line(one) for one in outcomes)
+            out.flush()
+
+    return write
+
+
+def _line(outcome: Outcome) -> bytes:
+    """Return `outcome` as a line in ASCII: no terminal obeys it, and nobody reads two lines."""
+    said = outcome.json
+    if not said.isascii():
+        said = json.dumps(outcome.wire, separators=(",", ":")).encode()
+    return said + b"\n"
+
+
+def _check_schema(place: discovery.Place) -> None:
+    revision = databases.current(place.database_url)
+    if revision != migrate.head():
+        raise CommandError(
+            f"the database has schema {revision or 'none'}, this release wants {migrate.head()};"
+            " run `cardledger migrate`"
+        )
+
+
+def _platform_id(platform: str | None) -> Id | None:
+    if platform is None:
+        return None
+    try:
+        return Id.parse(platform)
+    except ValueError:
+        pass
+    try:
+        return parse_id("PlatformConfig", platform)
+    except ValueError:
+        raise CommandError(
+            f"--platform {platform}: must be a UUID, or PlatformConfig:<uuid> as in GET /config",
+            code=USAGE,
+        ) from None
+
+
+def _summarise(tally: Tally, *, wait: bool) -> None:
+    seconds = time.monotonic() - tally.began
+    done = tally.decided if wait else tally.accepted
+    rate = done / seconds if seconds else 0.0
+    counted = ", ".join(f"{count:,} {name.lower()}" for name, count in tally.outcomes.most_common())
+    told = counted if wait else "accepted; their outcomes are not waited for"
+    terminal.console(sys.stderr).print(
+        Text(f"{done:,} events in {seconds:.1f} s ({rate:,.0f}/s): {told or 'nothing'}")
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0]

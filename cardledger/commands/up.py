@@ -1,0 +1,141 @@
+"""`cardledger up`: run the system and say where it is. `cardledger platform`: let someone in."""
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from cardledger import __version__
+from cardledger.config import configuration
+from cardledger.config import console as terminal
+from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.settings import Settings
+from cardledger.install import credentials, discovery
+from cardledger.install.ready_file import Running
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.supervisor.system import Plan, Signals, Step, System
+
+_NAME_WIDTH: Final = 11
+_DETAIL_WIDTH: Final = 57
+_PREFIX_WIDTH: Final = 9
+
+
+def up(
+    *,
+    host: str | None,
+    port: int | None,
+    data_dir: Path | None,
+    ready_file: Path | None,
+    workers: int,
+) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    settings = configuration.load(host=host, port=port, data_dir=data_dir)
+    out = terminal.console()
+    out.print(Text.assemble(("cardledger ", "bold"), __version__, f"   {settings.data_dir}"))
+    plan = Plan(
+        settings=settings,
+        workers=workers,
+        ready_file=_writable(ready_file) if ready_file else None,
+    )
+    system = System(plan, log=printed_logs(settings), say=lambda step: show_step(out, step))
+    signals = Signals()
+    with signals.caught():
+        try:
+            running = system.start()
+            signals.note_only()
+            _show_ready(out, settings, running)
+            signals.wait()
+            out.print(" stopping …")
+        except KeyboardInterrupt:
+            out.print(" stopping …")
+        finally:
+            signals.note_only()
+            asked = signals.count
+            # Ctrl-C twice, or twice SIGTERM: somebody is in a hurry.
+            system.stop(at_once=lambda: signals.count > max(asked, 1))
+    out.print(" stopped; nothing that was accepted is lost")
+
+
+def create_platform(name: str, *, data_dir: Path | None) -> None:
+    """Set up a platform in the database that is at hand and print how to get in."""
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    kept = credentials.load(settings.data_dir)
+    given = settings.secret_key.get_secret_value() if settings.secret_key else kept.secret_key
+    if given is None:
+        raise CommandError(
+            "set CARDLEDGER_SECRET_KEY to the key that the API and the workers have", code=USAGE
+        )
+    with discovery.database(settings) as database_url:
+        made = credentials.create_platform(database_url, name, KeyRing(given))
+    print(
+        json.dumps(
+            {
+                "platformId": made.access.platform_id,
+                "clientId": made.access.client_id,
+                "clientSecret": made.access.client_secret,
+                "webhookPublicKey": made.public_key,
+                "webhookSecret": made.webhook_secret,
+            },
+            indent=2,
+        )
+    )
+
+
+def show_step(out: Console, step: Step) -> None:
+    """Print what has been set up, how long that took, and what it costs to have it this way."""
+    line = Text.assemble(
+        (" ok ", "green"),
+        (step.name.ljust(_NAME_WIDTH), "bold"),
+        step.detail.ljust(_DETAIL_WIDTH),
+        (f"{step.seconds:>5.1f} s", "dim"),
+    )
+    out.print(line)
+    if step.cost:
+        out.print(Text(f"    {'':{_NAME_WIDTH}}{step.cost}", style="yellow"))
+
+
+def printed_logs(settings: Settings) -> Callable[[str, str], None]:
+    """Return what prints the children's logs: JSON as it is, lines for people with their source."""
+    is_json = settings.log_format == "json"
+    colours = ("cyan", "magenta", "green", "blue", "yellow")
+    err = terminal.console(sys.stderr)
+    seen: dict[str, str] = {}
+    lock = threading.Lock()
+
+    def log(name: str, line: str) -> None:
+        with lock:
+            if is_json:
+                own = json.dumps({"process": name, "event": line})
+                print(line if line.startswith("{") else own, file=sys.stderr, flush=True)
+                return
+            colour = seen.setdefault(name, colours[len(seen) % len(colours)])
+            err.print(Text.assemble((f"{name.ljust(_PREFIX_WIDTH)}| ", colour), line))
+
+    return log
+
+
+def _show_ready(out: Console, settings: Settings, running: Running) -> None:
+    kept = settings.data_dir / credentials.FILE
+    out.print(Text.assemble((" ready", "bold green"), f"   client id {running.client_id}"))
+    out.print(f"         secrets in {kept}")
+    if out.is_terminal:
+        # Into a terminal only: elsewhere it would be kept in somebody's logs.
+        login = f"{running.client_id}:{running.client_secret}"
+        out.print(Text(f" try     curl -u {login} {running.base_url}/config", style="cyan"))
+    out.print(" Ctrl-C stops everything and loses nothing")
+
+
+def _writable(ready_file: Path) -> Path:
+    path = ready_file.expanduser().absolute()
+    if not path.parent.is_dir():
+        raise CommandError(
+            f"cannot write {path}: there is no directory {path.parent}; make it first", code=USAGE
+        )
+    if path.is_dir():
+        raise CommandError(f"cannot write {path}: it is a directory", code=USAGE)
+    return path

@@ -1,0 +1,94 @@
+"""`cardledger verify`: the audit of the whole ledger, for people and for machines."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from sqlalchemy.exc import DBAPIError
+
+from cardledger.config import configuration
+from cardledger.config import console as terminal
+from cardledger.config.errors import FAILURE, CommandError
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import databases, discovery
+from cardledger.ledger.queries.audit import Progress, Report
+from cardledger.ledger.queries.audit import verify as prove
+from cardledger.ledger.storage.engines import sync_engine
+from cardledger.schema import migrate
+
+
+def run(*, as_json: bool, data_dir: Path | None) -> int:
+    """Prove the books and print the report; returns the exit code."""
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    began = time.monotonic()
+    with discovery.database(settings) as url:
+        report = _with_progress(url)
+    if as_json:
+        print(json.dumps(as_dict(report), indent=2))
+    else:
+        _show(report, time.monotonic() - began)
+    return 0 if report.holds else FAILURE
+
+
+def books(url: DatabaseUrl, progress: Progress | None = None) -> Report:
+    """Compare everything in the database at `url` with a new fold of its events.
+
+    Raises: CommandError when it does not answer or has another schema.
+    """
+    revision = databases.current(url)
+    if revision != migrate.head():
+        raise CommandError(
+            f"the database has schema {revision or 'none'}, this release wants {migrate.head()};"
+            " run `cardledger migrate`"
+        )
+    engine = sync_engine(url)
+    try:
+        return prove(engine, progress)
+    except DBAPIError as error:
+        raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+    finally:
+        engine.dispose()
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """Return `report` as machines read it."""
+    return {
+        "holds": report.holds,
+        "events": report.events,
+        "cardTransactions": report.card_transactions,
+        "accounts": report.accounts,
+        "entries": report.entries,
+        "deposits": report.deposits,
+        "transfers": report.transfers,
+        "differenceCount": report.difference_count,
+        "differences": report.differences,
+    }
+
+
+def _with_progress(url: DatabaseUrl) -> Report:
+    with terminal.progress(terminal.console(sys.stderr), unit="events") as bar:
+        task = bar.add_task("folding", total=None)
+        return books(url, lambda done, total: bar.update(task, completed=done, total=total))
+
+
+def _show(report: Report, seconds: float) -> None:
+    out = terminal.console()
+    out.print(
+        f" {report.events:,} events of {report.card_transactions:,} card transactions folded"
+        f" again, {report.entries:,} entries of {report.accounts:,} accounts added up,"
+        f" in {seconds:.1f} s"
+    )
+    for difference in report.differences:
+        out.print(Text(f" differs   {difference}", style="red"))
+    rest = report.difference_count - len(report.differences)
+    if rest:
+        out.print(Text(f" and {rest:,} more", style="red"))
+    verdict = (
+        ("the proof holds: roll-ups, entries and balances are what the events make them", "green")
+        if report.holds
+        else (f"the proof fails: {report.difference_count:,} differences", "bold red")
+    )
+    out.print(Text.assemble(" ", verdict))

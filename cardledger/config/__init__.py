@@ -1,0 +1,1 @@
+"""Settings, logs, console output."""

@@ -1,0 +1,54 @@
+"""Settings for a command: the environment's, and over them what was said on the command line."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from cardledger.config import logs
+from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.settings import Settings
+
+
+def load(*, log_level: str | None = None, process: str | None = None, **given: Any) -> Settings:  # noqa: ANN401
+    """Return the settings and set up the logs; `given` wins where it is not None.
+
+    `log_level` is for commands whose logs are of interest only when something is wrong.
+    Raises: CommandError naming the variable or option.
+    """
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        raise CommandError(_explain(error), code=USAGE) from None
+    asked_for_more = settings.log_level == "debug"
+    level = settings.log_level if asked_for_more or not log_level else log_level
+    logs.configure(level, settings.log_format, process=process)
+    return settings
+
+
+def writable_directory(path: Path) -> Path:
+    """Return `path`, made if it was not there.
+
+    Raises: CommandError when nothing can be written there.
+    """
+    try:
+        # Not to be listed by others; to be passed through by PostgreSQL's own user under root.
+        path.mkdir(mode=0o711, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"cannot make the data directory {path}: {error.strerror}; choose another --data-dir"
+        ) from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise CommandError(f"cannot write to {path}; choose another --data-dir")
+    return path
+
+
+def _explain(error: ValidationError) -> str:
+    said = []
+    for complaint in error.errors(include_url=False, include_input=False):
+        message = complaint["msg"].removeprefix("Value error, ")
+        name = ".".join(str(part) for part in complaint["loc"])
+        variable = name if name.isupper() or not name else f"CARDLEDGER_{name}".upper()
+        said.append(f"{variable}: {message}" if name else message)
+    return "; ".join(said)

@@ -1,0 +1,193 @@
+"""What a person may set, and nothing else: one frozen page read from the environment.
+
+Every field has a sentence, so that `cardledger settings`, the documentation and an error
+message can all say the same thing.
+"""
+
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from cardledger.api.http import sliding_window
+
+PREFIX = "CARDLEDGER_"
+
+# The "+psycopg" form is what SQLAlchemy users have at hand; servers.DatabaseUrl takes it off.
+POSTGRES_SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+
+
+def _lower(value: object) -> object:
+    return value.lower() if isinstance(value, str) else value
+
+
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
+LogFormat = Annotated[Literal["console", "json"], BeforeValidator(_lower)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Settings(BaseSettings):
+    """Everything that differs between two installations, read once at the start.
+
+    Raises: pydantic.ValidationError naming the field or the unknown variable; values are kept
+    out of the message, because some of them are secret.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_ignore_empty=True,  # Compose files pass optional variables on as empty ones.
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        validate_by_alias=True,
+        validate_by_name=True,
+    )
+
+    database_url: SecretStr | None = Field(
+        default=None,
+        validation_alias="DATABASE_URL",
+        description="PostgreSQL to use, as postgresql://user:password@host:port/database; "
+        "without it an embedded one is started in the data directory.",
+    )
+    redis_url: SecretStr | None = Field(
+        default=None,
+        validation_alias="REDIS_URL",
+        description="Redis to use, as redis://host:port/number; without it one is started.",
+    )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        min_length=32,
+        description="Keys hashes and encryption at rest; at least 32 characters, the same in "
+        "every process, kept for as long as the database.",
+    )
+    app_password: SecretStr | None = Field(
+        default=None,
+        description="Password that `cardledger migrate` gives to the application's database role.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
+    port: Port = Field(
+        default=8000, description="Port that the API listens on; 0 takes a free one."
+    )
+    data_dir: Path = Field(
+        default=Path(".cardledger"),
+        validate_default=True,
+        description="Where embedded servers keep their data and this installation its secrets.",
+    )
+    worker_threads: int = Field(
+        default=8, ge=1, le=256, description="Threads in which a worker process runs its actors."
+    )
+    batch_size: int = Field(
+        default=500,
+        ge=1,
+        le=5000,
+        description="The most network events that one database transaction decides.",
+    )
+    sweep_interval_s: Seconds = Field(
+        default=0.5,
+        description="How often a worker looks for waiting rows that no doorbell rang for.",
+    )
+    reply_timeout_s: Seconds = Field(
+        default=10,
+        description="How long a caller waits for an outcome before it is told to ask later.",
+    )
+    sandbox: bool = Field(
+        default=True,
+        description="Whether this is a sandbox: simulators, funding by request, names and"
+        " identifiers whose ends decide, and webhooks to http on this machine. When false, none of"
+        " these, and new customers are UNVERIFIED.",
+    )
+    sandbox_delay_s: float = Field(
+        default=30,
+        ge=0,
+        description="How long, in the sandbox, a card with suffix 005 takes to become ACTIVE, and"
+        " a pull with suffix 005 or 006 stays pending.",
+    )
+    rate_limit: str = Field(
+        default="300000/minute",
+        description="How many requests one token, or one agent, may send: a number per second,"
+        " minute, hour or day, or off.",
+    )
+    failure_limit: str = Field(
+        default="60/minute",
+        description="How many wrong secrets one address may try on one client id, and how many"
+        " device codes; written as the rate limit is.",
+    )
+    body_timeout_s: Seconds = Field(
+        default=30, description="How long a client may take to send a request."
+    )
+    webhook_retry_scale: Seconds = Field(
+        default=1.0,
+        description="Stretches (above 1) or shortens the pauses between delivery attempts.",
+    )
+    webhook_timeout_s: Seconds = Field(
+        default=15,
+        # Whoever sends again leaves alone what is under way: what is claimed for a minute at most.
+        le=50,
+        description="How long a webhook receiver may take before an attempt has failed.",
+    )
+    log_level: LogLevel = Field(default="info", description="The least severe line that is logged.")
+    log_format: LogFormat = Field(
+        default="console", description="Lines for people (console) or for machines (json)."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_variables(cls, values: dict[str, Any]) -> dict[str, Any]:
+        # pydantic-settings looks up the names it knows and never sees the others; a typo in
+        # CARDLEDGER_SECRET_KEY would then run with no key at all, and say nothing.
+        unknown = sorted(
+            name for name in os.environ if name.startswith(PREFIX) and name not in variables()
+        )
+        if unknown:
+            raise ValueError("; ".join(_unknown(name, variables()) for name in unknown))
+        return values
+
+    @field_validator("database_url")
+    @classmethod
+    def _is_postgres(cls, url: SecretStr | None) -> SecretStr | None:
+        return _with_scheme(url, POSTGRES_SCHEMES)
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        return _with_scheme(url, REDIS_SCHEMES)
+
+    @field_validator("rate_limit", "failure_limit")
+    @classmethod
+    def _is_rate(cls, text: str) -> str:
+        sliding_window.parse(text)
+        return text
+
+    @field_validator("data_dir")
+    @classmethod
+    def _is_absolute(cls, path: Path) -> Path:
+        # Servers and workers are other processes, and may have another working directory.
+        return path.expanduser().absolute()
+
+
+def variables() -> dict[str, str]:
+    """Return every environment variable that `Settings` reads, with its sentence."""
+    return {
+        field.validation_alias
+        if isinstance(field.validation_alias, str)
+        else f"{PREFIX}{name}".upper(): field.description or ""
+        for name, field in Settings.model_fields.items()
+    }
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(sorted(known))}"
+    return f"unknown environment variable {name}: {hint}"
+
+
+def _with_scheme(url: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
+    if url is not None and not url.get_secret_value().startswith(schemes):
+        raise ValueError(f"must start with {' or '.join(schemes)}")
+    return url

@@ -1,0 +1,1 @@
+"""PostgreSQL and Redis on a machine without servers."""

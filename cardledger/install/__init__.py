@@ -1,0 +1,1 @@
+"""Databases, credentials and the ready file of an installation."""

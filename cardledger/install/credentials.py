@@ -1,0 +1,205 @@
+"""The secrets of an installation: one private file in its data directory.
+
+Losing the secret key makes everything sealed with it unreadable, so it lives as long as the
+database. A token belongs to a database: when the directory is used with another one, the tokens
+of both are kept.
+"""
+
+import asyncio
+import json
+import secrets
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.config.errors import CommandError
+from cardledger.install.ready_file import write_private
+from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import MIN_KEY_LENGTH, KeyRing, SecretsError
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+
+FILE: Final = "credentials.json"
+SANDBOX: Final = "sandbox"
+_CURRENCIES: Final = ("USD",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """An API token with its secret, and the platform it is for."""
+
+    platform_id: str
+    client_id: str
+    client_secret: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Credentials:
+    """What `credentials.json` keeps."""
+
+    path: Path
+    secret_key: str | None = None  # None: it comes from CARDLEDGER_SECRET_KEY.
+    app_password: str | None = None
+    access: list[Access] = field(default_factory=list)  # The last one used comes first.
+
+    def save(self) -> None:
+        """Write the file."""
+        kept: dict[str, Any] = {"secretKey": self.secret_key, "appPassword": self.app_password}
+        if self.access:
+            current, *others = self.access
+            kept |= {
+                "clientId": current.client_id,
+                "clientSecret": current.client_secret,
+                "platformId": current.platform_id,
+                "others": [asdict(access) for access in others],
+            }
+        content = {name: value for name, value in kept.items() if value}
+        write_private(self.path, json.dumps(content, indent=2) + "\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """The platform that `up` works for, as its callers and webhook receivers need to know it."""
+
+    access: Access
+    public_key: str
+    webhook_secret: str
+    is_new: bool
+    foreign: int  # Platforms in the database whose secrets another key has sealed.
+
+
+def load(data_dir: Path) -> Credentials:
+    """Return what is kept in `data_dir`, nothing when there is no file.
+
+    Raises: CommandError when the file cannot be understood.
+    """
+    path = data_dir / FILE
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return _parse(path, said)
+    except FileNotFoundError:
+        return Credentials(path=path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(
+            f"cannot read {path}: {error!r}; restore it, or move it away and lose what it opens"
+        ) from None
+
+
+def secret_key(credentials: Credentials, given: str | None) -> str:
+    """Return the key to use: the one `given`, else the one kept, else a new one that is kept."""
+    if given is not None:
+        return given
+    if credentials.secret_key is None:
+        credentials.secret_key = secrets.token_urlsafe(MIN_KEY_LENGTH)
+        credentials.save()
+    return credentials.secret_key
+
+
+def enter(credentials: Credentials, database_url: str, keys: KeyRing) -> Sandbox:
+    """Return access to the sandbox's platform in a migrated database; made at the first time."""
+    return asyncio.run(_enter(credentials, database_url, keys))
+
+
+def create_platform(database_url: str, name: str, keys: KeyRing) -> Sandbox:
+    """Set up a platform with a token that may do everything; its secret is shown here only."""
+
+    async def run() -> Sandbox:
+        engine = async_engine(database_url)
+        try:
+            async with engine.begin() as connection:
+                access = await _create(connection, name, keys)
+                return await _sandbox(connection, access, keys, is_new=True)
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(run())
+
+
+async def _enter(credentials: Credentials, database_url: str, keys: KeyRing) -> Sandbox:
+    engine = async_engine(database_url)
+    try:
+        async with engine.begin() as connection:
+            access = await _known(connection, credentials, keys)
+            is_new = access is None
+            if access is None:
+                access = await _create(connection, SANDBOX, keys)
+            sandbox = await _sandbox(connection, access, keys, is_new=is_new)
+    finally:
+        await engine.dispose()
+    if credentials.access[:1] != [access]:
+        credentials.access = [access, *(one for one in credentials.access if one != access)]
+        credentials.save()
+    return sandbox
+
+
+async def _known(
+    connection: AsyncConnection, credentials: Credentials, keys: KeyRing
+) -> Access | None:
+    for access in credentials.access:
+        token = await api_tokens.authenticate(
+            connection, access.client_id, access.client_secret, keys
+        )
+        if token is not None:
+            return access
+    return None
+
+
+async def _create(connection: AsyncConnection, name: str, keys: KeyRing) -> Access:
+    platform = await platforms.create(connection, name=name, keys=keys, currencies=_CURRENCIES)
+    client_id, client_secret = await api_tokens.create(
+        connection, platform_id=platform.id, name=name, permissions=list(Permission), keys=keys
+    )
+    return Access(platform_id=str(platform.id), client_id=client_id, client_secret=client_secret)
+
+
+async def _sandbox(
+    connection: AsyncConnection,
+    access: Access,
+    keys: KeyRing,
+    *,
+    is_new: bool,
+) -> Sandbox:
+    platform_id = Id.parse(access.platform_id)
+    return Sandbox(
+        access=access,
+        public_key=await platforms.public_key(connection, platform_id),
+        webhook_secret=await platforms.webhook_secret(connection, platform_id, keys),
+        is_new=is_new,
+        foreign=await _count_foreign(connection, keys) if is_new else 0,
+    )
+
+
+async def _count_foreign(connection: AsyncConnection, keys: KeyRing) -> int:
+    sealed = await connection.scalars(select(tables.platforms.c.webhook_secret))
+    return sum(not _opens(keys, one) for one in sealed)
+
+
+def _opens(keys: KeyRing, sealed: bytes) -> bool:
+    try:
+        keys.decrypt(sealed)
+    except SecretsError:
+        return False
+    return True
+
+
+def _parse(path: Path, said: dict[str, Any]) -> Credentials:
+    access = [Access(**one) for one in said.get("others", [])]
+    if "clientId" in said:
+        current = Access(
+            platform_id=said["platformId"],
+            client_id=said["clientId"],
+            client_secret=said["clientSecret"],
+        )
+        access = [current, *access]
+    return Credentials(
+        path=path,
+        secret_key=said.get("secretKey"),
+        app_password=said.get("appPassword"),
+        access=access,
+    )

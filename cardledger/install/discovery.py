@@ -1,0 +1,74 @@
+"""Which system a command is about: DATABASE_URL, else the one that runs in the data directory."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from cardledger.config.errors import CommandError
+from cardledger.config.settings import Settings
+from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres
+from cardledger.install import databases, ready_file
+
+# Connecting to it fails at once. Outcomes are then looked up in the record instead of heard.
+NO_REDIS: Final = "unix:///dev/null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a system is."""
+
+    database_url: DatabaseUrl
+    redis_url: str | None
+    is_given: bool  # By DATABASE_URL, so nobody here knows whether anything runs.
+
+
+def system(settings: Settings) -> Place:
+    """Return the system to talk to.
+
+    Raises: CommandError when none runs and none was named.
+    """
+    found = ready_file.find(settings.data_dir)
+    redis_url = settings.redis_url.get_secret_value() if settings.redis_url else None
+    if settings.database_url is not None:
+        url = DatabaseUrl(settings.database_url.get_secret_value())
+        if redis_url is None and found and _is_same(url, DatabaseUrl(found.database_url)):
+            redis_url = found.redis_url
+        return Place(database_url=url, redis_url=redis_url, is_given=True)
+    if found is None:
+        raise CommandError(
+            f"nothing runs in {settings.data_dir}; start it with `cardledger up`, name its"
+            " --data-dir, or set DATABASE_URL and REDIS_URL"
+        )
+    return Place(
+        database_url=DatabaseUrl(found.database_url),
+        redis_url=redis_url or found.redis_url,
+        is_given=False,
+    )
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[DatabaseUrl]:
+    """Yield the database to work on: of whoever runs, else an embedded one for the time being.
+
+    Raises: CommandError when there is none.
+    """
+    found = ready_file.find(settings.data_dir)
+    if settings.database_url is not None or found is not None:
+        yield system(settings).database_url
+        return
+    if not (settings.data_dir / "postgres").is_dir():
+        raise CommandError(
+            f"there is no database in {settings.data_dir}; name the --data-dir, set DATABASE_URL,"
+            " or make one with `cardledger up`"
+        )
+    server = EmbeddedPostgres(settings.data_dir)
+    server.start()
+    try:
+        yield databases.create(server.url)
+    finally:
+        server.stop()
+
+
+def _is_same(one: DatabaseUrl, other: DatabaseUrl) -> bool:
+    return one.with_user("any") == other.with_user("any")

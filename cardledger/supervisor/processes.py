@@ -1,0 +1,122 @@
+"""The kinds of processes: the API and workers. `up` and docker-compose start them."""
+
+import os
+import socket
+from typing import Final
+
+import uvicorn
+from typing_extensions import override
+
+from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.http.protocol import bounded
+from cardledger.config import gc_tuning
+from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.settings import Settings
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.supervisor import child_lifeline
+from cardledger.workers.process import main
+from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.signals.roles import Only
+
+_NICE: Final = 15  # Where processors are short, whoever waits for a decision comes first.
+_STOP_S: Final = 10  # For requests in flight; their events are accepted in any case.
+
+
+def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
+    """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one."""
+    config = uvicorn.Config(
+        create_app(api_config(settings)),
+        http=bounded(patience_s=settings.body_timeout_s),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,  # Ours, see cardledger.config.logs.
+        access_log=settings.log_level == "debug",
+        lifespan="on",
+        ws="none",  # There are none; a wish for one is answered as the request that it came with.
+        server_header=False,
+        timeout_graceful_shutdown=_STOP_S,
+    )
+    server = _Server(config, supervised=supervised)
+    gc_tuning.calm()
+    sockets = None if listen_fd is None else [socket.socket(fileno=listen_fd)]
+    server.run(sockets=sockets)
+
+
+def run_worker(settings: Settings, *, only: Only | None, supervised: bool) -> None:
+    """Decide events, activate cards and send webhooks until SIGTERM or SIGINT, or `only` one."""
+    if only is Only.WEBHOOKS:
+        os.nice(_NICE)
+    ready = child_lifeline.say_ready if supervised else lambda: None
+    gc_tuning.calm()
+    main.run(worker_config(settings, only), ready=ready)
+
+
+def api_config(settings: Settings) -> ApiConfig:
+    """Return what `settings` say to the API."""
+    return ApiConfig(
+        database_url=_database_url(settings),
+        redis_url=_redis_url(settings),
+        secret_key=_secret_key(settings),
+        reply_timeout_s=settings.reply_timeout_s,
+        sandbox=settings.sandbox,
+        sandbox_delay_s=settings.sandbox_delay_s,
+        rate_limit=settings.rate_limit,
+        failure_limit=settings.failure_limit,
+        body_timeout_s=settings.body_timeout_s,
+    )
+
+
+def worker_config(settings: Settings, only: Only | None = None) -> WorkerConfig:
+    """Return what `settings` say to a worker."""
+    return WorkerConfig(
+        database_url=_database_url(settings),
+        redis_url=_redis_url(settings),
+        secret_key=_secret_key(settings),
+        only=only,
+        threads=settings.worker_threads,
+        batch_size=settings.batch_size,
+        sweep_interval_s=settings.sweep_interval_s,
+        webhook_timeout_s=settings.webhook_timeout_s,
+        webhook_retry_scale=settings.webhook_retry_scale,
+        sandbox=settings.sandbox,
+        sandbox_delay_s=settings.sandbox_delay_s,
+    )
+
+
+class _Server(uvicorn.Server):
+    """Says when it serves."""
+
+    def __init__(self, config: uvicorn.Config, *, supervised: bool) -> None:
+        super().__init__(config)
+        self._supervised: Final = supervised
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self._supervised and self.started:
+            child_lifeline.say_ready()
+
+
+def _database_url(settings: Settings) -> str:
+    if settings.database_url is None:
+        raise _missing("DATABASE_URL", "PostgreSQL, with the application's login")
+    return DatabaseUrl(settings.database_url.get_secret_value())
+
+
+def _redis_url(settings: Settings) -> str:
+    if settings.redis_url is None:
+        raise _missing("REDIS_URL", "Redis")
+    return settings.redis_url.get_secret_value()
+
+
+def _secret_key(settings: Settings) -> str:
+    if settings.secret_key is None:
+        raise _missing("CARDLEDGER_SECRET_KEY", "at least 32 random characters, the same for all")
+    return settings.secret_key.get_secret_value()
+
+
+def _missing(name: str, what: str) -> CommandError:
+    return CommandError(
+        f"set {name} ({what}); or run `cardledger up`, which sets up everything by itself",
+        code=USAGE,
+    )

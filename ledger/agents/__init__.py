@@ -1,0 +1,1 @@
+"""Agents: registry, spending policy, actions that wait for approval, device codes."""

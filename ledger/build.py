@@ -1,8 +1,0 @@
-"""How this ledger was built: from the same sources, the rules run interpreted or compiled."""
-
-from ledger.core import card_transaction
-
-
-def is_compiled() -> bool:
-    """Return whether mypyc has compiled the rules (docs/decisions/0023)."""
-    return not card_transaction.__file__.endswith(".py")

@@ -1,0 +1,1 @@
+"""Cards: issuing, life cycle, card numbers and their reveal."""

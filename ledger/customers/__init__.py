@@ -1,0 +1,1 @@
+"""Customers, beneficial owners, verifications and external accounts."""

@@ -1,0 +1,1 @@
+"""One batch, one commit: parse, load, decide, write. The hot path."""

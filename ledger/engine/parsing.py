@@ -1,0 +1,176 @@
+"""What the messages of a batch say: read once they have come out of the inbox.
+
+Bodies were validated at the door, but a row may have come another way: whatever cannot be read is
+refused with its reason, and stops nobody else.
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from json import dumps
+from typing import Any
+
+from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
+from cardledger.ledger.engine.records import Key, Parked, Purchase, RejectionRecord
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.network_events import parse_time
+from cardledger.schema.wire.outcomes import RejectionReason
+
+
+class RejectedError(Exception):
+    """A message that cannot be understood or applied; it is kept with its reason."""
+
+    def __init__(self, reason: RejectionReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def rejection_of(
+    message: Message, reason: RejectionReason, detail: str, at: datetime
+) -> RejectionRecord:
+    """Return the row that keeps `message`, whatever is in its body."""
+    body = dumps(message.body, ensure_ascii=False)
+    return RejectionRecord(
+        id=message.id,
+        customer_id=message.customer_id,
+        platform_id=message.platform_id,
+        source=message.source,
+        reference=message.reference,
+        # JSON may hold half of a surrogate pair, which UTF-8 cannot; this escapes it again.
+        body=body.encode(errors="backslashreplace").decode(),
+        reason=reason,
+        detail=detail,
+        recorded_at=at,
+    )
+
+
+def key_of(message: Message) -> Key:
+    """Return what makes `message` the same message as another."""
+    return message.reference, message.source, message.platform_id, message.customer_id
+
+
+def purchase_of(message: Message) -> Purchase:
+    """Return which card transaction a network event concerns.
+
+    Raises: KeyError, TypeError, ValueError or AttributeError when it cannot be read.
+    """
+    body = message.body
+    token = text_of(body["issuerTransactionToken"])
+    return Purchase(message.customer_id, card_id_of(body["cardId"]), token)
+
+
+def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
+    """Return the card transactions that `messages` concern, as far as they can be read."""
+    found = set()
+    for message in messages:
+        try:
+            found.add(purchase_of(message))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue  # It will be rejected when its turn comes.
+    return found
+
+
+def closed_cards(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
+    """Return the cards that `messages` say were closed, each with its customer."""
+    found = set()
+    for message in messages:
+        if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED:
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
+                found.add((card_id_of(message.body["cardId"]), message.customer_id))
+    return found
+
+
+def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
+    """Return the transfers that `messages` are to carry out, each with its customer."""
+    found = set()
+    for message in messages:
+        if isinstance(message.body, dict) and message.body.get("type") == inbox.TRANSFER:
+            with suppress(KeyError, TypeError, ValueError, AttributeError):
+                found.add((Id.parse(message.body["transferId"]), message.customer_id))
+    return found
+
+
+def receivers_of(messages: Iterable[Message]) -> set[Id]:
+    """Return the customers to whose accounts `messages` bring money."""
+    return {
+        message.customer_id
+        for message in messages
+        if isinstance(message.body, dict) and message.body.get("type") == inbox.DEPOSIT
+    }
+
+
+@lru_cache(maxsize=100_000)
+def card_id_of(wire: str) -> Id:
+    """Return the UUID in the `cardId` of a message."""
+    return Id.parse(wire.removeprefix("Card:"))
+
+
+def refusal(error: Exception) -> RejectedError:
+    """Return why a message that led to `error` is rejected."""
+    if isinstance(error, RejectedError):
+        return error
+    if isinstance(error, AmountOutOfRangeError):
+        return RejectedError(RejectionReason.AMOUNT_OUT_OF_RANGE, str(error))
+    # Validated at the door, so this row came another way; its neighbours go on.
+    return RejectedError(RejectionReason.MALFORMED, f"cannot be read: {error!r}")
+
+
+def text_of(value: object) -> str:
+    """Return `value` if it is a text that PostgreSQL can keep.
+
+    Raises: TypeError or ValueError when it is none, or holds U+0000 or half of a surrogate pair.
+    """
+    if not isinstance(value, str):
+        raise TypeError("a text was expected")
+    if "\0" in value:
+        raise ValueError("a text cannot hold U+0000")
+    if not value.isascii():
+        value.encode()
+    return value
+
+
+def merchant_of(body: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
+    """Return descriptor, category code and country of the merchant in `body`; None: not said.
+
+    Raises: as `text_of`, and AttributeError.
+    """
+    merchant = body.get("merchant") or {}
+    descriptor, mcc, country = [
+        None if said is None else text_of(said)
+        for said in (merchant.get("descriptor"), merchant.get("mcc"), merchant.get("country"))
+    ]
+    return descriptor, mcc, country
+
+
+def flag_of(body: Mapping[str, Any], name: str) -> bool:
+    """Return what `name` is in `body`: what Python merely takes for true or false is no answer.
+
+    Raises: KeyError or TypeError.
+    """
+    value = body[name]
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be true or false")
+    return value
+
+
+def occurred_at(message: "Message | Parked") -> datetime:
+    """Return when `message` happened, as the network says, or else when it came.
+
+    Raises: TypeError or ValueError when it cannot be read.
+    """
+    return parse_time(message.body.get("occurredAt")) or message.received_at
+
+
+def amount_of(body: Mapping[str, Any], *, least: int = 1) -> int:
+    """Return the amount in `body`, in minor units.
+
+    Raises: ValueError when it is none, or out of range.
+    """
+    amount = body["amount"]
+    if type(amount) is not int or not least <= amount <= MAX_AMOUNT:
+        raise ValueError(f"amount must be an integer from {least} to {MAX_AMOUNT}")
+    return amount

@@ -1,0 +1,126 @@
+"""What was answered to a request with a key of its sender's: for ever, and once.
+
+A key belongs to a platform and stands for one request. Its row is written with the effect of that
+request, in one database transaction; where the effect is an event, which the engine commits, the
+row is written before the event is sent and has the event in it, so that it can be sent again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID, uuid5
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered: a status of the facade's, and a body."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A key and the request that it stands for."""
+
+    platform_id: Id
+    key: str
+    request_hash: bytes
+
+    @property
+    def reference(self) -> str:
+        """The reference of the one event that this request may send."""
+        return str(uuid5(UUID(bytes=self.platform_id), self.key))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The row of a key; without an answer, it is not known whether its event was sent."""
+
+    request_hash: bytes
+    event: Mapping[str, Any] | None
+    answer: Answer | None
+
+
+async def find(
+    connection: AsyncConnection, *, platform_id: Id, key: str, keys: KeyRing
+) -> Kept | None:
+    """Return what is kept of the platform's `key`, or None when it was never used.
+
+    Raises: SecretsError when another server key sealed the answer.
+    """
+    columns = tables.idempotency_keys.c
+    rows = await connection.execute(
+        select(columns.request_hash, columns.event, columns.status, columns.answer).where(
+            columns.platform_id == platform_id, columns.key == key
+        )
+    )
+    row = rows.one_or_none()
+    if row is None:
+        return None
+    answered = row.status is not None
+    return Kept(
+        request_hash=row.request_hash,
+        event=row.event,
+        answer=Answer(row.status, keys.decrypt(row.answer)) if answered else None,
+    )
+
+
+async def use(
+    connection: AsyncConnection,
+    claim: Claim,
+    *,
+    at: datetime,
+    event: Mapping[str, Any] | None = None,
+) -> bool:
+    """Use the key of `claim` if nobody has; returns whether it was free.
+
+    Of two at once the second waits for what becomes of the first.
+    """
+    rows = await connection.execute(
+        insert(tables.idempotency_keys)
+        .values(**_row(claim, at), event=event)
+        .on_conflict_do_nothing()
+        .returning(tables.idempotency_keys.c.key)
+    )
+    return rows.one_or_none() is not None
+
+
+async def keep(
+    connection: AsyncConnection, claim: Claim, answer: Answer, *, keys: KeyRing, at: datetime
+) -> bool:
+    """Keep `answer` as the answer to `claim`, for ever; returns False when there is one already.
+
+    It is sealed: answers hold what is secret, and what is about people.
+    """
+    columns = tables.idempotency_keys.c
+    said = {"status": answer.status, "answer": keys.encrypt(answer.body)}
+    rows = await connection.execute(
+        insert(tables.idempotency_keys)
+        .values(**_row(claim, at), **said)
+        .on_conflict_do_update(
+            index_elements=[columns.platform_id, columns.key],
+            set_=said,
+            where=(columns.request_hash == claim.request_hash) & columns.status.is_(None),
+        )
+        .returning(columns.key)
+    )
+    return rows.one_or_none() is not None
+
+
+def _row(claim: Claim, at: datetime) -> dict[str, Any]:
+    return {
+        "platform_id": claim.platform_id,
+        "key": claim.key,
+        "request_hash": claim.request_hash,
+        "created_at": at,
+    }

@@ -1,0 +1,36 @@
+"""What has to be told, written in the same database transaction as the fact."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Insert
+
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+
+
+def insert(  # noqa: PLR0913 - a row, by name
+    *,
+    type: str,  # noqa: A002 - the column's name
+    subject_id: Id,
+    customer_id: Id,
+    platform_id: Id,
+    data: Mapping[str, Any],
+    at: datetime,
+) -> Insert:
+    """Return the statement that tells `platform_id` of `data`, the resource as it is now.
+
+    For facts that the engine does not commit; its own rows go by COPY.
+    """
+    return tables.outbox.insert().values(
+        id=new_id(),
+        customer_id=customer_id,
+        platform_id=platform_id,
+        type=type,
+        subject_id=subject_id,
+        sequence=None,
+        data=data,
+        recorded_at=at,
+    )

@@ -1,0 +1,1 @@
+"""Platforms, their settings and API tokens."""

@@ -1,0 +1,201 @@
+"""API tokens: who may call, and what they may do."""
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from sqlalchemy import Row, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.tokens import TokenResource
+
+_MAX_CLIENT_ID: Final = 100
+
+
+class Permission(StrEnum):
+    """What a token allows; none includes another, except that every token may read."""
+
+    VIEW = "VIEW"
+    TRANSACT = "TRANSACT"
+    MANAGE = "MANAGE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A token that was presented with its secret."""
+
+    id: Id
+    platform_id: Id
+    permissions: frozenset[Permission]
+
+    def allows(self, permission: Permission) -> bool:
+        """Return whether this token may do what needs `permission`."""
+        return permission is Permission.VIEW or permission in self.permissions
+
+
+_TOKEN: Final = select(
+    tables.api_tokens.c.id,
+    tables.api_tokens.c.name,
+    tables.api_tokens.c.permissions,
+    tables.api_tokens.c.client_id,
+    tables.api_tokens.c.created_at,
+)
+"""Everything but the hash of the secret."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What tokens have to match; None matches all, and times are included."""
+
+    name: str | None = None
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+    updated_from: datetime | None = None
+    updated_to: datetime | None = None
+
+
+async def create(  # noqa: PLR0913 - a row, by name
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    name: str,
+    permissions: Iterable[str],
+    keys: KeyRing,
+    at: datetime | None = None,
+) -> tuple[str, str]:
+    """Make a token; returns its client id and its secret, which nobody can read again."""
+    made = await issue(
+        connection,
+        platform_id=platform_id,
+        name=name,
+        permissions=permissions,
+        keys=keys,
+        at=at or datetime.now(UTC),
+    )
+    assert made.client_secret is not None
+    return made.client_id, made.client_secret
+
+
+async def issue(  # noqa: PLR0913 - a row, by name
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    name: str,
+    permissions: Iterable[str],
+    keys: KeyRing,
+    at: datetime,
+) -> TokenResource:
+    """Make a token; what is returned has its secret, which nobody can read again."""
+    # Prefixes, so that a search for leaked secrets can know one when it sees it.
+    client_id = f"clid_{secrets.token_hex(12)}"
+    client_secret = f"clsk_{secrets.token_urlsafe(32)}"
+    rows = await connection.execute(
+        tables.api_tokens.insert()
+        .values(
+            id=new_id(),
+            platform_id=platform_id,
+            name=name,
+            client_id=client_id,
+            secret_hash=keys.hash_secret(client_secret),
+            permissions=[Permission(permission).value for permission in permissions],
+            created_at=at,
+        )
+        .returning(*_TOKEN.selected_columns)
+    )
+    return _render(rows.one(), client_secret)
+
+
+async def get(
+    connection: AsyncConnection, *, platform_id: Id, token_id: Id
+) -> TokenResource | None:
+    """Return the platform's token `token_id`, or None when it has no such token."""
+    columns = tables.api_tokens.c
+    rows = await connection.execute(
+        _TOKEN.where(columns.id == token_id, columns.platform_id == platform_id)
+    )
+    row = rows.one_or_none()
+    return None if row is None else _render(row)
+
+
+async def page(
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+) -> paging.Page[TokenResource]:
+    """Return one page of the platform's tokens."""
+    columns = tables.api_tokens.c
+    matching = [columns.platform_id == platform_id]
+    if filters.name is not None:
+        matching.append(columns.name == filters.name)
+    # A token never changes, so it was last updated when it was made.
+    since = [time for time in (filters.created_from, filters.updated_from) if time is not None]
+    until = [time for time in (filters.created_to, filters.updated_to) if time is not None]
+    matching += [columns.created_at >= time for time in since]
+    matching += [columns.created_at <= time for time in until]
+    return await paging.read(
+        connection,
+        _TOKEN,
+        table=tables.api_tokens,
+        matching=matching,
+        wanted=wanted,
+        item=_render,
+    )
+
+
+async def delete(connection: AsyncConnection, *, platform_id: Id, token_id: Id) -> bool:
+    """Delete the platform's token `token_id`; returns whether it was there."""
+    columns = tables.api_tokens.c
+    deleted = await connection.execute(
+        tables.api_tokens.delete().where(columns.id == token_id, columns.platform_id == platform_id)
+    )
+    return deleted.rowcount == 1
+
+
+def _render(row: Row[*tuple[Any, ...]], client_secret: str | None = None) -> TokenResource:
+    return TokenResource(
+        id=row.id,
+        name=row.name,
+        permissions=row.permissions,
+        client_id=row.client_id,
+        client_secret=client_secret,
+        created_at=row.created_at,
+        updated_at=row.created_at,
+    )
+
+
+async def authenticate(
+    connection: AsyncConnection, client_id: str, client_secret: str, keys: KeyRing
+) -> Token | None:
+    """Return the token of `client_id` when `client_secret` is its secret, else None."""
+    presented = keys.hash_secret(client_secret)
+    return await authenticate_hash(connection, client_id, presented)
+
+
+async def authenticate_hash(
+    connection: AsyncConnection, client_id: str, presented: bytes
+) -> Token | None:
+    """Return the token of `client_id` when `presented` is the hash of its secret, else None."""
+    if not client_id.isascii() or not client_id.isprintable() or len(client_id) > _MAX_CLIENT_ID:
+        return None  # Nothing that we ever made, and U+0000 would not even be a query.
+    columns = tables.api_tokens.c
+    rows = await connection.execute(
+        select(columns.id, columns.platform_id, columns.permissions, columns.secret_hash).where(
+            columns.client_id == client_id
+        )
+    )
+    row = rows.one_or_none()
+    # An unknown client costs the same comparison as a wrong secret.
+    known = row.secret_hash if row is not None else bytes(len(presented))
+    if not secrets.compare_digest(known, presented) or row is None:
+        return None
+    return Token(
+        id=row.id,
+        platform_id=row.platform_id,
+        permissions=frozenset(map(Permission, row.permissions)),
+    )

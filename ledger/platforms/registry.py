@@ -1,0 +1,282 @@
+"""Platforms: the tenants, each with its own keys and its side of the books."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import Row, func, select
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.core.entries import Account
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.webhooks import endpoints, signatures
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+
+UMA_DOMAIN: Final = "uma.cardledger.example"
+"""Where generated UMA addresses live, unless the platform has a domain of its own."""
+
+_SYSTEM_ACCOUNTS: Final = tuple(account for account in Account if account is not Account.CUSTOMER)
+
+_PLATFORM: Final = select(
+    tables.platforms.c.id,
+    tables.platforms.c.name,
+    tables.platforms.c.supported_currencies,
+    tables.platforms.c.currency_settings,
+    tables.platforms.c.uma_domain,
+    tables.platforms.c.embedded_wallet_config,
+    tables.platforms.c.card_tokenization_2fa_config,
+    tables.platforms.c.fee_configs,
+    select(tables.webhook_endpoints.c.url)
+    .where(
+        tables.webhook_endpoints.c.platform_id == tables.platforms.c.id,
+        tables.webhook_endpoints.c.is_default,
+        tables.webhook_endpoints.c.deleted_at.is_(None),
+    )
+    .scalar_subquery()
+    .label("webhook_endpoint"),
+    func.coalesce(
+        select(tables.webhook_signing_keys.c.public_key)
+        .where(
+            tables.webhook_signing_keys.c.platform_id == tables.platforms.c.id,
+            tables.webhook_signing_keys.c.signs_from <= func.now(),
+        )
+        .order_by(tables.webhook_signing_keys.c.signs_from.desc())
+        .limit(1)
+        .scalar_subquery(),
+        tables.platforms.c.public_key,
+    ).label("public_key"),
+    tables.platforms.c.created_at,
+    tables.platforms.c.updated_at,
+)
+"""Everything but the secrets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """A tenant, without its secrets."""
+
+    id: Id
+    name: str
+    supported_currencies: tuple[str, ...]
+    webhook_endpoint: str | None
+    public_key: str
+    created_at: datetime
+    updated_at: datetime
+    uma_domain: str = UMA_DOMAIN
+    currency_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    embedded_wallet_config: Mapping[str, Any] | None = None
+    card_tokenization_2fa_config: Mapping[str, Any] | None = None
+    fee_configs: Sequence[Mapping[str, Any]] = ()
+
+
+class CurrencyInUseError(Exception):
+    """A currency cannot be taken away: a customer has an open account in it."""
+
+    def __init__(self, currency: str) -> None:
+        super().__init__(f"there are open accounts in {currency}")
+        self.currency = currency
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What to change about a platform: `named` says which fields, the rest stays.
+
+    Of the two configurations, what is not named stays and None takes away; None for all of one
+    takes all of it away. Fees are added, or take the place of those of the same kind.
+    """
+
+    named: frozenset[str]
+    uma_domain: str | None = None
+    currencies: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    embedded_wallet_config: Mapping[str, Any] | None = None
+    card_tokenization_2fa_config: Mapping[str, Any] | None = None
+    fee_configs: Sequence[Mapping[str, Any]] = ()
+
+
+async def create(
+    connection: AsyncConnection,
+    *,
+    name: str,
+    keys: KeyRing,
+    currencies: tuple[str, ...] = ("USD",),
+    at: datetime | None = None,
+) -> Platform:
+    """Set up a platform: signing keys, and its side of the books in every currency."""
+    at = at or datetime.now(UTC)
+    private_key, public_key = signatures.new_signing_key()
+    platform = Platform(
+        id=new_id(),
+        name=name,
+        supported_currencies=currencies,
+        webhook_endpoint=None,
+        public_key=public_key,
+        created_at=at,
+        updated_at=at,
+    )
+    await connection.execute(
+        tables.platforms.insert().values(
+            id=platform.id,
+            name=name,
+            supported_currencies=list(currencies),
+            signing_key=keys.encrypt(private_key),
+            public_key=public_key,
+            webhook_secret=keys.encrypt(signatures.new_webhook_secret().encode()),
+            created_at=at,
+            updated_at=at,
+        )
+    )
+    await _open_books(connection, platform.id, currencies)
+    return platform
+
+
+async def _open_books(
+    connection: AsyncConnection, platform_id: Id, currencies: Iterable[str]
+) -> None:
+    """Set up the platform's side of the books where it is not there yet."""
+    rows = [
+        {"id": new_id(), "platform_id": platform_id, "currency": currency, "kind": kind.value}
+        for currency in currencies
+        for kind in _SYSTEM_ACCOUNTS
+    ]
+    await connection.execute(
+        # A currency that was taken away has left its books behind.
+        postgresql.insert(tables.system_accounts).on_conflict_do_nothing(),
+        rows,
+    )
+
+
+async def get(connection: AsyncConnection, platform_id: Id, *, hold: bool = False) -> Platform:
+    """Return the platform `platform_id`, which exists: a token was issued for it.
+
+    With `hold`, its settings stay as they are until the database transaction ends.
+    """
+    wanted = _PLATFORM.where(tables.platforms.c.id == platform_id)
+    rows = await connection.execute(wanted.with_for_update(read=True) if hold else wanted)
+    return _platform(rows.one())
+
+
+async def configure(
+    connection: AsyncConnection, platform_id: Id, settings: Settings, *, at: datetime
+) -> Platform:
+    """Change the platform's settings, all or none.
+
+    Raises: CurrencyInUseError; then nothing has been written.
+    """
+    # Alone with them: whoever opens an account holds them, too.
+    rows = await connection.execute(
+        _PLATFORM.where(tables.platforms.c.id == platform_id).with_for_update(key_share=True)
+    )
+    before = _platform(rows.one())
+    values: dict[str, Any] = {"updated_at": at}
+    if "supported_currencies" in settings.named:
+        gone = [code for code in before.supported_currencies if code not in settings.currencies]
+        await _check_unused(connection, platform_id, gone)
+        await _open_books(connection, platform_id, settings.currencies)
+        values["supported_currencies"] = list(settings.currencies)
+        values["currency_settings"] = dict(settings.currencies)
+    if "uma_domain" in settings.named:
+        values["uma_domain"] = settings.uma_domain
+    for name in ("embedded_wallet_config", "card_tokenization_2fa_config"):
+        if name in settings.named:
+            values[name] = _laid_over(getattr(before, name), getattr(settings, name))
+    if "fee_configs" in settings.named:
+        values["fee_configs"] = _upserted(before.fee_configs, settings.fee_configs)
+    await connection.execute(
+        tables.platforms.update().where(tables.platforms.c.id == platform_id).values(**values)
+    )
+    return await get(connection, platform_id)
+
+
+async def _check_unused(
+    connection: AsyncConnection, platform_id: Id, currencies: Sequence[str]
+) -> None:
+    account = tables.internal_accounts.c
+    used = await connection.scalar(
+        select(account.currency)
+        .where(
+            account.platform_id == platform_id,
+            account.currency.in_(currencies),
+            account.status != "CLOSED",
+        )
+        .limit(1)
+    )
+    if used is not None:
+        raise CurrencyInUseError(used)
+
+
+def _laid_over(
+    before: Mapping[str, Any] | None, changes: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return `before` with `changes` in it, objects within objects alike; None takes away."""
+    if changes is None:
+        return None
+    said = dict(before or {})
+    for name, value in changes.items():
+        said[name] = _laid_over(said.get(name), value) if isinstance(value, Mapping) else value
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _upserted(
+    before: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    by_kind = {(fee["feeType"], fee["sourceCurrency"]): fee for fee in (*before, *changes)}
+    return list(by_kind.values())
+
+
+async def set_webhook_endpoint(
+    connection: AsyncConnection, platform_id: Id, endpoint: str | None, *, at: datetime
+) -> Platform:
+    """Send the platform's webhooks to `endpoint` from now on; None keeps them unsent."""
+    # The platform's row first, which also keeps two requests apart.
+    await connection.execute(
+        tables.platforms.update().where(tables.platforms.c.id == platform_id).values(updated_at=at)
+    )
+    await endpoints.set_default(connection, platform_id=platform_id, url=endpoint, at=at)
+    return await get(connection, platform_id)
+
+
+async def public_key(connection: AsyncConnection, platform_id: Id) -> str:
+    """Return the PEM key that verifies the webhooks that the platform is sent now."""
+    return (await get(connection, platform_id)).public_key
+
+
+async def webhook_secret(connection: AsyncConnection, platform_id: Id, keys: KeyRing) -> str:
+    """Return the `whsec_...` secret of the platform's default endpoint.
+
+    Raises: SecretsError when the server key is not the one that encrypted it.
+    """
+    own = (
+        select(tables.webhook_endpoints.c.secret)
+        .where(
+            tables.webhook_endpoints.c.platform_id == tables.platforms.c.id,
+            tables.webhook_endpoints.c.is_default,
+        )
+        .scalar_subquery()
+    )
+    sealed = await connection.scalar(
+        select(func.coalesce(own, tables.platforms.c.webhook_secret)).where(
+            tables.platforms.c.id == platform_id
+        )
+    )
+    return keys.decrypt(sealed or b"").decode()
+
+
+def _platform(row: Row[*tuple[Any, ...]]) -> Platform:
+    return Platform(
+        id=row.id,
+        name=row.name,
+        supported_currencies=tuple(row.supported_currencies),
+        webhook_endpoint=row.webhook_endpoint,
+        public_key=row.public_key,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        uma_domain=row.uma_domain or UMA_DOMAIN,
+        currency_settings=row.currency_settings,
+        embedded_wallet_config=row.embedded_wallet_config,
+        card_tokenization_2fa_config=row.card_tokenization_2fa_config,
+        fee_configs=row.fee_configs,
+    )

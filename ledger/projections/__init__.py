@@ -1,0 +1,1 @@
+"""What is derived from events: roll-ups, histories, explanations, transfers, accounts."""

@@ -1,0 +1,148 @@
+"""The roll-up of one purchase: who and what it concerns, and the fold of its events."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from cardledger.ledger.core import events
+from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction
+from cardledger.ledger.core.expiry import window
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
+from cardledger.schema.wire.common import amount, public_id, rfc3339
+
+_APPROVALS: Final = frozenset({events.Authorized, events.AuthorizationAdjusted})
+_AT_AUTHORIZATION: Final = frozenset(
+    {events.Authorized, events.Declined, events.Pulled, events.PullPending}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What never changes about a card transaction, from its first event on."""
+
+    id: Id
+    customer_id: Id
+    platform_id: Id
+    platform_customer_id: str
+    card_id: Id
+    account_id: Id
+    issuer_transaction_token: str
+    currency: str
+    descriptor: str | None
+    mcc: str | None
+    country: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RollUp:
+    """One row of `card_transactions`; its place among debts is (`debt_since`, `debt_id`)."""
+
+    identity: Identity
+    state: CardTransaction
+    debt_since: datetime | None
+    debt_id: Id | None
+    expires_at: datetime | None
+    last_event_at: datetime | None
+    updated_at: datetime
+
+
+def opened(identity: Identity) -> RollUp:
+    """Return the roll-up before its first event."""
+    return RollUp(identity, UNKNOWN, None, None, None, None, identity.created_at)
+
+
+def advance(
+    roll_up: RollUp,
+    facts: Sequence[events.Event],
+    state: CardTransaction,
+    *,
+    message_id: Id,
+    recorded_at: datetime,
+) -> RollUp:
+    """Return `roll_up` after `facts`, which lead to `state`: of one message, recorded at once."""
+    kinds = set(map(type, facts))
+    in_debt = state.in_debt
+    return RollUp(
+        roll_up.identity,
+        state,
+        (roll_up.debt_since or recorded_at) if in_debt else None,
+        (roll_up.debt_id or message_id) if in_debt else None,
+        _expires_at(roll_up, state, kinds, recorded_at),
+        # News after the authorization and the pull that belongs to it.
+        roll_up.last_event_at if kinds <= _AT_AUTHORIZATION else recorded_at,
+        recorded_at if kinds else roll_up.updated_at,
+    )
+
+
+def render(roll_up: RollUp) -> CardTransactionResource:
+    """Return `roll_up` as a resource."""
+    return CardTransactionResource.model_validate(wire(roll_up))
+
+
+def wire(roll_up: RollUp) -> dict[str, Any]:
+    """Return `roll_up` as every reader sees it: the JSON of a `CardTransactionResource`.
+
+    Written out because every outcome and every webhook has one, and a model has to be built,
+    checked and dumped.
+    """
+    who, state = roll_up.identity, roll_up.state
+    said = {
+        "type": "CARD",
+        "id": public_id("CardTransaction", who.id),
+        "cardId": public_id("Card", who.card_id),
+        "customerId": public_id("Customer", who.customer_id),
+        "platformCustomerId": who.platform_customer_id,
+        "accountId": public_id("InternalAccount", who.account_id),
+        "issuerTransactionToken": who.issuer_transaction_token,
+        "status": state.status,
+        "statusReason": state.status_reason,
+        "declineReason": state.decline_reason,
+        "direction": "DEBIT" if state.authorizations or state.settlement_count else "CREDIT",
+        "merchant": _merchant(who),
+        "authorizedAmount": amount(state.authorized_amount, who.currency),
+        "settledAmount": amount(state.settled, who.currency) if state.settlement_count else None,
+        "refundedAmount": amount(state.refunded, who.currency) if state.refunded else None,
+        "heldAmount": amount(state.held, who.currency),
+        "owedAmount": amount(state.owed, who.currency),
+        "pullSummary": {
+            "count": state.pull_count,
+            "totalAmount": state.pulled,
+            "pendingCount": state.pending_count,
+        },
+        "settlementSummary": {"count": state.settlement_count, "totalAmount": state.settled},
+        "refundSummary": {
+            "count": state.refund_count if state.refunded else 0,
+            "totalAmount": state.refunded,
+        },
+        "releaseSummary": {"count": state.release_count, "totalAmount": state.released},
+        "sequence": state.sequence,
+        "authorizedAt": rfc3339(who.created_at),
+        "expiresAt": rfc3339(roll_up.expires_at) if roll_up.expires_at else None,
+        "lastEventAt": rfc3339(roll_up.last_event_at) if roll_up.last_event_at else None,
+        "createdAt": rfc3339(who.created_at),
+        "updatedAt": rfc3339(roll_up.updated_at),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _merchant(who: Identity) -> dict[str, str]:
+    said = {"descriptor": who.descriptor or "UNKNOWN", "mcc": who.mcc, "country": who.country}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _expires_at(
+    roll_up: RollUp,
+    state: CardTransaction,
+    kinds: AbstractSet[type[events.Event]],
+    recorded_at: datetime,
+) -> datetime | None:
+    """Return when what stands comes to its end; every approval starts the time again."""
+    if not state.stands:
+        return None
+    if roll_up.expires_at is None or not kinds.isdisjoint(_APPROVALS):
+        return recorded_at + window(roll_up.identity.mcc, max(state.authorized, state.settled))
+    return roll_up.expires_at

@@ -1,0 +1,131 @@
+"""Roll-ups as rows of `card_transactions`, and back."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from cardledger.ledger.core.card_transaction import CardTransaction, Closure
+from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.projections.card_transaction import Identity, RollUp
+from cardledger.schema import tables
+
+COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_transactions.columns)
+"""What `to_row` returns, in this order; `from_row` wants `platform_customer_id` after them."""
+
+
+def to_row(roll_up: RollUp) -> tuple[Any, ...]:
+    """Return what `card_transactions` keeps of `roll_up`, in the order of `COLUMNS`."""
+    who, state = roll_up.identity, roll_up.state
+    return (
+        who.id,
+        who.customer_id,
+        who.platform_id,
+        who.card_id,
+        who.account_id,
+        who.issuer_transaction_token,
+        who.currency,
+        who.descriptor,
+        who.mcc,
+        who.country,
+        state.status,
+        state.sequence,
+        state.authorizations,
+        state.authorized,
+        state.settled,
+        state.settlement_count,
+        state.refunded,
+        state.refund_count,
+        state.pulled,
+        state.pull_count,
+        state.pending,
+        state.pending_count,
+        state.open_pull,
+        state.unpaid,
+        roll_up.debt_since,
+        roll_up.debt_id,
+        state.released,
+        state.release_count,
+        state.closed_by,
+        state.declined,
+        state.decline_reason,
+        roll_up.expires_at,
+        who.created_at,
+        roll_up.last_event_at,
+        roll_up.updated_at,
+    )
+
+
+def from_row(row: Sequence[Any]) -> RollUp:
+    """Return the roll-up behind a row: `COLUMNS`, then the customer's `platform_customer_id`."""
+    (
+        key,
+        customer_id,
+        platform_id,
+        card_id,
+        account_id,
+        issuer_transaction_token,
+        currency,
+        descriptor,
+        mcc,
+        country,
+        _status,  # Derived from the totals; the column is there for those who filter by it.
+        sequence,
+        authorizations,
+        authorized,
+        settled,
+        settlement_count,
+        refunded,
+        refund_count,
+        pulled,
+        pull_count,
+        pending,
+        pending_count,
+        open_pull,
+        unpaid,
+        debt_since,
+        debt_id,
+        released,
+        release_count,
+        closed_by,
+        declined,
+        decline_reason,
+        expires_at,
+        created_at,
+        last_event_at,
+        updated_at,
+        platform_customer_id,
+    ) = row
+    identity = Identity(
+        key,
+        customer_id,
+        platform_id,
+        platform_customer_id,
+        card_id,
+        account_id,
+        issuer_transaction_token,
+        currency,
+        descriptor,
+        mcc,
+        country,
+        created_at,
+    )
+    state = CardTransaction(
+        sequence=sequence,
+        authorizations=authorizations,
+        authorized=authorized,
+        settled=settled,
+        settlement_count=settlement_count,
+        refunded=refunded,
+        refund_count=refund_count,
+        pulled=pulled,
+        pull_count=pull_count,
+        pending=pending,
+        pending_count=pending_count,
+        open_pull=open_pull,
+        unpaid=unpaid,
+        released=released,
+        release_count=release_count,
+        closed_by=None if closed_by is None else Closure(closed_by),
+        declined=declined,
+        decline_reason=None if decline_reason is None else DeclineReason(decline_reason),
+    )
+    return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)

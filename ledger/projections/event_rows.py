@@ -1,0 +1,76 @@
+"""Events as rows of `card_transaction_events`, and back."""
+
+from dataclasses import fields
+from typing import Any, Final, NamedTuple
+
+from cardledger.ledger.core import events
+
+
+class EventRow(NamedTuple):
+    """The part of a row that says what happened; None where a kind has no such field."""
+
+    kind: str
+    amount: int
+    unfunded: int | None
+    final: bool | None
+    reason: str | None
+
+
+KINDS: Final[dict[type[events.Event], str]] = {
+    events.Authorized: "AUTHORIZED",
+    events.Declined: "DECLINED",
+    events.AuthorizationAdjusted: "AUTHORIZATION_ADJUSTED",
+    events.AuthorizationReversed: "AUTHORIZATION_REVERSED",
+    events.AuthorizationExpired: "AUTHORIZATION_EXPIRED",
+    events.AuthorizationCancelled: "AUTHORIZATION_CANCELLED",
+    events.Pulled: "PULLED",
+    events.PullPending: "PULL_PENDING",
+    events.PullConfirmed: "PULL_CONFIRMED",
+    events.PullFailed: "PULL_FAILED",
+    events.PullOpened: "PULL_OPENED",
+    events.PullResized: "PULL_RESIZED",
+    events.PullRecovered: "PULL_RECOVERED",
+    events.Released: "RELEASED",
+    events.Cleared: "CLEARED",
+    events.ClearingReversed: "CLEARING_REVERSED",
+    events.Refunded: "REFUNDED",
+    events.RefundReversed: "REFUND_REVERSED",
+    events.DebitRecovered: "DEBIT_RECOVERED",
+}
+"""What each event is called in the record; these names outlive the classes."""
+
+_EVENTS: Final = {kind: event for event, kind in KINDS.items()}
+_FIELDS: Final = {event: [field.name for field in fields(event)] for event in KINDS}
+_SHAPES: Final = {
+    event: (kind, "unfunded" in names, "final" in names, "reason" in names)
+    for (event, kind), names in zip(KINDS.items(), _FIELDS.values(), strict=True)
+}
+
+
+def to_row(event: events.Event) -> tuple[str, int, int | None, bool | None, str | None]:
+    """Return what `event` leaves in the record: the fields of an `EventRow`."""
+    kind, has_unfunded, has_final, has_reason = _SHAPES[type(event)]
+    fact: Any = event
+    return (
+        kind,
+        fact.amount,
+        fact.unfunded if has_unfunded else None,
+        fact.final if has_final else None,
+        fact.reason if has_reason else None,
+    )
+
+
+def from_row(row: EventRow) -> events.Event:
+    """Return the event that `to_row` wrote.
+
+    Raises: ValueError for a row that no event leaves.
+    """
+    event = _EVENTS.get(row.kind)
+    if event is None:
+        raise ValueError(f"no event is called {row.kind}")
+    said = {name: getattr(row, name) for name in _FIELDS[event]}
+    if None in said.values():
+        raise ValueError(f"no event leaves the row {row}")
+    if event is events.Declined:
+        said["reason"] = events.DeclineReason(said["reason"])
+    return event(**said)

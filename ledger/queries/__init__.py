@@ -1,0 +1,1 @@
+"""Reads for API and finance: card transactions, transactions, the audit."""

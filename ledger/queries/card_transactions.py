@@ -1,0 +1,170 @@
+"""Card transactions as readers ask for them: one, or a page."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Row, bindparam, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.projections import card_transaction, card_transaction_rows, explain
+from cardledger.ledger.projections.event_rows import EventRow, from_row
+from cardledger.ledger.storage import paging
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.cards.card_transaction_events import EventResource
+from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
+from cardledger.schema.wire.common import money
+
+_CARD_TRANSACTION: Final = select(
+    *tables.card_transactions.columns, tables.customers.c.platform_customer_id
+).join(tables.customers, tables.customers.c.id == tables.card_transactions.c.customer_id)
+"""What `roll_up_rows.from_row` reads, in its order."""
+
+_EVENT: Final = tables.card_transaction_events.c
+_EVENTS: Final = (
+    select(
+        _EVENT.kind,
+        _EVENT.amount,
+        _EVENT.unfunded,
+        _EVENT.final,
+        _EVENT.reason,
+        tables.outcomes.c.source,
+        tables.outcomes.c.reference,
+        _EVENT.occurred_at,
+        _EVENT.recorded_at,
+    )
+    .outerjoin_from(
+        tables.card_transaction_events,
+        tables.outcomes,
+        (tables.outcomes.c.message_id == _EVENT.message_id)
+        & (tables.outcomes.c.customer_id == _EVENT.customer_id),
+    )
+    .where(_EVENT.card_transaction_id == bindparam("id"))
+    .order_by(_EVENT.sequence)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What card transactions have to match; None matches all. Times are inclusive."""
+
+    customer_id: Id | None = None
+    platform_customer_id: str | None = None
+    card_id: Id | None = None
+    account_id: Id | None = None
+    account_ids: Collection[Id] | None = None
+    status: str | None = None
+    token: str | None = None
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+
+
+async def get(
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    card_transaction_id: Id,
+    account_ids: Collection[Id] | None = None,
+) -> CardTransactionResource | None:
+    """Return the platform's card transaction, or None when it has no such.
+
+    With `account_ids`, only those that are paid from these accounts are looked at.
+    """
+    rows = await connection.execute(
+        _CARD_TRANSACTION.where(
+            tables.card_transactions.c.id == card_transaction_id,
+            tables.card_transactions.c.platform_id == platform_id,
+            *_matching(Filters(account_ids=account_ids)),
+        )
+    )
+    row = rows.one_or_none()
+    return None if row is None else _render(row)
+
+
+async def events(
+    connection: AsyncConnection, *, platform_id: Id, card_transaction_id: Id
+) -> list[EventResource] | None:
+    """Return the events of the platform's card transaction in their order, explained.
+
+    None when the platform has no such card transaction.
+    """
+    found = await connection.execute(
+        select(tables.card_transactions.c.currency).where(
+            tables.card_transactions.c.id == card_transaction_id,
+            tables.card_transactions.c.platform_id == platform_id,
+        )
+    )
+    currency = found.scalar_one_or_none()
+    if currency is None:
+        return None
+    rows = (await connection.execute(_EVENTS, {"id": card_transaction_id})).all()
+    facts = [from_row(EventRow(*row[:5])) for row in rows]
+    return [
+        EventResource(
+            sequence=after.sequence,
+            type=row.kind,
+            amount=money(event.amount, currency),
+            explanation=explain.sentence(before, event, after, currency),
+            changes=explain.changes(before, after),
+            entries=explain.movements(event, currency),
+            source=row.source,
+            reference=row.reference,
+            occurred_at=row.occurred_at,
+            recorded_at=row.recorded_at,
+        )
+        for row, (before, event, after) in zip(rows, explain.steps(facts), strict=True)
+    ]
+
+
+async def page(
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+) -> paging.Page[CardTransactionResource]:
+    """Return one page of the platform's card transactions."""
+    return await paging.read(
+        connection,
+        _CARD_TRANSACTION,
+        table=tables.card_transactions,
+        matching=[tables.card_transactions.c.platform_id == platform_id, *_matching(filters)],
+        wanted=wanted,
+        item=_render,
+    )
+
+
+def _matching(filters: Filters) -> Iterator[ColumnElement[bool]]:
+    columns = tables.card_transactions.c
+    asked = {
+        columns.customer_id: filters.customer_id,
+        columns.card_id: filters.card_id,
+        columns.account_id: filters.account_id,
+        columns.status: filters.status,
+        columns.issuer_transaction_token: filters.token,
+    }
+    yield from (column == value for column, value in asked.items() if value is not None)
+    if filters.account_ids is not None:
+        yield columns.account_id.in_(filters.account_ids)
+    if filters.created_from is not None:
+        yield columns.created_at >= filters.created_from
+    if filters.created_to is not None:
+        yield columns.created_at <= filters.created_to
+    # No index begins with the card, the account or the platform's name of the cardholder; one
+    # begins with the cardholder, who never changes.
+    cards, accounts = tables.cards.c, tables.internal_accounts.c
+    if filters.card_id is not None:
+        holder = select(cards.customer_id).where(cards.id == filters.card_id)
+        yield columns.customer_id == holder.scalar_subquery()
+    if filters.account_id is not None:
+        holder = select(accounts.customer_id).where(accounts.id == filters.account_id)
+        yield columns.customer_id == holder.scalar_subquery()
+    if filters.platform_customer_id is not None:
+        named = tables.customers.alias("named").c
+        holders = select(named.id).where(
+            named.platform_id == columns.platform_id,
+            named.platform_customer_id == filters.platform_customer_id,
+        )
+        yield columns.customer_id.in_(holders)
+
+
+def _render(row: Row[*tuple[Any, ...]]) -> CardTransactionResource:
+    return card_transaction.render(card_transaction_rows.from_row(row))

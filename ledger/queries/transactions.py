@@ -1,0 +1,269 @@
+"""Transactions of every type: card transactions, transfers and deposits, one or a page.
+
+Each type has a table of its own, read by an index of its own in the order of creation; a page of
+all of them is the first of their merged pages. Their keys are UUIDv7, so one order holds for all.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from sqlalchemy import ColumnElement, Row, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.projections import transfers as payments
+from cardledger.ledger.queries import card_transactions
+from cardledger.ledger.storage import paging
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
+from cardledger.schema.wire.cards.transactions import (
+    INCOMING_STATUSES,
+    OUTGOING_STATUSES,
+    IncomingTransaction,
+    OutgoingTransaction,
+    PaymentResource,
+)
+
+Resource: TypeAlias = CardTransactionResource | IncomingTransaction | OutgoingTransaction
+
+_Page: TypeAlias = paging.Page[Any]
+_Branch: TypeAlias = Callable[..., Awaitable[_Page]]
+
+_CUSTOMER: Final = tables.customers.c
+_TRANSFER: Final = tables.transfers.c
+_DEPOSIT: Final = tables.deposits.c
+_ACCOUNT: Final = tables.internal_accounts.c
+
+TRANSFERS: Final = select(
+    *(_TRANSFER[column] for column in payments.TRANSFER_COLUMNS), _CUSTOMER.platform_customer_id
+).join_from(tables.transfers, tables.customers, _CUSTOMER.id == _TRANSFER.customer_id)
+"""What `payments.Transfer` is made of, in its order."""
+
+_DEPOSITS: Final = (
+    select(
+        _DEPOSIT.id,
+        _DEPOSIT.customer_id,
+        _DEPOSIT.account_id,
+        _DEPOSIT.amount,
+        _DEPOSIT.recorded_at,
+        _ACCOUNT.currency,
+        _CUSTOMER.platform_customer_id,
+    )
+    .join_from(
+        tables.deposits,
+        tables.internal_accounts,
+        (_ACCOUNT.id == _DEPOSIT.account_id) & (_ACCOUNT.customer_id == _DEPOSIT.customer_id),
+    )
+    .join(tables.customers, _CUSTOMER.id == _DEPOSIT.customer_id)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What transactions have to match; None matches all. Times are inclusive."""
+
+    type: str | None = None
+    customer_id: Id | None = None
+    platform_customer_id: str | None = None
+    card_id: Id | None = None
+    account_id: Id | None = None  # Of the sender or the receiver.
+    sender_id: Id | None = None
+    receiver_id: Id | None = None
+    account_ids: Collection[Id] | None = None  # One of them has to be part of it.
+    status: str | None = None
+    reference: str | None = None
+    created_from: datetime | None = None
+    created_to: datetime | None = None
+
+
+async def page(
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+) -> paging.Page[Resource]:
+    """Return one page of the platform's transactions of all types that can match."""
+    pages = [
+        await branch(connection, platform_id=platform_id, filters=filters, wanted=wanted)
+        for branch in _branches(filters)
+    ]
+    return _merged(pages, wanted)
+
+
+async def payment(
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    transaction_id: Id,
+    account_ids: Collection[Id] | None = None,
+) -> PaymentResource | None:
+    """Return the platform's transfer or deposit, or None when it has no such.
+
+    With `account_ids`, only those are looked at of which one of these accounts is a part.
+    """
+    transfer = TRANSFERS.where(
+        _TRANSFER.id == transaction_id,
+        _TRANSFER.platform_id == platform_id,
+        *_among(account_ids, *_TRANSFER_ACCOUNTS),
+    )
+    sent = (await connection.execute(transfer)).one_or_none()
+    if sent is not None:
+        return _outgoing(sent)
+    deposit = _DEPOSITS.where(
+        _DEPOSIT.id == transaction_id,
+        _DEPOSIT.platform_id == platform_id,
+        *_among(account_ids, _DEPOSIT.account_id),
+    )
+    arrived = (await connection.execute(deposit)).one_or_none()
+    return None if arrived is None else _incoming(arrived)
+
+
+def _merged(pages: Sequence[_Page], wanted: paging.Wanted) -> paging.Page[Resource]:
+    """Return the first page of everything in `pages`, each the first of its own type."""
+    items = sorted(
+        (item for one in pages for item in one.items),
+        key=lambda item: item.id,
+        reverse=wanted.newest_first,
+    )
+    shown = items[: wanted.limit]
+    has_more = len(items) > len(shown) or any(one.last is not None for one in pages)
+    return paging.Page(
+        items=shown,
+        last=shown[-1].id if has_more else None,
+        total_count=sum(one.total_count for one in pages),
+    )
+
+
+def _branches(filters: Filters) -> Iterator[_Branch]:
+    """Yield how to read each type that can match at all."""
+    senders = {filters.sender_id, filters.account_id} - {None}
+    receivers = {filters.receiver_id, filters.account_id} - {None}
+    is_payment = filters.card_id is None
+    if filters.type in {None, "CARD"} and filters.receiver_id is None and len(senders) <= 1:
+        yield _card_transactions
+    can_send = is_payment and filters.status in {None, *OUTGOING_STATUSES}
+    if filters.type in {None, "OUTGOING"} and can_send:
+        yield _transfers
+    can_arrive = is_payment and filters.status in {None, *INCOMING_STATUSES}
+    # A deposit comes from no account here, and nobody wrote anything to it.
+    is_plain = filters.sender_id is None and filters.reference is None and len(receivers) <= 1
+    if filters.type in {None, "INCOMING"} and can_arrive and is_plain:
+        yield _deposits
+
+
+async def _card_transactions(
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+) -> _Page:
+    own = card_transactions.Filters(
+        customer_id=filters.customer_id,
+        platform_customer_id=filters.platform_customer_id,
+        card_id=filters.card_id,
+        account_id=filters.sender_id or filters.account_id,
+        account_ids=filters.account_ids,
+        status=filters.status,
+        token=filters.reference,
+        created_from=filters.created_from,
+        created_to=filters.created_to,
+    )
+    return await card_transactions.page(
+        connection, platform_id=platform_id, filters=own, wanted=wanted
+    )
+
+
+async def _transfers(
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+) -> _Page:
+    asked = {
+        _TRANSFER.status: filters.status,
+        _TRANSFER.source_account_id: filters.sender_id,
+        _TRANSFER.destination_account_id: filters.receiver_id,
+        _TRANSFER.remittance_information: filters.reference,
+    }
+    matching = [column == value for column, value in asked.items() if value is not None]
+    if filters.account_id is not None:
+        matching.append(
+            or_(
+                _TRANSFER.source_account_id == filters.account_id,
+                _TRANSFER.destination_account_id == filters.account_id,
+            )
+        )
+    return await paging.read(
+        connection,
+        TRANSFERS,
+        table=tables.transfers,
+        matching=[
+            _TRANSFER.platform_id == platform_id,
+            *matching,
+            *_among(filters.account_ids, *_TRANSFER_ACCOUNTS),
+            *_common(_TRANSFER.customer_id, _TRANSFER.created_at, platform_id, filters),
+        ],
+        wanted=wanted,
+        item=_outgoing,
+    )
+
+
+async def _deposits(
+    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+) -> _Page:
+    receiver = filters.receiver_id or filters.account_id
+    return await paging.read(
+        connection,
+        _DEPOSITS,
+        table=tables.deposits,
+        matching=[
+            _DEPOSIT.platform_id == platform_id,
+            *([_DEPOSIT.account_id == receiver] if receiver is not None else []),
+            *_among(filters.account_ids, _DEPOSIT.account_id),
+            *_common(_DEPOSIT.customer_id, _DEPOSIT.recorded_at, platform_id, filters),
+        ],
+        wanted=wanted,
+        item=_incoming,
+    )
+
+
+_TRANSFER_ACCOUNTS: Final = (_TRANSFER.source_account_id, _TRANSFER.destination_account_id)
+
+
+def _among(
+    account_ids: Collection[Id] | None, *columns: ColumnElement[Any]
+) -> Iterator[ColumnElement[bool]]:
+    """Yield that one of `columns` is one of `account_ids`; nothing where all may be seen."""
+    if account_ids is not None:
+        yield or_(*(column.in_(account_ids) for column in columns))
+
+
+def _common(
+    customer: ColumnElement[Any],
+    created_at: ColumnElement[Any],
+    platform_id: Id,
+    filters: Filters,
+) -> Iterator[ColumnElement[bool]]:
+    """Yield what is asked of every payment, whichever its table."""
+    if filters.customer_id is not None:
+        yield customer == filters.customer_id
+    if filters.platform_customer_id is not None:
+        named = tables.customers.alias("named").c
+        yield customer.in_(
+            select(named.id).where(
+                named.platform_id == platform_id,
+                named.platform_customer_id == filters.platform_customer_id,
+            )
+        )
+    if filters.created_from is not None:
+        yield created_at >= filters.created_from
+    if filters.created_to is not None:
+        yield created_at <= filters.created_to
+    # An index begins with the owner of an account, who never changes; none with the account.
+    for account_id in (filters.account_id, filters.sender_id, filters.receiver_id):
+        if account_id is not None:
+            holder = tables.internal_accounts.alias().c
+            yield customer == (
+                select(holder.customer_id).where(holder.id == account_id).scalar_subquery()
+            )
+
+
+def _outgoing(row: Row[*tuple[Any, ...]]) -> OutgoingTransaction:
+    return payments.outgoing(payments.Transfer(*row))
+
+
+def _incoming(row: Row[*tuple[Any, ...]]) -> IncomingTransaction:
+    return payments.incoming(payments.Deposit(**row._mapping))  # noqa: SLF001 - SQLAlchemy's public name for it

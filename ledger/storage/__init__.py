@@ -1,0 +1,1 @@
+"""PostgreSQL: engines, arrays, ids, pages, secrets."""

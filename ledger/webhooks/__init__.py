@@ -1,0 +1,1 @@
+"""Webhooks: endpoints, dispatch, leases, ordering, retries, signatures."""

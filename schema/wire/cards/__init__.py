@@ -1,0 +1,1 @@
+"""Cards and their transactions on the wire."""

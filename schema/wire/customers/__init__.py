@@ -1,0 +1,1 @@
+"""Customers, accounts and verifications on the wire."""

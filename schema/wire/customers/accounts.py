@@ -1,0 +1,76 @@
+"""Internal accounts: money of a customer, held in the service."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from cardledger.schema.wire.common import (
+    Currency,
+    CurrencyAmount,
+    CustomerId,
+    InternalAccountId,
+    PageQuery,
+    Request,
+    Response,
+    Time,
+)
+
+MAX_FUND: Final = 100_000_000_000
+"""The most that one sandbox deposit may bring."""
+
+AccountType = Literal["INTERNAL_FIAT", "INTERNAL_CRYPTO", "EMBEDDED_WALLET"]
+
+
+class FundRequest(Request):
+    """Money that appears on an account of the sandbox."""
+
+    amount: Annotated[int, Field(strict=True, gt=0, le=MAX_FUND)]
+
+
+class InternalAccountCreate(Request):
+    """One more account of a customer, in one of the platform's currencies."""
+
+    customer_id: CustomerId
+    currency: Currency
+
+
+class InternalAccountsQuery(PageQuery):
+    """Filters of the list of internal accounts."""
+
+    currency: Currency | None = None
+    customer_id: CustomerId | None = None
+    type: AccountType | None = None
+
+
+class PlatformAccountsQuery(Request):
+    """Filters of the list of the platform's own accounts."""
+
+    currency: Currency | None = None
+    type: AccountType | None = None
+
+
+class InternalAccountResource(Response):
+    """An internal account as every reader sees it.
+
+    `balance` may be spent. `totalBalance` is above it by what pulls have set aside and not
+    confirmed yet. Beside it: what is held for clearings to come, and what is owed for those that
+    the account could not pay.
+    """
+
+    id: InternalAccountId
+    customer_id: CustomerId
+    type: str
+    status: str
+    balance: CurrencyAmount
+    total_balance: CurrencyAmount
+    held_amount: CurrencyAmount
+    owed_amount: CurrencyAmount
+    funding_payment_instructions: list[dict[str, Any]]
+    created_at: Time
+    updated_at: Time
+
+
+class PlatformAccounts(Response):
+    """The platform's own internal accounts, all at once."""
+
+    data: list[InternalAccountResource]

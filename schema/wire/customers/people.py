@@ -1,0 +1,48 @@
+"""What people are asked for wherever they appear: names, dates, addresses, how they stand."""
+
+import re
+from datetime import date
+from typing import Annotated, Literal
+
+from email_validator import EmailNotValidError, validate_email
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from cardledger.schema.wire.common import Country, Name, Request, ShortName
+
+KycStatus = Literal["UNVERIFIED", "PENDING", "APPROVED", "REJECTED", "HOLD"]
+
+
+def _email(value: str) -> str:
+    try:
+        # Reserved names such as `.test` are what people try a sandbox with.
+        checked = validate_email(value, check_deliverability=False, test_environment=True)
+    except EmailNotValidError as error:
+        message = f"must be an e-mail address: {error}"
+        raise ValueError(message) from None
+    return checked.normalized
+
+
+def _day(value: object) -> object:
+    # Without this, Pydantic would read a number as seconds since 1970.
+    if isinstance(value, date) or (
+        isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII)
+    ):
+        return value
+    message = "must be a date of the form YYYY-MM-DD"
+    raise ValueError(message)
+
+
+Email = Annotated[Name, AfterValidator(_email)]
+PhoneNumber = Annotated[str, Field(strict=True, pattern=r"^\+[1-9][0-9]{1,14}$")]
+Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
+
+
+class Address(Request):
+    """A postal address."""
+
+    line1: Name
+    line2: Name | None = None
+    city: Name | None = None
+    state: Name | None = None
+    postal_code: ShortName
+    country: Country

@@ -1,0 +1,60 @@
+"""Verifications: whether a customer is who it says it is."""
+
+from typing import Literal
+
+from cardledger.schema.wire.common import (
+    CustomerId,
+    PageQuery,
+    Request,
+    Response,
+    Time,
+    VerificationId,
+)
+
+VerificationStatus = Literal[
+    "READY_FOR_VERIFICATION",
+    "RESOLVE_ERRORS",
+    "IN_PROGRESS",
+    "PENDING_MANUAL_REVIEW",
+    "APPROVED",
+    "REJECTED",
+]
+
+ProblemType = Literal[
+    "MISSING_FIELD", "MISSING_BENEFICIAL_OWNER", "MISSING_CONTROL_PERSON", "POOR_QUALITY_DOCUMENT"
+]
+"""Those that we find; the interface knows more, of documents, which cannot be sent here."""
+
+
+class VerificationCreate(Request):
+    """Whom to verify."""
+
+    customer_id: CustomerId
+
+
+class VerificationsQuery(PageQuery):
+    """Filters of the list of verifications; both have to match."""
+
+    customer_id: CustomerId | None = None
+    verification_status: VerificationStatus | None = None
+
+
+class VerificationProblem(Response):
+    """What has to be mended before the customer can be verified, and where."""
+
+    resource_id: str
+    type: ProblemType
+    field: str | None = None
+    accepted_document_types: list[str] | None = None
+    reason: str
+
+
+class VerificationResource(Response):
+    """A verification as every reader sees it; `errors` are there with `RESOLVE_ERRORS`."""
+
+    id: VerificationId
+    customer_id: CustomerId
+    verification_status: VerificationStatus
+    errors: list[VerificationProblem]
+    created_at: Time
+    updated_at: Time

@@ -1,0 +1,31 @@
+"""What is in the `data` of every webhook: the whole resource, as reading it would show it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from cardledger.schema.wire.agents.actions import AgentActionResource
+from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
+from cardledger.schema.wire.cards.cards import CardResource
+from cardledger.schema.wire.cards.transactions import IncomingTransaction, OutgoingTransaction
+from cardledger.schema.wire.common import Response
+from cardledger.schema.wire.customers.accounts import InternalAccountResource
+from cardledger.schema.wire.customers.customers import CustomerResource
+from cardledger.schema.wire.customers.verifications import VerificationResource
+from cardledger.schema.wire.webhooks.endpoints import WebhookEndpointDisabled
+
+PAYLOADS: Final[Mapping[str, type[Response] | None]] = {
+    "AGENT_ACTION": AgentActionResource,
+    "CARD": CardResource,
+    "CARD_TRANSACTION": CardTransactionResource,
+    "CUSTOMER": CustomerResource,
+    "INCOMING_PAYMENT": IncomingTransaction,
+    "INTERNAL_ACCOUNT": InternalAccountResource,
+    "OUTGOING_PAYMENT": OutgoingTransaction,
+    "TEST": None,
+    "VERIFICATION": VerificationResource,
+    "WEBHOOK_ENDPOINT": WebhookEndpointDisabled,
+}
+"""The model by the first part of the type, such as `CARD` of `CARD.STATE_CHANGE`; none: `{}`."""
+
+IN_ORDER: Final = frozenset({"CARD_TRANSACTION", "INTERNAL_ACCOUNT"})
+"""What comes with a `sequence`, which rises with every change of the resource."""

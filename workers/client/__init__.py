@@ -1,0 +1,16 @@
+"""Submit network events and wait for their outcomes.
+
+from cardledger.workers.client import submit
+
+outcomes = submit(events, database_url=..., redis_url=...)
+"""
+
+from cardledger.workers.client.submission import (
+    Client,
+    ReplyTimeoutError,
+    UnavailableError,
+    Unreadable,
+    submit,
+)
+
+__all__ = ["Client", "ReplyTimeoutError", "UnavailableError", "Unreadable", "submit"]

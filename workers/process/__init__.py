@@ -1,0 +1,1 @@
+"""The worker process: actors, the scheduler of queues."""

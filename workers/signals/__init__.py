@@ -1,0 +1,1 @@
+"""Redis and Dramatiq: broker, doorbell, wake-ups, periodic tasks."""

@@ -1,0 +1,1 @@
+"""Webhook delivery: sender, fair share, HTTP client."""
