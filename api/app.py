@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from cardledger.api import BASE_PATH
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
-from cardledger.api.http.idempotency import Flights
+from cardledger.api.http.in_flight import InFlight
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
@@ -165,7 +165,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 writer=engine,
                 reader=reader,
                 client=client,
-                flights=Flights(),
+                in_flight=InFlight(),
                 keys=keys,
                 authenticator=Authenticator(reader, keys, limits),
                 limits=limits,

@@ -90,7 +90,7 @@ def _work() -> None:
     """Decide all that waits, once for every line that comes in after the URL."""
     url = sys.stdin.readline().strip()
     database = sync_engine(url, keyed=True, pool_size=1, max_overflow=0)
-    gc_tuning.calm()
+    gc_tuning.freeze()
     worker = Engine(
         database,
         clock=lambda: datetime.now(UTC),

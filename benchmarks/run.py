@@ -49,7 +49,7 @@ def run(asked: Asked) -> int:
     say = _Clock()
     figures: list[Figure] = []
     seconds: dict[str, float] = {}
-    gc_tuning.calm()
+    gc_tuning.freeze()
     # However it is ended, what it made on somebody's server goes with it.
     with Signals().caught(), workbench.server(given) as postgres:
         about = report.about(postgres, asked.command, datetime.now(UTC))

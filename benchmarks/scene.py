@@ -12,7 +12,7 @@ import psycopg
 from sqlalchemy import NullPool
 
 from cardledger.ledger.messaging import inbox
-from cardledger.ledger.messaging.inbox import DEPOSIT, Home, Lane, Message
+from cardledger.ledger.messaging.inbox import DEPOSIT, Lane, Message, Owner
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 class Holder:
     """A cardholder with one card on one account."""
 
-    home: Home
+    home: Owner
     account_id: Id
     card_id: Id
 
@@ -42,7 +42,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Purchase:
+class CardTransactionKey:
     """What a clearing has to name of an authorization."""
 
     holder: Holder
@@ -110,23 +110,25 @@ def deposits(holders: Iterable[Holder]) -> list[Message]:
     ]
 
 
-def purchases(holders: Sequence[Holder], count: int, *, seed: int, run: str = "") -> list[Purchase]:
+def purchases(
+    holders: Sequence[Holder], count: int, *, seed: int, run: str = ""
+) -> list[CardTransactionKey]:
     """Return `count` purchases to come, the holders in turn; other `run`, other purchases."""
     numbers = random.Random(seed)
     return [
-        Purchase(
+        CardTransactionKey(
             holders[number % len(holders)], f"{run}-{seed}-{number}", numbers.randint(100, 20_000)
         )
         for number in range(count)
     ]
 
 
-def authorizations(wanted: Iterable[Purchase]) -> list[Message]:
+def authorizations(wanted: Iterable[CardTransactionKey]) -> list[Message]:
     """Return the authorizations of `wanted`."""
     return [_event("AUTHORIZATION", one, one.amount, {"merchant": MERCHANT}) for one in wanted]
 
 
-def clearings(authorized: Sequence[Purchase]) -> list[Message]:
+def clearings(authorized: Sequence[CardTransactionKey]) -> list[Message]:
     """Return the final clearings of `authorized`: every second with a tip of a fifth."""
     return [
         _event("CLEARING", one, one.amount * (6 if number % 2 else 5) // 5, {"final": True})
@@ -145,10 +147,10 @@ def _holder(platform_id: Id, shard: int) -> Holder:
     customer_id = new_id()
     while inbox.shard_of(customer_id) != shard:
         customer_id = new_id()
-    return Holder(Home(customer_id, platform_id), new_id(), new_id())
+    return Holder(Owner(customer_id, platform_id), new_id(), new_id())
 
 
-def _event(kind: str, one: Purchase, amount: int, said: dict[str, Any]) -> Message:
+def _event(kind: str, one: CardTransactionKey, amount: int, said: dict[str, Any]) -> Message:
     body = {
         "type": kind,
         "issuerTransactionToken": one.token,

@@ -54,7 +54,7 @@ def facts_of(state: CardTransaction, command: commands.Command) -> list[events.E
 
 
 @dataclass
-class Books:
+class InMemoryLedger:
     """What the engine does around the rules, for one account and in memory."""
 
     card_state: CardState = CardState.ACTIVE
@@ -108,7 +108,7 @@ class Books:
 
     # --- messages --------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> str:
+    def submit(self, event: Event) -> str:
         """Take one event as it is on the wire; return the word for what became of it."""
         key = (event["source"], event["reference"])
         if key in self.seen:
@@ -221,9 +221,9 @@ class Books:
         self.entries += moves
 
 
-def lived_through(story: Sequence[Event]) -> Books:
+def lived_through(story: Sequence[Event]) -> InMemoryLedger:
     """Return the books after `story`."""
-    books = Books()
+    books = InMemoryLedger()
     for event in story:
-        books.tell(event)
+        books.submit(event)
     return books

@@ -20,11 +20,11 @@ from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import (
     CARD_CLOSED,
     DEPOSIT,
-    NOBODY,
     TRANSFER,
-    Home,
+    UNROUTED,
     Lane,
     Message,
+    Owner,
 )
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import history
@@ -49,7 +49,7 @@ _ROLL_UPS: Final = (
 class Holder:
     """A cardholder with one card on one account."""
 
-    home: Home
+    home: Owner
     account_id: Id
     card_id: Id
 
@@ -104,7 +104,7 @@ class World:
             " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, '{USD}', %s, %s)",
             [customer_id, platform_id, str(customer_id), f"${customer_id}@test", now, now],
         )
-        account_id = self._account(Home(customer_id, platform_id), "USD", "ACTIVE")
+        account_id = self._account(Owner(customer_id, platform_id), "USD", "ACTIVE")
         self.owner.execute(
             "INSERT INTO cards (id, customer_id, platform_id, platform_card_id, state, form,"
             " currency, funding_sources, max_spend_per_transaction, processor_ref, issuer_ref,"
@@ -112,7 +112,7 @@ class World:
             " VALUES (%s, %s, %s, %s, 'ACTIVE', 'VIRTUAL', 'USD', %s, %s, 'p', 'i', %s, %s)",
             [card_id, customer_id, platform_id, str(card_id), [account_id], max_spend, now, now],
         )
-        holder = Holder(Home(customer_id, platform_id), account_id, card_id)
+        holder = Holder(Owner(customer_id, platform_id), account_id, card_id)
         if balance:
             self.play(engine or self.engine(), [(holder, self.deposit(holder, balance))])
         return holder
@@ -126,7 +126,7 @@ class World:
             self.play(self.engine(), [(other, self.deposit(other, balance))])
         return other
 
-    def _account(self, home: Home, currency: str, status: str) -> Id:
+    def _account(self, home: Owner, currency: str, status: str) -> Id:
         key, now = new_id(), datetime.now(UTC)
         self.owner.execute(
             "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
@@ -253,7 +253,9 @@ class World:
         """Put `events` into the inbox as the client does; nobody's go where unknown cards go."""
         now = datetime.now(UTC)
         messages = [
-            inbox.address(body, holder.home if holder else NOBODY, lane=lane, reply_to=None, at=now)
+            inbox.address(
+                body, holder.home if holder else UNROUTED, lane=lane, reply_to=None, at=now
+            )
             for holder, body in events
         ]
 

@@ -6,27 +6,22 @@ and neither is the effect, or the row has the event in it, which is then sent ag
 engine applies it once (docs/decisions/0015).
 """
 
-import asyncio
 import json
 import re
-from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
 from fastapi import Request, Response
 
 from cardledger.api.http.errors import ApiError, unavailable
+from cardledger.api.http.in_flight import HEADER, answer_of, key_reused, replay
 from cardledger.api.http.request_context import AnyCall, Attempt
 from cardledger.ledger.messaging import idempotency_keys
-from cardledger.ledger.messaging.idempotency_keys import Answer, Claim, Kept
-from cardledger.schema.ids import Id
+from cardledger.ledger.messaging.idempotency_keys import Claim, Kept
 from cardledger.schema.wire.errors import Code
-from cardledger.workers.client.submission import ReplyTimeoutError, UnavailableError
-
-HEADER: Final = "Idempotency-Key"
-REPLAYED: Final = "Idempotent-Replayed"
+from cardledger.workers.client.submission import ReplyTimeoutError
 
 _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 """What every proxy and log passes on as it is."""
@@ -34,45 +29,6 @@ _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 Handler = Callable[[Request], Awaitable[Response]]
 Sender = Callable[[AnyCall, Mapping[str, Any]], Awaitable[Response]]
 """Sends an event and answers with what came of it; it may be sent again."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A request that is being answered."""
-
-    request_hash: bytes
-    answer: "Future[Answer]"
-
-
-class Flights:
-    """What this process is answering, by platform and key."""
-
-    def __init__(self) -> None:
-        self._flights: Final[dict[tuple[Id, str], _Flight]] = {}
-
-    async def join(self, claim: Claim, run: Callable[[], Awaitable[Response]]) -> Response:
-        """Return what `run` does, or what a request with the same key that runs already does."""
-        place = claim.platform_id, claim.key
-        flight = self._flights.get(place)
-        if flight is not None:
-            if flight.request_hash != claim.request_hash:
-                raise _reused()
-            # Shielded: one who leaves must not take the others' answer along.
-            return _again(await asyncio.shield(flight.answer))
-        flight = _Flight(claim.request_hash, asyncio.get_running_loop().create_future())
-        self._flights[place] = flight
-        try:
-            response = await run()
-        except BaseException as error:
-            known = isinstance(error, Exception)
-            flight.answer.set_exception(error if known else UnavailableError("it was given up"))
-            flight.answer.exception()  # Here it is told anyway; perhaps nobody else waits for it.
-            raise
-        else:
-            flight.answer.set_result(_answer_of(response))
-            return response
-        finally:
-            del self._flights[place]
 
 
 def key_of(request: Request) -> str | None:
@@ -104,7 +60,7 @@ async def answer(
     claim = Claim(
         platform_id=first.platform_id,
         # No header has a line break in it, so what an agent sends is never a key of the platform.
-        key=f"{first.whose}\n{key}" if first.whose else key,
+        key=f"{first.idempotency_scope}\n{key}" if first.idempotency_scope else key,
         request_hash=_hash([*said, body]),
     )
     attempt = Attempt(claim)
@@ -114,12 +70,12 @@ async def answer(
     async def run() -> Response:
         kept = await _kept(call, claim)
         if kept is not None and kept.answer is not None:
-            return _again(kept.answer)
+            return replay(kept.answer)
         if send is None:
             return await _with_rows(call, attempt, request, handle)
         return await _with_event(call, claim, kept, lambda: handle(request), send)
 
-    return await call.services.flights.join(claim, run)
+    return await call.services.in_flight.join(claim, run)
 
 
 async def _with_rows(
@@ -132,7 +88,7 @@ async def _with_rows(
             attempt.connection = connection
             response = await handle(request)
             await idempotency_keys.keep(
-                connection, claim, _answer_of(response), keys=call.keys, at=call.now()
+                connection, claim, answer_of(response), keys=call.keys, at=call.now()
             )
         else:
             response = None
@@ -163,7 +119,7 @@ async def _with_event(
         raise unavailable(message) from None
     async with call.services.writer.begin() as connection:
         ours = await idempotency_keys.keep(
-            connection, claim, _answer_of(response), keys=call.keys, at=call.now()
+            connection, claim, answer_of(response), keys=call.keys, at=call.now()
         )
     return response if ours else await _first_answer(call, claim)
 
@@ -192,7 +148,7 @@ async def _kept(call: AnyCall, claim: Claim) -> Kept | None:
             connection, platform_id=claim.platform_id, key=claim.key, keys=call.keys
         )
     if kept is not None and kept.request_hash != claim.request_hash:
-        raise _reused()
+        raise key_reused()
     return kept
 
 
@@ -200,7 +156,7 @@ async def _first_answer(call: AnyCall, claim: Claim) -> Response:
     kept = await _kept(call, claim)
     assert kept is not None
     assert kept.answer is not None
-    return _again(kept.answer)
+    return replay(kept.answer)
 
 
 def _hash(said: list[object]) -> bytes:
@@ -210,21 +166,3 @@ def _hash(said: list[object]) -> bytes:
     except RecursionError:
         raise ApiError(Code.INVALID_INPUT, "the body is nested too deeply") from None
     return sha256(canonical.encode()).digest()
-
-
-def _answer_of(response: Response) -> Answer:
-    return Answer(response.status_code, bytes(response.body))
-
-
-def _again(first: Answer) -> Response:
-    return Response(
-        first.body,
-        status_code=first.status,
-        headers={REPLAYED: "true", "Cache-Control": "no-store"},
-        media_type="application/json",
-    )
-
-
-def _reused() -> ApiError:
-    message = f"this {HEADER} came with another request before; use a new key for a new request"
-    return ApiError(Code.CONFLICT, message, details={"header": HEADER})

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from typing_extensions import override
 
 from cardledger.api.http.authentication import Authenticator
+from cardledger.api.http.in_flight import InFlight
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.ledger.agents.device_codes import Found
 from cardledger.ledger.agents.registry import Agent
@@ -23,9 +24,6 @@ from cardledger.schema.wire.common import public_id
 from cardledger.workers.client.submission import Client
 from cardledger.workers.signals.doorbell import Doorbell
 
-if TYPE_CHECKING:
-    from cardledger.api.http.idempotency import Flights
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
@@ -34,7 +32,7 @@ class Services:
     writer: AsyncEngine
     reader: AsyncEngine  # The same connections, each statement on its own: one round trip.
     client: Client
-    flights: "Flights"
+    in_flight: InFlight
     keys: KeyRing
     authenticator: Authenticator
     limits: RateLimits
@@ -69,7 +67,7 @@ class AnyCall(ABC):
 
     @property
     @abstractmethod
-    def whose(self) -> str:
+    def idempotency_scope(self) -> str:
         """Whose keys and cursors the caller's are; empty for the platform as a whole."""
 
     @property
@@ -127,7 +125,7 @@ class Call(AnyCall):
 
     @property
     @override
-    def whose(self) -> str:
+    def idempotency_scope(self) -> str:
         return ""
 
 
@@ -144,7 +142,7 @@ class AgentCall(AnyCall):
 
     @property
     @override
-    def whose(self) -> str:
+    def idempotency_scope(self) -> str:
         return public_id("Agent", self.agent.id)
 
 
@@ -161,7 +159,7 @@ class CodeCall(AnyCall):
 
     @property
     @override
-    def whose(self) -> str:
+    def idempotency_scope(self) -> str:
         # Not the agent's: who comes with another code must not see what this one was answered.
         return f"DeviceCode:{self.found.code_hash.hex()}"
 
@@ -182,8 +180,8 @@ async def _agent_call(request: Request) -> AgentCall:
     return call
 
 
-Here = Annotated[Call, Depends(_call)]
+PlatformCall = Annotated[Call, Depends(_call)]
 """A parameter of this type gets the call that a route answers."""
 
-AgentHere = Annotated[AgentCall, Depends(_agent_call)]
+AgentCallDependency = Annotated[AgentCall, Depends(_agent_call)]
 """The same for the call of an agent."""

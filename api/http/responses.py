@@ -33,7 +33,7 @@ class Listing:
         """List `name` as `query` asks for it."""
         filters = query.model_dump_json(exclude={"limit", "cursor"})
         self._keys: Final = call.keys
-        self._binding: Final = f"{name} {call.platform_id}{call.whose} {filters}"
+        self._binding: Final = f"{name} {call.platform_id}{call.idempotency_scope} {filters}"
         self._query: Final = query
 
     def wanted(self, *, newest_first: bool) -> paging.Wanted:

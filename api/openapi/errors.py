@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW
-from cardledger.schema.wire.errors import MEANINGS, STATUS, Code
+from cardledger.schema.wire.errors import ERROR_SPECS, STATUS, Code
 
 Json = dict[str, Any]
 
@@ -90,7 +90,7 @@ def _refusal(status: int, codes: Sequence[Code]) -> Json:
 
 
 def _when(status: int, code: Code) -> str:
-    return _OF_BODIES.get(status, MEANINGS[code].when)
+    return _OF_BODIES.get(status, ERROR_SPECS[code].when)
 
 
 def _codes_of(status: int) -> list[Code]:

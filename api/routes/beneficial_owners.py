@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Here
+from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.customers.beneficial_owners import Change, Owner
@@ -35,7 +35,7 @@ writes = routing.routes(Permission.MANAGE, tag=_TAG)
     response_model=BeneficialOwnerResource,
     responses=answers(Code.USER_NOT_FOUND),
 )
-async def create_beneficial_owner(body: BeneficialOwnerCreate, call: Here) -> Response:
+async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCall) -> Response:
     """Add somebody who owns or controls a business; `PENDING` until the business is decided.
 
     The shares of those with the role `UBO` cannot be more than 100 together; other roles' shares
@@ -61,7 +61,7 @@ async def create_beneficial_owner(body: BeneficialOwnerCreate, call: Here) -> Re
 
 @reads.get("/beneficial-owners", response_model=Page[BeneficialOwnerResource])
 async def list_beneficial_owners(
-    query: Annotated[BeneficialOwnersQuery, Query()], call: Here
+    query: Annotated[BeneficialOwnersQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the owners of a business, in the order in which they were added.
 
@@ -80,7 +80,9 @@ async def list_beneficial_owners(
 
 
 @reads.get("/beneficial-owners/{beneficial_owner_id}", response_model=BeneficialOwnerResource)
-async def get_beneficial_owner(beneficial_owner_id: BeneficialOwnerId, call: Here) -> Response:
+async def get_beneficial_owner(
+    beneficial_owner_id: BeneficialOwnerId, call: PlatformCall
+) -> Response:
     """Return an owner, with the identifier that was sent."""
     async with call.reading() as connection:
         found = await beneficial_owners.get(
@@ -100,7 +102,7 @@ async def get_beneficial_owner(beneficial_owner_id: BeneficialOwnerId, call: Her
     responses=answers(Code.USER_NOT_FOUND),
 )
 async def update_beneficial_owner(
-    beneficial_owner_id: BeneficialOwnerId, body: BeneficialOwnerUpdate, call: Here
+    beneficial_owner_id: BeneficialOwnerId, body: BeneficialOwnerUpdate, call: PlatformCall
 ) -> Response:
     """Change an owner: a field that is not there stays, in `personalInfo`, too.
 

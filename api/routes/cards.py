@@ -9,7 +9,7 @@ from fastapi import Query, Request, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Here
+from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes import card_embed
 from cardledger.ledger.cards import issuing, lifecycle, reveals
@@ -54,7 +54,7 @@ _CONFLICTS = {
     response_model=CardResource,
     responses=answers(Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE),
 )
-async def create_card(body: CardCreate, call: Here) -> Response:
+async def create_card(body: CardCreate, call: PlatformCall) -> Response:
     """Issue a card; it is `PROCESSING` until the issuer has answered.
 
     In the sandbox the end of `platformCardId`, or without one that of `cardholderId`, says how:
@@ -84,7 +84,7 @@ async def create_card(body: CardCreate, call: Here) -> Response:
 
 
 @reads.get("/cards", response_model=Page[CardResource])
-async def list_cards(query: Annotated[CardsQuery, Query()], call: Here) -> Response:
+async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) -> Response:
     """List cards by creation, newest first unless `sortOrder` says otherwise.
 
     `accountId` finds the cards that spend from an account; a closed card spends from none.
@@ -107,7 +107,7 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: Here) -> Respo
 
 
 @reads.get("/cards/{card_id}", response_model=CardResource)
-async def get_card(card_id: CardId, call: Here) -> Response:
+async def get_card(card_id: CardId, call: PlatformCall) -> Response:
     """Return a card."""
     async with call.reading() as connection:
         found = await issuing.get(connection, platform_id=call.platform_id, card_id=card_id)
@@ -126,7 +126,7 @@ async def get_card(card_id: CardId, call: Here) -> Response:
         Code.CARD_NOT_MUTABLE,
     ),
 )
-async def update_card(card_id: CardId, body: CardUpdate, call: Here) -> Response:
+async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> Response:
     """Freeze a card, use it again, close it for ever, or change what it spends from and how much.
 
     All that a body says happens at once or not at all. `fundingSources` replaces the whole list;
@@ -165,7 +165,7 @@ async def update_card(card_id: CardId, body: CardUpdate, call: Here) -> Response
     response_model=RevealResource,
     responses=answers(Code.NOT_IMPLEMENTED),
 )
-async def reveal_card(card_id: CardId, call: Here, request: Request) -> Response:
+async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> Response:
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
     It can be opened once, within five minutes; every call makes a new one. Who asked is recorded.

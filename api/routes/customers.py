@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Here
+from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -56,7 +56,7 @@ _TAKEN = {"platformCustomerId": Code.CONFLICT, "umaAddress": Code.UMA_ADDRESS_EX
     response_model=CustomerResource,
     responses=_REFUSES,
 )
-async def create_customer(body: CustomerCreate, call: Here) -> Response:
+async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
     """Create a customer, with one internal account per currency.
 
     In the sandbox the end of `fullName` decides on KYC: `001` pending, `002` rejected, `003`
@@ -79,7 +79,7 @@ async def create_customer(body: CustomerCreate, call: Here) -> Response:
 
 
 @reads.get("/customers", response_model=Page[CustomerResource])
-async def list_customers(query: Annotated[CustomersQuery, Query()], call: Here) -> Response:
+async def list_customers(query: Annotated[CustomersQuery, Query()], call: PlatformCall) -> Response:
     """List customers, newest first; deleted ones only with `isIncludingDeleted`."""
     listing = Listing(call, "customers", query)
     filters = customers.Filters(
@@ -105,7 +105,7 @@ async def list_customers(query: Annotated[CustomersQuery, Query()], call: Here) 
 
 
 @reads.get("/customers/{customer_id}", response_model=CustomerResource)
-async def get_customer(customer_id: CustomerId, call: Here) -> Response:
+async def get_customer(customer_id: CustomerId, call: PlatformCall) -> Response:
     """Return a customer, also one that was deleted."""
     async with call.reading() as connection:
         found = await customers.get(
@@ -121,7 +121,9 @@ async def get_customer(customer_id: CustomerId, call: Here) -> Response:
     response_model=CustomerResource,
     responses=_REFUSES,
 )
-async def update_customer(customer_id: CustomerId, body: CustomerUpdate, call: Here) -> Response:
+async def update_customer(
+    customer_id: CustomerId, body: CustomerUpdate, call: PlatformCall
+) -> Response:
     """Change a customer: a field that is not there stays, null takes it away.
 
     `customerType` says what is changed and cannot be changed itself. `currencies` replaces the
@@ -158,7 +160,7 @@ async def update_customer(customer_id: CustomerId, body: CustomerUpdate, call: H
     response_model=CustomerResource,
     responses=answers(Code.CONFLICT, Code.CUSTOMER_DELETED),
 )
-async def delete_customer(customer_id: CustomerId, call: Here) -> Response:
+async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Response:
     """Delete a customer and close its accounts; the answer shows it with `isDeleted` true.
 
     409 while it has a card that is not `CLOSED`, or an account with money on it, held on it or
@@ -258,7 +260,7 @@ def _check_new(body: IndividualCreate | BusinessCreate) -> None:
         errors = list(undescribed(_object(body.business_info) or {}, within="businessInfo."))
     else:
         errors = list(undescribed(_due_diligence(body)))
-        errors += identity.slips(
+        errors += identity.identifier_errors(
             id_type=body.id_type, identifier=body.identifier, country=body.country_of_issuance
         )
     if errors:

@@ -8,7 +8,7 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, Call, Here
+from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.customers import external_accounts
 from cardledger.ledger.customers.external_accounts import Refusal, Registration
@@ -65,7 +65,9 @@ async def register(call: AnyCall, wanted: Registration) -> Response:
     response_model=ExternalAccountResource,
     responses=REFUSES,
 )
-async def create_customer_external_account(body: ExternalAccountCreate, call: Here) -> Response:
+async def create_customer_external_account(
+    body: ExternalAccountCreate, call: PlatformCall
+) -> Response:
     """Register an account of a customer; without `customerId`, of the platform.
 
     In the sandbox the end of the account's identifier decides on the name check: `102` not
@@ -84,7 +86,7 @@ async def create_customer_external_account(body: ExternalAccountCreate, call: He
 
 @reads.get(_CUSTOMERS, response_model=Page[ExternalAccountResource])
 async def list_customer_external_accounts(
-    query: Annotated[ExternalAccountsQuery, Query()], call: Here
+    query: Annotated[ExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the external accounts of customers, oldest first."""
     filters = external_accounts.Filters(customer_id=query.customer_id, currency=query.currency)
@@ -93,7 +95,7 @@ async def list_customer_external_accounts(
 
 @reads.get(_CUSTOMERS + "/{external_account_id}", response_model=ExternalAccountResource)
 async def get_customer_external_account(
-    external_account_id: ExternalAccountId, call: Here
+    external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
     """Return an external account, of whichever owner."""
     return await _get(call, external_account_id)
@@ -101,7 +103,7 @@ async def get_customer_external_account(
 
 @writes.delete(_CUSTOMERS + "/{external_account_id}", status_code=_NO_CONTENT)
 async def delete_customer_external_account(
-    external_account_id: ExternalAccountId, call: Here
+    external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
     """Delete an external account, of whichever owner."""
     return await _delete(call, external_account_id)
@@ -114,7 +116,7 @@ async def delete_customer_external_account(
     responses=REFUSES,
 )
 async def create_platform_external_account(
-    body: PlatformExternalAccountCreate, call: Here
+    body: PlatformExternalAccountCreate, call: PlatformCall
 ) -> Response:
     """Register an account of the platform."""
     wanted = Registration(
@@ -128,7 +130,7 @@ async def create_platform_external_account(
 
 @reads.get(_PLATFORM, response_model=Page[ExternalAccountResource])
 async def list_platform_external_accounts(
-    query: Annotated[PlatformExternalAccountsQuery, Query()], call: Here
+    query: Annotated[PlatformExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the platform's own external accounts, oldest first."""
     filters = external_accounts.Filters(currency=query.currency, of_platform=True)
@@ -137,7 +139,7 @@ async def list_platform_external_accounts(
 
 @reads.get(_PLATFORM + "/{external_account_id}", response_model=ExternalAccountResource)
 async def get_platform_external_account(
-    external_account_id: ExternalAccountId, call: Here
+    external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
     """Return an external account of the platform."""
     return await _get(call, external_account_id, of_platform=True)
@@ -145,7 +147,7 @@ async def get_platform_external_account(
 
 @writes.delete(_PLATFORM + "/{external_account_id}", status_code=_NO_CONTENT)
 async def delete_platform_external_account(
-    external_account_id: ExternalAccountId, call: Here
+    external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
     """Delete an external account of the platform."""
     return await _delete(call, external_account_id, of_platform=True)

@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from cardledger.api.http import idempotency, routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, Here
+from cardledger.api.http.request_context import AnyCall, PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -58,7 +58,7 @@ sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX, send=_send)
 
 @reads.get("/customers/internal-accounts", response_model=Page[InternalAccountResource])
 async def list_customer_internal_accounts(
-    query: Annotated[InternalAccountsQuery, Query()], call: Here
+    query: Annotated[InternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the internal accounts of customers, oldest first."""
     listing = Listing(call, "internal-accounts", query)
@@ -81,7 +81,9 @@ async def list_customer_internal_accounts(
     response_model=InternalAccountResource,
     responses=answers(Code.INVALID_CURRENCY),
 )
-async def create_customer_internal_account(body: InternalAccountCreate, call: Here) -> Response:
+async def create_customer_internal_account(
+    body: InternalAccountCreate, call: PlatformCall
+) -> Response:
     """Open one more account of a customer, in one of the platform's currencies.
 
     An addition of ours: every customer gets one account per currency by itself, and a transfer
@@ -121,7 +123,9 @@ async def list_platform_internal_accounts(
 
 
 @reads.get("/internal-accounts/{internal_account_id}", response_model=InternalAccountResource)
-async def get_internal_account(internal_account_id: InternalAccountId, call: Here) -> Response:
+async def get_internal_account(
+    internal_account_id: InternalAccountId, call: PlatformCall
+) -> Response:
     """Return an internal account."""
     return answer(await _account(call, internal_account_id))
 
@@ -132,7 +136,7 @@ async def get_internal_account(internal_account_id: InternalAccountId, call: Her
     responses=answers(Code.AMOUNT_OUT_OF_RANGE),
 )
 async def fund_internal_account(
-    internal_account_id: InternalAccountId, body: FundRequest, call: Here
+    internal_account_id: InternalAccountId, body: FundRequest, call: PlatformCall
 ) -> Response:
     """Put `amount` on an internal account; the answer shows it with the money on it."""
     before = await _account(call, internal_account_id)

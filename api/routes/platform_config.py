@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Here
+from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import answer
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -42,7 +42,7 @@ writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
 
 @reads.get("/config", response_model=PlatformConfigResource)
-async def get_config(call: Here) -> Response:
+async def get_config(call: PlatformCall) -> Response:
     """Return the platform's settings."""
     async with call.reading() as connection:
         return answer(_render(await platforms.get(connection, call.platform_id)))
@@ -53,7 +53,7 @@ async def get_config(call: Here) -> Response:
     response_model=PlatformConfigResource,
     responses=answers(Code.INVALID_CURRENCY, Code.CONFLICT, Code.NOT_IMPLEMENTED),
 )
-async def update_config(body: ConfigUpdate, call: Here) -> Response:
+async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
     """Change the platform's settings: a field that is not there stays, null takes it away.
 
     `supportedCurrencies` replaces the list: 409 when it leaves out a currency in which somebody

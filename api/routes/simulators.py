@@ -12,12 +12,12 @@ from uuid_utils import uuid4
 from cardledger.api.http import idempotency, routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, Call, Here
+from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
 from cardledger.api.http.responses import answer, answer_json
 from cardledger.api.routes.cards import no_card
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.core import sandbox as suffixes
-from cardledger.ledger.messaging.inbox import CardAddress
+from cardledger.ledger.messaging.inbox import CardRoute
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
@@ -97,7 +97,7 @@ _NEVER = answers(Code.INVALID_CURRENCY, Code.NOT_IMPLEMENTED, succeeds=False)
 
 @sandbox.post(_PATH + "/authorization", response_model=CardTransactionResource, responses=_ASKS)
 async def simulate_authorization(
-    card_id: CardId, body: SimulateAuthorization, call: Here
+    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
     """Ask whether `amount` may be spent; a refusal is an answer, with status `DECLINED`."""
     return await _ask(card_id, body, call, EventType.AUTHORIZATION)
@@ -107,7 +107,7 @@ async def simulate_authorization(
     _PATH + "/financial_authorization", response_model=CardTransactionResource, responses=_ASKS
 )
 async def simulate_financial_authorization(
-    card_id: CardId, body: SimulateAuthorization, call: Here
+    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
     """Authorize and clear with one message, as a cash machine does."""
     return await _ask(card_id, body, call, EventType.FINANCIAL_AUTHORIZATION)
@@ -115,7 +115,9 @@ async def simulate_financial_authorization(
 
 @sandbox.post(_PATH + "/clearing", response_model=CardTransactionResource, responses=_TELLS)
 @_looking_again
-async def simulate_clearing(card_id: CardId, body: SimulateClearing, call: Here) -> Response:
+async def simulate_clearing(
+    card_id: CardId, body: SimulateClearing, call: PlatformCall
+) -> Response:
     """Move `amount` for a card transaction that still expects it; 0 lets it expire."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
     _must_be_open(parent)
@@ -130,7 +132,7 @@ async def simulate_clearing(card_id: CardId, body: SimulateClearing, call: Here)
 )
 @_looking_again
 async def simulate_authorization_advice(
-    card_id: CardId, body: SimulateAdvice, call: Here
+    card_id: CardId, body: SimulateAdvice, call: PlatformCall
 ) -> Response:
     """Say that the authorized total is `amount` from now on."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
@@ -146,7 +148,7 @@ async def simulate_authorization_advice(
 )
 @_looking_again
 async def simulate_authorization_reversal(
-    card_id: CardId, body: SimulateReversal, call: Here
+    card_id: CardId, body: SimulateReversal, call: PlatformCall
 ) -> Response:
     """Take an authorization back, wholly or in part, before anything has cleared."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
@@ -164,7 +166,7 @@ async def simulate_authorization_reversal(
 )
 @_looking_again
 async def simulate_authorization_expiry(
-    card_id: CardId, body: SimulateOnParent, call: Here
+    card_id: CardId, body: SimulateOnParent, call: PlatformCall
 ) -> Response:
     """Let an authorization come to its end."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
@@ -174,7 +176,7 @@ async def simulate_authorization_expiry(
 
 @sandbox.post(_PATH + "/return", response_model=CardTransactionResource, responses=_TELLS)
 @_looking_again
-async def simulate_return(card_id: CardId, body: SimulateReturn, call: Here) -> Response:
+async def simulate_return(card_id: CardId, body: SimulateReturn, call: PlatformCall) -> Response:
     """Give `amount` back; at most what has settled and was not given back yet."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
     left = parent.settled - parent.refunded
@@ -185,7 +187,9 @@ async def simulate_return(card_id: CardId, body: SimulateReturn, call: Here) -> 
 
 @sandbox.post(_PATH + "/return_reversal", response_model=CardTransactionResource, responses=_TELLS)
 @_looking_again
-async def simulate_return_reversal(card_id: CardId, body: SimulateOnParent, call: Here) -> Response:
+async def simulate_return_reversal(
+    card_id: CardId, body: SimulateOnParent, call: PlatformCall
+) -> Response:
     """Take the refunds of a card transaction back."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
     if not parent.refunded:
@@ -195,7 +199,9 @@ async def simulate_return_reversal(card_id: CardId, body: SimulateOnParent, call
 
 
 @sandbox.post(_PATH + "/balance_inquiry", response_model=InquiryResource)
-async def simulate_balance_inquiry(card_id: CardId, body: SimulateInquiry, call: Here) -> Response:
+async def simulate_balance_inquiry(
+    card_id: CardId, body: SimulateInquiry, call: PlatformCall
+) -> Response:
     """Ask whether the card is good, for nothing: an authorization of amount 0 and no record of it.
 
     Answers `{issuerTransactionToken, approved, declineReason?, availableBalance}`. Looked at are
@@ -230,7 +236,7 @@ async def simulate_balance_inquiry(card_id: CardId, body: SimulateInquiry, call:
     responses=_CREDITS,
 )
 async def simulate_financial_credit_authorization(
-    card_id: CardId, body: SimulateAuthorization, call: Here
+    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
     """Put `amount` on the card with one message, as a cash deposit or a push payment does.
 
@@ -256,7 +262,7 @@ async def simulate_financial_credit_authorization(
     _PATH + "/credit_authorization", response_model=CardTransactionResource, responses=_NEVER
 )
 async def simulate_credit_authorization(
-    card_id: CardId, body: SimulateAuthorization, call: Here
+    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
     """Announce a credit that moves no money yet: 501, there is no such event yet."""
     raise await _no_credit_to_come(call, card_id, body)
@@ -266,7 +272,7 @@ async def simulate_credit_authorization(
     _PATH + "/credit_authorization_advice", response_model=CardTransactionResource, responses=_NEVER
 )
 async def simulate_credit_authorization_advice(
-    card_id: CardId, body: SimulateAuthorization, call: Here
+    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
     """Say that a credit was announced in our stead: 501, there is no such event yet."""
     raise await _no_credit_to_come(call, card_id, body)
@@ -360,7 +366,7 @@ async def _card(call: Call, card_id: Id, card_transaction_id: Id | None = None) 
     return found
 
 
-async def _card_in(call: Call, card_id: Id, body: SimulateAuthorization) -> CardAddress:
+async def _card_in(call: Call, card_id: Id, body: SimulateAuthorization) -> CardRoute:
     """Return where the caller's card belongs; what never changes about it is asked for once."""
     card = await call.client.card(card_id)
     if card is None or card.home.platform_id != call.platform_id:

@@ -6,7 +6,7 @@ from fastapi import Query, Response
 
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, not_found
-from cardledger.api.http.request_context import Here
+from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -22,7 +22,7 @@ writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
 
 @writes.post("/tokens", status_code=CREATED, response_model=TokenResource)
-async def create_token(body: TokenCreate, call: Here) -> Response:
+async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
     """Make a token; its `clientSecret` is in this answer and in no other."""
     async with call.writing() as connection:
         made = await api_tokens.issue(
@@ -39,7 +39,7 @@ async def create_token(body: TokenCreate, call: Here) -> Response:
 
 
 @reads.get("/tokens", response_model=Page[TokenResource])
-async def list_tokens(query: Annotated[TokensQuery, Query()], call: Here) -> Response:
+async def list_tokens(query: Annotated[TokensQuery, Query()], call: PlatformCall) -> Response:
     """List the platform's tokens, newest first."""
     listing = Listing(call, "tokens", query)
     filters = api_tokens.Filters(
@@ -60,7 +60,7 @@ async def list_tokens(query: Annotated[TokensQuery, Query()], call: Here) -> Res
 
 
 @reads.get("/tokens/{token_id}", response_model=TokenResource)
-async def get_token(token_id: TokenId, call: Here) -> Response:
+async def get_token(token_id: TokenId, call: PlatformCall) -> Response:
     """Return a token, without its secret."""
     async with call.reading() as connection:
         found = await api_tokens.get(connection, platform_id=call.platform_id, token_id=token_id)
@@ -70,7 +70,7 @@ async def get_token(token_id: TokenId, call: Here) -> Response:
 
 
 @writes.delete("/tokens/{token_id}", status_code=_NO_CONTENT)
-async def delete_token(token_id: TokenId, call: Here) -> Response:
+async def delete_token(token_id: TokenId, call: PlatformCall) -> Response:
     """Delete a token; within a few seconds nobody is let in with it any more.
 
     Not the one that asks for it: so a platform that can manage its tokens stays one.

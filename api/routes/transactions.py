@@ -10,7 +10,7 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, Call, Here
+from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
 from cardledger.api.http.responses import Listing, answer
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.actions import Decision, Written
@@ -53,7 +53,9 @@ decisions = routing.routes(Permission.TRANSACT, tag=_TAG)
 
 
 @reads.get("/transactions", response_model=Page[TransactionResource])
-async def list_transactions(query: Annotated[TransactionsQuery, Query()], call: Here) -> Response:
+async def list_transactions(
+    query: Annotated[TransactionsQuery, Query()], call: PlatformCall
+) -> Response:
     """List transactions by creation, newest first unless `sortOrder` says otherwise."""
     filters = replace(
         filters_of(query),
@@ -65,7 +67,7 @@ async def list_transactions(query: Annotated[TransactionsQuery, Query()], call: 
 
 
 @reads.get("/transactions/{transaction_id}", response_model=TransactionResource)
-async def get_transaction(transaction_id: AnyTransactionId, call: Here) -> Response:
+async def get_transaction(transaction_id: AnyTransactionId, call: PlatformCall) -> Response:
     """Return a transaction."""
     return await get_one(call, transaction_id)
 
@@ -77,7 +79,7 @@ async def get_transaction(transaction_id: AnyTransactionId, call: Here) -> Respo
 )
 async def approve_transaction(
     transaction_id: AnyTransactionId,
-    call: Here,
+    call: PlatformCall,
     body: ApproveRequest | None = None,  # noqa: ARG001 - what it may say is for other types
 ) -> Response:
     """Let a transaction happen that an agent asked for and that waits for its platform.
@@ -95,7 +97,7 @@ async def approve_transaction(
     responses=DECIDED,
 )
 async def reject_transaction(
-    transaction_id: AnyTransactionId, call: Here, body: RejectRequest | None = None
+    transaction_id: AnyTransactionId, call: PlatformCall, body: RejectRequest | None = None
 ) -> Response:
     """Refuse a transaction that an agent asked for and that waits for its platform."""
     reason = None if body is None else body.reason
@@ -103,7 +105,7 @@ async def reject_transaction(
 
 
 @reads.get("/transactions/{transaction_id}/events", response_model=EventList)
-async def list_events(transaction_id: CardTransactionId, call: Here) -> Response:
+async def list_events(transaction_id: CardTransactionId, call: PlatformCall) -> Response:
     """Explain a card transaction: its events in order, what each moved and changed, and why."""
     async with call.reading() as connection:
         found = await card_transactions.events(

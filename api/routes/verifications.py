@@ -7,7 +7,7 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Here
+from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import Listing, answer
 from cardledger.ledger.customers import verifications
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -30,7 +30,7 @@ writes = routing.routes(Permission.MANAGE, tag=_TAG)
     response_model=VerificationResource,
     responses=answers(Code.USER_NOT_FOUND),
 )
-async def create_verification(body: VerificationCreate, call: Here) -> Response:
+async def create_verification(body: VerificationCreate, call: PlatformCall) -> Response:
     """Have a customer verified; 400 when it is `APPROVED` or `REJECTED` already.
 
     In the sandbox, the end of a person's `fullName` decides: `002` rejected; what is missing has
@@ -60,7 +60,9 @@ async def create_verification(body: VerificationCreate, call: Here) -> Response:
 
 
 @reads.get("/verifications", response_model=Page[VerificationResource])
-async def list_verifications(query: Annotated[VerificationsQuery, Query()], call: Here) -> Response:
+async def list_verifications(
+    query: Annotated[VerificationsQuery, Query()], call: PlatformCall
+) -> Response:
     """List verifications, newest first."""
     listing = Listing(call, "verifications", query)
     filters = verifications.Filters(customer_id=query.customer_id, status=query.verification_status)
@@ -75,7 +77,7 @@ async def list_verifications(query: Annotated[VerificationsQuery, Query()], call
 
 
 @reads.get("/verifications/{verification_id}", response_model=VerificationResource)
-async def get_verification(verification_id: VerificationId, call: Here) -> Response:
+async def get_verification(verification_id: VerificationId, call: PlatformCall) -> Response:
     """Return a verification."""
     async with call.reading() as connection:
         found = await verifications.get(

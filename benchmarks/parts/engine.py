@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks import scene
 from benchmarks.figures import Figure
-from benchmarks.scene import Holder, Purchase
+from benchmarks.scene import CardTransactionKey, Holder
 from benchmarks.workbench import Bench, Drained
 from cardledger.ledger.messaging import inbox
 
@@ -87,7 +87,7 @@ def _rates(  # noqa: PLR0913 - what distinguishes the lines of the table
 
 
 def _authorize(
-    bench: Bench, wanted: list[Purchase], size: int, threads: int
+    bench: Bench, wanted: list[CardTransactionKey], size: int, threads: int
 ) -> tuple[Drained, float]:
     seconds = bench.accept(scene.authorizations(wanted))
     return bench.drain(batch_size=size, threads=threads), seconds

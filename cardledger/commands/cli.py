@@ -15,7 +15,7 @@ import typer
 
 from cardledger.commands import webhooks
 from cardledger.config.errors import FAILURE, USAGE, CommandError
-from cardledger.workers.signals.roles import Only
+from cardledger.workers.signals.roles import WorkerRole
 
 _INTERRUPTED = 130
 _BROKEN_PIPE = 141  # As a shell shows a process that SIGPIPE has ended.
@@ -389,7 +389,7 @@ def api(
 def worker(
     *,
     only: Annotated[
-        Only | None, typer.Option(help="Decide events, or send webhooks, and no more.")
+        WorkerRole | None, typer.Option(help="Decide events, or send webhooks, and no more.")
     ] = None,
     supervised: Supervised = None,
     stale: Stale = None,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.openapi import docs_page, not_implemented
-from cardledger.schema.wire.errors import MEANINGS, Code
+from cardledger.schema.wire.errors import ERROR_SPECS, Code
 
 _ERRORS = """\
 # Errors
@@ -90,7 +90,7 @@ def pages() -> dict[str, str]:
 
 def _built() -> Iterator[str]:
     last = 0
-    for code, its in MEANINGS.items():
+    for code, its in ERROR_SPECS.items():
         if not its.is_built:
             continue
         if its.status != last:
@@ -101,7 +101,7 @@ def _built() -> Iterator[str]:
 
 def _others() -> Iterator[str]:
     for code in Code:
-        its = MEANINGS[code]
+        its = ERROR_SPECS[code]
         if not its.is_built:
             yield f"| {its.status} | `{code}` | {its.when} |\n"
 

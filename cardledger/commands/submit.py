@@ -69,7 +69,7 @@ def run(
         submission = Submission(
             place, wait=wait, platform_id=platform_id, timeout_s=timeout_s, tell=_writer()
         )
-        gc_tuning.calm()
+        gc_tuning.freeze()
         with _Progress(source, wait=wait) as told:
             try:
                 asyncio.run(submission.run(source, told))

@@ -10,7 +10,7 @@ from typing import Final
 _THRESHOLDS: Final = (50_000, 20, 100)
 
 
-def calm() -> None:
+def freeze() -> None:
     """Set aside what has been made so far, and look for garbage less often from now on.
 
     For processes that live long, once everything is imported: what they make per message is freed

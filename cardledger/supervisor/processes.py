@@ -16,7 +16,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.supervisor import child_lifeline
 from cardledger.workers.process import main
 from cardledger.workers.process.main import WorkerConfig
-from cardledger.workers.signals.roles import Only
+from cardledger.workers.signals.roles import WorkerRole
 
 _NICE: Final = 15  # Where processors are short, whoever waits for a decision comes first.
 _STOP_S: Final = 10  # For requests in flight; their events are accepted in any case.
@@ -37,17 +37,17 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
         timeout_graceful_shutdown=_STOP_S,
     )
     server = _Server(config, supervised=supervised)
-    gc_tuning.calm()
+    gc_tuning.freeze()
     sockets = None if listen_fd is None else [socket.socket(fileno=listen_fd)]
     server.run(sockets=sockets)
 
 
-def run_worker(settings: Settings, *, only: Only | None, supervised: bool) -> None:
+def run_worker(settings: Settings, *, only: WorkerRole | None, supervised: bool) -> None:
     """Decide events, activate cards and send webhooks until SIGTERM or SIGINT, or `only` one."""
-    if only is Only.WEBHOOKS:
+    if only is WorkerRole.WEBHOOKS:
         os.nice(_NICE)
     ready = child_lifeline.say_ready if supervised else lambda: None
-    gc_tuning.calm()
+    gc_tuning.freeze()
     main.run(worker_config(settings, only), ready=ready)
 
 
@@ -66,7 +66,7 @@ def api_config(settings: Settings) -> ApiConfig:
     )
 
 
-def worker_config(settings: Settings, only: Only | None = None) -> WorkerConfig:
+def worker_config(settings: Settings, only: WorkerRole | None = None) -> WorkerConfig:
     """Return what `settings` say to a worker."""
     return WorkerConfig(
         database_url=_database_url(settings),

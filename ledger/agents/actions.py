@@ -26,7 +26,7 @@ from cardledger.ledger.agents.policy import (
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging import inbox, outbox
-from cardledger.ledger.messaging.inbox import Home, Lane, Message
+from cardledger.ledger.messaging.inbox import Lane, Message, Owner
 from cardledger.ledger.projections import transfers as payments
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.queries.transactions import TRANSFERS
@@ -233,7 +233,7 @@ async def request(  # noqa: PLR0913 - who, what, and how to tell
     agent = await agents.locked(connection, platform_id=platform_id, agent_id=agent_id)
     if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
         raise RefusedError(Refusal.AGENT, "this agent may make no transfers any more")
-    transfer = await _asked_for(connection, agent, wanted, at)
+    transfer = await draft_transfer(connection, agent, wanted, at)
     mode = judged(agent, await agents.usage(connection, agent_id, at), transfer)
     if isinstance(mode, agent_policy.Refusal):
         raise RefusedError(Refusal.POLICY, mode.message, reason=mode.reason)
@@ -296,7 +296,7 @@ async def decide(  # noqa: PLR0913 - which, what, and how to tell
     return Written(action=action, message=message)
 
 
-async def _asked_for(
+async def draft_transfer(
     connection: AsyncConnection, agent: Agent, wanted: Wanted, at: datetime
 ) -> Transfer:
     """Return the transfer as it would be, waiting.
@@ -409,7 +409,7 @@ async def _send(
         "reference": str(transfer.id),
         "transferId": str(transfer.id),
     }
-    home = Home(transfer.customer_id, transfer.platform_id)
+    home = Owner(transfer.customer_id, transfer.platform_id)
     message = inbox.address(body, home, lane=Lane.LIVE, reply_to=reply_to, at=at)
     await inbox.accept(await async_driver(connection), [message])
     return message

@@ -144,7 +144,9 @@ async def create(  # noqa: PLR0913 - an application and its circumstances, by na
         is_sandbox=is_sandbox,
     )
     key = new_id()
-    platform_card_id = application.platform_card_id or _made_up(key, application.cardholder_id)
+    platform_card_id = application.platform_card_id or default_platform_card_id(
+        key, application.cardholder_id
+    )
     row = {
         "id": key,
         "customer_id": application.cardholder_id,
@@ -401,7 +403,7 @@ def _answered(row: Mapping[str, Any], now: datetime, *, is_sandbox: bool) -> dic
     }
 
 
-def _made_up(key: Id, cardholder_id: Id) -> str:
+def default_platform_card_id(key: Id, cardholder_id: Id) -> str:
     """Return an identifier for a platform that sent none: the issuer then goes by the cardholder.
 
     So it ends as theirs does.

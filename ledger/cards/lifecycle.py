@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.messaging import inbox, outbox
-from cardledger.ledger.messaging.inbox import Home, Lane, Message
+from cardledger.ledger.messaging.inbox import Lane, Message, Owner
 from cardledger.ledger.storage.engines import async_driver
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -111,7 +111,7 @@ async def apply(  # noqa: PLR0913 - which card, what, and how to tell
         )
     await connection.execute(tables.cards.update().where(columns.id == card_id).values(**changes))
     card = issuing.render({**before, **changes})
-    home = Home(before["customer_id"], platform_id)
+    home = Owner(before["customer_id"], platform_id)
     for kind in _events(change):
         await connection.execute(
             outbox.insert(
@@ -177,7 +177,7 @@ def _events(change: Change) -> list[WebhookType]:
 
 
 async def _tell_the_engine(
-    connection: AsyncConnection, card_id: Id, home: Home, reply_to: str | None, at: datetime
+    connection: AsyncConnection, card_id: Id, home: Owner, reply_to: str | None, at: datetime
 ) -> Message:
     """Put into the inbox that the card was closed: what is held on it goes back.
 

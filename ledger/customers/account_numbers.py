@@ -66,7 +66,7 @@ _CHECKS: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
 """By field, whatever the variant; wallets are told apart by theirs (`wallet_addresses`)."""
 
 
-def slips(info: AccountInfo) -> Iterator[FieldError]:
+def identifier_errors(info: AccountInfo) -> Iterator[FieldError]:
     """Yield the numbers and addresses in `info` that no account can have."""
     for field, (is_right, message) in _CHECKS.items():
         value = getattr(info, field, None)

@@ -262,7 +262,7 @@ def _kept(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
     Raises: InvalidError.
     """
     errors = list(
-        identity.slips(
+        identity.identifier_errors(
             id_type=info["idType"],
             identifier=info["identifier"],
             country=info.get("countryOfIssuance"),

@@ -113,8 +113,8 @@ def refusal_of(wanted: Registration, *, is_sandbox: bool) -> RefusedError | None
     currencies = wanted.info.variant.currencies
     if currencies is not None and wanted.currency not in currencies:
         return RefusedError(Refusal.CURRENCY, _other_currency(wanted.info, currencies))
-    if slips := list(account_numbers.slips(wanted.info)):
-        return RefusedError(Refusal.NUMBER, *slips)
+    if identifier_errors := list(account_numbers.identifier_errors(wanted.info)):
+        return RefusedError(Refusal.NUMBER, *identifier_errors)
     if is_sandbox and _suffix(wanted.info) == _INVALID_SUFFIX:
         message = f"does not exist: in the sandbox, none that ends in {_INVALID_SUFFIX} does"
         return RefusedError(Refusal.NUMBER, FieldError(field="accountInfo", message=message))

@@ -372,7 +372,7 @@ def _check_change(before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys
         identifier = after["identifier"]
         if isinstance(identifier, bytes):
             identifier = keys.decrypt(identifier).decode()
-        errors += identity.slips(
+        errors += identity.identifier_errors(
             id_type=after["id_type"], identifier=identifier, country=after["country_of_issuance"]
         )
     if errors:

@@ -16,6 +16,7 @@ from cardledger.ledger.core.money import checked
 from cardledger.ledger.engine.records import (
     Account,
     Card,
+    CardTransactionKey,
     DepositRecord,
     EntryRecord,
     EventRecord,
@@ -24,7 +25,6 @@ from cardledger.ledger.engine.records import (
     OutcomeRow,
     Parked,
     PendingPull,
-    Purchase,
     RejectionRecord,
 )
 from cardledger.ledger.messaging.inbox import Message
@@ -39,7 +39,7 @@ _TOLD_AS: Final = {status: f"CARD_TRANSACTION.{status}" for status in Status}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class BatchSnapshot:
     """What the database holds about the messages of a batch, their accounts locked."""
 
     outcomes: Mapping[Key, OutcomeRow] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Loaded:
     accounts: Mapping[Id, Account] = field(default_factory=dict)
     roll_ups: Iterable[RollUp] = ()
     debts: Sequence[RollUp] = ()
-    parked: Mapping[Purchase, Sequence[Parked]] = field(default_factory=dict)
+    parked: Mapping[CardTransactionKey, Sequence[Parked]] = field(default_factory=dict)
     # The accounts of platforms, by platform, currency and kind.
     system_accounts: Mapping[tuple[Id, str, str], Id] = field(default_factory=dict)
     transfers: Mapping[Id, Transfer] = field(default_factory=dict)
@@ -56,10 +56,10 @@ class Loaded:
 
 
 @dataclass(slots=True, eq=False)
-class Case:
+class CardTransactionContext:
     """A card transaction while a batch works on it; its place in a batch is its identity."""
 
-    purchase: Purchase
+    purchase: CardTransactionKey
     account: Account
     roll_up: RollUp
     is_new: bool
@@ -67,7 +67,7 @@ class Case:
 
 
 @dataclass(slots=True)
-class Writes:
+class PendingWrites:
     """Everything that one commit appends or changes."""
 
     events: list[EventRecord] = field(default_factory=list)
@@ -79,9 +79,9 @@ class Writes:
     outbox: list[OutboxRecord] = field(default_factory=list)
     follow_ups: list[Message] = field(default_factory=list)
     parked: list[Parked] = field(default_factory=list)
-    unparked: list[tuple[Purchase, Id]] = field(default_factory=list)
+    unparked: list[tuple[CardTransactionKey, Id]] = field(default_factory=list)
     pending_pulls: list[PendingPull] = field(default_factory=list)
-    cases: list[Case] = field(default_factory=list)
+    cases: list[CardTransactionContext] = field(default_factory=list)
     accounts: list[Account] = field(default_factory=list)
 
     @property
@@ -90,42 +90,44 @@ class Writes:
         return len(self.events) + len(self.entries) + len(self.deposits) + len(self.transfers)
 
 
-class Books:
+class ChangeSet:
     """The card transactions and accounts of a batch, and what has happened to them in it."""
 
-    def __init__(self, loaded: Loaded, *, now: datetime) -> None:
+    def __init__(self, loaded: BatchSnapshot, *, now: datetime) -> None:
         """Start from `loaded`; everything is recorded at `now`."""
-        self.writes: Final = Writes()
+        self.writes: Final = PendingWrites()
         self._loaded: Final = loaded
         self._now: Final = now
-        self._cases: Final[dict[Purchase, Case]] = {}
-        self._owing: Final[dict[Id, set[Case]]] = {}
+        self._cases: Final[dict[CardTransactionKey, CardTransactionContext]] = {}
+        self._owing: Final[dict[Id, set[CardTransactionContext]]] = {}
         for roll_up in (*loaded.roll_ups, *loaded.debts):
             self._load(roll_up)
 
     def _load(self, roll_up: RollUp) -> None:
         who = roll_up.identity
-        purchase = Purchase(who.customer_id, who.card_id, who.issuer_transaction_token)
+        purchase = CardTransactionKey(who.customer_id, who.card_id, who.issuer_transaction_token)
         if purchase not in self._cases:
-            case = Case(purchase, self._loaded.accounts[who.account_id], roll_up, is_new=False)
+            case = CardTransactionContext(
+                purchase, self._loaded.accounts[who.account_id], roll_up, is_new=False
+            )
             self._cases[purchase] = case
             self._note_debt(case)
 
-    def __iter__(self) -> Iterator[Case]:
+    def __iter__(self) -> Iterator[CardTransactionContext]:
         """Yield every card transaction that is known."""
         yield from self._cases.values()
 
-    def case(self, purchase: Purchase) -> Case | None:
+    def case(self, purchase: CardTransactionKey) -> CardTransactionContext | None:
         """Return the card transaction of `purchase`; None: nothing has been recorded of it."""
         return self._cases.get(purchase)
 
-    def owing(self, account: Account) -> Collection[Case]:
+    def owing(self, account: Account) -> Collection[CardTransactionContext]:
         """Return which card transactions wait for money on `account`."""
         return self._owing.get(account.id, ()) if self._owing else ()
 
     def record(
         self,
-        case: Case,
+        case: CardTransactionContext,
         before: RollUp,
         decision: Decision,
         *,
@@ -212,7 +214,7 @@ class Books:
             )
         self._change_account(account)
 
-    def tell(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
+    def emit(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
         self,
         kind: str,
         subject_id: Id,
@@ -226,7 +228,7 @@ class Books:
             (new_id(), customer_id, platform_id, kind, subject_id, sequence, data, self._now)
         )
 
-    def _keep(self, case: Case, after: RollUp) -> None:
+    def _keep(self, case: CardTransactionContext, after: RollUp) -> None:
         case.roll_up = after
         if not case.is_changed:
             case.is_changed = True
@@ -235,14 +237,14 @@ class Books:
                 self._cases[case.purchase] = case
         self._note_debt(case)
         who, state = after.identity, after.state
-        self.tell(_TOLD_AS[state.status], who.id, who.customer_id, who.platform_id, state.sequence)
+        self.emit(_TOLD_AS[state.status], who.id, who.customer_id, who.platform_id, state.sequence)
 
     def _change_account(self, account: Account) -> None:
         if not account.is_changed:
             account.is_changed = True
             self.writes.accounts.append(account)
 
-    def _note_debt(self, case: Case) -> None:
+    def _note_debt(self, case: CardTransactionContext) -> None:
         """Know which card transactions have something to pay, without looking at all of them."""
         if case.roll_up.debt_since:
             self._owing.setdefault(case.account.id, set()).add(case)

@@ -19,7 +19,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.engine import reads
 from cardledger.ledger.engine import writes as recording
-from cardledger.ledger.engine.change_set import Loaded, Writes
+from cardledger.ledger.engine.change_set import BatchSnapshot, PendingWrites
 from cardledger.ledger.engine.decisions import Batch, Decided
 from cardledger.ledger.engine.parsing import (
     closed_cards,
@@ -196,7 +196,9 @@ class Engine:
             raise _DeadlinePassedError
         return decided
 
-    def _load(self, connection: psycopg.Connection[Any], messages: Sequence[Message]) -> Loaded:
+    def _load(
+        self, connection: psycopg.Connection[Any], messages: Sequence[Message]
+    ) -> BatchSnapshot:
         purchases = purchases_of(messages)
         customers = list({message.customer_id for message in messages})
         with connection.pipeline():
@@ -212,7 +214,7 @@ class Engine:
         # Asked for where they are needed: most batches have none of them.
         closed, receivers = closed_cards(messages), receivers_of(messages)
         transfers = transfers_of(messages)
-        return Loaded(
+        return BatchSnapshot(
             outcomes=outcomes(),
             cards=cards(),
             accounts=accounts,
@@ -240,7 +242,9 @@ class Engine:
             self._system_accounts = {**self._system_accounts, **found}
         return self._system_accounts
 
-    def _append(self, connection: psycopg.Connection[Any], writes: Writes, now: datetime) -> None:
+    def _append(
+        self, connection: psycopg.Connection[Any], writes: PendingWrites, now: datetime
+    ) -> None:
         recording.append_events(connection, writes.events)
         recording.append_entries(connection, writes.entries)
         recording.append_deposits(connection, writes.deposits)
@@ -252,10 +256,10 @@ class Engine:
         recording.insert_roll_ups(
             connection, [case.roll_up for case in writes.cases if case.is_new]
         )
-        inbox.accept_in_thread(connection, writes.follow_ups)
+        inbox.accept_sync(connection, writes.follow_ups)
 
     def _change(
-        self, connection: psycopg.Connection[Any], writes: Writes, now: datetime
+        self, connection: psycopg.Connection[Any], writes: PendingWrites, now: datetime
     ) -> Iterator[recording.Update]:
         recording.unpark(connection, writes.unparked)
         changed = [case.roll_up for case in writes.cases if not case.is_new]
@@ -294,7 +298,7 @@ class Engine:
         try:
             with connection.transaction():
                 found = reads.lock_transfers(connection, transfers)
-                batch = Batch(Loaded(transfers=found), now=now, sandbox_delay=None)
+                batch = Batch(BatchSnapshot(transfers=found), now=now, sandbox_delay=None)
                 batch.give_up(messages)
                 for update in self._change(connection, batch.writes, now):
                     update.check()

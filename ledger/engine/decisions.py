@@ -30,29 +30,29 @@ from cardledger.ledger.core.events import (
     Released,
 )
 from cardledger.ledger.core.money import AmountOutOfRangeError, checked
-from cardledger.ledger.engine.change_set import Books, Case, Loaded
+from cardledger.ledger.engine.change_set import BatchSnapshot, CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.parsing import (
     RejectedError,
     amount_of,
     card_id_of,
+    card_transaction_key_of,
     flag_of,
     key_of,
     merchant_of,
     occurred_at,
-    purchase_of,
     refusal,
     rejection_of,
     transfers_of,
 )
-from cardledger.ledger.engine.reads import MANY_DEBTS
+from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import (
     Account,
     Card,
+    CardTransactionKey,
     DepositRecord,
     OutcomeRow,
     Parked,
     PendingPull,
-    Purchase,
 )
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
@@ -63,7 +63,7 @@ from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import EventType, parse_time
-from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason, Remark
+from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 _CLEARS_TOO: Final = EventType.FINANCIAL_AUTHORIZATION
@@ -96,14 +96,16 @@ class Batch:
     A message either leaves all its traces or, when it is rejected, only its rejection.
     """
 
-    def __init__(self, loaded: Loaded, *, now: datetime, sandbox_delay: timedelta | None) -> None:
+    def __init__(
+        self, loaded: BatchSnapshot, *, now: datetime, sandbox_delay: timedelta | None
+    ) -> None:
         """Start from `loaded`; `now` is the moment of every decision.
 
         `sandbox_delay` is how long the sandbox's slow answers take; None outside the sandbox.
         """
         self.first_deadline: datetime | None = None  # Of the approvals given.
         self._loaded: Final = loaded
-        self._books: Final = Books(loaded, now=now)
+        self._books: Final = ChangeSet(loaded, now=now)
         self.writes: Final = self._books.writes
         self._outcomes: Final = dict(loaded.outcomes)  # Of earlier messages, also of this batch.
         self._parked: Final = {purchase: [*rows] for purchase, rows in loaded.parked.items()}
@@ -157,7 +159,7 @@ class Batch:
         """Return where the card transaction of `message` stands, if it concerns one."""
         if "issuerTransactionToken" not in message.body:
             return None
-        case = self._books.case(purchase_of(message))
+        case = self._books.case(card_transaction_key_of(message))
         return case.roll_up if case else None
 
     def _reject(self, message: Message, refusal: RejectedError) -> Decided:
@@ -217,7 +219,7 @@ class Batch:
             return self._park(message, case)  # The schedule speaks of what it has seen.
         known = before if before.state.sequence else None
         if _is_outdated(message, before):
-            return Decided(message, OutcomeType.IGNORED, reason=Remark.EXTENDED, roll_up=known)
+            return Decided(message, OutcomeType.IGNORED, reason=OutcomeFlag.EXTENDED, roll_up=known)
         decision = decide(before.state, command)
         if not decision.facts:
             return Decided(message, OutcomeType.IGNORED, reason=_idle(command), roll_up=known)
@@ -225,7 +227,7 @@ class Batch:
         remark = _remark(before.state, command)
         return Decided(message, OutcomeType.APPLIED, reason=remark, roll_up=after)
 
-    def _command(self, body: Mapping[str, Any], case: Case) -> commands.Command:
+    def _command(self, body: Mapping[str, Any], case: CardTransactionContext) -> commands.Command:
         """Return what `body` asks of its card transaction."""
         balance = self._pullable(case.account, case.roll_up.identity)
         match body["type"]:
@@ -251,14 +253,14 @@ class Batch:
                 return commands.ConfirmPull(amount=amount_of(body), succeeded=succeeded)
         raise RejectedError(RejectionReason.MALFORMED, "type is not known")
 
-    def _park(self, message: Message, case: Case) -> Decided:
+    def _park(self, message: Message, case: CardTransactionContext) -> Decided:
         parked = Parked(message.id, *case.purchase, message.body, message.received_at)
         self.writes.parked.append(parked)
         self._parked.setdefault(parked.purchase, []).append(parked)
         known = case.roll_up if case.roll_up.state.sequence else None
-        return Decided(message, OutcomeType.PARKED, reason=Remark.WAITS, roll_up=known)
+        return Decided(message, OutcomeType.PARKED, reason=OutcomeFlag.WAITS, roll_up=known)
 
-    def _unpark(self, case: Case) -> None:
+    def _unpark(self, case: CardTransactionContext) -> None:
         """Apply what waited for the facts that have just arrived; each may free another."""
         waiting = self._parked.get(case.purchase, [])
         for parked in list(waiting):
@@ -291,10 +293,10 @@ class Batch:
                 self._apply(message, case, decision)
         return Decided(message, OutcomeType.APPLIED)
 
-    def _concerned(self, message: Message) -> tuple[Card, Case]:
+    def _concerned(self, message: Message) -> tuple[Card, CardTransactionContext]:
         """Return the card and the card transaction of a network event."""
         body = message.body
-        purchase = purchase_of(message)
+        purchase = card_transaction_key_of(message)
         occurred_at(message)  # One that cannot be read must not be found out when it is parked.
         card = self._loaded.cards.get(purchase.card_id)
         if card is None or card.customer_id != message.customer_id:
@@ -311,7 +313,9 @@ class Batch:
             )
         return card, case
 
-    def _open(self, purchase: Purchase, body: Mapping[str, Any], card: Card) -> Case:
+    def _open(
+        self, purchase: CardTransactionKey, body: Mapping[str, Any], card: Card
+    ) -> CardTransactionContext:
         """Return a card transaction of which nothing has been recorded yet."""
         descriptor, mcc, country = merchant_of(body)
         identity = Identity(
@@ -329,7 +333,7 @@ class Batch:
             self._now,
         )
         account = self._loaded.accounts[card.account_id]
-        return Case(purchase, account, opened(identity), is_new=True)
+        return CardTransactionContext(purchase, account, opened(identity), is_new=True)
 
     def _descriptor(self, roll_up: RollUp, body: Mapping[str, Any]) -> str:
         """Return the descriptor whose suffix speaks to the sandbox; none outside of it."""
@@ -381,7 +385,7 @@ class Batch:
         )
         self.writes.deposits.append(deposit)
         self._books.book(account, [entry], subject_id=deposit.id, sequence=0)
-        self._books.tell(
+        self._books.emit(
             WebhookType.INCOMING_PAYMENT_COMPLETED,
             deposit.id,
             deposit.customer_id,
@@ -425,7 +429,7 @@ class Batch:
 
     def _end(self, ended: Transfer) -> None:
         self.writes.transfers[ended.id] = ended
-        self._books.tell(
+        self._books.emit(
             f"OUTGOING_PAYMENT.{ended.status}",
             ended.id,
             ended.customer_id,
@@ -439,14 +443,18 @@ class Batch:
         return Decided(message, OutcomeType.APPLIED)
 
     def _recover(
-        self, message: Message | Parked, account: Account, *, ahead_of: Case | None = None
+        self,
+        message: Message | Parked,
+        account: Account,
+        *,
+        ahead_of: CardTransactionContext | None = None,
     ) -> None:
         """Try again what `account` has to pay, oldest first; the first that it cannot ends it."""
         owing = self._books.owing(account)
         if not owing:
             return
         loaded = {d.identity.id for d in self._loaded.debts if d.identity.account_id == account.id}
-        is_whole = len(loaded) < MANY_DEBTS
+        is_whole = len(loaded) < DEBTS_LIMIT
         queue = sorted(
             (case for case in owing if is_whole or case.roll_up.identity.id in loaded),
             key=lambda one: (one.roll_up.debt_since, one.roll_up.debt_id),
@@ -475,7 +483,7 @@ class Batch:
             "reference": str(key),
             "accountId": str(account.id),
         }
-        home = inbox.Home(account.customer_id, account.platform_id)
+        home = inbox.Owner(account.customer_id, account.platform_id)
         self.writes.follow_ups.append(
             inbox.address(body, home, lane=inbox.Lane.LIVE, reply_to=None, at=self._now)
         )
@@ -483,7 +491,7 @@ class Batch:
     # --- what follows from facts -----------------------------------------------------------
 
     def _apply_all(
-        self, message: Message, case: Case, decision: Decision, before: RollUp
+        self, message: Message, case: CardTransactionContext, decision: Decision, before: RollUp
     ) -> RollUp:
         """Record a decision and what has waited for it; returns where that leads.
 
@@ -497,7 +505,7 @@ class Batch:
     def _apply(
         self,
         message: Message | Parked,
-        case: Case,
+        case: CardTransactionContext,
         decision: Decision,
         before: RollUp | None = None,
     ) -> None:
@@ -519,7 +527,7 @@ class Batch:
             self._recover(message, case.account, ahead_of=case)
 
     def _await_confirmation(
-        self, case: Case, facts: Sequence[Event], body: Mapping[str, Any]
+        self, case: CardTransactionContext, facts: Sequence[Event], body: Mapping[str, Any]
     ) -> None:
         """Keep the pull among `facts`, the last of the card transaction, until it is confirmed."""
         assert self._sandbox_delay is not None, "only the sandbox answers late"
@@ -565,25 +573,25 @@ def _is_outdated(message: Message, roll_up: RollUp) -> bool:
     return seen is not None and roll_up.expires_at is not None and seen < roll_up.expires_at
 
 
-def _idle(command: commands.Command) -> Remark:
+def _idle(command: commands.Command) -> OutcomeFlag:
     """Return why there was nothing to do about `command`."""
     takes_back = isinstance(command, commands.Reverse)
-    return Remark.NOTHING_TO_REVERSE if takes_back else Remark.NOT_OPEN
+    return OutcomeFlag.NOTHING_TO_REVERSE if takes_back else OutcomeFlag.NOT_OPEN
 
 
-def _remark(before: CardTransaction, command: commands.Command) -> Remark | None:
+def _remark(before: CardTransaction, command: commands.Command) -> OutcomeFlag | None:
     """Return what is worth knowing about `command`, which was applied all the same."""
     match command:
         case commands.Clear() if before.closed and before.closed_by is not Closure.REFUNDED:
-            return Remark.LATE_CLEARING
+            return OutcomeFlag.LATE_CLEARING
         case commands.Clear() if not before.authorized:
-            return Remark.FORCE_POST
+            return OutcomeFlag.FORCE_POST
         case commands.Reverse(amount=amount) if (amount or 0) > before.outstanding:
-            return Remark.OVER_REVERSAL
+            return OutcomeFlag.OVER_REVERSAL
         case commands.Refund(amount=amount) if before.refunded + amount > before.settled:
-            return Remark.OVER_REFUND
+            return OutcomeFlag.OVER_REFUND
         case commands.Advise(total=total) if total < before.settled:
-            return Remark.ADVICE_BELOW_SETTLED
+            return OutcomeFlag.ADVICE_BELOW_SETTLED
         case _:
             return None
 

@@ -12,7 +12,7 @@ from json import dumps
 from typing import Any
 
 from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
-from cardledger.ledger.engine.records import Key, Parked, Purchase, RejectionRecord
+from cardledger.ledger.engine.records import CardTransactionKey, Key, Parked, RejectionRecord
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.schema.ids import Id
@@ -53,22 +53,22 @@ def key_of(message: Message) -> Key:
     return message.reference, message.source, message.platform_id, message.customer_id
 
 
-def purchase_of(message: Message) -> Purchase:
+def card_transaction_key_of(message: Message) -> CardTransactionKey:
     """Return which card transaction a network event concerns.
 
     Raises: KeyError, TypeError, ValueError or AttributeError when it cannot be read.
     """
     body = message.body
     token = text_of(body["issuerTransactionToken"])
-    return Purchase(message.customer_id, card_id_of(body["cardId"]), token)
+    return CardTransactionKey(message.customer_id, card_id_of(body["cardId"]), token)
 
 
-def purchases_of(messages: Iterable[Message]) -> set[Purchase]:
+def purchases_of(messages: Iterable[Message]) -> set[CardTransactionKey]:
     """Return the card transactions that `messages` concern, as far as they can be read."""
     found = set()
     for message in messages:
         try:
-            found.add(purchase_of(message))
+            found.add(card_transaction_key_of(message))
         except (KeyError, TypeError, ValueError, AttributeError):
             continue  # It will be rejected when its turn comes.
     return found

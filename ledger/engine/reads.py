@@ -14,7 +14,14 @@ from psycopg import Connection
 from pydantic_core import from_json
 
 from cardledger.ledger.core.card import CardState
-from cardledger.ledger.engine.records import Account, Card, Key, OutcomeRow, Parked, Purchase
+from cardledger.ledger.engine.records import (
+    Account,
+    Card,
+    CardTransactionKey,
+    Key,
+    OutcomeRow,
+    Parked,
+)
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.projections import card_transaction_rows
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -22,7 +29,7 @@ from cardledger.ledger.projections.transfers import TRANSFER_COLUMNS, Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
-MANY_DEBTS: Final = 100
+DEBTS_LIMIT: Final = 100
 """Debts of one account that a batch looks at; what is left is for a message of its own."""
 
 
@@ -219,7 +226,7 @@ def lock_accounts(
 _ROLL_UP: Final = ", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)
 
 
-def columns(purchases: Iterable[Purchase]) -> list[pg_arrays.Array]:
+def columns(purchases: Iterable[CardTransactionKey]) -> list[pg_arrays.Array]:
     """Return `purchases` as more than one statement asks for them."""
     return pg_arrays.columns(purchases, "uuid", "uuid", "text")
 
@@ -242,7 +249,7 @@ def roll_ups(
 def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[], list[RollUp]]:
     """Ask for the card transactions that wait for money on accounts of `customer_ids`.
 
-    Shape: by account, the oldest `MANY_DEBTS` of each in the order of their queue.
+    Shape: by account, the oldest `DEBTS_LIMIT` of each in the order of their queue.
     """
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
@@ -252,7 +259,7 @@ def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[
         " ORDER BY debt_since, debt_id LIMIT %s) t"
         " JOIN customers u ON u.id = t.customer_id WHERE a.customer_id = ANY(%s)"
         " ORDER BY t.account_id, t.debt_since, t.debt_id",
-        [MANY_DEBTS, pg_arrays.uuids(customer_ids)],
+        [DEBTS_LIMIT, pg_arrays.uuids(customer_ids)],
     )
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
 
@@ -270,7 +277,7 @@ def system_accounts(
 
 def parked(
     connection: Connection[Any], purchases: Sequence[pg_arrays.Array]
-) -> Callable[[], dict[Purchase, list[Parked]]]:
+) -> Callable[[], dict[CardTransactionKey, list[Parked]]]:
     """Ask for what waits for events of `purchases` (`columns`), in its order of arrival."""
     cursor = connection.cursor(binary=True).execute(
         "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
@@ -280,8 +287,8 @@ def parked(
         purchases,
     )
 
-    def answer() -> dict[Purchase, list[Parked]]:
-        found: dict[Purchase, list[Parked]] = {}
+    def answer() -> dict[CardTransactionKey, list[Parked]]:
+        found: dict[CardTransactionKey, list[Parked]] = {}
         for row in cursor.fetchall():
             record = Parked(*row)
             found.setdefault(record.purchase, []).append(record)

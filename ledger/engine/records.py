@@ -54,7 +54,7 @@ Key = tuple[
 """What makes two messages the same message."""
 
 
-class Purchase(NamedTuple):
+class CardTransactionKey(NamedTuple):
     """What ties the events of one card transaction together."""
 
     customer_id: Id
@@ -130,9 +130,9 @@ class Parked(NamedTuple):
     received_at: datetime
 
     @property
-    def purchase(self) -> Purchase:
+    def purchase(self) -> CardTransactionKey:
         """What it waits for."""
-        return Purchase(self.customer_id, self.card_id, self.token)
+        return CardTransactionKey(self.customer_id, self.card_id, self.token)
 
 
 class PendingPull(NamedTuple):

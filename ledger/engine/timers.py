@@ -11,7 +11,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from cardledger.ledger.messaging import inbox
-from cardledger.ledger.messaging.inbox import PULL_CONFIRMATION, Home, Lane, Message, address
+from cardledger.ledger.messaging.inbox import PULL_CONFIRMATION, Lane, Message, Owner, address
 from cardledger.ledger.storage.ids import NIL
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -60,7 +60,7 @@ def enqueue_all_due(connection: Connection[Any], now: datetime) -> int:
 
 
 def _enqueue(connection: Connection[Any], messages: Sequence[Message]) -> int:
-    inbox.accept_in_thread(connection, messages)
+    inbox.accept_sync(connection, messages)
     return len(messages)
 
 
@@ -108,4 +108,4 @@ def _message(
         "currency": currency,
         **said,
     }
-    return address(body, Home(customer_id, platform_id), lane=lane, reply_to=None, at=at)
+    return address(body, Owner(customer_id, platform_id), lane=lane, reply_to=None, at=at)

@@ -14,6 +14,7 @@ from psycopg import Connection, Cursor, adapters
 
 from cardledger.ledger.engine.records import (
     Account,
+    CardTransactionKey,
     DepositRecord,
     EntryRecord,
     EventRecord,
@@ -21,7 +22,6 @@ from cardledger.ledger.engine.records import (
     OutcomeRow,
     Parked,
     PendingPull,
-    Purchase,
     RejectionRecord,
 )
 from cardledger.ledger.projections import accounts, card_transaction_rows
@@ -280,7 +280,7 @@ def park(connection: Connection[Any], records: Sequence[Parked]) -> None:
     _PARKED.write(connection, records)
 
 
-def unpark(connection: Connection[Any], ids: Sequence[tuple[Purchase, Id]]) -> None:
+def unpark(connection: Connection[Any], ids: Sequence[tuple[CardTransactionKey, Id]]) -> None:
     """Remove messages that have found what they take back."""
     if ids:
         purchases = [purchase for purchase, _ in ids]

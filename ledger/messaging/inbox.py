@@ -61,7 +61,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class Owner:
     """Where a message belongs: the cardholder whose money it moves, and their platform."""
 
     customer_id: Id
@@ -69,14 +69,14 @@ class Home:
 
 
 @dataclass(frozen=True, slots=True)
-class CardAddress:
+class CardRoute:
     """Where the messages of a card belong, and in which currency they are: for ever."""
 
-    home: Home
+    home: Owner
     currency: str
 
 
-NOBODY: Final = Home(customer_id=NIL, platform_id=NIL)
+UNROUTED: Final = Owner(customer_id=NIL, platform_id=NIL)
 
 
 def shard_of(customer_id: Id) -> int:
@@ -86,7 +86,7 @@ def shard_of(customer_id: Id) -> int:
 
 def address(
     body: Mapping[str, Any],
-    home: Home,
+    home: Owner,
     *,
     lane: Lane,
     reply_to: str | None,
@@ -120,27 +120,27 @@ def _sorted(value: Any) -> Any:  # noqa: ANN401 - any JSON
     return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
-async def addresses_of(
+async def routes_of(
     connection: AsyncConnection[Any], card_ids: Iterable[Id]
-) -> dict[Id, CardAddress]:
+) -> dict[Id, CardRoute]:
     """Return what never changes about every card that exists."""
     cursor = await connection.execute(
         "SELECT id, customer_id, platform_id, currency FROM cards WHERE id = ANY(%s)",
         [list(set(card_ids))],
     )
     return {
-        card: CardAddress(Home(customer, platform), currency)
+        card: CardRoute(Owner(customer, platform), currency)
         async for card, customer, platform, currency in cursor
     }
 
 
-async def home_of_account(connection: AsyncConnection[Any], account_id: Id) -> Home | None:
+async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> Owner | None:
     """Return the home of the internal account `account_id`, or None when there is no such."""
     cursor = await connection.execute(
         "SELECT customer_id, platform_id FROM internal_accounts WHERE id = %s", [account_id]
     )
     row = await cursor.fetchone()
-    return None if row is None else Home(*row)
+    return None if row is None else Owner(*row)
 
 
 _COPY: Final = (
@@ -161,7 +161,7 @@ async def accept(connection: AsyncConnection[Any], messages: Sequence[Message]) 
             await copy.write_row(_row(message))
 
 
-def accept_in_thread(connection: Connection[Any], messages: Sequence[Message]) -> None:
+def accept_sync(connection: Connection[Any], messages: Sequence[Message]) -> None:
     """Do as `accept` does, for a thread."""
     if not messages:
         return

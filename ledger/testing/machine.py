@@ -32,7 +32,7 @@ _AMOUNTS = SMALL | st.integers(1, 1_000)
 class Ledger(Protocol):
     """What is tested: one funding account with one card."""
 
-    def tell(self, event: Event) -> str | None:
+    def submit(self, event: Event) -> str | None:
         """Take an event; say what became of it, in the words of an outcome, or nothing."""
 
     def balance(self) -> int:
@@ -58,21 +58,21 @@ class LedgerMachine(RuleBasedStateMachine):
         raise NotImplementedError("return the ledger that is to be tested")
 
     def __init__(self) -> None:
-        """Start with nothing told."""
+        """Start with nothing submitted."""
         super().__init__()
         self.model = Model()
         self.tested = self.ledger()
-        self.told: list[Event] = []
+        self.submitted: list[Event] = []
 
     @initialize(amount=st.integers(1, 300) | st.integers(1, 10**6))
     def start(self, amount: int) -> None:
         """Bring the money to start with."""
-        self.tell(self.scene.deposit(amount))
+        self.submit(self.scene.deposit(amount))
 
     @rule(amount=_AMOUNTS)
     def deposit(self, amount: int) -> None:
         """Bring more money."""
-        self.tell(self.scene.deposit(amount))
+        self.submit(self.scene.deposit(amount))
 
     @rule(
         kind=st.sampled_from(
@@ -87,28 +87,28 @@ class LedgerMachine(RuleBasedStateMachine):
         amount=_AMOUNTS,
     )
     def authorize(self, kind: str, token: str, amount: int) -> None:
-        """Ask for more, or be told that it has been approved."""
-        self.tell(self.scene.event(kind, token, amount=amount))
+        """Ask for more, or learn that it has been approved."""
+        self.submit(self.scene.event(kind, token, amount=amount))
 
     @rule(token=_TOKENS, amount=st.just(0) | _AMOUNTS)
     def advise(self, token: str, amount: int) -> None:
         """Say what the authorized total is now."""
-        self.tell(self.scene.event("AUTHORIZATION_ADVICE", token, amount=amount))
+        self.submit(self.scene.event("AUTHORIZATION_ADVICE", token, amount=amount))
 
     @rule(token=_TOKENS, amount=st.none() | _AMOUNTS)
     def reverse(self, token: str, amount: int | None) -> None:
         """Take an authorization back."""
-        self.tell(self.scene.event("AUTHORIZATION_REVERSAL", token, amount=amount))
+        self.submit(self.scene.event("AUTHORIZATION_REVERSAL", token, amount=amount))
 
     @rule(token=_TOKENS)
     def expire(self, token: str) -> None:
         """Let an authorization expire."""
-        self.tell(self.scene.event("AUTHORIZATION_EXPIRY", token))
+        self.submit(self.scene.event("AUTHORIZATION_EXPIRY", token))
 
     @rule(token=_TOKENS, amount=_AMOUNTS, final=st.sampled_from([None, True, False]))
     def clear(self, token: str, amount: int, final: bool | None) -> None:  # noqa: FBT001 - what a message says
         """Move money at the network."""
-        self.tell(self.scene.event("CLEARING", token, amount=amount, final=final))
+        self.submit(self.scene.event("CLEARING", token, amount=amount, final=final))
 
     @rule(
         kind=st.sampled_from(["CLEARING_REVERSAL", "RETURN", "RETURN_REVERSAL"]),
@@ -117,13 +117,13 @@ class LedgerMachine(RuleBasedStateMachine):
     )
     def give_back(self, kind: str, token: str, amount: int) -> None:
         """Move money back, or take back what was moved back."""
-        self.tell(self.scene.event(kind, token, amount=amount))
+        self.submit(self.scene.event(kind, token, amount=amount))
 
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
         """Tell something again: it changes nothing."""
-        if self.told:
-            self._tell(data.draw(st.sampled_from(self.told), label="again"))
+        if self.submitted:
+            self._submit(data.draw(st.sampled_from(self.submitted), label="again"))
 
     @invariant()
     def agrees(self) -> None:
@@ -134,13 +134,13 @@ class LedgerMachine(RuleBasedStateMachine):
         for token in self.model.purchases:
             assert self.tested.figures(token) == self.model.figures(token), token
 
-    def tell(self, event: Event) -> None:
+    def submit(self, event: Event) -> None:
         """Tell the ledger and the model a new event."""
-        event = {**event, "reference": f"r{len(self.told)}"}
-        self.told.append(event)
-        self._tell(event)
+        event = {**event, "reference": f"r{len(self.submitted)}"}
+        self.submitted.append(event)
+        self._submit(event)
 
-    def _tell(self, event: Event) -> None:
-        expected = self.model.tell(event)
-        answer = self.tested.tell(event)
+    def _submit(self, event: Event) -> None:
+        expected = self.model.submit(event)
+        answer = self.tested.submit(event)
         assert answer in {expected, None}, f"{answer} instead of {expected}"

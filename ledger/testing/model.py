@@ -14,7 +14,7 @@ from typing import Any, Final
 Event = Mapping[str, Any]
 """A network event as it is on the wire (docs/testing.md lists the others that a model takes)."""
 
-Purchase = dict[str, Any]
+CardTransactionKey = dict[str, Any]
 
 _CAN_BE_TAKEN_AGAIN: Final = {"REVERSED", "EXPIRED", "REFUNDED"}
 
@@ -27,7 +27,7 @@ class Model:
     card_state: str = "ACTIVE"
     max_spend: int | None = None
     reason: str | None = None  # Why the last authorization was declined.
-    purchases: dict[str, Purchase] = field(default_factory=dict)
+    purchases: dict[str, CardTransactionKey] = field(default_factory=dict)
     debts: dict[str, int] = field(default_factory=dict)  # When each purchase began to owe.
     parked: list[tuple[int, Event]] = field(default_factory=list)
     seen: dict[tuple[str, str], Event] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class Model:
 
     # --- messages --------------------------------------------------------------------------
 
-    def tell(self, event: Event) -> str:
+    def submit(self, event: Event) -> str:
         """Take one event; return the word for what became of it."""
         key = (event["source"], event["reference"])
         if key in self.seen:
@@ -86,7 +86,7 @@ class Model:
                 return bool(event["amount"] > known.get("refunded", 0))
         return False
 
-    def _apply(self, purchase: Purchase, event: Event, number: int) -> str:  # noqa: C901, PLR0912 - one branch a kind
+    def _apply(self, purchase: CardTransactionKey, event: Event, number: int) -> str:  # noqa: C901, PLR0912 - one branch a kind
         amount: Any = event.get("amount")  # Only a reversal and an expiry may have none.
         left = purchase["authorized"] - purchase["settled"]
         left = max(left, 0)
@@ -138,7 +138,7 @@ class Model:
 
     # --- what may be refused -----------------------------------------------------------------
 
-    def _authorize(self, purchase: Purchase, event: Event, number: int) -> str:
+    def _authorize(self, purchase: CardTransactionKey, event: Event, number: int) -> str:
         amount = event["amount"]
         clears = event["type"] == "FINANCIAL_AUTHORIZATION"
         self.reason = self._refusal(purchase, amount, clears=clears)
@@ -157,7 +157,7 @@ class Model:
             self._settle_up(purchase, number, money=self.money)
         return "APPLIED"
 
-    def _refusal(self, purchase: Purchase, amount: int, *, clears: bool) -> str | None:
+    def _refusal(self, purchase: CardTransactionKey, amount: int, *, clears: bool) -> str | None:
         promised = max(purchase["authorized"], purchase["settled"])
         to_be_promised = purchase["authorized"] + amount
         if clears:
@@ -177,7 +177,7 @@ class Model:
 
     # --- what has happened -------------------------------------------------------------------
 
-    def _approve(self, purchase: Purchase, total: int) -> None:
+    def _approve(self, purchase: CardTransactionKey, total: int) -> None:
         purchase["isAuthorizationKnown"] = True
         purchase["authorized"] = total
         purchase["asked"] = 0
@@ -185,7 +185,7 @@ class Model:
         if purchase["closed"] in _CAN_BE_TAKEN_AGAIN:
             purchase["closed"] = None
 
-    def _clear(self, purchase: Purchase, amount: int, final: bool | None) -> None:  # noqa: FBT001 - what a message says
+    def _clear(self, purchase: CardTransactionKey, amount: int, final: bool | None) -> None:  # noqa: FBT001 - what a message says
         purchase["settled"] += amount
         purchase["clearings"] += 1
         if final is None:
@@ -195,7 +195,7 @@ class Model:
         elif purchase["closed"] == "REFUNDED":
             purchase["closed"] = None
 
-    def _close(self, purchase: Purchase, by: str) -> None:
+    def _close(self, purchase: CardTransactionKey, by: str) -> None:
         if not purchase["closed"]:
             purchase["closed"] = by
 
@@ -207,7 +207,7 @@ class Model:
                 purchase["closed"] = "CARD_CLOSED"
                 self._settle_up(purchase, self.arrivals)
 
-    def _confirm(self, purchase: Purchase, event: Event, number: int) -> str:
+    def _confirm(self, purchase: CardTransactionKey, event: Event, number: int) -> str:
         if not purchase["pendingCount"]:
             return "IGNORED"
         purchase["pendingCount"] -= 1
@@ -224,20 +224,25 @@ class Model:
 
     # --- the rule ----------------------------------------------------------------------------
 
-    def _required(self, purchase: Purchase) -> int:
+    def _required(self, purchase: CardTransactionKey) -> int:
         if purchase["closed"]:
             return int(purchase["settled"])
         return int(max(purchase["authorized"], purchase["settled"]))
 
-    def _missing(self, purchase: Purchase) -> int:
+    def _missing(self, purchase: CardTransactionKey) -> int:
         funded: int = purchase["pulled"] - purchase["released"]
         return max(self._required(purchase) - funded, 0)
 
-    def _pullable(self, purchase: Purchase) -> int:
+    def _pullable(self, purchase: CardTransactionKey) -> int:
         return 0 if purchase["descriptor"].endswith("002") else self.money
 
     def _settle_up(
-        self, purchase: Purchase, number: int, *, money: int | None = None, slow: bool = False
+        self,
+        purchase: CardTransactionKey,
+        number: int,
+        *,
+        money: int | None = None,
+        slow: bool = False,
     ) -> None:
         """Bring what is funded to what is required; a pull is all or nothing."""
         if money is None:
@@ -266,7 +271,7 @@ class Model:
         if surplus > 0 or (was_open and was_open != missing):
             self._pay_debts()  # Money came back, or less is wanted.
 
-    def _note_debt(self, purchase: Purchase, number: int) -> None:
+    def _note_debt(self, purchase: CardTransactionKey, number: int) -> None:
         if purchase["open"] or purchase["unpaid"]:
             self.debts.setdefault(purchase["name"], number)
         else:
@@ -289,7 +294,7 @@ class Model:
             purchase["open"] = 0
             del self.debts[name]
 
-    def _purchase(self, name: str, event: Event) -> Purchase:
+    def _purchase(self, name: str, event: Event) -> CardTransactionKey:
         merchant = event.get("merchant") or {}
         new = {
             "name": name,

@@ -65,7 +65,7 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class AttemptResult:
     """An attempt that has ended, and when there is to be another; None: there is none."""
 
     delivery: Delivery
@@ -79,7 +79,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class BatchResult:
     """What came of recording and claiming: what is to be sent, and which attempts have to wait."""
 
     claimed: list[Delivery]
@@ -87,7 +87,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Capacity:
     """How much a sender can take on: in all, for some endpoints by name, and for each other one.
 
     All the others together may have `others`, and those of them that do nothing but fail have
@@ -111,12 +111,12 @@ class Room:
 
 def record_and_claim(
     connection: Connection,
-    ended: Sequence[Ended],
+    ended: Sequence[AttemptResult],
     *,
-    room: Room | None,
+    room: Capacity | None,
     at: datetime,
     lease: timedelta,
-) -> Round:
+) -> BatchResult:
     """Record the attempts that have `ended`, and claim what is due; all of it or nothing.
 
     `connection` is in AUTOCOMMIT mode: a pipeline is a database transaction then. As much is
@@ -140,13 +140,13 @@ def record_and_claim(
             release_next(driver, queues, at, waits=False)
         if room is not None:
             claimed.execute(_CLAIM, _wanted(room, at, at + lease))
-    return Round(
+    return BatchResult(
         claimed=_deliveries(claimed, at + lease) if room is not None else [],
         passed_over=frozenset(key for (key,) in passed_over) if ended else frozenset(),
     )
 
 
-def _recorded(ended: Sequence[Ended]) -> dict[str, pg_arrays.Array]:
+def _recorded(ended: Sequence[AttemptResult]) -> dict[str, pg_arrays.Array]:
     deliveries, attempts = [one.delivery for one in ended], [one.attempt for one in ended]
     return {
         "ids": pg_arrays.uuids([one.id for one in deliveries]),
@@ -167,7 +167,7 @@ def _recorded(ended: Sequence[Ended]) -> dict[str, pg_arrays.Array]:
     }
 
 
-def _wanted(room: Room, at: datetime, leased_until: datetime) -> dict[str, Any]:
+def _wanted(room: Capacity, at: datetime, leased_until: datetime) -> dict[str, Any]:
     busy_endpoints, busy_subjects = columns(room.busy)
     return {
         "at": at,

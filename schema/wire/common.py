@@ -183,7 +183,7 @@ def _stays(value: object) -> object:
     return value
 
 
-STAYS: Final = BeforeValidator(_stays)
+NOT_NULLABLE: Final = BeforeValidator(_stays)
 """Metadata of an optional field that null does not take away."""
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from cardledger.schema.wire.common import (
-    STAYS,
+    NOT_NULLABLE,
     STORABLE,
     Currency,
     CurrencyAmount,
@@ -175,15 +175,16 @@ class ConfigUpdate(Request):
     webhook_endpoint: WebhookUrl | None = None
     uma_domain: Domain | None = None
     supported_currencies: Annotated[
-        Annotated[list[SupportedCurrencyUpdate], Field(min_length=1, max_length=50)] | None, STAYS
+        Annotated[list[SupportedCurrencyUpdate], Field(min_length=1, max_length=50)] | None,
+        NOT_NULLABLE,
     ] = None
     embedded_wallet_config: EmbeddedWalletConfigUpdate | None = None
     card_tokenization_2fa_config: Annotated[
         CardTokenization2faConfigUpdate | None, Field(alias="cardTokenization2faConfig")
     ] = None
-    fee_configs: Annotated[Annotated[list[FeeConfigUpdate], Field(max_length=50)] | None, STAYS] = (
-        None
-    )
+    fee_configs: Annotated[
+        Annotated[list[FeeConfigUpdate], Field(max_length=50)] | None, NOT_NULLABLE
+    ] = None
 
 
 class RequiredField(Response):

@@ -118,7 +118,7 @@ class Code(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class ErrorSpec:
     """What a code says: its status, when it is raised, and how anybody can see it.
 
     No `how`: its area is not built, so nobody meets it.
@@ -134,244 +134,250 @@ class Meaning:
         return self.how is not None
 
 
-MEANINGS: Final[Mapping[Code, Meaning]] = {
-    Code.INVALID_INPUT: Meaning(
+ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
+    Code.INVALID_INPUT: ErrorSpec(
         400,
         "what was sent cannot be understood or is not allowed; `details.errors` names every "
         "field to change",
         "send an unknown field, or `limit=0` to any list",
     ),
-    Code.MISSING_MANDATORY_USER_INFO: Meaning(
+    Code.MISSING_MANDATORY_USER_INFO: ErrorSpec(
         400,
         "a customer of this region has to come with more about itself",
         "create a customer with `region` `DE`, without `email` and `phoneNumber`",
     ),
-    Code.INVITATION_ALREADY_CLAIMED: Meaning(400, "the invitation belongs to somebody already"),
-    Code.INVITATIONS_NOT_CONFIGURED: Meaning(400, "the platform has no invitations"),
-    Code.INVALID_UMA_ADDRESS: Meaning(
+    Code.INVITATION_ALREADY_CLAIMED: ErrorSpec(400, "the invitation belongs to somebody already"),
+    Code.INVITATIONS_NOT_CONFIGURED: ErrorSpec(400, "the platform has no invitations"),
+    Code.INVALID_UMA_ADDRESS: ErrorSpec(
         400,
         "a UMA address is not of the form `$name@domain`",
         "create a customer with `umaAddress` `ada`",
     ),
-    Code.INVITATION_CANCELLED: Meaning(400, "the invitation was taken back"),
-    Code.QUOTE_REQUEST_FAILED: Meaning(400, "no quote could be had; worth another try"),
-    Code.INVALID_PAYREQ_RESPONSE: Meaning(400, "the counterparty's payreq answer is wrong"),
-    Code.INVALID_RECEIVER: Meaning(400, "the receiver cannot be paid"),
-    Code.PARSE_PAYREQ_RESPONSE_ERROR: Meaning(
+    Code.INVITATION_CANCELLED: ErrorSpec(400, "the invitation was taken back"),
+    Code.QUOTE_REQUEST_FAILED: ErrorSpec(400, "no quote could be had; worth another try"),
+    Code.INVALID_PAYREQ_RESPONSE: ErrorSpec(400, "the counterparty's payreq answer is wrong"),
+    Code.INVALID_RECEIVER: ErrorSpec(400, "the receiver cannot be paid"),
+    Code.PARSE_PAYREQ_RESPONSE_ERROR: ErrorSpec(
         400,
         "the counterparty's payreq answer cannot be read",
     ),
-    Code.CERT_CHAIN_INVALID: Meaning(400, "a counterparty's certificates do not hold"),
-    Code.CERT_CHAIN_EXPIRED: Meaning(400, "a counterparty's certificates are too old"),
-    Code.INVALID_PUBKEY_FORMAT: Meaning(400, "a counterparty's public key cannot be read"),
-    Code.MISSING_REQUIRED_UMA_PARAMETERS: Meaning(400, "a UMA request lacks parameters"),
-    Code.SENDER_NOT_ACCEPTED: Meaning(400, "the receiver takes nothing from this sender"),
-    Code.AMOUNT_OUT_OF_RANGE: Meaning(
+    Code.CERT_CHAIN_INVALID: ErrorSpec(400, "a counterparty's certificates do not hold"),
+    Code.CERT_CHAIN_EXPIRED: ErrorSpec(400, "a counterparty's certificates are too old"),
+    Code.INVALID_PUBKEY_FORMAT: ErrorSpec(400, "a counterparty's public key cannot be read"),
+    Code.MISSING_REQUIRED_UMA_PARAMETERS: ErrorSpec(400, "a UMA request lacks parameters"),
+    Code.SENDER_NOT_ACCEPTED: ErrorSpec(400, "the receiver takes nothing from this sender"),
+    Code.AMOUNT_OUT_OF_RANGE: ErrorSpec(
         400,
         "a total would leave the range of a 64-bit integer",
         "put 9223372036854775807 on a card with `simulate/financial_credit_authorization`, then "
         "fund its account",
     ),
-    Code.INVALID_CURRENCY: Meaning(
+    Code.INVALID_CURRENCY: ErrorSpec(
         400,
         "the currency is not one that fits here",
         "simulate an authorization in EUR on a card in USD",
     ),
-    Code.INVALID_TIMESTAMP: Meaning(400, "a counterparty's time is not to be believed"),
-    Code.INVALID_NONCE: Meaning(400, "a counterparty's nonce came before"),
-    Code.INVALID_REQUEST_FORMAT: Meaning(400, "a counterparty's request cannot be read"),
-    Code.INVALID_BANK_ACCOUNT: Meaning(
+    Code.INVALID_TIMESTAMP: ErrorSpec(400, "a counterparty's time is not to be believed"),
+    Code.INVALID_NONCE: ErrorSpec(400, "a counterparty's nonce came before"),
+    Code.INVALID_REQUEST_FORMAT: ErrorSpec(400, "a counterparty's request cannot be read"),
+    Code.INVALID_BANK_ACCOUNT: ErrorSpec(
         400,
         "the account's number has a wrong check digit, or there is no such account",
         "register an external account with the IBAN `DE00370400440532013000`",
     ),
-    Code.SELF_PAYMENT: Meaning(
+    Code.SELF_PAYMENT: ErrorSpec(
         400,
         "the money would go where it comes from",
         "let an agent transfer from an internal account to itself",
     ),
-    Code.LOOKUP_REQUEST_FAILED: Meaning(400, "the counterparty could not be looked up"),
-    Code.PARSE_LNURLP_RESPONSE_ERROR: Meaning(
+    Code.LOOKUP_REQUEST_FAILED: ErrorSpec(400, "the counterparty could not be looked up"),
+    Code.PARSE_LNURLP_RESPONSE_ERROR: ErrorSpec(
         400,
         "the counterparty's lnurlp answer cannot be read",
     ),
-    Code.INVALID_AMOUNT: Meaning(
+    Code.INVALID_AMOUNT: ErrorSpec(
         400,
         "a transfer has no amount, or none that can be moved",
         "let an agent ask for a transfer without `amount`",
     ),
-    Code.WEBHOOK_ENDPOINT_NOT_SET: Meaning(
+    Code.WEBHOOK_ENDPOINT_NOT_SET: ErrorSpec(
         400,
         "the platform has no address for webhooks",
         "`POST /sandbox/webhooks/test` while `webhookEndpoint` is null",
     ),
-    Code.WEBHOOK_DELIVERY_ERROR: Meaning(
+    Code.WEBHOOK_DELIVERY_ERROR: ErrorSpec(
         400,
         "the test webhook did not arrive",
         "set `webhookEndpoint` to a port on which nothing listens, then "
         "`POST /sandbox/webhooks/test`",
     ),
-    Code.LOW_QUALITY: Meaning(400, "the document cannot be read"),
-    Code.DATA_MISMATCH: Meaning(400, "the document is about somebody else"),
-    Code.EXPIRED: Meaning(400, "the document is too old"),
-    Code.SUSPECTED_FRAUD: Meaning(400, "the document does not look genuine"),
-    Code.UNSUITABLE_DOCUMENT: Meaning(400, "the document is not one of those that count"),
-    Code.INCOMPLETE: Meaning(400, "parts of the document are missing"),
-    Code.EMAIL_OTP_CREDENTIAL_ALREADY_EXISTS: Meaning(
+    Code.LOW_QUALITY: ErrorSpec(400, "the document cannot be read"),
+    Code.DATA_MISMATCH: ErrorSpec(400, "the document is about somebody else"),
+    Code.EXPIRED: ErrorSpec(400, "the document is too old"),
+    Code.SUSPECTED_FRAUD: ErrorSpec(400, "the document does not look genuine"),
+    Code.UNSUITABLE_DOCUMENT: ErrorSpec(400, "the document is not one of those that count"),
+    Code.INCOMPLETE: ErrorSpec(400, "parts of the document are missing"),
+    Code.EMAIL_OTP_CREDENTIAL_ALREADY_EXISTS: ErrorSpec(
         400,
         "the internal account has an e-mail credential already",
     ),
-    Code.SMS_OTP_CREDENTIAL_ALREADY_EXISTS: Meaning(
+    Code.SMS_OTP_CREDENTIAL_ALREADY_EXISTS: ErrorSpec(
         400,
         "the internal account has an SMS credential already",
     ),
-    Code.PASSKEY_CREDENTIAL_ALREADY_EXISTS: Meaning(400, "this passkey is registered already"),
-    Code.STABLECOIN_PROVIDER_ACCOUNT_INVALID: Meaning(
+    Code.PASSKEY_CREDENTIAL_ALREADY_EXISTS: ErrorSpec(400, "this passkey is registered already"),
+    Code.STABLECOIN_PROVIDER_ACCOUNT_INVALID: ErrorSpec(
         400,
         "the provider does not take this account",
     ),
-    Code.STABLECOIN_PROVIDER_ACCOUNT_REVOKED: Meaning(400, "the link to the provider was revoked"),
-    Code.STABLECOIN_PROVIDER_ACCOUNT_SELECTION_REQUIRED: Meaning(
+    Code.STABLECOIN_PROVIDER_ACCOUNT_REVOKED: ErrorSpec(
+        400, "the link to the provider was revoked"
+    ),
+    Code.STABLECOIN_PROVIDER_ACCOUNT_SELECTION_REQUIRED: ErrorSpec(
         400,
         "there are several links; say which with `stablecoinProviderAccountId`",
     ),
-    Code.CARDHOLDER_KYC_NOT_APPROVED: Meaning(
+    Code.CARDHOLDER_KYC_NOT_APPROVED: ErrorSpec(
         400,
         "the cardholder's `kycStatus`, or a business's `kybStatus`, is not `APPROVED`",
         "issue a card to a customer whose `fullName` ends in `001`",
     ),
-    Code.FUNDING_SOURCE_INELIGIBLE: Meaning(
+    Code.FUNDING_SOURCE_INELIGIBLE: ErrorSpec(
         400,
         "a funding source is not the cardholder's, not active or not fiat",
         "issue a card with another customer's internal account in `fundingSources`",
     ),
-    Code.UNAUTHORIZED: Meaning(
+    Code.UNAUTHORIZED: ErrorSpec(
         401,
         "the credentials are missing, malformed or unknown, or of the other scheme",
         "call without the header `Authorization`",
     ),
-    Code.INVALID_SIGNATURE: Meaning(401, "a counterparty's signature does not hold"),
-    Code.WALLET_SIGNATURE_MISSING: Meaning(401, "an action of an embedded wallet is not signed"),
-    Code.WALLET_SIGNATURE_MALFORMED: Meaning(401, "the wallet's signature cannot be read"),
-    Code.WALLET_SIGNATURE_BODY_MISMATCH: Meaning(401, "the wallet signed another body"),
-    Code.WALLET_SIGNATURE_INVALID: Meaning(401, "the wallet's signature does not hold"),
-    Code.REQUEST_ID_MISSING: Meaning(401, "the signed retry does not say which request it repeats"),
-    Code.FORBIDDEN: Meaning(
+    Code.INVALID_SIGNATURE: ErrorSpec(401, "a counterparty's signature does not hold"),
+    Code.WALLET_SIGNATURE_MISSING: ErrorSpec(401, "an action of an embedded wallet is not signed"),
+    Code.WALLET_SIGNATURE_MALFORMED: ErrorSpec(401, "the wallet's signature cannot be read"),
+    Code.WALLET_SIGNATURE_BODY_MISMATCH: ErrorSpec(401, "the wallet signed another body"),
+    Code.WALLET_SIGNATURE_INVALID: ErrorSpec(401, "the wallet's signature does not hold"),
+    Code.REQUEST_ID_MISSING: ErrorSpec(
+        401, "the signed retry does not say which request it repeats"
+    ),
+    Code.FORBIDDEN: ErrorSpec(
         403,
         "the token lacks the permission, or the agent's policy or pause forbids it",
         "create a customer with a token that has only `VIEW`",
     ),
-    Code.USER_NOT_READY: Meaning(403, "the customer may not pay yet"),
-    Code.COUNTERPARTY_NOT_ALLOWED: Meaning(403, "this counterparty may not be paid"),
-    Code.VELOCITY_LIMIT_EXCEEDED: Meaning(403, "too much was paid in too little time"),
-    Code.TRANSACTION_NOT_FOUND: Meaning(
+    Code.USER_NOT_READY: ErrorSpec(403, "the customer may not pay yet"),
+    Code.COUNTERPARTY_NOT_ALLOWED: ErrorSpec(403, "this counterparty may not be paid"),
+    Code.VELOCITY_LIMIT_EXCEEDED: ErrorSpec(403, "too much was paid in too little time"),
+    Code.TRANSACTION_NOT_FOUND: ErrorSpec(
         404,
         "no transaction of the caller has this id",
         "read `/transactions/CardTransaction:` and a new UUID",
     ),
-    Code.INVITATION_NOT_FOUND: Meaning(404, "there is no such invitation"),
-    Code.USER_NOT_FOUND: Meaning(
+    Code.INVITATION_NOT_FOUND: ErrorSpec(404, "there is no such invitation"),
+    Code.USER_NOT_FOUND: ErrorSpec(
         404,
         "no customer of the caller has this id",
         "read `/customers/Customer:` and a new UUID",
     ),
-    Code.QUOTE_NOT_FOUND: Meaning(404, "there is no such quote"),
-    Code.LOOKUP_REQUEST_NOT_FOUND: Meaning(404, "there is no such lookup"),
-    Code.TOKEN_NOT_FOUND: Meaning(
+    Code.QUOTE_NOT_FOUND: ErrorSpec(404, "there is no such quote"),
+    Code.LOOKUP_REQUEST_NOT_FOUND: ErrorSpec(404, "there is no such lookup"),
+    Code.TOKEN_NOT_FOUND: ErrorSpec(
         404,
         "no token of the platform has this id",
         "read `/tokens/Token:` and a new UUID",
     ),
-    Code.BULK_UPLOAD_JOB_NOT_FOUND: Meaning(404, "there is no such upload"),
-    Code.REFERENCE_NOT_FOUND: Meaning(
+    Code.BULK_UPLOAD_JOB_NOT_FOUND: ErrorSpec(404, "there is no such upload"),
+    Code.REFERENCE_NOT_FOUND: ErrorSpec(
         404,
         "nothing else of the caller has this id, or there is no such path",
         "read `/cards/Card:` and a new UUID",
     ),
-    Code.UMA_NOT_FOUND: Meaning(404, "nobody has this UMA address"),
-    Code.STABLECOIN_PROVIDER_ACCOUNT_NOT_FOUND: Meaning(404, "there is no such link to a provider"),
-    Code.METHOD_NOT_ALLOWED: Meaning(
+    Code.UMA_NOT_FOUND: ErrorSpec(404, "nobody has this UMA address"),
+    Code.STABLECOIN_PROVIDER_ACCOUNT_NOT_FOUND: ErrorSpec(
+        404, "there is no such link to a provider"
+    ),
+    Code.METHOD_NOT_ALLOWED: ErrorSpec(
         405,
         "the path has no such method; the header `Allow` says which it has",
         "`PUT /customers`",
     ),
-    Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL: Meaning(
+    Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL: ErrorSpec(
         409,
         "the transaction does not wait for the platform's decision, or no longer",
         "approve a card transaction",
     ),
-    Code.TRANSACTION_NOT_CANCELLABLE: Meaning(
+    Code.TRANSACTION_NOT_CANCELLABLE: ErrorSpec(
         409,
         "the transaction is past the point of cancellation",
     ),
-    Code.UMA_ADDRESS_EXISTS: Meaning(
+    Code.UMA_ADDRESS_EXISTS: ErrorSpec(
         409,
         "another customer has this UMA address",
         "create two customers with one `umaAddress`",
     ),
-    Code.EMAIL_OTP_EMAIL_ALREADY_EXISTS: Meaning(
+    Code.EMAIL_OTP_EMAIL_ALREADY_EXISTS: ErrorSpec(
         409,
         "the e-mail address belongs to another credential",
     ),
-    Code.EMAIL_OTP_CREDENTIAL_SET_CHANGED: Meaning(
+    Code.EMAIL_OTP_CREDENTIAL_SET_CHANGED: ErrorSpec(
         409,
         "the credentials changed after the challenge",
     ),
-    Code.PASSKEY_ALREADY_ENROLLED: Meaning(409, "the customer has a passkey already"),
-    Code.CONFLICT: Meaning(
+    Code.PASSKEY_ALREADY_ENROLLED: ErrorSpec(409, "the customer has a passkey already"),
+    Code.CONFLICT: ErrorSpec(
         409,
         "what is there already stands in the way, such as a `platformCustomerId` that is taken, "
         "or an `Idempotency-Key` that came with another request",
         "create two customers with one `platformCustomerId`",
     ),
-    Code.INVALID_STATE_TRANSITION: Meaning(
+    Code.INVALID_STATE_TRANSITION: ErrorSpec(
         409,
         "a card cannot go from its state to that one",
         "freeze a card that is still `PROCESSING`",
     ),
-    Code.CARD_ALREADY_CLOSED: Meaning(409, "the card is closed already", "close a card twice"),
-    Code.CARD_NOT_MUTABLE: Meaning(
+    Code.CARD_ALREADY_CLOSED: ErrorSpec(409, "the card is closed already", "close a card twice"),
+    Code.CARD_NOT_MUTABLE: ErrorSpec(
         409,
         "a closed card does not change any more",
         "set `maxSpendPerTransaction` of a closed card",
     ),
-    Code.CUSTOMER_DELETED: Meaning(
+    Code.CUSTOMER_DELETED: ErrorSpec(
         410,
         "the customer was deleted before",
         "delete a customer twice",
     ),
-    Code.UNSUPPORTED_UMA_VERSION: Meaning(412, "the counterparty speaks another version of UMA"),
-    Code.ACCOUNT_LOCKED: Meaning(423, "too many wrong one-time codes"),
-    Code.PAYREQ_REQUEST_FAILED: Meaning(424, "the counterparty did not answer a payreq"),
-    Code.COUNTERPARTY_PUBKEY_FETCH_ERROR: Meaning(424, "the counterparty's keys cannot be had"),
-    Code.NO_COMPATIBLE_UMA_VERSION: Meaning(424, "there is no version of UMA that both speak"),
-    Code.LNURLP_REQUEST_FAILED: Meaning(424, "the counterparty did not answer an lnurlp request"),
-    Code.EMAIL_OTP_CREDENTIAL_SYNC_FAILED: Meaning(
+    Code.UNSUPPORTED_UMA_VERSION: ErrorSpec(412, "the counterparty speaks another version of UMA"),
+    Code.ACCOUNT_LOCKED: ErrorSpec(423, "too many wrong one-time codes"),
+    Code.PAYREQ_REQUEST_FAILED: ErrorSpec(424, "the counterparty did not answer a payreq"),
+    Code.COUNTERPARTY_PUBKEY_FETCH_ERROR: ErrorSpec(424, "the counterparty's keys cannot be had"),
+    Code.NO_COMPATIBLE_UMA_VERSION: ErrorSpec(424, "there is no version of UMA that both speak"),
+    Code.LNURLP_REQUEST_FAILED: ErrorSpec(424, "the counterparty did not answer an lnurlp request"),
+    Code.EMAIL_OTP_CREDENTIAL_SYNC_FAILED: ErrorSpec(
         424,
         "a credential could not follow its e-mail address",
     ),
-    Code.RATE_LIMITED: Meaning(
+    Code.RATE_LIMITED: ErrorSpec(
         429,
         "too many requests in too little time; `Retry-After` says when to come back",
         "call faster than the installation's rate limit allows",
     ),
-    Code.GRID_SWITCH_ERROR: Meaning(500, "the payment switch failed"),
-    Code.INTERNAL_ERROR: Meaning(
+    Code.GRID_SWITCH_ERROR: ErrorSpec(500, "the payment switch failed"),
+    Code.INTERNAL_ERROR: ErrorSpec(
         500,
         "something is wrong here, not with the request",
         "it cannot be provoked on purpose: each one is a defect; the tests break the database "
         "under the service to see it",
     ),
-    Code.NOT_IMPLEMENTED: Meaning(
+    Code.NOT_IMPLEMENTED: ErrorSpec(
         501,
         "the interface has this and this installation has not",
         "`GET /exchange-rates`",
     ),
-    Code.UNRECOGNIZED_MANDATORY_PAYEE_DATA_KEY: Meaning(
+    Code.UNRECOGNIZED_MANDATORY_PAYEE_DATA_KEY: ErrorSpec(
         501,
         "a counterparty demands what nobody knows",
     ),
-    Code.SERVICE_UNAVAILABLE: Meaning(
+    Code.SERVICE_UNAVAILABLE: ErrorSpec(
         503,
         "the database does not answer, or no worker decides in time",
         "stop PostgreSQL and call anything",
@@ -379,7 +385,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
 }
 """The one table of errors: the documentation and every status come from it."""
 
-STATUS: Final[Mapping[Code, int]] = {code: said.status for code, said in MEANINGS.items()}
+STATUS: Final[Mapping[Code, int]] = {code: said.status for code, said in ERROR_SPECS.items()}
 """The HTTP status of every code. Exceptions: a body that is too large is `INVALID_INPUT` with 413,
 one that does not come to its end with 408, and a head that is too large with 431, because the
 interface has no codes of its own for them."""

@@ -36,7 +36,7 @@ class RejectionReason(StrEnum):
     INTERNAL_ERROR = "INTERNAL_ERROR"  # Our fault; it can be sent again once mended.
 
 
-class Remark(StrEnum):
+class OutcomeFlag(StrEnum):
     """What is worth knowing about an event that was applied, ignored or parked."""
 
     FORCE_POST = "FORCE_POST"  # A clearing without an authorization.

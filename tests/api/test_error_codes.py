@@ -11,7 +11,7 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
-from cardledger.schema.wire.errors import MEANINGS, Code
+from cardledger.schema.wire.errors import ERROR_SPECS, Code
 from tests.api.support import (
     Api,
     authorization,
@@ -164,16 +164,16 @@ PROVOKE: dict[Code, Provoke] = {
 
 
 def test_there_is_a_way_to_every_code_of_what_is_built() -> None:
-    built = {code for code, its in MEANINGS.items() if its.is_built}
+    built = {code for code, its in ERROR_SPECS.items() if its.is_built}
 
-    assert set(MEANINGS) == set(Code)
+    assert set(ERROR_SPECS) == set(Code)
     assert built - ELSEWHERE <= set(PROVOKE)
     assert set(PROVOKE) <= built
 
 
 @pytest.mark.parametrize("code", PROVOKE)
 def test_a_code_can_be_met(api: Api, code: Code) -> None:
-    refused(PROVOKE[code](api), MEANINGS[code].status, code)
+    refused(PROVOKE[code](api), ERROR_SPECS[code].status, code)
 
 
 def test_what_is_raised_is_in_the_table_as_built_and_the_other_way_round() -> None:
@@ -185,7 +185,7 @@ def test_what_is_raised_is_in_the_table_as_built_and_the_other_way_round() -> No
         for name in re.findall(r"\bCode\.([A-Z_]+)", source.read_text(encoding="utf-8"))
     }
 
-    built = {code for code, its in MEANINGS.items() if its.is_built}
+    built = {code for code, its in ERROR_SPECS.items() if its.is_built}
     assert raised <= built
     assert built <= raised
 

@@ -20,7 +20,7 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.errors import MEANINGS, Code
+from cardledger.schema.wire.errors import ERROR_SPECS, Code
 from cardledger.webhooks.receiver import Arrival, Receiver, Reply
 from tests.api.documents import document
 from tests.api.support import (
@@ -486,7 +486,7 @@ def test_codes_of_the_interface_are_known_by_its_words_and_statuses(status: int)
 
     listed = NAMES[f"{status} codes"] - own_words
 
-    assert {code for code in listed if MEANINGS[Code(code)].status == status} == listed
+    assert {code for code in listed if ERROR_SPECS[Code(code)].status == status} == listed
     envelope = document()["components"]["schemas"][f"Error{status}"]
     assert listed <= set(envelope["properties"]["code"]["enum"])
 

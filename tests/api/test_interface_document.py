@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cardledger.schema.wire.errors import MEANINGS, Code
+from cardledger.schema.wire.errors import ERROR_SPECS, Code
 from tests.api.test_error_codes import PROVOKE
 from tests.interface import NAMES
 
@@ -111,7 +111,7 @@ def codes() -> Iterator[tuple[Code, Row]]:
 
 def test_a_code_is_built_here_where_it_is_in_the_table_of_codes() -> None:
     for code, row in codes():
-        assert row.section == f"{MEANINGS[code].status} codes"
-        assert row.state.startswith("built") == MEANINGS[code].is_built, row
+        assert row.section == f"{ERROR_SPECS[code].status} codes"
+        assert row.state.startswith("built") == ERROR_SPECS[code].is_built, row
         if MET in row.proof:
             assert code in PROVOKE, f"nothing provokes {code}"

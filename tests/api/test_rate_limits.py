@@ -71,11 +71,11 @@ def test_another_token_of_the_same_platform_is_not_held_back(
     url: str, limited: ApiConfig, tenant: Tenant
 ) -> None:
     other = new_tenant(limited.database_url, of=tenant)
-    with Api(url, tenant) as busy, Api(url, other) as calm:
+    with Api(url, tenant) as busy, Api(url, other) as freeze:
         while busy.get("/config").status_code != 429:
             pass
 
-        ok(calm.get("/config"))
+        ok(freeze.get("/config"))
 
 
 def test_a_request_that_is_held_back_does_nothing(url: str, tenant: Tenant) -> None:

@@ -130,7 +130,7 @@ def test_a_dataclass_that_is_more_than_fields_fails_the_build(odd: str) -> None:
 @pytest.mark.parametrize(
     "made",
     [
-        change_set.Case,
+        change_set.CardTransactionContext,
         card_transaction.CardTransaction,
         commands.Authorize,
         events.Pulled,

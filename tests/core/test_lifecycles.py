@@ -13,7 +13,7 @@ import pytest
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.testing.model import Event, Model
 from cardledger.ledger.testing.strategies import SCENE, Scene
-from tests.books import Books
+from tests.books import InMemoryLedger
 
 LIFECYCLES: Final = [
     lifecycle
@@ -51,22 +51,22 @@ def events_of(lifecycle: dict[str, Any], scene: Scene) -> list[Event | None]:
     return told
 
 
-@pytest.mark.parametrize("kind", [Books, Model])
+@pytest.mark.parametrize("kind", [InMemoryLedger, Model])
 @pytest.mark.parametrize("lifecycle", list(playable()))
 def test_a_life_cycle_has_exactly_its_numbers(
-    lifecycle: dict[str, Any], kind: type[Books | Model]
+    lifecycle: dict[str, Any], kind: type[InMemoryLedger | Model]
 ) -> None:
     one = kind()
     start, *told = events_of(lifecycle, SCENE)
     assert start is not None
-    one.tell(start)
+    one.submit(start)
 
     for step, event in zip(lifecycle["steps"], told, strict=True):
         if event is None:
             one.card_state = CardState.FROZEN
             word = "APPLIED"
         else:
-            word = one.tell(event)
+            word = one.submit(event)
 
         assert one.account() == step["expect"]
         assert (word == "DUPLICATE") == ("repeatOf" in step)

@@ -13,7 +13,7 @@ from cardledger.ledger.customers.verifications import Applicant, outcome_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerUpdate, Percentage
 from cardledger.schema.wire.customers.customers import merged, missing_contacts, undescribed
-from cardledger.schema.wire.customers.identity import issued_in, slips
+from cardledger.schema.wire.customers.identity import identifier_errors, issued_in
 
 _PERCENTAGE: TypeAdapter[Decimal] = TypeAdapter(Percentage)
 
@@ -88,7 +88,9 @@ def test_what_an_owner_needs_is_not_taken_away(field: str) -> None:
 def test_a_number_goes_with_its_kind_and_its_country(
     kind: str | None, number: str | None, country: str | None, wrong: list[str]
 ) -> None:
-    found = [slip.field for slip in slips(id_type=kind, identifier=number, country=country)]
+    found = [
+        slip.field for slip in identifier_errors(id_type=kind, identifier=number, country=country)
+    ]
 
     assert found == wrong
 

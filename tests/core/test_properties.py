@@ -39,13 +39,13 @@ from cardledger.ledger.testing.strategies import (
     tight,
     valid,
 )
-from tests.books import Books, authorize, clear, lived_through
+from tests.books import InMemoryLedger, authorize, clear, lived_through
 
 stories = arbitrary() | tight() | valid() | duplicated(tight()) | shuffled(valid())
 books_of_any_kind = st.builds(lived_through, stories)
 
 
-def states(books: Books) -> Iterator[CardTransaction]:
+def states(books: InMemoryLedger) -> Iterator[CardTransaction]:
     """Yield every state that any card transaction of `books` has ever been in."""
     for history in books.histories.values():
         yield from itertools.accumulate(history, evolve, initial=UNKNOWN)
@@ -56,12 +56,12 @@ def states(books: Books) -> Iterator[CardTransaction]:
 
 @given(stories)
 def test_after_every_step_the_rules_agree_with_the_naive_model(story: Story) -> None:
-    books, model = Books(), Model()
+    books, model = InMemoryLedger(), Model()
 
     for event in story:
-        word = model.tell(event)
+        word = model.submit(event)
 
-        assert books.tell(event) == word
+        assert books.submit(event) == word
         assert books.reason == model.reason
         assert books.account() == model.account()
         assert books.queue == model.queue
@@ -81,7 +81,7 @@ class RulesMachine(machine.LedgerMachine):
     """The rules, driven by the state machine that platforms use."""
 
     def ledger(self) -> machine.Ledger:
-        return Books()
+        return InMemoryLedger()
 
 
 TestRules = RulesMachine.TestCase
@@ -92,10 +92,10 @@ TestRules = RulesMachine.TestCase
 
 @given(stories)
 def test_after_every_step_available_held_and_owed_add_up(story: Story) -> None:
-    books = Books()
+    books = InMemoryLedger()
 
     for event in story:
-        books.tell(event)
+        books.submit(event)
 
         kept = list(books.states.values())
         moved = sum(state.refunded - state.settled for state in kept)
@@ -109,7 +109,7 @@ def test_after_every_step_available_held_and_owed_add_up(story: Story) -> None:
 
 
 @given(books_of_any_kind)
-def test_the_entries_of_a_card_transaction_are_its_totals(books: Books) -> None:
+def test_the_entries_of_a_card_transaction_are_its_totals(books: InMemoryLedger) -> None:
     for name, state in books.states.items():
         effect: Counter[Account] = Counter()
         for event in books.histories[name]:
@@ -126,7 +126,7 @@ def test_the_entries_of_a_card_transaction_are_its_totals(books: Books) -> None:
 
 @given(books_of_any_kind)
 def test_the_customer_pays_pulls_and_debits_and_gets_releases_refunds_and_failed_pulls(
-    books: Books,
+    books: InMemoryLedger,
 ) -> None:
     for name, state in books.states.items():
         history = books.histories[name]
@@ -145,7 +145,7 @@ def total(history: Sequence[events.Event], kind: type[events.Event]) -> int:
 
 
 @given(books_of_any_kind)
-def test_every_entry_moves_something_between_two_accounts(books: Books) -> None:
+def test_every_entry_moves_something_between_two_accounts(books: InMemoryLedger) -> None:
     for entry in books.entries:
         assert entry.amount > 0
         assert entry.debit is not entry.credit
@@ -155,7 +155,7 @@ def test_every_entry_moves_something_between_two_accounts(books: Books) -> None:
 
 
 @given(books_of_any_kind)
-def test_the_roll_up_is_the_fold_of_its_events(books: Books) -> None:
+def test_the_roll_up_is_the_fold_of_its_events(books: InMemoryLedger) -> None:
     for name, state in books.states.items():
         history = books.histories[name]
         assert fold(history) == state
@@ -164,7 +164,7 @@ def test_the_roll_up_is_the_fold_of_its_events(books: Books) -> None:
 
 @given(books_of_any_kind, st.data())
 def test_a_replay_from_any_place_is_the_replay_from_the_beginning(
-    books: Books, data: st.DataObject
+    books: InMemoryLedger, data: st.DataObject
 ) -> None:
     for name, state in books.states.items():
         history = books.histories[name]
@@ -174,7 +174,7 @@ def test_a_replay_from_any_place_is_the_replay_from_the_beginning(
 
 
 @given(books_of_any_kind)
-def test_what_is_written_and_read_again_replays_the_same(books: Books) -> None:
+def test_what_is_written_and_read_again_replays_the_same(books: InMemoryLedger) -> None:
     for name, state in books.states.items():
         read = [from_row(EventRow(*to_row(event))) for event in books.histories[name]]
 
@@ -183,7 +183,7 @@ def test_what_is_written_and_read_again_replays_the_same(books: Books) -> None:
 
 
 @given(books_of_any_kind)
-def test_totals_are_what_the_events_say(books: Books) -> None:
+def test_totals_are_what_the_events_say(books: InMemoryLedger) -> None:
     for name, state in books.states.items():
         history = books.histories[name]
         counts = Counter(map(type, history))
@@ -210,7 +210,7 @@ def test_totals_are_what_the_events_say(books: Books) -> None:
 
 @given(books_of_any_kind)
 def test_what_is_funded_and_asked_for_is_what_is_required_after_every_message(
-    books: Books,
+    books: InMemoryLedger,
 ) -> None:
     for state in books.states.values():
         assert state.funded + state.open_pull == state.required
@@ -220,7 +220,9 @@ def test_what_is_funded_and_asked_for_is_what_is_required_after_every_message(
 
 
 @given(books_of_any_kind)
-def test_no_total_is_ever_negative_and_no_release_is_more_than_its_pulls(books: Books) -> None:
+def test_no_total_is_ever_negative_and_no_release_is_more_than_its_pulls(
+    books: InMemoryLedger,
+) -> None:
     for state in states(books):
         assert state.pulled >= state.released >= 0
         assert 0 <= state.pending <= state.funded
@@ -246,7 +248,7 @@ def totals(state: CardTransaction) -> list[int]:
 
 
 @given(books_of_any_kind)
-def test_an_exception_is_what_has_something_to_pay(books: Books) -> None:
+def test_an_exception_is_what_has_something_to_pay(books: InMemoryLedger) -> None:
     for state in books.states.values():
         waits = bool(state.open_pull or state.unpaid)
 
@@ -255,7 +257,7 @@ def test_an_exception_is_what_has_something_to_pay(books: Books) -> None:
 
 
 @given(books_of_any_kind)
-def test_every_event_is_explained_and_its_changes_chain(books: Books) -> None:
+def test_every_event_is_explained_and_its_changes_chain(books: InMemoryLedger) -> None:
     for history in books.histories.values():
         figures: dict[str, Any] = {}
         for number, (before, event, after) in enumerate(steps(history), start=1):
@@ -277,12 +279,12 @@ def test_every_event_is_explained_and_its_changes_chain(books: Books) -> None:
 
 @given(stories, st.data())
 def test_a_message_that_comes_again_changes_nothing(story: Story, data: st.DataObject) -> None:
-    once, again = Books(), Books()
+    once, again = InMemoryLedger(), InMemoryLedger()
 
     for place, event in enumerate(story):
-        once.tell(event)
-        again.tell(event)
-        assert again.tell(story[data.draw(st.integers(0, place))]) == "DUPLICATE"
+        once.submit(event)
+        again.submit(event)
+        assert again.submit(story[data.draw(st.integers(0, place))]) == "DUPLICATE"
 
     assert once.account() == again.account()
     assert once.histories == again.histories
@@ -413,7 +415,7 @@ def test_where_funds_suffice_and_finality_is_said_totals_do_not_depend_on_the_or
     assert summary(one) == summary(other)
 
 
-def after_deposit(story: Story) -> Books:
+def after_deposit(story: Story) -> InMemoryLedger:
     start = {**SCENE.deposit(ENOUGH), "reference": "start"}
     return lived_through([start, *story])
 
@@ -421,7 +423,7 @@ def after_deposit(story: Story) -> Books:
 MOVED_BACK = {"CLEARING_REVERSAL", "RETURN_REVERSAL"}
 
 
-def summary(books: Books) -> tuple[int, ...]:
+def summary(books: InMemoryLedger) -> tuple[int, ...]:
     kept = books.states.values()
     return (
         books.balance(),
@@ -469,7 +471,7 @@ def some_commands(balance: int, owed: int, amount: int) -> list[commands.Command
 
 
 @given(books_of_any_kind, st.integers(1, 2**41))
-def test_no_decision_takes_more_than_there_is(books: Books, amount: int) -> None:
+def test_no_decision_takes_more_than_there_is(books: InMemoryLedger, amount: int) -> None:
     balance, owed = books.balance(), books.owed()
     for state in [*books.states.values(), UNKNOWN]:
         for command in some_commands(balance, owed, amount):
@@ -488,7 +490,7 @@ def test_no_decision_takes_more_than_there_is(books: Books, amount: int) -> None
 
 @given(books_of_any_kind, st.integers(1, 2**41), st.integers(0, 2**41))
 def test_no_approval_takes_more_than_the_balance_less_what_is_owed(
-    books: Books, amount: int, owed_elsewhere: int
+    books: InMemoryLedger, amount: int, owed_elsewhere: int
 ) -> None:
     owed = books.owed() + owed_elsewhere
     for state in [*books.states.values(), UNKNOWN]:
@@ -506,7 +508,7 @@ def test_no_approval_takes_more_than_the_balance_less_what_is_owed(
 
 @given(books_of_any_kind, st.integers(1, 2**41), st.sampled_from([None, True, False]))
 def test_no_clearing_is_refused(
-    books: Books,
+    books: InMemoryLedger,
     amount: int,
     final: bool | None,  # noqa: FBT001 - what a message says
 ) -> None:
@@ -524,12 +526,12 @@ def test_no_clearing_is_refused(
 
 @given(hostile(max_size=10))
 def test_no_total_leaves_the_range_of_the_books(story: Story) -> None:
-    books = Books()
+    books = InMemoryLedger()
 
     for event in story:
         before = books.account()
         try:
-            books.tell(event)
+            books.submit(event)
         except AmountOutOfRangeError:
             seen("out of range")
             assert books.account() == before or books.parked or event["type"] == "DEPOSIT"
@@ -542,12 +544,12 @@ def test_no_total_leaves_the_range_of_the_books(story: Story) -> None:
 # --- the tools for platforms --------------------------------------------------------------------
 
 
-class Forgetful(Books):
+class Forgetful(InMemoryLedger):
     """A ledger with a mistake that is easy to make: it forgets what it has seen."""
 
-    def tell(self, event: Mapping[str, object]) -> str:
+    def submit(self, event: Mapping[str, object]) -> str:
         self.seen.clear()
-        return super().tell(event)
+        return super().submit(event)
 
 
 def test_the_state_machine_finds_a_ledger_that_counts_repetitions() -> None:
@@ -563,7 +565,7 @@ def test_the_state_machine_finds_a_ledger_that_counts_repetitions() -> None:
 def test_a_valid_life_cycle_is_never_parked_nor_rejected(story: Story) -> None:
     model = Model()
 
-    assert {model.tell(event) for event in story} <= {"APPLIED", "DECLINED", "IGNORED", "PARKED"}
+    assert {model.submit(event) for event in story} <= {"APPLIED", "DECLINED", "IGNORED", "PARKED"}
     assert all(event["type"].endswith("REVERSAL") for _, event in model.parked)
 
 

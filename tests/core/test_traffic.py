@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from cardledger.ledger.webhooks.leases import Delivery
 from cardledger.schema.ids import Id
-from cardledger.workers.webhooks.fair_share import Traffic
+from cardledger.workers.webhooks.fair_share import FairShare
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUICK, SLOW = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
@@ -31,7 +31,7 @@ def delivery(number: int, endpoint: Id, subject: int = 0) -> Delivery:
 
 
 def test_who_is_not_known_is_asked_one_thing_at_a_time() -> None:
-    traffic = Traffic(32)
+    traffic = FairShare(32)
 
     traffic.enter([delivery(1, SLOW)], now=0.0)
 
@@ -40,7 +40,7 @@ def test_who_is_not_known_is_asked_one_thing_at_a_time() -> None:
 
 
 def test_who_answers_quickly_has_a_quarter_until_he_lets_us_wait() -> None:
-    traffic = Traffic(32)
+    traffic = FairShare(32)
     traffic.heard(QUICK, is_quick=True)
     traffic.enter([delivery(1, QUICK), delivery(2, QUICK)], now=0.0)
 
@@ -49,7 +49,7 @@ def test_who_answers_quickly_has_a_quarter_until_he_lets_us_wait() -> None:
 
 
 def test_those_who_fail_and_those_of_whom_nothing_is_known_have_their_own_part() -> None:
-    traffic = Traffic(32)
+    traffic = FairShare(32)
     failing = replace(delivery(1, SLOW), failing_since=NOW)
 
     traffic.enter([failing, delivery(2, QUICK)], now=0.0)
@@ -59,7 +59,7 @@ def test_those_who_fail_and_those_of_whom_nothing_is_known_have_their_own_part()
 
 
 def test_a_queue_is_busy_until_the_last_of_it_has_left() -> None:
-    traffic = Traffic(32)
+    traffic = FairShare(32)
     one, another = delivery(1, QUICK), delivery(2, QUICK)
     traffic.enter([one, another], now=0.0)
 
@@ -73,7 +73,7 @@ def test_a_queue_is_busy_until_the_last_of_it_has_left() -> None:
 
 
 def test_turns_count_up() -> None:
-    traffic = Traffic(32)
+    traffic = FairShare(32)
 
     traffic.enter([delivery(1, SLOW)], now=0.0)
     traffic.enter([delivery(2, QUICK)], now=0.0)

@@ -25,7 +25,7 @@ from cardledger.ledger.core.card_transaction import Status
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.commit import Engine, UnavailableError
 from cardledger.ledger.engine.decisions import Decided
-from cardledger.ledger.engine.reads import MANY_DEBTS
+from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -66,7 +66,7 @@ def mine(holder: Holder, events: list[Event]) -> list[tuple[Holder | None, Event
 
 
 def tell_all(model: Model, events: list[Event]) -> list[str]:
-    return [model.tell(event) for event in events]
+    return [model.submit(event) for event in events]
 
 
 # --- what it is for -----------------------------------------------------------------------------
@@ -471,7 +471,7 @@ def test_a_crowd_of_cardholders_in_shared_batches_equals_their_models(
             [4, 3, 2, 4, 1],
         )[0]
         crowd.append((holder, event))
-        expected.append(models[holder].tell(event))
+        expected.append(models[holder].submit(event))
 
     decided = world.play(engine, crowd)
 
@@ -650,7 +650,7 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
     model = Model(money=1_000_000)
     # A key that is taken: only its second use is poison.
     taken = world.authorization(holder, "T0", 5)
-    model.tell(taken)
+    model.submit(taken)
     world.play(engine, mine(holder, [taken]))
     good: list[Event] = []
     poison: dict[Id, str] = {}
@@ -905,7 +905,7 @@ def test_a_queue_longer_than_a_batch_looks_at_is_paid_to_its_end_in_its_order(
     world: World, platform: Id, engine: Engine
 ) -> None:
     holder = world.holder(platform)
-    debts = 2 * MANY_DEBTS + 5
+    debts = 2 * DEBTS_LIMIT + 5
     world.play(engine, mine(holder, [world.clearing(holder, f"T{n}", 2) for n in range(debts)]))
 
     world.play(engine, mine(holder, [world.deposit(holder, 2 * debts - 1)]))

@@ -138,12 +138,12 @@ def test_nothing_to_accept_is_no_error(world: World) -> None:
 def test_cards_and_accounts_have_a_home(world: World, holder: Holder) -> None:
     async def look() -> tuple[object, object, object]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            cards = await inbox.addresses_of(connection, [holder.card_id, new_id()])
-            account = await inbox.home_of_account(connection, holder.account_id)
-            nobody = await inbox.home_of_account(connection, new_id())
+            cards = await inbox.routes_of(connection, [holder.card_id, new_id()])
+            account = await inbox.owner_of_account(connection, holder.account_id)
+            nobody = await inbox.owner_of_account(connection, new_id())
         return cards, account, nobody
 
-    address = inbox.CardAddress(holder.home, "USD")
+    address = inbox.CardRoute(holder.home, "USD")
     assert asyncio.run(look()) == ({holder.card_id: address}, holder.home, None)
 
 

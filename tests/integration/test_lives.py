@@ -17,7 +17,7 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.queries.audit import verify
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason, Remark
+from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 from tests.world import Holder, World, words, world_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -60,8 +60,14 @@ class Life:
     def engine(self) -> Engine:
         return self.world.engine(clock=lambda: self.now, sandbox_delay=self.delay)
 
-    def tell(self, kind: str, amount: int | None = None, token: str = "T1", **said: Any) -> Decided:  # noqa: ANN401, S107 - JSON
-        return self.play(self.world.event(kind, self.holder, token, amount, **said))
+    def submit(
+        self,
+        kind: str,
+        amount: int | None = None,
+        token: str = "T1",  # noqa: S107 - names a card transaction
+        **fields: Any,  # noqa: ANN401 - JSON
+    ) -> Decided:
+        return self.play(self.world.event(kind, self.holder, token, amount, **fields))
 
     def deposit(self, amount: int) -> Decided:
         return self.play(self.world.deposit(self.holder, amount))
@@ -70,7 +76,7 @@ class Life:
         return self.play(self.world.card_closed(self.holder))
 
     def play(self, event: Event, lane: Lane = Lane.LIVE) -> Decided:
-        expected = self.model.tell(event)
+        expected = self.model.submit(event)
         [decided] = self.world.play(self.engine, [(self.holder, event)], lane)
         assert decided.outcome == expected
         self.world.check_books(self.holder, self.model)
@@ -82,7 +88,7 @@ class Life:
         mine = self.holder.home.customer_id
         decided = [one for one in everybody if one.message.customer_id == mine]
         for one in decided:
-            assert one.outcome == self.model.tell(one.message.body)
+            assert one.outcome == self.model.submit(one.message.body)
         self.world.check_books(self.holder, self.model)
         return decided
 
@@ -134,50 +140,53 @@ def state(decided: Decided) -> CardTransaction:
 def test_what_is_unusual_is_applied_and_remarked(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
 
-    assert life.tell("CLEARING", 100).reason == Remark.FORCE_POST
-    assert life.tell("CLEARING", 50).reason == Remark.LATE_CLEARING
-    assert life.tell("RETURN", 150).reason is None
-    assert life.tell("RETURN", 1).reason == Remark.OVER_REFUND
-    life.tell("AUTHORIZATION", 100, "T2")
-    assert life.tell("AUTHORIZATION_REVERSAL", 101, "T2").reason == Remark.OVER_REVERSAL
-    life.tell("AUTHORIZATION", 100, "T3")
-    assert life.tell("CLEARING", 60, "T3", final=False).reason is None
-    advice = life.tell("AUTHORIZATION_ADVICE", 59, "T3")
-    assert (advice.outcome, advice.reason) == (OutcomeType.APPLIED, Remark.ADVICE_BELOW_SETTLED)
-    assert life.tell("RETURN", 10, "T4").reason == Remark.OVER_REFUND
-    assert life.tell("CLEARING", 10, "T4").reason == Remark.FORCE_POST
+    assert life.submit("CLEARING", 100).reason == OutcomeFlag.FORCE_POST
+    assert life.submit("CLEARING", 50).reason == OutcomeFlag.LATE_CLEARING
+    assert life.submit("RETURN", 150).reason is None
+    assert life.submit("RETURN", 1).reason == OutcomeFlag.OVER_REFUND
+    life.submit("AUTHORIZATION", 100, "T2")
+    assert life.submit("AUTHORIZATION_REVERSAL", 101, "T2").reason == OutcomeFlag.OVER_REVERSAL
+    life.submit("AUTHORIZATION", 100, "T3")
+    assert life.submit("CLEARING", 60, "T3", final=False).reason is None
+    advice = life.submit("AUTHORIZATION_ADVICE", 59, "T3")
+    assert (advice.outcome, advice.reason) == (
+        OutcomeType.APPLIED,
+        OutcomeFlag.ADVICE_BELOW_SETTLED,
+    )
+    assert life.submit("RETURN", 10, "T4").reason == OutcomeFlag.OVER_REFUND
+    assert life.submit("CLEARING", 10, "T4").reason == OutcomeFlag.FORCE_POST
 
 
 def test_what_has_nothing_to_do_is_ignored_and_says_why(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
-    life.tell("AUTHORIZATION", 100)
-    life.tell("AUTHORIZATION_REVERSAL")
+    life.submit("AUTHORIZATION", 100)
+    life.submit("AUTHORIZATION_REVERSAL")
 
-    again = life.tell("AUTHORIZATION_REVERSAL", 100)
-    expired = life.tell("AUTHORIZATION_EXPIRY")
+    again = life.submit("AUTHORIZATION_REVERSAL", 100)
+    expired = life.submit("AUTHORIZATION_EXPIRY")
 
-    assert (again.outcome, again.reason) == (OutcomeType.IGNORED, Remark.NOTHING_TO_REVERSE)
-    assert (expired.outcome, expired.reason) == (OutcomeType.IGNORED, Remark.NOT_OPEN)
+    assert (again.outcome, again.reason) == (OutcomeType.IGNORED, OutcomeFlag.NOTHING_TO_REVERSE)
+    assert (expired.outcome, expired.reason) == (OutcomeType.IGNORED, OutcomeFlag.NOT_OPEN)
     assert state(again).status is Status.VOIDED
     assert life.told() == ["AUTHORIZED", "VOIDED"]
 
 
 def test_a_clearing_on_a_declined_authorization_is_a_force_post(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
-    declined = life.tell("AUTHORIZATION", 101)
+    declined = life.submit("AUTHORIZATION", 101)
 
-    posted = life.tell("CLEARING", 90)
+    posted = life.submit("CLEARING", 90)
 
     assert declined.outcome is OutcomeType.DECLINED
-    assert (posted.outcome, posted.reason) == (OutcomeType.APPLIED, Remark.FORCE_POST)
+    assert (posted.outcome, posted.reason) == (OutcomeType.APPLIED, OutcomeFlag.FORCE_POST)
     assert state(posted).status is Status.SETTLED
 
 
 def test_a_reversed_authorization_may_be_taken_again(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
     for _ in range(3):
-        assert life.tell("AUTHORIZATION", 100).outcome is OutcomeType.APPLIED
-        assert life.tell("AUTHORIZATION_REVERSAL").outcome is OutcomeType.APPLIED
+        assert life.submit("AUTHORIZATION", 100).outcome is OutcomeType.APPLIED
+        assert life.submit("AUTHORIZATION_REVERSAL").outcome is OutcomeType.APPLIED
 
     assert (life.balance, life.column("pulled"), life.column("released")) == (100, 300, 300)
     assert life.told() == ["AUTHORIZED", "VOIDED"] * 3
@@ -189,13 +198,13 @@ def test_a_reversed_authorization_may_be_taken_again(world: World, platform: Id)
 def test_a_reversal_waits_for_its_authorization(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
 
-    parked = life.tell("AUTHORIZATION_REVERSAL", 60)
+    parked = life.submit("AUTHORIZATION_REVERSAL", 60)
     assert (parked.outcome, parked.reason, parked.roll_up) == (
         OutcomeType.PARKED,
-        Remark.WAITS,
+        OutcomeFlag.WAITS,
         None,
     )
-    approved = life.tell("AUTHORIZATION", 100)
+    approved = life.submit("AUTHORIZATION", 100)
 
     assert (state(approved).authorized, state(approved).held) == (40, 40)
     assert life.balance == 960
@@ -220,7 +229,7 @@ def test_several_messages_wait_and_are_applied_in_their_order(
         world.event("RETURN", holder, "T1", 30),
     ]
     story.insert(3, story[2])
-    expected = [model.tell(event) for event in story]
+    expected = [model.submit(event) for event in story]
 
     if together:
         decided = world.play(engine, [(holder, event) for event in story])
@@ -262,10 +271,10 @@ def test_a_waiting_message_with_the_same_key_and_another_body_is_rejected(
 
 def test_a_refund_that_pays_its_own_open_pull_frees_what_waited(world: World, platform: Id) -> None:
     life = Life(world, platform, 10)
-    life.tell("CLEARING", 100)
-    life.tell("RETURN_REVERSAL", 95)
+    life.submit("CLEARING", 100)
+    life.submit("RETURN_REVERSAL", 95)
 
-    refunded = life.tell("RETURN", 95)
+    refunded = life.submit("RETURN", 95)
 
     assert parked(world, life.holder) == 0
     assert state(refunded).pulled == 100
@@ -293,7 +302,7 @@ def test_an_authorization_expires_when_its_category_says(
 ) -> None:
     life = Life(world, platform, 10_000)
     merchant = {"descriptor": "SHOP"} | ({"mcc": mcc} if mcc else {})
-    life.tell("AUTHORIZATION", amount, merchant=merchant)
+    life.submit("AUTHORIZATION", amount, merchant=merchant)
     end = NOON + timedelta(days=days)
 
     assert life.column("expires_at") == end
@@ -309,7 +318,7 @@ def test_an_authorization_expires_when_its_category_says(
 
 def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
-    life.tell("AUTHORIZATION", 100)
+    life.submit("AUTHORIZATION", 100)
     end = NOON + timedelta(days=7)
     life.now = end
 
@@ -344,9 +353,9 @@ def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
 
 def test_every_approval_starts_the_time_again(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
-    life.tell("AUTHORIZATION", 100)
+    life.submit("AUTHORIZATION", 100)
     life.now = NOON + timedelta(days=5)
-    life.tell("AUTHORIZATION_INCREMENT", 100)
+    life.submit("AUTHORIZATION_INCREMENT", 100)
 
     assert life.tick(NOON + timedelta(days=11)) == []
     [expired] = life.tick(NOON + timedelta(days=12))
@@ -357,52 +366,54 @@ def test_an_expiry_on_its_way_does_not_end_what_was_extended_meanwhile(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 1000)
-    life.tell("AUTHORIZATION", 100)
+    life.submit("AUTHORIZATION", 100)
     life.now = NOON + timedelta(days=7)
     with psycopg.connect(world.app_url) as connection:
         timers.enqueue_due(connection, life.now)
-    life.tell("AUTHORIZATION_INCREMENT", 100)
+    life.submit("AUTHORIZATION_INCREMENT", 100)
 
     everybody = world.drain(life.engine, Lane.BULK)
 
     mine = [one for one in everybody if one.message.customer_id == life.holder.home.customer_id]
-    assert [(one.outcome, one.reason) for one in mine] == [(OutcomeType.IGNORED, Remark.EXTENDED)]
+    assert [(one.outcome, one.reason) for one in mine] == [
+        (OutcomeType.IGNORED, OutcomeFlag.EXTENDED)
+    ]
     assert life.balance == 800
 
 
 def test_a_refused_authorization_has_nothing_that_could_expire(world: World, platform: Id) -> None:
     life = Life(world, platform, 10)
-    life.tell("AUTHORIZATION", 100)
+    life.submit("AUTHORIZATION", 100)
 
-    expired = life.tell("AUTHORIZATION_EXPIRY")
-    forced = life.tell("CLEARING", 5)
+    expired = life.submit("AUTHORIZATION_EXPIRY")
+    forced = life.submit("CLEARING", 5)
 
-    assert (expired.outcome, expired.reason) == (OutcomeType.IGNORED, Remark.NOT_OPEN)
-    assert forced.reason == Remark.FORCE_POST
+    assert (expired.outcome, expired.reason) == (OutcomeType.IGNORED, OutcomeFlag.NOT_OPEN)
+    assert forced.reason == OutcomeFlag.FORCE_POST
 
 
 def test_what_has_partly_cleared_expires_to_settled_and_a_late_clearing_is_accepted(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
-    life.tell("AUTHORIZATION", 9000)
-    life.tell("CLEARING", 4000)
+    life.submit("AUTHORIZATION", 9000)
+    life.submit("CLEARING", 4000)
     [expired] = life.tick(NOON + timedelta(days=7))
 
     assert state(expired).status is Status.SETTLED
-    late = life.tell("CLEARING", 3000, final=False)
+    late = life.submit("CLEARING", 3000, final=False)
 
-    assert late.reason == Remark.LATE_CLEARING
+    assert late.reason == OutcomeFlag.LATE_CLEARING
     assert (state(late).settled, life.balance) == (7000, 3000)
 
 
 def test_what_was_reversed_or_cleared_never_expires(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
-    life.tell("AUTHORIZATION", 100)
-    life.tell("AUTHORIZATION_REVERSAL")
-    life.tell("AUTHORIZATION", 100, "T2")
-    life.tell("CLEARING", 100, "T2")
-    life.tell("AUTHORIZATION", 10_001, "T3")
+    life.submit("AUTHORIZATION", 100)
+    life.submit("AUTHORIZATION_REVERSAL")
+    life.submit("AUTHORIZATION", 100, "T2")
+    life.submit("CLEARING", 100, "T2")
+    life.submit("AUTHORIZATION", 10_001, "T3")
 
     assert life.tick(NOON + timedelta(days=400)) == []
 
@@ -422,7 +433,7 @@ def total_balance(life: Life) -> int:
 
 def test_a_slow_pull_is_confirmed_after_the_delay(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
-    asked = life.tell("AUTHORIZATION", 100, merchant=SLOW)
+    asked = life.submit("AUTHORIZATION", 100, merchant=SLOW)
 
     assert (state(asked).pending_count, state(asked).status) == (1, Status.AUTHORIZED)
     assert (life.balance, total_balance(life)) == (900, 1000)
@@ -437,7 +448,7 @@ def test_a_slow_pull_is_confirmed_after_the_delay(world: World, platform: Id) ->
 def test_without_a_delay_the_confirmation_is_due_at_once(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
     life.delay = timedelta(0)
-    life.tell("AUTHORIZATION", 100, merchant=SLOW)
+    life.submit("AUTHORIZATION", 100, merchant=SLOW)
 
     [confirmed] = life.tick(NOON)
 
@@ -448,7 +459,7 @@ def test_a_pull_that_fails_is_an_exception_until_other_money_comes(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 1000)
-    life.tell("AUTHORIZATION", 100, merchant=FAILS)
+    life.submit("AUTHORIZATION", 100, merchant=FAILS)
 
     [failed] = life.tick(NOON + timedelta(seconds=30))
 
@@ -462,14 +473,14 @@ def test_a_pull_that_fails_is_an_exception_until_other_money_comes(
 
 def test_a_pull_that_fails_after_its_clearing_is_owed(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
-    life.tell("AUTHORIZATION", 100, merchant=FAILS)
-    life.tell("CLEARING", 100, merchant=FAILS)
+    life.submit("AUTHORIZATION", 100, merchant=FAILS)
+    life.submit("CLEARING", 100, merchant=FAILS)
 
     [failed] = life.tick(NOON + timedelta(seconds=30))
 
     assert (state(failed).status, state(failed).owed) == (Status.EXCEPTION, 100)
     assert life.balance == 100
-    assert life.tell("AUTHORIZATION", 1, "T2").reason == "INSUFFICIENT_FUNDS"
+    assert life.submit("AUTHORIZATION", 1, "T2").reason == "INSUFFICIENT_FUNDS"
     life.deposit(5)
     assert (life.balance, life.owed, life.column("status")) == (5, 0, "SETTLED")
 
@@ -478,8 +489,8 @@ def test_a_slow_pull_that_was_released_meanwhile_is_answered_all_the_same(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 100)
-    life.tell("AUTHORIZATION", 100, merchant=FAILS)
-    life.tell("AUTHORIZATION_REVERSAL")
+    life.submit("AUTHORIZATION", 100, merchant=FAILS)
+    life.submit("AUTHORIZATION_REVERSAL")
 
     [failed] = life.tick(NOON + timedelta(seconds=30))
 
@@ -507,11 +518,11 @@ def test_outside_the_sandbox_a_descriptor_is_only_a_name(world: World, platform:
 
 def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
-    life.tell("AUTHORIZATION", 100)
-    life.tell("AUTHORIZATION", 200, "T2")
-    life.tell("CLEARING", 50, "T2", final=False)
-    life.tell("AUTHORIZATION", 5000, "T3")
-    life.tell("CLEARING", 10, "T4", final=False)
+    life.submit("AUTHORIZATION", 100)
+    life.submit("AUTHORIZATION", 200, "T2")
+    life.submit("CLEARING", 50, "T2", final=False)
+    life.submit("AUTHORIZATION", 5000, "T3")
+    life.submit("CLEARING", 10, "T4", final=False)
 
     life.close_card()
 
@@ -525,8 +536,8 @@ def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: Id
         "T4": "SETTLED",
     }
     assert (life.column("closed_by"), life.told()) == ("CARD_CLOSED", ["AUTHORIZED", "VOIDED"])
-    late = life.tell("CLEARING", 100)
-    assert (late.reason, state(late).status) == (Remark.LATE_CLEARING, Status.SETTLED)
+    late = life.submit("CLEARING", 100)
+    assert (late.reason, state(late).status) == (OutcomeFlag.LATE_CLEARING, Status.SETTLED)
 
 
 def test_closing_a_card_in_the_batch_of_its_purchases_is_the_same(
@@ -560,13 +571,13 @@ def test_unpaid_refund_reversals_and_open_pulls_are_one_queue_oldest_first(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 0)
-    life.tell("CLEARING", 40, "T0")
-    life.tell("RETURN", 100)  # Pays the 40.
-    life.tell("CLEARING", 50, "T2")
-    life.tell("AUTHORIZATION", 5, "T3")
+    life.submit("CLEARING", 40, "T0")
+    life.submit("RETURN", 100)  # Pays the 40.
+    life.submit("CLEARING", 50, "T2")
+    life.submit("AUTHORIZATION", 5, "T3")
     assert life.balance == 5
-    life.tell("RETURN_REVERSAL", 90)
-    life.tell("CLEARING", 12, "T4")
+    life.submit("RETURN_REVERSAL", 90)
+    life.submit("CLEARING", 12, "T4")
     assert (life.owed, life.model.queue) == (102, ["T1", "T4"])
 
     life.deposit(84)
@@ -585,17 +596,17 @@ def test_every_credit_pays_debts_and_the_webhooks_tell(
     world: World, platform: Id, credit: str
 ) -> None:
     life = Life(world, platform, 100)
-    life.tell("AUTHORIZATION", 100, "T2")
-    life.tell("CLEARING", 60)
+    life.submit("AUTHORIZATION", 100, "T2")
+    life.submit("CLEARING", 60)
     assert life.told() == ["EXCEPTION"]
 
     match credit:
         case "DEPOSIT":
             life.deposit(60)
         case "RETURN":
-            life.tell("RETURN", 60, "T3")
+            life.submit("RETURN", 60, "T3")
         case "AUTHORIZATION_REVERSAL":
-            life.tell("AUTHORIZATION_REVERSAL", 60, "T2")
+            life.submit("AUTHORIZATION_REVERSAL", 60, "T2")
         case "EXPIRY":
             life.tick(NOON + timedelta(days=7))
         case _:
@@ -612,9 +623,9 @@ def test_every_credit_pays_debts_and_the_webhooks_tell(
 
 def test_the_answer_to_a_refund_shows_the_debt_that_it_paid(world: World, platform: Id) -> None:
     life = Life(world, platform, 0)
-    life.tell("CLEARING", 60)
+    life.submit("CLEARING", 60)
 
-    refunded = life.tell("RETURN", 60)
+    refunded = life.submit("RETURN", 60)
 
     assert (state(refunded).status, state(refunded).pulled) == (Status.REFUNDED, 60)
     assert state(refunded).sequence == life.column("sequence")
@@ -622,21 +633,21 @@ def test_the_answer_to_a_refund_shows_the_debt_that_it_paid(world: World, platfo
 
 def test_a_clearing_reversal_lowers_what_is_owed(world: World, platform: Id) -> None:
     life = Life(world, platform, 100)
-    life.tell("AUTHORIZATION", 100)
-    life.tell("CLEARING", 150)
+    life.submit("AUTHORIZATION", 100)
+    life.submit("CLEARING", 150)
     assert (life.owed, life.column("open_pull")) == (50, 50)
 
-    life.tell("CLEARING_REVERSAL", 50)
+    life.submit("CLEARING_REVERSAL", 50)
 
     assert (life.owed, life.told()) == (0, ["AUTHORIZED", "EXCEPTION", "SETTLED"])
 
 
 def test_a_financial_authorization_uses_what_is_there(world: World, platform: Id) -> None:
     life = Life(world, platform, 150)
-    life.tell("FINANCIAL_AUTHORIZATION", 100)
+    life.submit("FINANCIAL_AUTHORIZATION", 100)
 
-    second = life.tell("FINANCIAL_AUTHORIZATION", 50)
-    third = life.tell("FINANCIAL_AUTHORIZATION", 1)
+    second = life.submit("FINANCIAL_AUTHORIZATION", 50)
+    third = life.submit("FINANCIAL_AUTHORIZATION", 1)
 
     assert (second.outcome, state(second).settled) == (OutcomeType.APPLIED, 150)
     assert (third.outcome, third.reason) == (OutcomeType.DECLINED, "INSUFFICIENT_FUNDS")
@@ -696,7 +707,7 @@ def test_the_largest_amount_goes_through_every_type(world: World, platform: Id) 
         ("RETURN_REVERSAL", "T4"),
     ):
         amount = None if kind == "AUTHORIZATION_EXPIRY" else big
-        assert life.tell(kind, amount, token).outcome is OutcomeType.APPLIED
+        assert life.submit(kind, amount, token).outcome is OutcomeType.APPLIED
     assert (life.balance, life.column("status", "T4")) == (0, "SETTLED")
 
 
@@ -724,8 +735,8 @@ def test_a_pull_that_fails_pays_older_debts_with_what_it_gives_back(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
-    life.tell("AUTHORIZATION", 5000, merchant={"descriptor": "SLOW-006"})
-    life.tell("CLEARING", 7000, token="T0")
+    life.submit("AUTHORIZATION", 5000, merchant={"descriptor": "SLOW-006"})
+    life.submit("CLEARING", 7000, token="T0")
     assert life.balance == 5000
 
     life.tick(NOON + timedelta(seconds=30))
@@ -738,16 +749,16 @@ def test_a_pull_that_fails_pays_older_debts_with_what_it_gives_back(
 
 def test_an_open_pull_that_shrinks_to_what_is_there_is_paid(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
-    life.tell("STAND_IN_AUTHORIZATION", 5000)
+    life.submit("STAND_IN_AUTHORIZATION", 5000)
 
-    cleared = life.tell("CLEARING", 800, final=True)
+    cleared = life.submit("CLEARING", 800, final=True)
 
     assert (state(cleared).status, life.balance) == (Status.SETTLED, 200)
 
 
 def test_a_forced_clearing_with_more_to_come_ends_some_day(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
-    life.tell("CLEARING", 4000, final=False)
+    life.submit("CLEARING", 4000, final=False)
 
     [expired] = life.tick(NOON + timedelta(days=7))
 
@@ -758,9 +769,9 @@ def test_a_merchant_that_the_first_event_left_out_is_named_by_the_authorization(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
-    life.tell("CLEARING", 1000, final=False)
+    life.submit("CLEARING", 1000, final=False)
 
-    life.tell("AUTHORIZATION", 8300, merchant={"descriptor": "HOTEL", "mcc": "7011"})
+    life.submit("AUTHORIZATION", 8300, merchant={"descriptor": "HOTEL", "mcc": "7011"})
 
     assert (life.column("descriptor"), life.column("mcc")) == ("HOTEL", "7011")
     assert life.column("expires_at") == NOON + timedelta(days=30)
@@ -768,11 +779,11 @@ def test_a_merchant_that_the_first_event_left_out_is_named_by_the_authorization(
 
 def test_what_is_held_can_go_back_at_the_end_of_all_numbers(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
-    life.tell("AUTHORIZATION", 600)
+    life.submit("AUTHORIZATION", 600)
 
     too_much = world.event("RETURN", life.holder, "T9", MAX_AMOUNT - 500)
     [refused] = world.play(life.engine, [(life.holder, too_much)])
-    taken = life.tell("RETURN", MAX_AMOUNT - 1000, token="T8")
+    taken = life.submit("RETURN", MAX_AMOUNT - 1000, token="T8")
     [expired] = life.tick(NOON + timedelta(days=7))
 
     assert (refused.outcome, refused.reason) == (

@@ -62,15 +62,15 @@ def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
         no_record_of_teapots(owner),
     ):
         teapot.reply_always(Reply(status=TEAPOT))
-        poisoned = world.tell(connected(world, teapot))
+        poisoned = world.emit(connected(world, teapot))
         platform = connected(world, receiver)
-        fine = [world.tell(platform) for _ in range(5)]
+        fine = [world.emit(platform) for _ in range(5)]
 
         world.sender().run_once()
 
         until(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
         until(lambda: "webhook attempt is not recorded" in [log["event"] for log in logs])
-        after = world.tell(platform)
+        after = world.emit(platform)
         world.sender().run_once()
         assert world.attempted(after).state == "DELIVERED"
     assert world.attempts(poisoned) == []
@@ -85,7 +85,7 @@ def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is
     logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
 ) -> None:
     receiver.reply(Reply(delay_s=0.5))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     sender = world.sender()
     sender.run_once()
     receiver.wait_for(at_least(1))
@@ -107,7 +107,7 @@ def test_what_is_not_recorded_in_time_is_recorded_later(
     logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
 ) -> None:
     receiver.reply(Reply(delay_s=0.5))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     sender = world.sender()
     sender.run_once()
     receiver.wait_for(at_least(1))
@@ -141,7 +141,7 @@ def test_what_a_standby_cannot_record_is_recorded_when_it_may_write(
     logs: Sequence[MutableMapping[str, Any]],  # noqa: F811 - the fixture
 ) -> None:
     receiver.reply(Reply(delay_s=0.5))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     sender = world.sender()
     sender.run_once()
     receiver.wait_for(at_least(1))
@@ -192,7 +192,7 @@ def away(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
 def test_what_is_due_again_leaves_at_once_when_somebody_says_so(
     world: World, receiver: Receiver
 ) -> None:
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     world.dispatch()
     sender = world.sender()
 
@@ -206,11 +206,11 @@ def test_deliveries_leave_while_dispatching_waits_for_somebody(
     world: World, receiver: Receiver, database_url: DatabaseUrl
 ) -> None:
     platform = connected(world, receiver)
-    dispatched = world.tell(platform)
+    dispatched = world.emit(platform)
     world.dispatch()
     with psycopg.connect(database_url) as somebody:
         somebody.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
-        world.tell(platform)
+        world.emit(platform)
         sender = world.sender(every_s=0.05)
 
         [arrival] = receiver.wait_for(at_least(1))

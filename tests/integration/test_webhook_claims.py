@@ -16,7 +16,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import deliveries as webhook_deliveries
 from cardledger.ledger.webhooks import endpoints as webhook_endpoints
 from cardledger.ledger.webhooks.deliveries import Window
-from cardledger.ledger.webhooks.leases import Delivery, Ended, Room
+from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery
 from cardledger.ledger.webhooks.ordering import lock_queues
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema.ids import Id
@@ -41,7 +41,7 @@ def somebody(database_url: DatabaseUrl) -> Iterator[psycopg.Connection[tuple[obj
 def test_nobody_gets_what_somebody_has(world: World) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     for _ in range(50):
-        world.tell(platform)
+        world.emit(platform)
     world.dispatch()
     start = threading.Barrier(8)
     claimed: list[Delivery] = []
@@ -50,7 +50,7 @@ def test_nobody_gets_what_somebody_has(world: World) -> None:
         start.wait()
         for _ in range(10):
             claimed.extend(
-                world.claim(Room(total=3, share=3, shares={}, others=3, failing=3, busy=()))
+                world.claim(Capacity(total=3, share=3, shares={}, others=3, failing=3, busy=()))
             )
 
     at_once(claim, threads=8)
@@ -60,7 +60,7 @@ def test_nobody_gets_what_somebody_has(world: World) -> None:
 
 
 def test_an_attempt_that_fails_after_its_lease_changes_nothing(world: World) -> None:
-    key = world.tell(world.platform("http://127.0.0.1:9/"))
+    key = world.emit(world.platform("http://127.0.0.1:9/"))
     world.dispatch()
     [late] = world.claim()
     world.clock.advance(seconds=30)
@@ -75,7 +75,7 @@ def test_an_attempt_that_fails_after_its_lease_changes_nothing(world: World) -> 
 
 
 def test_an_attempt_that_delivers_after_its_lease_counts(world: World) -> None:
-    key = world.tell(world.platform("http://127.0.0.1:9/"))
+    key = world.emit(world.platform("http://127.0.0.1:9/"))
     world.dispatch()
     [late] = world.claim()
     world.clock.advance(seconds=30)
@@ -114,8 +114,10 @@ def in_order(world: World, resources: int, each: int = 2) -> tuple[Platform, lis
     return platform, keys
 
 
-def delivered(world: World, deliveries: list[Delivery]) -> list[Ended]:
-    return [Ended(delivery=one, attempt=success(world), retry_at=None) for one in deliveries]
+def delivered(world: World, deliveries: list[Delivery]) -> list[AttemptResult]:
+    return [
+        AttemptResult(delivery=one, attempt=success(world), retry_at=None) for one in deliveries
+    ]
 
 
 def states(world: World, keys: list[Id]) -> list[str]:
@@ -136,16 +138,16 @@ def test_what_many_attempts_let_pass_is_claimed_with_their_record(world: World) 
 
 def test_every_attempt_of_many_has_its_own_end(world: World) -> None:
     platform = world.platform("http://127.0.0.1:9/")
-    keys = [world.tell(platform) for _ in range(3)]
+    keys = [world.emit(platform) for _ in range(3)]
     world.dispatch()
     taken, failed, given_up = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
     later = world.clock() + timedelta(minutes=5)
 
     world.round(
         [
-            Ended(delivery=taken, attempt=success(world), retry_at=None),
-            Ended(delivery=failed, attempt=failure(world), retry_at=later),
-            Ended(delivery=given_up, attempt=failure(world), retry_at=None),
+            AttemptResult(delivery=taken, attempt=success(world), retry_at=None),
+            AttemptResult(delivery=failed, attempt=failure(world), retry_at=later),
+            AttemptResult(delivery=given_up, attempt=failure(world), retry_at=None),
         ],
         None,
     )
@@ -161,13 +163,16 @@ def test_an_endpoint_that_delivered_one_of_many_does_not_do_nothing_but_fail(wor
     long_ago = world.clock() - timedelta(days=4)
     world.change(platform.endpoint, failing_since=long_ago)
     for _ in range(2):
-        world.tell(platform)
+        world.emit(platform)
     world.dispatch()
     one, another = world.claim()
     later = world.clock() + timedelta(minutes=5)
 
     world.round(
-        [*delivered(world, [one]), Ended(delivery=another, attempt=failure(world), retry_at=later)]
+        [
+            *delivered(world, [one]),
+            AttemptResult(delivery=another, attempt=failure(world), retry_at=later),
+        ]
     )
     world.clock.advance(minutes=6)
 
@@ -183,7 +188,7 @@ def test_nothing_is_sent_again_to_an_endpoint_that_is_being_deleted(
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     assert platform.endpoint is not None
-    key = world.tell(platform)
+    key = world.emit(platform)
     world.dispatch()
     [claimed] = world.claim()
     world.record(claimed, failure(world), retry_at=None)
@@ -254,7 +259,7 @@ def test_an_attempt_whose_delivery_somebody_changes_is_recorded_later_and_the_ot
     world: World, somebody: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
-    keys = [world.tell(platform) for _ in range(2)]
+    keys = [world.emit(platform) for _ in range(2)]
     world.dispatch()
     claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
     somebody.execute(
@@ -273,7 +278,7 @@ def test_a_success_is_recorded_when_it_can_end_the_days_of_nothing_but_failures(
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     world.change(platform.endpoint, failing_since=world.clock() - timedelta(days=6))
-    key = world.tell(platform)
+    key = world.emit(platform)
     world.dispatch()
     claimed = world.claim()
     endpoints = "SELECT FROM webhook_endpoints WHERE id = %s FOR UPDATE"
@@ -284,7 +289,7 @@ def test_a_success_is_recorded_when_it_can_end_the_days_of_nothing_but_failures(
     somebody.rollback()
     assert world.round(delivered(world, claimed)).passed_over == frozenset()
     assert world.delivery(key).state == "DELIVERED"
-    world.tell(platform)
+    world.emit(platform)
     world.dispatch()
     [next_one] = world.claim()
     assert next_one.failing_since is None
@@ -306,7 +311,7 @@ def test_nobody_waits_for_who_holds_what_an_attempt_lets_pass(
 def test_an_attempt_at_what_is_not_there_any_more_is_not_kept_for_later(
     world: World, somebody: psycopg.Connection[tuple[object, ...]]
 ) -> None:
-    world.tell(world.platform("http://127.0.0.1:9/"))
+    world.emit(world.platform("http://127.0.0.1:9/"))
     world.dispatch()
     [claimed] = world.claim()
     somebody.execute("DELETE FROM webhook_deliveries WHERE id = %s", [claimed.id])

@@ -65,7 +65,7 @@ def told_in_order(
     world: World, platform: Platform, subject: Id, count: int, first: int = 1
 ) -> list[Id]:
     return [
-        world.tell(platform, subject_id=subject, sequence=number, data={"sequence": number})
+        world.emit(platform, subject_id=subject, sequence=number, data={"sequence": number})
         for number in range(first, first + count)
     ]
 
@@ -82,7 +82,7 @@ def test_every_endpoint_is_told_with_the_same_id_and_its_own_secret(
 ) -> None:
     platform = connected(world, receiver)
     own_secret(world, platform, other)
-    key = world.tell(platform)
+    key = world.emit(platform)
 
     world.sender().run_once()
 
@@ -101,7 +101,7 @@ def test_an_endpoint_is_told_what_its_filter_lets_pass(
     own_secret(world, platform, other, event_types=["CARD_TRANSACTION.*", "CARD.STATE_CHANGE"])
     kinds = ["CARD.STATE_CHANGE", "VERIFICATION.APPROVED", "CARD_TRANSACTION.SETTLED"]
     for kind in kinds:
-        world.tell(platform, type=kind)
+        world.emit(platform, type=kind)
 
     world.sender().run_once()
 
@@ -126,7 +126,7 @@ def test_what_a_filter_lets_pass(event_types: list[str], kind: str, *, wanted: b
 def test_what_no_endpoint_wants_is_not_a_delivery(world: World, receiver: Receiver) -> None:
     platform = world.platform()
     own_secret(world, platform, receiver, event_types=["CARD.*"])
-    key = world.tell(platform, type="VERIFICATION.APPROVED")
+    key = world.emit(platform, type="VERIFICATION.APPROVED")
 
     assert world.dispatch() == 1
 
@@ -139,7 +139,7 @@ def test_whoever_dispatches_learns_whether_there_is_more(world: World) -> None:
     for _ in range(2):
         world.endpoint(crowd, "http://127.0.0.1:1/")
     for platform in (one, crowd, crowd):
-        world.tell(platform)
+        world.emit(platform)
 
     def dispatch(limit: int) -> tuple[int, int, bool]:
         with world.engine.begin() as connection:
@@ -159,7 +159,7 @@ def test_a_worker_dispatches_until_nothing_is_left(
     for _ in range(2):  # So a round of 500 deliveries is less than 500 rows.
         world.endpoint(platform, "http://127.0.0.1:1/", **off)
     for _ in range(600):
-        world.tell(platform)
+        world.emit(platform)
     never = 3600.0
     process = WorkerProcess(
         WorkerConfig(
@@ -183,7 +183,7 @@ def test_a_disabled_endpoint_is_told_everything_when_it_is_enabled_again(
 ) -> None:
     platform = connected(world, receiver)
     world.change(platform.endpoint, state="DISABLED", disabled_reason="PLATFORM")
-    key = world.tell(platform)
+    key = world.emit(platform)
     sender = world.sender()
 
     sender.run_once()
@@ -202,7 +202,7 @@ def test_a_test_goes_to_its_endpoint_alone_and_is_never_retried(
     platform = connected(world, receiver)
     tested = own_secret(world, platform, other)
     other.reply(Reply(status=500))
-    key = world.tell(platform, type="TEST", subject_id=tested, data={})
+    key = world.emit(platform, type="TEST", subject_id=tested, data={})
 
     world.sender().run_once()
 
@@ -320,7 +320,7 @@ def test_what_was_told_of_a_resource_without_sequence_keeps_its_order_by_age(
     own_secret(world, platform, receiver, mode="FIFO")
     subject = new_id()
     for number in range(6):
-        world.tell(platform, subject_id=subject, data={"number": number})
+        world.emit(platform, subject_id=subject, data={"number": number})
         world.dispatch(limit=1)
     sender = world.sender()
 
@@ -340,12 +340,12 @@ def test_who_is_gone_is_told_nothing_more_and_the_others_hear_of_it(
     platform = connected(world, receiver)
     gone = own_secret(world, platform, other)
     other.reply(Reply(status=410))
-    key = world.tell(platform)
+    key = world.emit(platform)
     sender = world.sender()
 
     sender.run_once()
     until(lambda: state_of(world, gone) == ("DISABLED", "GONE"))
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
 
     arrivals = receiver.wait_for(lambda all_: "WEBHOOK_ENDPOINT.DISABLED" in {a.type for a in all_})
@@ -374,7 +374,7 @@ def test_who_does_nothing_but_fail_for_five_days_is_disabled(
     sender = world.sender()
 
     def fail() -> None:
-        key = world.tell(platform)
+        key = world.emit(platform)
         sender.run_once()
         world.attempted(key)
 
@@ -383,7 +383,7 @@ def test_who_does_nothing_but_fail_for_five_days_is_disabled(
     fail()
     assert state_of(world, platform.endpoint) == ("ENABLED", None)
     world.clock.advance(hours=2)
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
 
     until(lambda: state_of(world, platform.endpoint) == ("DISABLED", "FAILING"))
@@ -397,14 +397,14 @@ def test_a_test_that_fails_begins_no_five_days(world: World, receiver: Receiver)
 
     # Set up before anything listened there; nothing happened for a week, and then one failure.
     for kind, subject in (("TEST", platform.endpoint), ("CARD.STATE_CHANGE", new_id())):
-        key = world.tell(platform, type=kind, subject_id=subject)
+        key = world.emit(platform, type=kind, subject_id=subject)
         sender.run_once()
         world.attempted(key)
         world.clock.advance(days=7)
     sender.close()
 
     assert state_of(world, platform.endpoint) == ("ENABLED", None)
-    world.tell(platform)
+    world.emit(platform)
     world.sender().run_once()
     until(lambda: state_of(world, platform.endpoint) == ("DISABLED", "FAILING"))
 
@@ -414,7 +414,7 @@ def test_one_success_begins_the_five_days_anew(world: World, receiver: Receiver)
     sender = world.sender()
     for status in (500, 200, 500):
         receiver.reply(Reply(status=status))
-        key = world.tell(platform)
+        key = world.emit(platform)
         sender.run_once()
         world.attempted(key)
         world.clock.advance(days=4)
@@ -424,7 +424,7 @@ def test_one_success_begins_the_five_days_anew(world: World, receiver: Receiver)
 
 def test_retry_after_is_waited_for(world: World, receiver: Receiver) -> None:
     receiver.reply(Reply(status=503, headers=(("Retry-After", "100"),)))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
 
     world.sender().run_once()
 
@@ -446,11 +446,11 @@ def test_for_a_day_both_secrets_sign(world: World, receiver: Receiver) -> None:
     )
     sender = world.sender()
 
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
     [during] = receiver.wait_for(at_least(1))
     world.clock.advance(hours=25)
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
     after = receiver.wait_for(at_least(2))[1]
 
@@ -475,11 +475,11 @@ def test_a_new_signing_key_signs_from_its_time_on(world: World, receiver: Receiv
     )
     sender = world.sender()
 
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
     [before] = receiver.wait_for(at_least(1))
     world.clock.advance(hours=24)
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
     after = receiver.wait_for(at_least(2))[1]
 
@@ -491,7 +491,7 @@ def test_a_new_signing_key_signs_from_its_time_on(world: World, receiver: Receiv
 def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     sender = world.sender()
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
     receiver.wait_for(at_least(1))
     private_key, public_key = signatures.new_signing_key()
@@ -507,7 +507,7 @@ def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Rec
     )
 
     world.clock.advance(seconds=5)
-    world.tell(platform)
+    world.emit(platform)
     sender.run_once()
     after = receiver.wait_for(at_least(2))[1]
 
@@ -539,7 +539,7 @@ def test_one_worker_makes_thousands_of_deliveries_a_minute_beside_a_dead_endpoin
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # Takes connections, says nothing.
         world.endpoint(platform, f"http://127.0.0.1:{deaf.getsockname()[1]}/")
         for _ in range(300):
-            world.tell(platform)
+            world.emit(platform)
         sender = world.sender(timeout_s=5)
         began = datetime.now(UTC)
 

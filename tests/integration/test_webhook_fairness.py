@@ -65,10 +65,10 @@ def test_a_new_sender_reaches_who_answers_though_many_dead_ones_have_waited_long
             platform = world.platform(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
             world.change(platform.endpoint, failing_since=world.clock() - timedelta(hours=1))
             for _ in range(20):
-                world.tell(platform)
+                world.emit(platform)
         world.dispatch()
         world.clock.advance(seconds=1)
-        world.tell(connected(world, receiver))
+        world.emit(connected(world, receiver))
         sender = world.sender(timeout_s=1.5, concurrency=8)
 
         sender.run_once()
@@ -84,12 +84,12 @@ def test_among_those_that_fail_whoever_has_recovered_soon_has_a_turn(
             platform = world.platform(f"http://127.0.0.1:{deaf.getsockname()[1]}/")
             world.change(platform.endpoint, failing_since=world.clock() - timedelta(hours=1))
             for _ in range(20):
-                world.tell(platform)
+                world.emit(platform)
         world.dispatch()
         world.clock.advance(seconds=1)
         recovered = connected(world, receiver)
         world.change(recovered.endpoint, failing_since=world.clock() - timedelta(hours=1))
-        world.tell(recovered)
+        world.emit(recovered)
         sender = world.sender(timeout_s=0.5, concurrency=8)
 
         sender.run_once()
@@ -104,16 +104,16 @@ def test_a_long_backlog_of_those_that_answer_quickly_holds_up_nobody(
         platforms = [connected(world, busy) for _ in range(4)]
         sender = world.sender(concurrency=8)
         for platform in platforms:
-            key = world.tell(platform)
+            key = world.emit(platform)
             sender.run_once()
             world.attempted(key)
         for _ in range(150):
             for platform in platforms:
-                world.tell(platform)
+                world.emit(platform)
         while world.dispatch():
             pass
         world.clock.advance(seconds=1)
-        world.tell(connected(world, receiver))
+        world.emit(connected(world, receiver))
 
         sender.run_once()
         receiver.wait_for(at_least(1))
@@ -128,14 +128,14 @@ def test_an_endpoint_that_is_gone_and_cannot_be_disabled_yet_holds_up_nobody(
         gone.reply_always(Reply(status=410))
         platform = connected(world, gone)
         for _ in range(40):
-            world.tell(platform)
+            world.emit(platform)
         endpoints = "SELECT FROM webhook_endpoints WHERE id = %s FOR UPDATE"
         somebody.execute(endpoints, [platform.endpoint])
         sender = world.sender(concurrency=8, every_s=0.05)
         sender.wake()
         gone.wait_for(at_least(8))
 
-        world.tell(connected(world, receiver))
+        world.emit(connected(world, receiver))
         sender.wake()
 
         receiver.wait_for(at_least(1))
@@ -148,10 +148,10 @@ def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
 ) -> None:
     platform = world.platform()
     for _ in range(6):
-        world.tell(platform, data={"name": "\ud800"})
+        world.emit(platform, data={"name": "\ud800"})
     world.dispatch(limit=6)
     world.clock.advance(minutes=2)
-    fine = world.tell(platform)
+    fine = world.emit(platform)
 
     moved = world.dispatch(limit=3)
 
@@ -161,8 +161,8 @@ def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
 
 def test_a_row_whose_data_is_of_no_shape_that_we_know_stops_only_itself(world: World) -> None:
     platform = world.platform()
-    world.tell(platform, type="INTERNAL_ACCOUNT.BALANCE_UPDATED", data=["not", "an account"])
-    fine = world.tell(platform)
+    world.emit(platform, type="INTERNAL_ACCOUNT.BALANCE_UPDATED", data=["not", "an account"])
+    fine = world.emit(platform)
 
     world.dispatch()
 
@@ -176,8 +176,8 @@ def test_order_survives_a_clock_that_was_put_back_between_two_events(
     platform = world.platform()
     own_secret(world, platform, receiver, mode="FIFO")
     later, earlier, subject = new_id(), new_id(), new_id()
-    world.tell(platform, id=earlier, subject_id=subject, sequence=1, data={"sequence": 1})
-    world.tell(platform, id=later, subject_id=subject, sequence=2, data={"sequence": 2})
+    world.emit(platform, id=earlier, subject_id=subject, sequence=1, data={"sequence": 1})
+    world.emit(platform, id=later, subject_id=subject, sequence=2, data={"sequence": 2})
 
     world.dispatch()
     sender = world.sender()

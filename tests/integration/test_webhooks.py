@@ -25,7 +25,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import leases, signatures
-from cardledger.ledger.webhooks.leases import Delivery, Ended, Room, Round
+from cardledger.ledger.webhooks.leases import AttemptResult, BatchResult, Capacity, Delivery
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.ledger.webhooks.signers import signer_for
 from cardledger.schema import tables
@@ -38,7 +38,7 @@ KEYS = KeyRing("a key of a server that nobody has")
 TIMEOUT_S = 1.0
 NEVER_S = 3600.0
 LEASE = timedelta(seconds=20)
-ROOM = Room(total=100, share=100, shares={}, others=100, failing=100, busy=())
+ROOM = Capacity(total=100, share=100, shares={}, others=100, failing=100, busy=())
 
 deliveries = tables.webhook_deliveries
 attempts = tables.webhook_attempts
@@ -128,7 +128,7 @@ class World:
         with self.engine.begin() as connection:
             connection.execute(insert(table).values(**values))
 
-    def tell(
+    def emit(
         self,
         platform: Platform,
         *,
@@ -176,15 +176,19 @@ class World:
         with self.engine.begin() as connection:
             return webhook_dispatch.dispatch(connection, limit=limit, at=self.clock()).rows
 
-    def claim(self, room: Room = ROOM, lease: timedelta = LEASE) -> list[Delivery]:
+    def claim(self, room: Capacity = ROOM, lease: timedelta = LEASE) -> list[Delivery]:
         return self.round([], room, lease).claimed
 
-    def record(self, delivery: Delivery, attempt: Attempt, retry_at: datetime | None) -> Round:
-        return self.round([Ended(delivery=delivery, attempt=attempt, retry_at=retry_at)], None)
+    def record(
+        self, delivery: Delivery, attempt: Attempt, retry_at: datetime | None
+    ) -> BatchResult:
+        return self.round(
+            [AttemptResult(delivery=delivery, attempt=attempt, retry_at=retry_at)], None
+        )
 
     def round(
-        self, ended: Sequence[Ended], room: Room | None = ROOM, lease: timedelta = LEASE
-    ) -> Round:
+        self, ended: Sequence[AttemptResult], room: Capacity | None = ROOM, lease: timedelta = LEASE
+    ) -> BatchResult:
         single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         with single.connect() as connection:
             return leases.record_and_claim(
@@ -323,7 +327,7 @@ def test_a_webhook_arrives_once_in_the_envelope_of_the_interface(
 ) -> None:
     platform = connected(world, receiver)
     data = {"id": "Card:1", "symbol": "€", "amount": 2**63 - 1}
-    key = world.tell(platform, data=data, recorded_at=datetime(2026, 3, 1, 12, tzinfo=UTC))
+    key = world.emit(platform, data=data, recorded_at=datetime(2026, 3, 1, 12, tzinfo=UTC))
 
     world.sender().run_once()
 
@@ -348,7 +352,7 @@ def test_both_signatures_hold_for_a_receiver_that_shares_no_code_with_us(
     world: World, receiver: Receiver
 ) -> None:
     platform = connected(world, receiver)
-    world.tell(platform)
+    world.emit(platform)
 
     world.sender().run_once()
 
@@ -360,7 +364,7 @@ def test_both_signatures_hold_for_a_receiver_that_shares_no_code_with_us(
 def test_a_receiver_with_other_keys_refuses_and_says_so(world: World, receiver: Receiver) -> None:
     platform = world.platform(receiver.url)
     receiver.trust(signatures.new_signing_key()[1], platform.secret)
-    key = world.tell(platform)
+    key = world.emit(platform)
 
     world.sender().run_once()
 
@@ -375,7 +379,7 @@ def test_a_card_transaction_is_told_as_it_was_at_its_event(
     platform = connected(world, receiver)
     subject_id = tipped_card_transaction(world, platform)
     for kind, sequence in (("AUTHORIZED", 2), ("SETTLED", 4)):
-        world.tell(
+        world.emit(
             platform,
             type=f"CARD_TRANSACTION.{kind}",
             subject_id=subject_id,
@@ -457,7 +461,7 @@ def test_webhooks_of_one_resource_arrive_in_order(world: World, receiver: Receiv
     platform = connected(world, receiver)
     subjects = [new_id() for _ in range(3)]
     for number in range(30):
-        world.tell(platform, subject_id=subjects[number % 3], data={"number": number})
+        world.emit(platform, subject_id=subjects[number % 3], data={"number": number})
     sender = world.sender()
 
     while sender.run_once():
@@ -474,7 +478,7 @@ def test_webhooks_of_one_resource_arrive_in_order(world: World, receiver: Receiv
 
 
 def test_without_an_endpoint_a_webhook_is_kept_and_not_sent(world: World) -> None:
-    key = world.tell(world.platform(endpoint=None))
+    key = world.emit(world.platform(endpoint=None))
 
     world.sender().run_once()
 
@@ -488,7 +492,7 @@ def test_without_an_endpoint_a_webhook_is_kept_and_not_sent(world: World) -> Non
 def test_what_waits_goes_where_its_endpoint_is_now(world: World, receiver: Receiver) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     receiver.trust(platform.public_key, platform.secret)
-    key = world.tell(platform)
+    key = world.emit(platform)
     world.dispatch()
 
     world.change(platform.endpoint, url=receiver.url)
@@ -503,7 +507,7 @@ def test_a_redirect_is_a_failure_and_is_not_followed(world: World, receiver: Rec
     platform = connected(world, receiver)
     with Receiver() as elsewhere:
         receiver.reply(Reply(status=307, headers=(("Location", elsewhere.url),)))
-        key = world.tell(platform)
+        key = world.emit(platform)
 
         world.sender().run_once()
 
@@ -518,7 +522,7 @@ def test_a_redirect_is_a_failure_and_is_not_followed(world: World, receiver: Rec
 def test_a_retry_sends_the_same_bytes_under_the_same_id(world: World) -> None:
     with Receiver(fail_first=2) as receiver:
         platform = connected(world, receiver)
-        key = world.tell(platform)
+        key = world.emit(platform)
         sender = world.sender()
 
         sender.run_once()
@@ -543,7 +547,7 @@ def test_a_retry_sends_the_same_bytes_under_the_same_id(world: World) -> None:
 
 def test_after_ten_attempts_a_webhook_is_given_up(world: World, receiver: Receiver) -> None:
     receiver.reply_always(Reply(status=500, body=b"out of order"))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     sender = world.sender(retry_scale=1e-6)
 
     for number in range(1, 11):
@@ -562,7 +566,7 @@ def test_after_ten_attempts_a_webhook_is_given_up(world: World, receiver: Receiv
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299, 409])
 def test_what_counts_as_delivered(world: World, receiver: Receiver, status: int) -> None:
     receiver.reply(Reply(status=status))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
 
     world.sender().run_once()
 
@@ -573,7 +577,7 @@ def test_what_counts_as_delivered(world: World, receiver: Receiver, status: int)
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 429, 500, 503])
 def test_what_is_tried_again(world: World, receiver: Receiver, status: int) -> None:
     receiver.reply(Reply(status=status))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
 
     world.sender().run_once()
 
@@ -589,7 +593,7 @@ def test_what_is_tried_again(world: World, receiver: Receiver, status: int) -> N
 def test_what_a_dead_sender_had_claimed_is_sent_when_its_lease_ends(
     world: World, receiver: Receiver
 ) -> None:
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     world.dispatch()
     [claimed] = world.claim(lease=LEASE)  # And then it dies.
     sender = world.sender()
@@ -609,7 +613,7 @@ def test_what_a_dead_sender_had_claimed_is_sent_when_its_lease_ends(
 
 def test_many_senders_at_once_send_everything_once(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
-    told = {f"Webhook:{world.tell(platform)}" for _ in range(200)}
+    told = {f"Webhook:{world.emit(platform)}" for _ in range(200)}
     senders = [world.sender(concurrency=4) for _ in range(4)]
     start = threading.Barrier(8)
 
@@ -640,9 +644,9 @@ def test_a_silent_platform_holds_up_nobody_else(world: World, receiver: Receiver
         silent.reply_always(Reply(delay_s=60))
         dead, alive = connected(world, silent), connected(world, receiver)
         for _ in range(40):
-            world.tell(dead)
+            world.emit(dead)
         for _ in range(10):
-            world.tell(alive)
+            world.emit(alive)
         sender = world.sender(timeout_s=30)
 
         began = time.monotonic()
@@ -661,14 +665,14 @@ def test_an_endpoint_that_falls_silent_keeps_a_quarter_of_the_threads_for_one_at
         dead, alive = connected(world, silent), connected(world, receiver)
         sender = world.sender(timeout_s=4, concurrency=8)
         for platform, answers in ((dead, silent), (alive, receiver)):
-            key = world.tell(platform)
+            key = world.emit(platform)
             sender.run_once()
             answers.wait_for(at_least(1))
             world.attempted(key)
         silent.reply_always(Reply(delay_s=60))
         for _ in range(40):
-            world.tell(dead)
-            world.tell(alive)
+            world.emit(dead)
+            world.emit(alive)
 
         sender.run_once()
         receiver.wait_for(at_least(41))
@@ -683,7 +687,7 @@ def test_a_platform_that_did_not_answer_gets_one_thread_until_it_does(world: Wor
         silent.reply_always(Reply(delay_s=60))
         platform = connected(world, silent)
         for _ in range(20):
-            world.tell(platform)
+            world.emit(platform)
         sender = world.sender(timeout_s=0.5)
 
         sender.run_once()
@@ -707,7 +711,7 @@ def test_an_answer_that_drips_is_cut_off_in_time(world: World) -> None:
             pause.wait(0.1)
 
     with scripted(drip) as url:
-        key = world.tell(world.platform(url))
+        key = world.emit(world.platform(url))
         began = time.monotonic()
         world.sender().run_once()
         delivery = world.attempted(key)
@@ -729,7 +733,7 @@ def test_a_body_that_drips_does_not_undo_the_status_nor_hold_the_thread(world: W
             pause.wait(0.1)
 
     with scripted(drip) as url:
-        key = world.tell(world.platform(url))
+        key = world.emit(world.platform(url))
         world.sender().run_once()
         delivery = world.attempted(key)
 
@@ -751,7 +755,7 @@ def test_of_a_big_answer_only_the_head_is_read(world: World) -> None:
             sent.set()
 
     with scripted(flood) as url:
-        key = world.tell(world.platform(url))
+        key = world.emit(world.platform(url))
         world.sender().run_once()
         delivery = world.attempted(key)
 
@@ -764,7 +768,7 @@ def test_of_a_big_answer_only_the_head_is_read(world: World) -> None:
 
 def test_an_answer_may_hold_any_bytes(world: World, receiver: Receiver) -> None:
     receiver.reply(Reply(status=500, body=b"\x00\xff\xfeabc"))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
 
     world.sender().run_once()
 
@@ -784,7 +788,7 @@ def test_an_answer_may_hold_any_bytes(world: World, receiver: Receiver) -> None:
 )
 def test_what_is_no_answer_is_recorded_in_words(world: World, sent: bytes, error: str) -> None:
     with scripted(lambda connection: connection.sendall(sent)) as url:
-        key = world.tell(world.platform(url))
+        key = world.emit(world.platform(url))
         world.sender().run_once()
         delivery = world.attempted(key)
 
@@ -807,7 +811,7 @@ def test_what_is_no_answer_is_recorded_in_words(world: World, sent: bytes, error
     ],
 )
 def test_where_nobody_can_be_reached_the_attempt_counts(world: World, url: str, error: str) -> None:
-    key = world.tell(world.platform(url))
+    key = world.emit(world.platform(url))
 
     world.sender().run_once()
 
@@ -819,7 +823,7 @@ def test_where_nobody_can_be_reached_the_attempt_counts(world: World, url: str, 
 
 
 def test_a_receiver_that_speaks_no_tls_fails_the_attempt(world: World, receiver: Receiver) -> None:
-    key = world.tell(world.platform(receiver.url.replace("http://", "https://")))
+    key = world.emit(world.platform(receiver.url.replace("http://", "https://")))
 
     world.sender().run_once()
 
@@ -836,9 +840,9 @@ def test_what_cannot_be_rendered_stays_and_stops_only_itself(
     world: World, receiver: Receiver, logs: Sequence[MutableMapping[str, Any]]
 ) -> None:
     platform = connected(world, receiver)
-    world.tell(platform, data={"number": 1})
-    poisoned = world.tell(platform, data={"name": "\ud800"})
-    world.tell(platform, data={"number": 3})
+    world.emit(platform, data={"number": 1})
+    poisoned = world.emit(platform, data={"name": "\ud800"})
+    world.emit(platform, data={"number": 3})
 
     moved = world.dispatch()
 
@@ -850,7 +854,7 @@ def test_what_cannot_be_rendered_stays_and_stops_only_itself(
 def test_with_another_server_key_nothing_is_sent_and_no_attempt_counts(
     world: World, receiver: Receiver, logs: Sequence[MutableMapping[str, Any]]
 ) -> None:
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     sender = world.sender(keys=KeyRing("another key that is long enough too"))
 
     sender.run_once()
@@ -883,7 +887,7 @@ def test_logs_tell_of_failures_and_of_no_secret(
     receiver.reply(Reply(status=500), Reply(status=200))
     platform = world.platform(f"{receiver.url}?token=hush")
     receiver.trust(platform.public_key, platform.secret)
-    key = world.tell(platform, data={"name": "Ada Lovelace"})
+    key = world.emit(platform, data={"name": "Ada Lovelace"})
     sender = world.sender()
 
     sender.run_once()
@@ -904,7 +908,7 @@ def test_logs_tell_of_failures_and_of_no_secret(
 
 def test_closing_waits_for_what_is_on_its_way(world: World, receiver: Receiver) -> None:
     receiver.reply(Reply(delay_s=0.3))
-    key = world.tell(connected(world, receiver))
+    key = world.emit(connected(world, receiver))
     sender = world.sender()
 
     sender.run_once()

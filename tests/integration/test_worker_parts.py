@@ -15,8 +15,8 @@ from cardledger.schema.wire.outcomes import OutcomeType
 from cardledger.workers.client.submission import submit
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import connect
-from cardledger.workers.signals.roles import Only
-from cardledger.workers.signals.webhook_signals import Nudge, Nudges
+from cardledger.workers.signals.roles import WorkerRole
+from cardledger.workers.signals.webhook_signals import Nudges, WebhookWakeup
 from tests.integration.test_workers import dead_redis, wait_until, working
 from tests.world import World, world_of
 
@@ -43,8 +43,8 @@ def test_whoever_decides_nudges_whoever_sends(world: World, platform: Id, redis_
     # Only at their start would they look by themselves.
     never: dict[str, Any] = {"sweep_interval_s": 3600.0}
     with (
-        working(world, redis_url, only=Only.WEBHOOKS, **never),
-        working(world, redis_url, only=Only.EVENTS, **never),
+        working(world, redis_url, only=WorkerRole.WEBHOOKS, **never),
+        working(world, redis_url, only=WorkerRole.EVENTS, **never),
     ):
         for number in range(3):
             event = world.authorization(holder, f"nudge-{number}", 10)
@@ -56,8 +56,8 @@ def test_whoever_decides_nudges_whoever_sends(world: World, platform: Id, redis_
 def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: Id, dead_redis: str) -> None:
     holder = world.holder(platform, 10_000)
     with (
-        working(world, dead_redis, only=Only.WEBHOOKS, sweep_interval_s=0.05),
-        working(world, dead_redis, only=Only.EVENTS, sweep_interval_s=0.05),
+        working(world, dead_redis, only=WorkerRole.WEBHOOKS, sweep_interval_s=0.05),
+        working(world, dead_redis, only=WorkerRole.EVENTS, sweep_interval_s=0.05),
     ):
         world.accept([(holder, world.authorization(holder, "lost-nudge", 10))])
         wait_until(lambda: world.count("inbox") == 0)
@@ -68,12 +68,12 @@ def test_whoever_only_decides_sends_nothing_and_the_other_way_round(
     world: World, platform: Id, redis_url: str
 ) -> None:
     holder = world.holder(platform, 10_000)
-    with working(world, redis_url, only=Only.EVENTS, sweep_interval_s=0.05):
+    with working(world, redis_url, only=WorkerRole.EVENTS, sweep_interval_s=0.05):
         world.accept([(holder, world.authorization(holder, "untold", 10))])
         wait_until(lambda: world.count("inbox") == 0)
         assert not told(world)
 
-    with working(world, redis_url, only=Only.WEBHOOKS, sweep_interval_s=0.05):
+    with working(world, redis_url, only=WorkerRole.WEBHOOKS, sweep_interval_s=0.05):
         world.accept([(holder, world.authorization(holder, "undecided", 10))])
         wait_until(partial(told, world))
         assert world.count("inbox") == 1
@@ -97,7 +97,7 @@ class Sleeper:
 def test_nudges_that_nobody_hears_do_not_pile_up(redis_url: str) -> None:
     sleeper = Sleeper()
     with closing(connect(redis_url)) as client:
-        nudge = Nudge(BestEffort(client))
+        nudge = WebhookWakeup(BestEffort(client))
         for _ in range(5):
             nudge.wake_dispatch()
             nudge.wake()

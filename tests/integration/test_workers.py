@@ -28,10 +28,10 @@ from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from cardledger.workers.client.submission import Client, ReplyTimeoutError, UnavailableError, submit
 from cardledger.workers.process.main import WorkerConfig, WorkerProcess
-from cardledger.workers.process.queue_scheduler import Drains
+from cardledger.workers.process.queue_scheduler import ShardScheduler
 from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
-from cardledger.workers.signals.periodic_task import Chore
+from cardledger.workers.signals.periodic_task import PeriodicTask
 from tests.databases import fresh_database
 from tests.world import SECRET_KEY, Holder, World, world_of
 
@@ -757,7 +757,7 @@ def test_doorbells_of_another_sender_are_heard_once_each(redis_url: str) -> None
     with Redis.from_url(redis_url) as redis, consuming(redis_url, heard.append) as (_, actor):
         bells = [doorbell.Doorbell(actor.queue_name, "work", (n,)) for n in range(100)]
         pipeline = redis.pipeline(transaction=False)
-        doorbell.press(pipeline, bells)
+        doorbell.notify(pipeline, bells)
         pipeline.execute()
 
         wait_until(lambda: len(heard) == 100)
@@ -811,7 +811,7 @@ class Slow:
 
 def test_queues_rung_for_while_a_thread_is_at_work_are_its_next_batch() -> None:
     slow = Slow()
-    drains = Drains(slow, threads=ONE_EACH)
+    drains = ShardScheduler(slow, threads=ONE_EACH)
     thread = in_thread(lambda: drains.run(Lane.LIVE, [3]))
     slow.wait_entered()
 
@@ -825,7 +825,7 @@ def test_queues_rung_for_while_a_thread_is_at_work_are_its_next_batch() -> None:
 
 def test_one_batch_takes_half_of_the_queues_and_leaves_the_rest_to_another_thread() -> None:
     slow = Slow()
-    drains = Drains(slow, threads=dict.fromkeys(Lane, 2))
+    drains = ShardScheduler(slow, threads=dict.fromkeys(Lane, 2))
     first = in_thread(lambda: drains.run(Lane.LIVE, range(SHARDS)))
     slow.wait_entered()
 
@@ -845,7 +845,7 @@ def test_one_batch_takes_half_of_the_queues_and_leaves_the_rest_to_another_threa
 
 def test_a_live_queue_never_waits_for_bulk_ones() -> None:
     slow = Slow()
-    drains = Drains(slow, threads=ONE_EACH)
+    drains = ShardScheduler(slow, threads=ONE_EACH)
     bulk = in_thread(lambda: drains.run(Lane.BULK, [1]))
     slow.wait_entered()
 
@@ -867,7 +867,7 @@ def test_a_queue_that_has_more_comes_again_after_those_rung_for_meanwhile() -> N
             drains.run(Lane.BULK, [2])
         return [1] if len(calls) == 1 else []
 
-    drains = Drains(step, threads=ONE_EACH)
+    drains = ShardScheduler(step, threads=ONE_EACH)
     drains.run(Lane.BULK, [1, 3])
 
     assert calls == [[1, 3], [2, 1]], "and one that has nothing more does not"
@@ -880,7 +880,7 @@ def test_a_batch_that_fails_frees_its_queues() -> None:
         calls.append(list(shards))
         raise RuntimeError
 
-    drains = Drains(fail, threads=ONE_EACH)
+    drains = ShardScheduler(fail, threads=ONE_EACH)
     drains.run(Lane.BULK, [1])
     drains.run(Lane.BULK, [1])
     drains.run(Lane.BULK, [2])
@@ -906,7 +906,7 @@ def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
             busy.difference_update(queues)
         return []
 
-    drains = Drains(step, threads=dict.fromkeys(Lane, 2))
+    drains = ShardScheduler(step, threads=dict.fromkeys(Lane, 2))
 
     def ring() -> None:
         for n in range(400):
@@ -927,8 +927,8 @@ def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
 
 
 @contextmanager
-def doing(work: Callable[[], bool], *, every_s: float) -> Iterator[Chore]:
-    chore = Chore("test", work, every_s=every_s)
+def doing(work: Callable[[], bool], *, every_s: float) -> Iterator[PeriodicTask]:
+    chore = PeriodicTask("test", work, every_s=every_s)
     chore.start()
     try:
         yield chore
@@ -956,7 +956,7 @@ def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
         done.release()
         return False
 
-    chore = Chore("test", work, every_s=3600, gather_s=0.2)
+    chore = PeriodicTask("test", work, every_s=3600, gather_s=0.2)
     chore.start()
     for _ in range(10):
         chore.wake()

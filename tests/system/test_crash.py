@@ -97,8 +97,10 @@ def models_of(
     """Return what the books must say in the end, and the answers on the way."""
     models = {holder: Model() for holder in holders}
     for holder, model in models.items():
-        model.tell({"type": "DEPOSIT", "source": "start", "reference": str(holder), "amount": 2000})
-    return models, [models[holder].tell(event) for holder, event in events]
+        model.submit(
+            {"type": "DEPOSIT", "source": "start", "reference": str(holder), "amount": 2000}
+        )
+    return models, [models[holder].submit(event) for holder, event in events]
 
 
 def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(

@@ -34,11 +34,11 @@ from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import (
     DEPOSIT,
-    NOBODY,
-    CardAddress,
-    Home,
+    UNROUTED,
+    CardRoute,
     Lane,
     Message,
+    Owner,
     address,
 )
 from cardledger.ledger.storage.engines import async_driver, async_engine
@@ -49,7 +49,7 @@ from cardledger.schema.wire.errors import explain
 from cardledger.schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from cardledger.workers.client import replies
-from cardledger.workers.signals.doorbell import Doorbell, drain, drain_all, press
+from cardledger.workers.signals.doorbell import Doorbell, drain, drain_all, notify
 
 _AWAY: Final = (OperationalError, DBAPIError, PoolTimeoutError, OSError)
 _GATHER_S: Final = 0.005
@@ -151,7 +151,7 @@ class Client:
         self._unaccepted: list[Future[None]] = []  # Who waits for the next write to be durable.
         self._has_outgoing: Final = asyncio.Event()
         self._waiting: Final[dict[Id, _Waiting]] = {}
-        self._cards: Final[dict[Id, CardAddress]] = {}
+        self._cards: Final[dict[Id, CardRoute]] = {}
         self._tasks: list[Task[None]] = []
         self._is_stopped = False
 
@@ -268,7 +268,7 @@ class Client:
         [outcome] = await self._outcomes([sent.outcome])
         return outcome
 
-    async def card(self, card_id: Id) -> CardAddress | None:
+    async def card(self, card_id: Id) -> CardRoute | None:
         """Return where a card belongs, mostly from memory; None when there is no such card."""
         if card_id not in self._cards:
             async with self._engine.connect() as outer:
@@ -297,7 +297,7 @@ class Client:
         if not doorbells or monotonic() < self._redis_away_until:
             return
         pipeline = self._redis.pipeline(transaction=False)
-        press(pipeline, doorbells)
+        notify(pipeline, doorbells)
         try:
             await pipeline.execute()
         except (RedisError, OSError) as error:
@@ -433,18 +433,18 @@ class Client:
             self._cards.clear()
         unknown = {card_id for card_id in card_ids if card_id not in self._cards}
         if unknown:
-            self._cards.update(await inbox.addresses_of(connection, unknown))
+            self._cards.update(await inbox.routes_of(connection, unknown))
 
-    async def _home(self, connection: AsyncConnection[Any], item: _Sent) -> Home:
+    async def _home(self, connection: AsyncConnection[Any], item: _Sent) -> Owner:
         card_id = _card_id(item)
         if card_id:
             known = self._cards.get(card_id)
             home = known.home if known else None
         else:
-            home = await inbox.home_of_account(connection, Id.parse(item.body["accountId"]))
+            home = await inbox.owner_of_account(connection, Id.parse(item.body["accountId"]))
         if home and item.platform_id in {None, home.platform_id}:
             return home
-        return Home(NOBODY.customer_id, item.platform_id or NIL)
+        return Owner(UNROUTED.customer_id, item.platform_id or NIL)
 
     # --- out -------------------------------------------------------------------------------
 

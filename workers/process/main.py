@@ -25,12 +25,12 @@ from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.process.actors import Handlers, declare
-from cardledger.workers.process.queue_scheduler import Drains
+from cardledger.workers.process.queue_scheduler import ShardScheduler
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import WakingBroker, connect
-from cardledger.workers.signals.periodic_task import Chore
-from cardledger.workers.signals.roles import Only
-from cardledger.workers.signals.webhook_signals import Nudge, Nudges, Wakeable
+from cardledger.workers.signals.periodic_task import PeriodicTask
+from cardledger.workers.signals.roles import WorkerRole
+from cardledger.workers.signals.webhook_signals import Nudges, Wakeable, WebhookWakeup
 from cardledger.workers.webhooks.sender import CONNECTIONS, Sender
 
 _DOORBELL_AGE_MS: Final = 60_000  # An older doorbell is moot: the sweeper has been there.
@@ -53,7 +53,7 @@ class WorkerConfig:
     database_url: str
     redis_url: str
     secret_key: str
-    only: Only | None = None  # None: everything in one process.
+    only: WorkerRole | None = None  # None: everything in one process.
     threads: int = 8
     batch_size: int = 500
     sweep_interval_s: float = 0.5
@@ -91,10 +91,10 @@ class _Part(Protocol):
 def _parts(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Part]:
     """Return what `config` asks for; who hears of others' work comes before those others."""
     best_effort = BestEffort(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
-    if config.only is Only.EVENTS:
-        return [_Events(config, clock, best_effort, Nudge(best_effort))]
+    if config.only is WorkerRole.EVENTS:
+        return [_Events(config, clock, best_effort, WebhookWakeup(best_effort))]
     webhooks = _Webhooks(config, clock)
-    if config.only is Only.WEBHOOKS:
+    if config.only is WorkerRole.WEBHOOKS:
         nudges = Nudges(connect(config.redis_url), webhooks, every_s=config.sweep_interval_s)
         return [webhooks, nudges]
     return [webhooks, _Events(config, clock, best_effort, webhooks)]
@@ -166,7 +166,7 @@ class _Events:
         )
         self._replies: Final = Replies(best_effort)
         # Files never have all the threads: one is left for authorizations.
-        self._drains: Final = Drains(
+        self._drains: Final = ShardScheduler(
             self._step,
             threads={
                 Lane.LIVE: min(_AT_WORK, config.threads),
@@ -179,9 +179,9 @@ class _Events:
         }
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
         every_s = config.sweep_interval_s
-        self._cards: Final = Chore("cards", self._activate_cards, every_s=every_s)
-        self._schedule: Final = Chore("schedule", self._enqueue_due, every_s=every_s)
-        self._sweep: Final = Chore("sweep", self._sweep_inbox, every_s=every_s)
+        self._cards: Final = PeriodicTask("cards", self._activate_cards, every_s=every_s)
+        self._schedule: Final = PeriodicTask("schedule", self._enqueue_due, every_s=every_s)
+        self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=every_s)
         broker = WakingBroker(
             config.redis_url,
             middleware=[AgeLimit(max_age=_DOORBELL_AGE_MS), ShutdownNotifications()],

@@ -18,7 +18,7 @@ while the other waits for PostgreSQL."""
 _log = structlog.get_logger()
 
 
-class Drains:
+class ShardScheduler:
     """Decides the queues that were rung for, batch by batch.
 
     A thread takes many queues at once, for a batch costs the same whether it has one message or

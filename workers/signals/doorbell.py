@@ -55,7 +55,7 @@ class Pipeline(Protocol):
     def ltrim(self, name: str, start: int, end: int) -> object: ...
 
 
-def press(pipeline: Pipeline, doorbells: Sequence[Doorbell]) -> None:
+def notify(pipeline: Pipeline, doorbells: Sequence[Doorbell]) -> None:
     """Put `doorbells` on `pipeline`, in the form that Dramatiq documents for other senders."""
     for doorbell in doorbells:
         redis_id = str(uuid4())

@@ -9,7 +9,7 @@ import structlog
 _log = structlog.get_logger()
 
 
-class Chore:
+class PeriodicTask:
     """A thread that runs `work` when it is woken, and every `every_s` seconds.
 
     `work` returns whether there is more to do; it runs again at once until there is not. Woken, it

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Only(StrEnum):
+class WorkerRole(StrEnum):
     """What a worker process does, where others do the rest."""
 
     EVENTS = "events"

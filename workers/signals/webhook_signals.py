@@ -13,7 +13,7 @@ from redis.client import Pipeline
 
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.doorbell import NAMESPACE
-from cardledger.workers.signals.periodic_task import Chore
+from cardledger.workers.signals.periodic_task import PeriodicTask
 
 _WAKE: Final = f"{NAMESPACE}:webhooks.wake"
 _WAKE_DISPATCH: Final = f"{NAMESPACE}:webhooks.wake-dispatch"
@@ -33,7 +33,7 @@ class Wakeable(Protocol):
         """Look at once what there is to tell."""
 
 
-class Nudge:
+class WebhookWakeup:
     """Wakes whoever sends webhooks; where the last nudge has not been heard, that is enough."""
 
     def __init__(self, best_effort: BestEffort) -> None:
@@ -61,7 +61,7 @@ class Nudges:
         """Wake `webhooks` at every nudge; when Redis is away, try again in `every_s`."""
         self._client: Final = client
         self._by_list: Final = {_WAKE: webhooks.wake, _WAKE_DISPATCH: webhooks.wake_dispatch}
-        self._chore: Final = Chore("nudges", self._listen, every_s=every_s)
+        self._chore: Final = PeriodicTask("nudges", self._listen, every_s=every_s)
         self._is_away = False
 
     def start(self) -> None:

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from cardledger.ledger.webhooks.leases import Delivery, Room
+from cardledger.ledger.webhooks.leases import Capacity, Delivery
 from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.schema.ids import Id
 
@@ -14,7 +14,7 @@ SLOW_S: Final = 1.0
 _TURNS_KEPT: Final = 1_000  # Whoever is forgotten is as good as new.
 
 
-class Traffic:
+class FairShare:
     """Which endpoints have how many of the threads.
 
     An endpoint may have a share of them: a large one when it answers quickly, a single one until
@@ -37,7 +37,7 @@ class Traffic:
         self._turns: Final[dict[Id, int]] = {}  # The last one of each, oldest first.
         self._turn = 0
 
-    def room(self, now: float) -> Room:
+    def room(self, now: float) -> Capacity:
         """Return what can be taken on now."""
         quick = {one for one in self._quick if not self._is_stuck(one, now)}
         others = [one for one in self._sending if one not in quick]
@@ -46,7 +46,7 @@ class Traffic:
         left, left_for_failing = self._for_others - known, self._for_failing - failing
         total = self._concurrency - sum(map(len, self._sending.values()))
         shares = {one: self._share - len(self._sending.get(one, ())) for one in quick}
-        return Room(
+        return Capacity(
             total=total,
             # Of those that are not known to be quick, and are sent nothing just now.
             share=int(left > 0 or left_for_failing > 0),

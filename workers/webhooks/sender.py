@@ -27,14 +27,14 @@ from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints, leases
 from cardledger.ledger.webhooks.dispatch import Dispatched
-from cardledger.ledger.webhooks.leases import Delivery, Ended, Room, Round
+from cardledger.ledger.webhooks.leases import AttemptResult, BatchResult, Capacity, Delivery
 from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.ledger.webhooks.retry_policy import Attempt, next_attempt_at, not_before
 from cardledger.ledger.webhooks.signers import Signer, signer_for
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import GivenUpReason
-from cardledger.workers.signals.periodic_task import Chore
-from cardledger.workers.webhooks.fair_share import SLOW_S, Traffic
+from cardledger.workers.signals.periodic_task import PeriodicTask
+from cardledger.workers.webhooks.fair_share import SLOW_S, FairShare
 from cardledger.workers.webhooks.http_client import Egress
 
 DISPATCH_LIMIT: Final = 500
@@ -89,17 +89,19 @@ class Sender:
         self._signers: Final = _Signers(engine, keys, clock)
         self._random: Final = random.SystemRandom()
         self._threads: Final = ThreadPoolExecutor(concurrency, thread_name_prefix="webhooks")
-        self._dispatching: Final = Chore(
+        self._dispatching: Final = PeriodicTask(
             "dispatch", self._dispatch_some, every_s=every_s, gather_s=_GATHER_S
         )
-        self._delivering: Final = Chore("webhooks", self._deliver_some, every_s=every_s)
-        self._disabling: Final = Chore("disable", self._disable_hopeless, every_s=every_s)
-        self._hopeless: Final[dict[Id, Ended]] = {}  # By endpoint; by who has sent it.
-        self._left: Final[deque[tuple[Delivery, Ended | None]]] = deque()  # By who has sent it.
+        self._delivering: Final = PeriodicTask("webhooks", self._deliver_some, every_s=every_s)
+        self._disabling: Final = PeriodicTask("disable", self._disable_hopeless, every_s=every_s)
+        self._hopeless: Final[dict[Id, AttemptResult]] = {}  # By endpoint; by who has sent it.
+        self._left: Final[deque[tuple[Delivery, AttemptResult | None]]] = (
+            deque()
+        )  # By who has sent it.
         # All below belongs to whoever is at the desk.
         self._desk: Final = threading.Lock()
-        self._traffic: Final = Traffic(concurrency)
-        self._unrecorded: Final[deque[Ended]] = deque()
+        self._traffic: Final = FairShare(concurrency)
+        self._unrecorded: Final[deque[AttemptResult]] = deque()
         self._closed = False
 
     def start(self) -> None:
@@ -190,7 +192,7 @@ class Sender:
                 self._traffic.heard(delivery.endpoint_id, is_quick=is_quick)
                 self._unrecorded.append(ended)
 
-    def _record_and_claim(self, room: Room | None) -> list[Delivery]:
+    def _record_and_claim(self, room: Capacity | None) -> list[Delivery]:
         """Record what is unrecorded, as far as it can be now, and claim what there is room for."""
         try:
             found = self._commit(self._unrecorded, room)
@@ -227,7 +229,7 @@ class Sender:
             if passed_over:
                 self._unrecorded.append(ended)
 
-    def _commit(self, ended: Sequence[Ended], room: Room | None) -> Round:
+    def _commit(self, ended: Sequence[AttemptResult], room: Capacity | None) -> BatchResult:
         with self._single.connect() as connection:
             return leases.record_and_claim(
                 connection,
@@ -265,14 +267,14 @@ class Sender:
                 self._hopeless[delivery.endpoint_id] = ended
                 self._disabling.wake()
 
-    def _send(self, delivery: Delivery) -> Ended | None:
+    def _send(self, delivery: Delivery) -> AttemptResult | None:
         """Make one attempt, if there is time for it before the lease ends."""
         if self._clock() + self._timeout > delivery.leased_until:
             return None  # Those before it were slow. It will be claimed again.
         attempt = self._attempt(delivery)
         retry_at = None if attempt.delivered else self._retry_at(delivery, attempt)
         _tell(delivery, attempt, retry_at)
-        return Ended(delivery=delivery, attempt=attempt, retry_at=retry_at)
+        return AttemptResult(delivery=delivery, attempt=attempt, retry_at=retry_at)
 
     def _attempt(self, delivery: Delivery) -> Attempt:
         signer = self._signers.get(delivery.endpoint_id, delivery.endpoint_version)
@@ -318,7 +320,7 @@ class Sender:
                 _log.exception("webhook endpoint is not disabled", endpoint=str(endpoint_id))
         return False
 
-    def _disable(self, ended: Ended) -> None:
+    def _disable(self, ended: AttemptResult) -> None:
         delivery, ended_at = ended.delivery, ended.attempt.ended_at
         reason = _reason_to_disable(ended)
         assert reason is not None, "nobody asks for another one"
@@ -339,7 +341,7 @@ class Sender:
             )
 
 
-def _reason_to_disable(ended: Ended) -> GivenUpReason | None:
+def _reason_to_disable(ended: AttemptResult) -> GivenUpReason | None:
     """Return why an endpoint is sent nothing more after an attempt; None: it is."""
     failing_since, attempt = ended.delivery.failing_since, ended.attempt
     if attempt.delivered:

@@ -9,7 +9,13 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AgentCall, AgentHere, AnyCall, Call, Here
+from cardledger.api.http.request_context import (
+    AgentCall,
+    AgentCallDependency,
+    AnyCall,
+    Call,
+    PlatformCall,
+)
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes import transactions
 from cardledger.ledger.agents import actions as agent_actions
@@ -69,7 +75,9 @@ _REFUSES: Final = answers(*_CODES.values(), Code.INVALID_AMOUNT, Code.NOT_IMPLEM
     response_model=AgentActionResource,
     responses=_REFUSES,
 )
-async def create_agent_transfer_out(body: AgentTransferCreate, call: AgentHere) -> Response:
+async def create_agent_transfer_out(
+    body: AgentTransferCreate, call: AgentCallDependency
+) -> Response:
     """Move money between two internal accounts of the agent's customer, in one currency.
 
     The policy decides whether that happens at once, waits for the platform's approval, or is
@@ -86,14 +94,16 @@ async def create_agent_transfer_out(body: AgentTransferCreate, call: AgentHere) 
     response_model=AgentActionResource,
     responses=_REFUSES,
 )
-async def create_agent_transfer_in(body: AgentTransferCreate, call: AgentHere) -> Response:
+async def create_agent_transfer_in(
+    body: AgentTransferCreate, call: AgentCallDependency
+) -> Response:
     """Do as `transfer-out` does; what is different is the type of the action."""
     return await _request(call, body, "TRANSFER_IN")
 
 
 @own.get("/agents/me/actions", response_model=Page[AgentActionResource])
 async def list_agent_actions(
-    query: Annotated[AgentActionsQuery, Query()], call: AgentHere
+    query: Annotated[AgentActionsQuery, Query()], call: AgentCallDependency
 ) -> Response:
     """List what the agent has asked for, newest first."""
     listing = Listing(call, "agent-actions", query)
@@ -108,14 +118,14 @@ async def list_agent_actions(
 
 
 @own.get("/agents/me/actions/{action_id}", response_model=AgentActionResource)
-async def get_agent_action(action_id: AgentActionId, call: AgentHere) -> Response:
+async def get_agent_action(action_id: AgentActionId, call: AgentCallDependency) -> Response:
     """Return something that the agent has asked for."""
     return answer(await _action(call, action_id, call.agent.id))
 
 
 @views.get("/agents/me/transactions", response_model=Page[TransactionResource])
 async def list_agent_transactions(
-    query: Annotated[PaymentsQuery, Query()], call: AgentHere
+    query: Annotated[PaymentsQuery, Query()], call: AgentCallDependency
 ) -> Response:
     """List the transactions of the agent's customer, newest first unless `sortOrder` differs.
 
@@ -129,7 +139,9 @@ async def list_agent_transactions(
 
 
 @views.get("/agents/me/transactions/{transaction_id}", response_model=TransactionResource)
-async def get_agent_transaction(transaction_id: AnyTransactionId, call: AgentHere) -> Response:
+async def get_agent_transaction(
+    transaction_id: AnyTransactionId, call: AgentCallDependency
+) -> Response:
     """Return a transaction of the agent's customer that the list shows."""
     return await transactions.get_one(call, transaction_id, within=_sight(call))
 
@@ -138,7 +150,9 @@ async def get_agent_transaction(transaction_id: AnyTransactionId, call: AgentHer
 
 
 @approvals.get("/agents/approvals", response_model=Page[AgentActionResource])
-async def list_agent_approvals(query: Annotated[ApprovalsQuery, Query()], call: Here) -> Response:
+async def list_agent_approvals(
+    query: Annotated[ApprovalsQuery, Query()], call: PlatformCall
+) -> Response:
     """List the actions that wait for approval, newest first unless `sortOrder` says otherwise."""
     listing = Listing(call, "agent-approvals", query)
     filters = agent_actions.Filters(
@@ -162,7 +176,9 @@ async def list_agent_approvals(query: Annotated[ApprovalsQuery, Query()], call: 
     response_model=AgentActionResource,
     responses=transactions.DECIDED,
 )
-async def approve_agent_action(agent_id: AgentId, action_id: AgentActionId, call: Here) -> Response:
+async def approve_agent_action(
+    agent_id: AgentId, action_id: AgentActionId, call: PlatformCall
+) -> Response:
     """Let happen what an agent has asked for: the same as approving its transaction.
 
     What its policy forbids by now, or its accounts cannot do, ends as `FAILED`.
@@ -176,7 +192,10 @@ async def approve_agent_action(agent_id: AgentId, action_id: AgentActionId, call
     responses=transactions.DECIDED,
 )
 async def reject_agent_action(
-    agent_id: AgentId, action_id: AgentActionId, call: Here, body: RejectRequest | None = None
+    agent_id: AgentId,
+    action_id: AgentActionId,
+    call: PlatformCall,
+    body: RejectRequest | None = None,
 ) -> Response:
     """Refuse what an agent has asked for: the same as rejecting its transaction."""
     reason = None if body is None else body.reason

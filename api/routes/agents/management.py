@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Here
+from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
@@ -47,7 +47,7 @@ _INVALID: Final[Mapping[Refusal, Code]] = {
     response_model=AgentCreated,
     responses=answers(Code.INVALID_CURRENCY),
 )
-async def create_agent(body: AgentCreate, call: Here) -> Response:
+async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
     """Make an agent that acts for a customer, and the code with which a program becomes it.
 
     The code is in this answer and in no other; it can be redeemed once, within fifteen minutes.
@@ -74,7 +74,7 @@ async def create_agent(body: AgentCreate, call: Here) -> Response:
 
 
 @reads.get("/agents", response_model=Page[AgentResource])
-async def list_agents(query: Annotated[AgentsQuery, Query()], call: Here) -> Response:
+async def list_agents(query: Annotated[AgentsQuery, Query()], call: PlatformCall) -> Response:
     """List the platform's agents, newest first."""
     listing = Listing(call, "agents", query)
     filters = agents.Filters(
@@ -98,7 +98,7 @@ async def list_agents(query: Annotated[AgentsQuery, Query()], call: Here) -> Res
 
 
 @reads.get("/agents/{agent_id}", response_model=AgentResource)
-async def get_agent(agent_id: AgentId, call: Here) -> Response:
+async def get_agent(agent_id: AgentId, call: PlatformCall) -> Response:
     """Return an agent."""
     async with call.reading() as connection:
         found = await agents.get(
@@ -108,7 +108,7 @@ async def get_agent(agent_id: AgentId, call: Here) -> Response:
 
 
 @writes.patch("/agents/{agent_id}", response_model=AgentResource)
-async def update_agent(agent_id: AgentId, body: AgentUpdate, call: Here) -> Response:
+async def update_agent(agent_id: AgentId, body: AgentUpdate, call: PlatformCall) -> Response:
     """Name an agent anew, pause it or let it go on; from its next request on.
 
     A paused agent may still read.
@@ -127,7 +127,7 @@ async def update_agent(agent_id: AgentId, body: AgentUpdate, call: Here) -> Resp
 
 
 @writes.delete("/agents/{agent_id}", status_code=_NO_CONTENT)
-async def delete_agent(agent_id: AgentId, call: Here) -> Response:
+async def delete_agent(agent_id: AgentId, call: PlatformCall) -> Response:
     """Delete an agent; its access token lets nobody in any more from now on."""
     async with call.writing() as connection:
         existed = await agents.delete(
@@ -143,7 +143,9 @@ async def delete_agent(agent_id: AgentId, call: Here) -> Response:
     response_model=AgentResource,
     responses=answers(Code.INVALID_CURRENCY),
 )
-async def update_agent_policy(agent_id: AgentId, body: AgentPolicyUpdate, call: Here) -> Response:
+async def update_agent_policy(
+    agent_id: AgentId, body: AgentPolicyUpdate, call: PlatformCall
+) -> Response:
     """Change parts of an agent's policy; it holds from the agent's next request on.
 
     What is not there stays, in `spendingLimits`, `accountRestrictions` and `approvalThresholds` as
@@ -164,7 +166,7 @@ async def update_agent_policy(agent_id: AgentId, body: AgentPolicyUpdate, call: 
 
 
 @writes.post("/agents/{agent_id}/device-codes", status_code=CREATED, response_model=AgentDeviceCode)
-async def create_agent_device_code(agent_id: AgentId, call: Here) -> Response:
+async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Response:
     """Make another code for an agent that is not connected; an earlier one works no more."""
     try:
         async with call.writing() as connection:
@@ -183,7 +185,7 @@ async def create_agent_device_code(agent_id: AgentId, call: Here) -> Response:
 
 
 @reads.get("/agents/device-codes/{code}/status", response_model=DeviceCodeStatus)
-async def get_agent_device_code_status(code: str, call: Here) -> Response:
+async def get_agent_device_code_status(code: str, call: PlatformCall) -> Response:
     """Return whether a code was redeemed."""
     async with call.reading() as connection:
         found = await device_codes.status(

@@ -7,7 +7,7 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AgentHere
+from cardledger.api.http.request_context import AgentCallDependency
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes import external_accounts as for_platforms
 from cardledger.ledger.agents import registry as agents
@@ -43,7 +43,7 @@ writes = routing.agent_routes(AgentPermission.MANAGE_EXTERNAL_ACCOUNTS, tag=_TAG
     response_model=AgentResource,
     responses=answers(Code.REFERENCE_NOT_FOUND),
 )
-async def get_own_agent(call: AgentHere) -> Response:
+async def get_own_agent(call: AgentCallDependency) -> Response:
     """Return the agent that calls, with its policy and what it has spent."""
     async with call.reading() as connection:
         found = await agents.get(
@@ -56,7 +56,7 @@ async def get_own_agent(call: AgentHere) -> Response:
 
 @views.get("/agents/me/internal-accounts", response_model=Page[InternalAccountResource])
 async def list_agent_internal_accounts(
-    query: Annotated[AgentAccountsQuery, Query()], call: AgentHere
+    query: Annotated[AgentAccountsQuery, Query()], call: AgentCallDependency
 ) -> Response:
     """List the internal accounts of the agent's customer that its policy allows, oldest first."""
     listing = Listing(call, "agent-internal-accounts", query)
@@ -82,7 +82,9 @@ async def list_agent_internal_accounts(
     response_model=ExternalAccountResource,
     responses=for_platforms.REFUSES,
 )
-async def create_agent_external_account(body: ExternalAccountCreate, call: AgentHere) -> Response:
+async def create_agent_external_account(
+    body: ExternalAccountCreate, call: AgentCallDependency
+) -> Response:
     """Register an account of the agent's customer; `customerId` can be left out.
 
     In the sandbox the end of the account's identifier decides on the name check, as it does for
@@ -103,7 +105,7 @@ async def create_agent_external_account(body: ExternalAccountCreate, call: Agent
 
 @reads.get(_EXTERNAL, response_model=Page[ExternalAccountResource])
 async def list_agent_external_accounts(
-    query: Annotated[AgentExternalAccountsQuery, Query()], call: AgentHere
+    query: Annotated[AgentExternalAccountsQuery, Query()], call: AgentCallDependency
 ) -> Response:
     """List the external accounts of the agent's customer, oldest first."""
     listing = Listing(call, "agent-external-accounts", query)
@@ -120,7 +122,7 @@ async def list_agent_external_accounts(
 
 @reads.get(_EXTERNAL + "/{external_account_id}", response_model=ExternalAccountResource)
 async def get_agent_external_account(
-    external_account_id: ExternalAccountId, call: AgentHere
+    external_account_id: ExternalAccountId, call: AgentCallDependency
 ) -> Response:
     """Return an external account of the agent's customer."""
     async with call.reading() as connection:
@@ -137,7 +139,7 @@ async def get_agent_external_account(
 
 @writes.delete(_EXTERNAL + "/{external_account_id}", status_code=_NO_CONTENT)
 async def delete_agent_external_account(
-    external_account_id: ExternalAccountId, call: AgentHere
+    external_account_id: ExternalAccountId, call: AgentCallDependency
 ) -> Response:
     """Delete an external account of the agent's customer."""
     async with call.writing() as connection:

@@ -7,7 +7,7 @@ from fastapi import Query, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Call, Here
+from cardledger.api.http.request_context import Call, PlatformCall
 from cardledger.api.http.responses import Listing, answer
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.webhooks import deliveries, endpoints
@@ -37,7 +37,7 @@ writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
 @reads.get(_PATH, response_model=Page[WebhookDeliveryResource])
 async def list_webhook_deliveries(
-    query: Annotated[WebhookDeliveriesQuery, Query()], call: Here
+    query: Annotated[WebhookDeliveriesQuery, Query()], call: PlatformCall
 ) -> Response:
     """List what the platform was told, newest first: one entry for each endpoint."""
     listing = Listing(call, "webhook-deliveries", query)
@@ -60,13 +60,17 @@ async def list_webhook_deliveries(
 
 
 @reads.get(_ONE, response_model=WebhookDeliveryResource)
-async def get_webhook_delivery(webhook_delivery_id: WebhookDeliveryId, call: Here) -> Response:
+async def get_webhook_delivery(
+    webhook_delivery_id: WebhookDeliveryId, call: PlatformCall
+) -> Response:
     """Return a delivery with its payload and every attempt that was made."""
     return await _answer(call, webhook_delivery_id)
 
 
 @writes.post(_ONE + "/retry", response_model=WebhookDeliveryResource)
-async def retry_webhook_delivery(webhook_delivery_id: WebhookDeliveryId, call: Here) -> Response:
+async def retry_webhook_delivery(
+    webhook_delivery_id: WebhookDeliveryId, call: PlatformCall
+) -> Response:
     """Send one delivery again, whatever came of it, with the same webhook id.
 
     One that waits for its retry is due at once; one that is being sent is left alone.
@@ -97,7 +101,7 @@ async def retry_webhook_delivery(webhook_delivery_id: WebhookDeliveryId, call: H
     response_model=WebhookReplayed,
     responses=answers(Code.REFERENCE_NOT_FOUND),
 )
-async def replay_webhooks(body: WebhookReplay, call: Here) -> Response:
+async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
     """Send everything again that was made in a window of time: what failed, or all of it.
 
     With the same webhook ids. At most 10,000 or so at once, out of 100,000 at most: `nextCursor`

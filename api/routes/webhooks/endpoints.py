@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Call, Here, services_of
+from cardledger.api.http.request_context import Call, PlatformCall, services_of
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes.platform_config import check_production
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -52,7 +52,7 @@ router = APIRouter(tags=[_TAG])
 
 
 @writes.post(_PATH, status_code=CREATED, response_model=WebhookEndpointResource)
-async def create_webhook_endpoint(body: WebhookEndpointCreate, call: Here) -> Response:
+async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCall) -> Response:
     """Set up an endpoint; its `secret` is in this answer and in no other.
 
     It is sent one `TEST` at once. The `webhookEndpoint` of the settings is an endpoint as well,
@@ -84,7 +84,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: Here) -> Re
 
 @reads.get(_PATH, response_model=Page[WebhookEndpointResource])
 async def list_webhook_endpoints(
-    query: Annotated[WebhookEndpointsQuery, Query()], call: Here
+    query: Annotated[WebhookEndpointsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the platform's endpoints, oldest first, without their secrets."""
     listing = Listing(call, "webhook-endpoints", query)
@@ -96,7 +96,9 @@ async def list_webhook_endpoints(
 
 
 @reads.get(_ONE, response_model=WebhookEndpointResource)
-async def get_webhook_endpoint(webhook_endpoint_id: WebhookEndpointId, call: Here) -> Response:
+async def get_webhook_endpoint(
+    webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
+) -> Response:
     """Return an endpoint, without its secret."""
     async with call.reading() as connection:
         found = await endpoints.get(
@@ -107,7 +109,7 @@ async def get_webhook_endpoint(webhook_endpoint_id: WebhookEndpointId, call: Her
 
 @writes.patch(_ONE, response_model=WebhookEndpointResource)
 async def update_webhook_endpoint(
-    webhook_endpoint_id: WebhookEndpointId, body: WebhookEndpointUpdate, call: Here
+    webhook_endpoint_id: WebhookEndpointId, body: WebhookEndpointUpdate, call: PlatformCall
 ) -> Response:
     """Change an endpoint; what waits for it goes where it is then.
 
@@ -131,7 +133,9 @@ async def update_webhook_endpoint(
 
 
 @writes.delete(_ONE, status_code=_NO_CONTENT)
-async def delete_webhook_endpoint(webhook_endpoint_id: WebhookEndpointId, call: Here) -> Response:
+async def delete_webhook_endpoint(
+    webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
+) -> Response:
     """Take an endpoint away; what waited for it is kept, and not sent."""
     async with call.writing() as connection:
         was_there = await endpoints.delete(
@@ -146,7 +150,9 @@ async def delete_webhook_endpoint(webhook_endpoint_id: WebhookEndpointId, call: 
 
 
 @writes.post(_ONE + "/rotate-secret", response_model=WebhookEndpointResource)
-async def rotate_webhook_secret(webhook_endpoint_id: WebhookEndpointId, call: Here) -> Response:
+async def rotate_webhook_secret(
+    webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
+) -> Response:
     """Give an endpoint a new secret, which is in this answer and in no other.
 
     For 24 hours webhooks carry a signature with each of both, so there is time to change over.
@@ -166,7 +172,7 @@ async def rotate_webhook_secret(webhook_endpoint_id: WebhookEndpointId, call: He
 
 
 @reads.get("/webhooks/signing-keys", response_model=SigningKeys)
-async def list_webhook_signing_keys(call: Here) -> Response:
+async def list_webhook_signing_keys(call: PlatformCall) -> Response:
     """Return the public keys that a receiver should accept, the one that signs first."""
     async with call.reading() as connection:
         found = await signing_keys.published_at(connection, call.platform_id, call.now())
@@ -175,7 +181,7 @@ async def list_webhook_signing_keys(call: Here) -> Response:
 
 
 @writes.post("/webhooks/signing-keys/rotate", response_model=SigningKeys)
-async def rotate_webhook_signing_key(body: SigningKeyRotate, call: Here) -> Response:
+async def rotate_webhook_signing_key(body: SigningKeyRotate, call: PlatformCall) -> Response:
     """Make a new signing key: published now, in use after `overlapHours`.
 
     The one before stays published for as long again. 0 is for a key that is known to others: the
@@ -216,7 +222,7 @@ async def get_published_webhook_keys(platform_id: PlatformConfigId, request: Req
     response_model=WebhookTestResource,
     responses=answers(Code.REFERENCE_NOT_FOUND, Code.WEBHOOK_ENDPOINT_NOT_SET),
 )
-async def send_test_webhook(body: WebhookTest, call: Here) -> Response:
+async def send_test_webhook(body: WebhookTest, call: PlatformCall) -> Response:
     """Send an endpoint one signed `TEST` now, and say what came of it, whatever that is.
 
     Without `endpointId` to the `webhookEndpoint` of the settings. Also to a disabled endpoint.
@@ -229,7 +235,7 @@ async def send_test_webhook(body: WebhookTest, call: Here) -> Response:
     response_model=SandboxWebhookTestResource,
     responses=answers(Code.WEBHOOK_ENDPOINT_NOT_SET, Code.WEBHOOK_DELIVERY_ERROR),
 )
-async def send_sandbox_test_webhook(call: Here) -> Response:
+async def send_sandbox_test_webhook(call: PlatformCall) -> Response:
     """Send the `webhookEndpoint` of the settings one signed `TEST` now, and say what came back."""
     tested = await _test(call, None)
     if tested.response_status is None:

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cardledger.schema.wire.common import (
     CURRENCIES,
-    STAYS,
+    NOT_NULLABLE,
     AgentId,
     Currency,
     CustomerId,
@@ -138,8 +138,8 @@ class AgentPolicy(Request):
 class SpendingLimitsUpdate(Request):
     """What to change of the limits; null takes a limit away."""
 
-    currency: Annotated[LimitCurrency | None, STAYS] = None
-    per_transaction_limit: Annotated[NonNegativeAmount | None, STAYS] = None
+    currency: Annotated[LimitCurrency | None, NOT_NULLABLE] = None
+    per_transaction_limit: Annotated[NonNegativeAmount | None, NOT_NULLABLE] = None
     daily_limit: NonNegativeAmount | None = None
     daily_transaction_limit: Count | None = None
     monthly_limit: NonNegativeAmount | None = None
@@ -151,9 +151,9 @@ class AgentPolicyUpdate(Request):
     A list replaces the whole list. Null takes away what is optional.
     """
 
-    permissions: Annotated[Permissions | None, STAYS] = None
-    default_execution_mode: Annotated[ExecutionModeName | None, STAYS] = None
-    spending_limits: Annotated[SpendingLimitsUpdate | None, STAYS] = None
+    permissions: Annotated[Permissions | None, NOT_NULLABLE] = None
+    default_execution_mode: Annotated[ExecutionModeName | None, NOT_NULLABLE] = None
+    spending_limits: Annotated[SpendingLimitsUpdate | None, NOT_NULLABLE] = None
     account_restrictions: AccountRestrictions | None = None
     approval_thresholds: ApprovalThresholds | None = None
 
@@ -172,8 +172,8 @@ class AgentCreate(Request):
 class AgentUpdate(Request):
     """What changes about an agent; a field that is not there stays."""
 
-    name: Annotated[Name | None, STAYS] = None
-    is_paused: Annotated[Annotated[bool, Field(strict=True)] | None, STAYS] = None
+    name: Annotated[Name | None, NOT_NULLABLE] = None
+    is_paused: Annotated[Annotated[bool, Field(strict=True)] | None, NOT_NULLABLE] = None
 
 
 class AgentsQuery(PageQuery):

@@ -6,7 +6,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from cardledger.schema.wire.common import (
-    STAYS,
+    NOT_NULLABLE,
     Amount,
     CardId,
     CustomerId,
@@ -41,8 +41,8 @@ class CardUpdate(Request):
     `fundingSources` replaces the whole list. `maxSpendPerTransaction` null takes the limit away.
     """
 
-    state: Annotated[Literal["ACTIVE", "FROZEN", "CLOSED"] | None, STAYS] = None
-    funding_sources: Annotated[FundingSources | None, STAYS] = None
+    state: Annotated[Literal["ACTIVE", "FROZEN", "CLOSED"] | None, NOT_NULLABLE] = None
+    funding_sources: Annotated[FundingSources | None, NOT_NULLABLE] = None
     max_spend_per_transaction: Amount | None = None
 
 

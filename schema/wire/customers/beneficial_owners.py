@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from cardledger.schema.wire.common import (
-    STAYS,
+    NOT_NULLABLE,
     BeneficialOwnerId,
     Country,
     CustomerId,
@@ -86,16 +86,16 @@ class PersonalInfo(Request):
 class PersonalInfoUpdate(Request):
     """What to change of who an owner is; what is not there stays."""
 
-    first_name: Annotated[Name | None, STAYS] = None
+    first_name: Annotated[Name | None, NOT_NULLABLE] = None
     middle_name: Name | None = None
-    last_name: Annotated[Name | None, STAYS] = None
-    birth_date: Annotated[Day | None, STAYS] = None
-    nationality: Annotated[Country | None, STAYS] = None
+    last_name: Annotated[Name | None, NOT_NULLABLE] = None
+    birth_date: Annotated[Day | None, NOT_NULLABLE] = None
+    nationality: Annotated[Country | None, NOT_NULLABLE] = None
     email: Email | None = None
     phone_number: PhoneNumber | None = None
-    address: Annotated[Address | None, STAYS] = None
-    id_type: Annotated[IdType | None, STAYS] = None
-    identifier: Annotated[Name | None, STAYS] = None
+    address: Annotated[Address | None, NOT_NULLABLE] = None
+    id_type: Annotated[IdType | None, NOT_NULLABLE] = None
+    identifier: Annotated[Name | None, NOT_NULLABLE] = None
     country_of_issuance: Country | None = None
 
 
@@ -111,9 +111,9 @@ class BeneficialOwnerCreate(Request):
 class BeneficialOwnerUpdate(Request):
     """What to change about an owner; in `personalInfo`, too, what is not there stays."""
 
-    roles: Annotated[Roles | None, STAYS] = None
-    ownership_percentage: Annotated[Percentage | None, STAYS] = None
-    personal_info: Annotated[PersonalInfoUpdate | None, STAYS] = None
+    roles: Annotated[Roles | None, NOT_NULLABLE] = None
+    ownership_percentage: Annotated[Percentage | None, NOT_NULLABLE] = None
+    personal_info: Annotated[PersonalInfoUpdate | None, NOT_NULLABLE] = None
 
 
 class BeneficialOwnersQuery(PageQuery):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, StringConstraints
 
 from cardledger.schema.wire.common import (
-    STAYS,
+    NOT_NULLABLE,
     STORABLE,
     Country,
     Currency,
@@ -244,12 +244,12 @@ CustomerCreate = Annotated[IndividualCreate | BusinessCreate, Field(discriminato
 
 
 class _Update(Request):
-    currencies: Annotated[Currencies | None, STAYS] = None
+    currencies: Annotated[Currencies | None, NOT_NULLABLE] = None
     email: Email | None = None
     phone_number: PhoneNumber | None = None
-    uma_address: Annotated[Name | None, STAYS] = None
+    uma_address: Annotated[Name | None, NOT_NULLABLE] = None
     address: Address | None = None
-    end_user_terms_consent: Annotated[EndUserTermsConsent | None, STAYS] = None
+    end_user_terms_consent: Annotated[EndUserTermsConsent | None, NOT_NULLABLE] = None
 
 
 class IndividualUpdate(_Update, _PersonDetails):
@@ -265,16 +265,16 @@ class IndividualUpdate(_Update, _PersonDetails):
 class BusinessInfoUpdate(_BusinessDetails):
     """What to change of what a business says of itself."""
 
-    legal_name: Annotated[Name | None, STAYS] = None
-    tax_id: Annotated[Name | None, STAYS] = None
-    incorporated_on: Annotated[Day | None, STAYS] = None
+    legal_name: Annotated[Name | None, NOT_NULLABLE] = None
+    tax_id: Annotated[Name | None, NOT_NULLABLE] = None
+    incorporated_on: Annotated[Day | None, NOT_NULLABLE] = None
 
 
 class BusinessUpdate(_Update):
     """What to change about a business; in `businessInfo`, too, what is not there stays."""
 
     customer_type: Literal["BUSINESS"]
-    business_info: Annotated[BusinessInfoUpdate | None, STAYS] = None
+    business_info: Annotated[BusinessInfoUpdate | None, NOT_NULLABLE] = None
 
 
 CustomerUpdate = Annotated[IndividualUpdate | BusinessUpdate, Field(discriminator="customer_type")]

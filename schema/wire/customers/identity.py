@@ -24,7 +24,7 @@ def issued_in(id_type: str | None, country: str | None) -> str | None:
     return country or (_ISSUER if id_type in _FORMS else None)
 
 
-def slips(
+def identifier_errors(
     *, id_type: str | None, identifier: str | None, country: str | None, within: str = ""
 ) -> Iterator[FieldError]:
     """Return what does not go together in the fields of the object `within` (`personalInfo.`)."""

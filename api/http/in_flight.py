@@ -1,0 +1,82 @@
+"""Concurrent requests with one `Idempotency-Key` in one process wait for the first of them."""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fastapi import Response
+
+from cardledger.api.http.errors import ApiError
+from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.errors import Code
+from cardledger.workers.client.submission import UnavailableError
+
+HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotent-Replayed"
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A request that is being answered, and its future answer."""
+
+    request_hash: bytes
+    answer: "Future[Answer]"
+
+
+class InFlight:
+    """Requests that this process is answering, by platform and key."""
+
+    def __init__(self) -> None:
+        self._requests: Final[dict[tuple[Id, str], _Request]] = {}
+
+    async def join(self, claim: Claim, run: Callable[[], Awaitable[Response]]) -> Response:
+        """Return the response of `run`, or that of a request with the same key that is running.
+
+        Raises: ApiError CONFLICT when the running request is a different one.
+        """
+        scope = claim.platform_id, claim.key
+        first = self._requests.get(scope)
+        if first is not None:
+            if first.request_hash != claim.request_hash:
+                raise key_reused()
+            # Shielded: a client that disconnects must not cancel the answer of the others.
+            return replay(await asyncio.shield(first.answer))
+        first = _Request(claim.request_hash, asyncio.get_running_loop().create_future())
+        self._requests[scope] = first
+        try:
+            response = await run()
+        except BaseException as error:
+            known = isinstance(error, Exception)
+            first.answer.set_exception(error if known else UnavailableError("request cancelled"))
+            # Marks the exception as retrieved: perhaps no other request waits for it.
+            first.answer.exception()
+            raise
+        else:
+            first.answer.set_result(answer_of(response))
+            return response
+        finally:
+            del self._requests[scope]
+
+
+def answer_of(response: Response) -> Answer:
+    """Return what is kept of `response`: its status and body."""
+    return Answer(response.status_code, bytes(response.body))
+
+
+def replay(first: Answer) -> Response:
+    """Return the first answer again, marked as a replay."""
+    return Response(
+        first.body,
+        status_code=first.status,
+        headers={REPLAYED: "true", "Cache-Control": "no-store"},
+        media_type="application/json",
+    )
+
+
+def key_reused() -> ApiError:
+    """Return the 409 for a key that stands for another request."""
+    message = f"{HEADER} was already used with a different request."
+    return ApiError(Code.CONFLICT, message, details={"header": HEADER})
