@@ -129,7 +129,7 @@ def _merged(pages: Sequence[_Page], wanted: paging.Wanted) -> paging.Page[Resour
     return paging.Page(
         items=shown,
         last=shown[-1].id if has_more else None,
-        total_count=sum(one.total_count for one in pages),
+        total_count=paging.total_of(pages),
     )
 
 
