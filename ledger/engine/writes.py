@@ -370,7 +370,7 @@ _AMOUNTS: Final = {
     "pending": "int8",
     "version": "int8",
 }
-_KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.KEPT)
+_KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.SNAPSHOT_COLUMNS)
 # Whoever is told of a balance is told of the row that the update has left: once a commit.
 _ACCOUNT_CHANGES: Final = _Change(
     "internal_accounts",
