@@ -56,8 +56,7 @@ from cardledger.ledger.engine.records import (
 )
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections import accounts
-from cardledger.ledger.projections import transfers as payments
+from cardledger.ledger.projections import accounts, transfers
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, opened
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
@@ -372,8 +371,8 @@ class Batch:
             recorded_at=self._now,
             platform_id=account.platform_id,
         )
-        told = payments.incoming(
-            payments.Deposit(
+        told = transfers.incoming(
+            transfers.Deposit(
                 id=deposit.id,
                 customer_id=deposit.customer_id,
                 account_id=deposit.account_id,
@@ -425,17 +424,17 @@ class Batch:
         wanted = self.writes.transfers.get(key) or self._loaded.transfers.get(key)
         if wanted is None or wanted.customer_id != customer_id:
             return None
-        return wanted if wanted.status == payments.PROCESSING else None
+        return wanted if wanted.status == transfers.PROCESSING else None
 
     def _end(self, ended: Transfer) -> None:
         self.writes.transfers[ended.id] = ended
         self._books.emit(
-            f"OUTGOING_PAYMENT.{ended.status}",
+            transfers.webhook_type(ended),
             ended.id,
             ended.customer_id,
             ended.platform_id,
             None,
-            to_json(payments.outgoing(ended).wire()).decode(),
+            to_json(transfers.outgoing(ended).wire()).decode(),
         )
 
     def _go_on_recovering(self, message: Message) -> Decided:

@@ -7,7 +7,7 @@ those of `store`.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, Final
 
 from psycopg import Connection, Cursor, adapters
@@ -24,7 +24,7 @@ from cardledger.ledger.engine.records import (
     PendingPull,
     RejectionRecord,
 )
-from cardledger.ledger.projections import accounts, card_transaction_rows
+from cardledger.ledger.projections import accounts, card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
@@ -319,11 +319,10 @@ class _Change:
         table: str,
         types: Mapping[str, str],
         *,
-        only: str = "true",
         beside: Mapping[str, str] | None = None,
         within: str = "{}",
     ) -> None:
-        """Set the columns of `types`, keys included, where `only` is true.
+        """Set the columns of `types`, keys included.
 
         `beside` are values that the statement around it, `within`, wants of every row.
         """
@@ -332,7 +331,7 @@ class _Change:
         update = (
             f"UPDATE {table} t SET {', '.join(f'{n} = u.{n}' for n in types if n not in _KEYS)}"
             f" FROM unnest({', '.join('%s' for _ in given)}) AS u ({', '.join(given)})"
-            f" WHERE {' AND '.join(f't.{key} = u.{key}' for key in _KEYS)} AND {only}"
+            f" WHERE {' AND '.join(f't.{key} = u.{key}' for key in _KEYS)}"
         )
         self._statement: Final = within.format(update).encode()
 
@@ -349,17 +348,6 @@ _MOVING: Final = [column for column in card_transaction_rows.COLUMNS if column n
 _UPDATED: Final = {column: _ROLL_UP_TYPES[column] for column in ("id", "customer_id", *_MOVING)}
 _updated_of: Final = itemgetter(*map(card_transaction_rows.COLUMNS.index, _UPDATED))
 _ROLL_UP_CHANGES: Final = _Change("card_transactions", _UPDATED)
-
-_ENDED: Final = {
-    "id": "uuid",
-    "customer_id": "uuid",
-    "status": "text",
-    "failure_reason": "text",
-    "settled_at": "timestamptz",
-    "updated_at": "timestamptz",
-}
-_end_of: Final = attrgetter(*_ENDED)
-_TRANSFER_ENDS: Final = _Change("transfers", _ENDED, only="t.status = 'PROCESSING'")
 
 _AMOUNTS: Final = {
     "id": "uuid",
@@ -393,7 +381,7 @@ def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> U
 
 def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> Update:
     """Write what became of transfers that were being carried out."""
-    return _TRANSFER_ENDS.write(connection, list(map(_end_of, ended)))
+    return Update(transfers.end(connection, ended), len(ended))
 
 
 def update_accounts(
