@@ -388,7 +388,7 @@ class World:
 
     async def _kept(self, ids: Sequence[Id]) -> dict[Id, Any]:
         async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
-            return await history.today(connection, ids)
+            return await history.current_async(connection, ids)
 
     def _check_entries(self, holder: Holder) -> None:
         [(balance, held, owed, version)] = self.rows(_ACCOUNT, holder.account_id)
