@@ -214,7 +214,7 @@ class Api:
         if balance:
             self.fund(account["id"], balance)
         card = self.card(customer["id"], [account["id"]], **fields)
-        return self.becomes(card["id"], "ACTIVE")
+        return self.wait_for_state(card["id"], "ACTIVE")
 
     def agent(self, customer_id: str) -> dict[str, Any]:
         """Return a new agent of a customer, with the code that connects it."""
@@ -226,7 +226,7 @@ class Api:
         code = self.agent(customer_id)["deviceCode"]["code"]
         return str(ok(redeem(self.root, code))["accessToken"])
 
-    def becomes(self, card_id: str, state: str) -> dict[str, Any]:
+    def wait_for_state(self, card_id: str, state: str) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             card = ok(self.get(f"/cards/{card_id}"))
             return card if card["state"] == state else None

@@ -13,22 +13,22 @@ from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.history import Version
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
-from tests.world import Holder, World, world_of
+from tests.world import Cardholder, World, open_world
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def holder(world: World) -> Holder:
-    return world.holder(world.platform(), 2000)
+def cardholder(world: World) -> Cardholder:
+    return world.cardholder(world.platform(), 2000)
 
 
 @pytest.fixture(scope="module")
-def decided(world: World, holder: Holder) -> dict[Version, RollUp]:
+def decided(world: World, cardholder: Cardholder) -> dict[Version, RollUp]:
     """Play many events; return the roll-up that the engine returned for each, by version."""
     chance = random.Random(5)  # noqa: S311 - no secret
     events = []
@@ -37,13 +37,13 @@ def decided(world: World, holder: Holder) -> dict[Version, RollUp]:
         merchant = {"merchant": {"descriptor": "CAFE", "mcc": "5814", "country": "IT"}}
         event = chance.choice(
             [
-                world.authorization(holder, token, amount, **merchant),
-                world.clearing(holder, token, amount, final=chance.random() < 0.4, **merchant),
-                world.deposit(holder, amount // 2 + 1),
+                world.authorization(cardholder, token, amount, **merchant),
+                world.clearing(cardholder, token, amount, final=chance.random() < 0.4, **merchant),
+                world.deposit(cardholder, amount // 2 + 1),
             ]
         )
-        events.append((holder, event))
-    outcomes = world.play(world.engine(batch_size=37), events)
+        events.append((cardholder, event))
+    outcomes = world.process(world.engine(batch_size=37), events)
     return {
         (outcome.roll_up.identity.id, outcome.roll_up.state.sequence): outcome.roll_up
         for outcome in outcomes
@@ -75,11 +75,11 @@ def test_a_past_version_renders_the_same_resource(
 
 
 def test_the_current_roll_up_is_the_one_at_the_last_version(
-    world: World, holder: Holder, decided: dict[Version, RollUp]
+    world: World, cardholder: Cardholder, decided: dict[Version, RollUp]
 ) -> None:
     assert decided
     versions: list[Version] = world.rows(
-        "SELECT id, sequence FROM card_transactions WHERE account_id = %s", holder.account_id
+        "SELECT id, sequence FROM card_transactions WHERE account_id = %s", cardholder.account_id
     )
 
     async def current() -> dict[Id, RollUp]:
@@ -94,13 +94,13 @@ def test_the_current_roll_up_is_the_one_at_the_last_version(
 
 
 def test_every_version_in_between_can_be_read(
-    world: World, holder: Holder, decided: dict[Version, RollUp]
+    world: World, cardholder: Cardholder, decided: dict[Version, RollUp]
 ) -> None:
     assert decided
     [(key, last)] = world.rows(
         "SELECT id, sequence FROM card_transactions WHERE account_id = %s"
         " ORDER BY sequence DESC LIMIT 1",
-        holder.account_id,
+        cardholder.account_id,
     )
 
     roll_ups = at(world, [(key, sequence) for sequence in range(1, last + 1)])
@@ -132,13 +132,13 @@ def test_an_asynchronous_connection_reads_the_same_versions(
 
 
 def test_every_webhook_of_a_card_transaction_can_be_rendered_from_its_version(
-    world: World, holder: Holder, decided: dict[Version, RollUp]
+    world: World, cardholder: Cardholder, decided: dict[Version, RollUp]
 ) -> None:
     assert decided
     outbox = world.rows(
         "SELECT subject_id, sequence, type FROM outbox WHERE customer_id = %s"
         " AND type LIKE 'CARD_TRANSACTION.%%'",
-        holder.home.customer_id,
+        cardholder.owner.customer_id,
     )
 
     roll_ups = at(world, [(key, sequence) for key, sequence, _ in outbox])

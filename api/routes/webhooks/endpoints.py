@@ -76,9 +76,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
                 at=call.now(),
             )
     except endpoints.TooManyEndpointsError:
-        message = (
-            f"The platform already has {endpoints.ENDPOINT_LIMIT} endpoints; delete one."
-        )
+        message = f"The platform already has {endpoints.ENDPOINT_LIMIT} endpoints; delete one."
         raise ApiError(Code.CONFLICT, message) from None
     await call.ring(doorbell.WEBHOOKS)
     return _secret(answer(created, CREATED))
