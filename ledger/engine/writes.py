@@ -283,13 +283,13 @@ def park(connection: Connection[Any], records: Sequence[Parked]) -> None:
 def unpark(connection: Connection[Any], ids: Sequence[tuple[CardTransactionKey, Id]]) -> None:
     """Remove messages that have found what they take back."""
     if ids:
-        purchases = [purchase for purchase, _ in ids]
-        customers, cards_, tokens = pg_arrays.columns(purchases, "uuid", "uuid", "text")
+        keys = [key for key, _ in ids]
+        customers, cards, tokens = pg_arrays.columns(keys, "uuid", "uuid", "text")
         connection.execute(
             "DELETE FROM parked p USING unnest(%s, %s, %s, %s)"
             " AS k (customer_id, card_id, token, id) WHERE p.customer_id = k.customer_id"
             " AND p.card_id = k.card_id AND p.issuer_transaction_token = k.token AND p.id = k.id",
-            [customers, cards_, tokens, pg_arrays.uuids([key for _, key in ids])],
+            [customers, cards, tokens, pg_arrays.uuids([parked_id for _, parked_id in ids])],
         )
 
 
