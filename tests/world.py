@@ -288,7 +288,7 @@ class World:
 
         async def write() -> None:
             async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
-                await inbox.accept(connection, messages)
+                await inbox.accept_async(connection, messages)
 
         asyncio.run(write())
         return messages

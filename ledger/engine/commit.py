@@ -260,7 +260,7 @@ class Engine:
             connection,
             [context.roll_up for context in pending.card_transactions if context.is_new],
         )
-        inbox.accept_sync(connection, pending.follow_ups)
+        inbox.accept(connection, pending.follow_ups)
 
     def _change(
         self, connection: psycopg.Connection[Any], pending: PendingWrites, now: datetime
