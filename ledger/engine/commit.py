@@ -31,6 +31,7 @@ from cardledger.ledger.engine.parsing import (
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.storage.bulk_writes import SentUpdate
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
@@ -264,7 +265,7 @@ class Engine:
 
     def _change(
         self, connection: psycopg.Connection[Any], pending: PendingWrites, now: datetime
-    ) -> Iterator[writes.Update]:
+    ) -> Iterator[SentUpdate]:
         writes.unpark(connection, pending.unparked)
         changed = [context.roll_up for context in pending.card_transactions if not context.is_new]
         if changed:

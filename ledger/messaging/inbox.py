@@ -14,8 +14,10 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection
 from pydantic_core import to_json
 
+from cardledger.ledger.storage.bulk_writes import Copy
 from cardledger.ledger.storage.ids import new_id
-from cardledger.schema.ids import COPIED_AS, Id
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
 
 SHARDS: Final = 16
 """Queues per lane. A cardholder has one, so nothing that shares an account is decided in two."""
@@ -143,32 +145,17 @@ async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> 
     return None if row is None else Owner(*row)
 
 
-_COPY: Final = (
-    "COPY inbox (lane, shard, id, customer_id, platform_id, source, reference, body, body_hash,"
-    " reply_to, received_at) FROM STDIN (FORMAT BINARY)"
-)
-_TYPES: Final = (
-    "int2", "int2", COPIED_AS, COPIED_AS, COPIED_AS, "text", "text", "text", "bytea", "text",
-    "timestamptz",
-)  # fmt: skip
+_INBOX: Final = Copy(tables.inbox)
 
 
 async def accept_async(connection: AsyncConnection[Any], messages: Sequence[Message]) -> None:
     """Write `messages` to the inbox; they are accepted once the caller has committed."""
-    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(_TYPES)
-        for message in messages:
-            await copy.write_row(_row(message))
+    await _INBOX.write_async(connection, map(_row, messages))
 
 
 def accept(connection: Connection[Any], messages: Sequence[Message]) -> None:
-    """Do as `accept` does, for a thread."""
-    if not messages:
-        return
-    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(_TYPES)
-        for message in messages:
-            copy.write_row(_row(message))
+    """Do as `accept_async` does, for a thread."""
+    _INBOX.write(connection, list(map(_row, messages)))
 
 
 def _row(message: Message) -> tuple[Any, ...]:
