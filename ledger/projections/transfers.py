@@ -10,12 +10,13 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Self
 
-from psycopg import Connection, Cursor
+from psycopg import Connection
 from sqlalchemy import Insert, Row, Select, Update, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.storage import pg_arrays
+from cardledger.ledger.storage.bulk_writes import BulkUpdate, SentUpdate
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.transactions import (
@@ -202,24 +203,16 @@ def lock(connection: Connection[Any], keys: Iterable[tuple[Id, Id]]) -> dict[Id,
     return {row[0]: transfer_from_row(row) for row in cursor}
 
 
-_END: Final = """
-    UPDATE transfers t SET status = u.status, failure_reason = u.failure_reason,
-        settled_at = u.settled_at, updated_at = u.updated_at
-    FROM unnest(%s, %s, %s, %s, %s, %s)
-        AS u (id, customer_id, status, failure_reason, settled_at, updated_at)
-    WHERE t.id = u.id AND t.customer_id = u.customer_id AND t.status = 'PROCESSING'
-"""
-_end_row: Final = attrgetter(
-    "id", "customer_id", "status", "failure_reason", "settled_at", "updated_at"
+_RESULT_COLUMNS: Final = ("status", "failure_reason", "settled_at", "updated_at")
+_result_row: Final = attrgetter("id", "customer_id", *_RESULT_COLUMNS)
+_RESULT_UPDATE: Final = BulkUpdate(
+    tables.transfers, _RESULT_COLUMNS, only=f"t.status = '{PROCESSING}'"
 )
 
 
-def end(connection: Connection[Any], transfers: Sequence[Transfer]) -> Cursor[Any]:
-    """Store the results of transfers that are `PROCESSING`; the cursor has the row count."""
-    values = pg_arrays.columns(
-        map(_end_row, transfers), "uuid", "uuid", "text", "text", "timestamptz", "timestamptz"
-    )
-    return connection.execute(_END, values)
+def end(connection: Connection[Any], transfers: Sequence[Transfer]) -> SentUpdate:
+    """Store the final status of transfers that are `PROCESSING`."""
+    return _RESULT_UPDATE.send(connection, list(map(_result_row, transfers)))
 
 
 # --- rows of deposits ------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.engines import async_driver
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
 from cardledger.ledger.webhooks.ordering import LATER, LOCK_QUEUES, RELEASE_NEXT, queue_position
 from cardledger.ledger.webhooks.retry_policy import Attempt
@@ -257,7 +257,7 @@ async def _lock_endpoints(
 
     Otherwise a delivery could be made due for an endpoint that no longer exists.
     """
-    driver = await async_driver(connection)
+    driver = await driver_async(connection)
     await driver.execute("SELECT pg_advisory_xact_lock_shared(%s)", [DISPATCH_LOCK])
     return driver
 
@@ -327,7 +327,7 @@ async def record_test(  # noqa: PLR0913 - keyword arguments only
     await connection.execute(
         tables.webhook_deliveries.insert().values(
             id=key,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             platform_id=platform_id,
             type=WebhookType.TEST,
             subject_id=endpoint_id,
@@ -345,7 +345,7 @@ async def record_test(  # noqa: PLR0913 - keyword arguments only
         tables.webhook_attempts.insert().values(
             delivery_id=key,
             number=1,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             attempted_at=attempt.at,
             duration_ms=attempt.duration_ms,
             status=attempt.status,
