@@ -238,17 +238,17 @@ async def simulate_balance_inquiry(
 async def simulate_financial_credit_authorization(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
-    """Put `amount` on the card with one message, as a cash deposit or a push payment does.
+    """Credit `amount` with one message, as a cash deposit or a push payment does.
 
-    It is a refund of no purchase: a card transaction with direction `CREDIT` and status
-    `REFUNDED`, whose amount is in `refundedAmount`. The network has already given the money, so
-    the state of the card refuses nothing. A merchant whose suffix asks for a refusal is 501.
+    The result is a card transaction with direction `CREDIT` and status `CREDITED`, whose amount is
+    in `creditedAmount`: it is not a refund of a purchase. The network has already moved the money,
+    so the state of the card declines nothing. A merchant whose suffix asks for a decline is 501.
     """
     card = await _card_in(call, card_id, body)
     if suffixes.forced_decline(body.merchant.descriptor):
         raise _not_implemented("a credit cannot be refused yet; use another descriptor")
     said = {
-        "type": EventType.RETURN,
+        "type": EventType.FINANCIAL_CREDIT_AUTHORIZATION,
         "issuerTransactionToken": str(uuid4()),
         "amount": body.amount,
         "currency": card.currency,

@@ -92,6 +92,16 @@ class Refund:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """The network has credited `amount`: a cash deposit or a push payment.
+
+    For a known purchase it is a refund.
+    """
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReverseRefund:
     """The merchant has taken `amount` of the refunds back."""
 
@@ -124,6 +134,7 @@ Command: TypeAlias = (
     | Clear
     | ReverseClearing
     | Refund
+    | Credit
     | ReverseRefund
     | ConfirmPull
     | Recover

@@ -89,7 +89,7 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
     Built without the model, which would cost more in every outcome and webhook.
     """
     identity, state = roll_up.identity, roll_up.state
-    currency = identity.currency
+    currency, refunded = identity.currency, state.refunded - state.credited
     fields = {
         "type": "CARD",
         "id": public_id("CardTransaction", identity.id),
@@ -105,7 +105,8 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
         "merchant": _merchant(identity),
         "authorizedAmount": amount(state.authorized_amount, currency),
         "settledAmount": amount(state.settled, currency) if state.settlement_count else None,
-        "refundedAmount": amount(state.refunded, currency) if state.refunded else None,
+        "refundedAmount": amount(refunded, currency) if refunded else None,
+        "creditedAmount": amount(state.credited, currency) if state.credited else None,
         "heldAmount": amount(state.held, currency),
         "owedAmount": amount(state.owed, currency),
         "pullSummary": {
@@ -115,8 +116,8 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
         },
         "settlementSummary": {"count": state.settlement_count, "totalAmount": state.settled},
         "refundSummary": {
-            "count": state.refund_count if state.refunded else 0,
-            "totalAmount": state.refunded,
+            "count": state.refund_count if refunded else 0,
+            "totalAmount": refunded,
         },
         "releaseSummary": {"count": state.release_count, "totalAmount": state.released},
         "sequence": state.sequence,

@@ -34,6 +34,7 @@ KINDS: Final[dict[type[events.Event], str]] = {
     events.Cleared: "CLEARED",
     events.ClearingReversed: "CLEARING_REVERSED",
     events.Refunded: "REFUNDED",
+    events.Credited: "CREDITED",
     events.RefundReversed: "REFUND_REVERSED",
     events.DebitRecovered: "DEBIT_RECOVERED",
 }
