@@ -14,7 +14,7 @@ from typing_extensions import override
 from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import InFlight
 from cardledger.api.http.rate_limits import RateLimits
-from cardledger.ledger.agents.device_codes import Found
+from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.api_tokens import Token
@@ -150,7 +150,7 @@ class AgentCall(AnyCall):
 class CodeCall(AnyCall):
     """One request of a program that has a device code of an agent, and no credentials yet."""
 
-    found: Found
+    found: DeviceCode
 
     @property
     @override

@@ -16,7 +16,7 @@ from cardledger.api.http.request_context import services_of
 from cardledger.ledger.cards import pan as card_numbers
 from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.pan import CardNumber
-from cardledger.ledger.cards.reveals import Shown
+from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
 
 PATH: Final = "/embed/cards"
@@ -120,7 +120,7 @@ async def show_card(token: str, request: Request) -> Response:
     return _page("Card details", _card(shown, number), 200)
 
 
-def _card(shown: Shown, number: CardNumber) -> str:
+def _card(shown: RevealedCard, number: CardNumber) -> str:
     # Groups by margin, not by blanks: what is copied is the number as shops want it.
     groups = (number.pan[start : start + 4] for start in range(0, len(number.pan), 4))
     return _CARD.substitute(

@@ -82,7 +82,7 @@ async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
 async def list_customers(query: Annotated[CustomersQuery, Query()], call: PlatformCall) -> Response:
     """List customers, newest first; deleted ones only with `isIncludingDeleted`."""
     listing = Listing(call, "customers", query)
-    filters = customers.Filters(
+    filters = customers.CustomerFilters(
         platform_customer_id=query.platform_customer_id,
         customer_type=query.customer_type,
         created_from=query.created_after,
@@ -145,9 +145,9 @@ async def update_customer(
                     keys=call.keys,
                     at=call.now(),
                 )
-    except customers.OtherTypeError as error:
+    except customers.CustomerTypeError as error:
         raise invalid_field("customerType", f"does not match: {error}") from None
-    except customers.DeletedError:
+    except customers.CustomerDeletedError:
         message = "the customer is deleted; nothing about it can be changed any more"
         raise ApiError(Code.USER_NOT_FOUND, message) from None
     if changed is None:
@@ -171,9 +171,9 @@ async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Respon
             deleted = await customers.delete(
                 connection, platform_id=call.platform_id, customer_id=customer_id, at=call.now()
             )
-    except customers.DeletedError:
+    except customers.CustomerDeletedError:
         raise ApiError(Code.CUSTOMER_DELETED, "the customer has been deleted before") from None
-    except customers.InUseError as error:
+    except customers.CustomerInUseError as error:
         message = f"{error}; close its cards and bring its accounts to zero first"
         raise ApiError(Code.CONFLICT, message, details={"reason": error.reason}) from None
     if deleted is None:
@@ -276,9 +276,9 @@ def _refusals() -> Iterator[None]:
         raise invalid_field("currencies", message, Code.INVALID_CURRENCY) from None
     except customers.MissingContactError as error:
         raise invalid(error.errors, Code.MISSING_MANDATORY_USER_INFO) from None
-    except customers.InvalidError as error:
+    except customers.InvalidCustomerError as error:
         raise invalid(error.errors) from None
-    except customers.AlreadyExistsError as error:
+    except customers.CustomerExistsError as error:
         message = f"{error}; send another one, or use that customer"
         raise ApiError(_TAKEN[error.field], message, details={"field": error.field}) from None
 

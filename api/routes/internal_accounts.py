@@ -101,7 +101,7 @@ async def create_customer_internal_account(
     except customers.UnsupportedCurrencyError as error:
         message = f"must be one of {', '.join(error.supported)}"
         raise invalid_field("currency", message, Code.INVALID_CURRENCY) from None
-    except customers.DeletedError:
+    except customers.CustomerDeletedError:
         opened = None
     except accounts.TooManyError:
         message = f"the customer has {accounts.MOST} accounts, which is as many as one may have"

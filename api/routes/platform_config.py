@@ -85,11 +85,11 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
     return answer(_render(changed))
 
 
-def _settings(body: ConfigUpdate) -> platforms.Settings:
+def _settings(body: ConfigUpdate) -> platforms.PlatformSettings:
     """Return what `body` changes beside the webhook endpoint."""
     for fee in body.fee_configs or []:
         _check_fee(fee)
-    return platforms.Settings(
+    return platforms.PlatformSettings(
         named=frozenset(body.model_fields_set),
         uma_domain=body.uma_domain,
         currencies=_currencies(body.supported_currencies or []),

@@ -50,7 +50,7 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
                 at=call.now(),
                 is_sandbox=call.services.is_sandbox,
             )
-    except verifications.DecidedError as error:
+    except verifications.AlreadyDecidedError as error:
         message = f"{error}; nothing about that is decided again"
         details = {"reason": "ALREADY_DECIDED", "status": error.status}
         raise ApiError(Code.INVALID_INPUT, message, details=details) from None
@@ -65,7 +65,9 @@ async def list_verifications(
 ) -> Response:
     """List verifications, newest first."""
     listing = Listing(call, "verifications", query)
-    filters = verifications.Filters(customer_id=query.customer_id, status=query.verification_status)
+    filters = verifications.VerificationFilters(
+        customer_id=query.customer_id, status=query.verification_status
+    )
     async with call.reading() as connection:
         page = await verifications.page(
             connection,

@@ -14,14 +14,15 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.agents import policy as agent_policy
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import (
     AgentPermission,
     ExecutionMode,
+    PolicyRefusal,
     RefusalReason,
     Spend,
-    judge,
+    Usage,
+    evaluate_policy,
 )
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.transfer import FailureReason
@@ -59,7 +60,7 @@ _SHOWN: Final = TRANSFERS.with_only_columns(
 """A key for paging, a transfer with its customer's name, and what the action adds."""
 
 
-class Refusal(Enum):
+class ActionRefusal(Enum):
     """Why nothing is asked for."""
 
     AGENT = auto()  # Paused, deleted or without the permission since it was let in.
@@ -70,11 +71,11 @@ class Refusal(Enum):
     CURRENCY = auto()  # The two accounts have different ones.
 
 
-class RefusedError(Exception):
+class ActionRefusedError(Exception):
     """Nothing was written; `reason` is the policy's, where it was the policy."""
 
     def __init__(
-        self, refusal: Refusal, message: str, *, reason: RefusalReason | None = None
+        self, refusal: ActionRefusal, message: str, *, reason: RefusalReason | None = None
     ) -> None:
         super().__init__(message)
         self.refusal: Final = refusal
@@ -90,7 +91,7 @@ class NotPendingError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TransferRequest:
     """A transfer that an agent wants to make, in minor units of the accounts' currency."""
 
     type: ActionType
@@ -110,7 +111,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class ActionFilters:
     """What actions have to match; None matches all, and times are included."""
 
     agent_id: Id | None = None
@@ -130,7 +131,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class RecordedAction:
     """An action after something was decided; `message` is for the engine, None when it is not."""
 
     action: Action
@@ -173,9 +174,9 @@ def render(action: Action) -> AgentActionResource:
     )
 
 
-def judged(
-    agent: Agent, used: agent_policy.Usage, transfer: Transfer
-) -> ExecutionMode | agent_policy.Refusal:
+def evaluate_transfer(
+    agent: Agent, used: Usage, transfer: Transfer
+) -> ExecutionMode | PolicyRefusal:
     """Return how `transfer` happens by the policy of `agent`, or why it does not.
 
     Money is spent from the source; the destination, too, has to be an account that it may use.
@@ -185,23 +186,21 @@ def judged(
         transfer.destination_account_id
     ):
         message = "this agent may not use the destination; use one of allowedAccountIds"
-        return agent_policy.Refusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
+        return PolicyRefusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
     spend = Spend(
         amount=transfer.amount,
         currency=transfer.currency,
         account_id=transfer.source_account_id,
     )
-    return judge(policy, used, spend)
+    return evaluate_policy(policy, used, spend)
 
 
-def _objection(
-    agent: Agent | None, used: agent_policy.Usage, transfer: Transfer
-) -> FailureReason | None:
+def _objection(agent: Agent | None, used: Usage, transfer: Transfer) -> FailureReason | None:
     """Return why `transfer`, which its platform has approved, cannot be made all the same."""
     if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
         return FailureReason.AGENT_NOT_ALLOWED
-    found = judged(agent, used, transfer)
-    if not isinstance(found, agent_policy.Refusal):
+    found = evaluate_transfer(agent, used, transfer)
+    if not isinstance(found, PolicyRefusal):
         return None
     if found.reason in {RefusalReason.ACCOUNT_NOT_ALLOWED, RefusalReason.CURRENCY_NOT_ALLOWED}:
         return FailureReason.AGENT_NOT_ALLOWED
@@ -219,37 +218,39 @@ async def request(  # noqa: PLR0913 - who, what, and how to tell
     *,
     platform_id: Id,
     agent_id: Id,
-    wanted: Wanted,
+    wanted: TransferRequest,
     reply_to: str | None,
     at: datetime,
-) -> Written:
+) -> RecordedAction:
     """Ask for a transfer: it is on its way, or waits for an approval, once the caller commits.
 
-    Raises: RefusedError; then nothing has been written.
+    Raises: ActionRefusedError; then nothing has been written.
     """
     if wanted.source_account_id == wanted.destination_account_id:
         message = "an account cannot pay itself; name two different accounts"
-        raise RefusedError(Refusal.SAME_ACCOUNT, message)
+        raise ActionRefusedError(ActionRefusal.SAME_ACCOUNT, message)
     agent = await agents.locked(connection, platform_id=platform_id, agent_id=agent_id)
     if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
-        raise RefusedError(Refusal.AGENT, "this agent may make no transfers any more")
+        raise ActionRefusedError(ActionRefusal.AGENT, "this agent may make no transfers any more")
     transfer = await draft_transfer(connection, agent, wanted, at)
-    mode = judged(agent, await agents.usage(connection, agent_id, at), transfer)
-    if isinstance(mode, agent_policy.Refusal):
-        raise RefusedError(Refusal.POLICY, mode.message, reason=mode.reason)
+    mode = evaluate_transfer(agent, await agents.usage(connection, agent_id, at), transfer)
+    if isinstance(mode, PolicyRefusal):
+        raise ActionRefusedError(ActionRefusal.POLICY, mode.message, reason=mode.reason)
     if mode is ExecutionMode.AUTO:
         transfer = transfer.processing(at=at)
     action = Action(transfer=transfer, type=wanted.type, rejection_reason=None)
     await _insert(connection, action)
     await _tell_payment(connection, transfer, at)
     if mode is ExecutionMode.AUTO:
-        return Written(action=action, message=await _send(connection, transfer, reply_to, at))
+        return RecordedAction(
+            action=action, message=await _send(connection, transfer, reply_to, at)
+        )
     kind = WebhookType.AGENT_ACTION_PENDING_APPROVAL
     await _tell(connection, kind, transfer, render(action), at)
-    return Written(action=action, message=None)
+    return RecordedAction(action=action, message=None)
 
 
-async def decide(  # noqa: PLR0913 - which, what, and how to tell
+async def resolve(  # noqa: PLR0913 - which, what, and how to tell
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -258,7 +259,7 @@ async def decide(  # noqa: PLR0913 - which, what, and how to tell
     reply_to: str | None,
     at: datetime,
     agent_id: Id | None = None,
-) -> Written | None:
+) -> RecordedAction | None:
     """Decide about an action that waits for it, once and for all; of two, one comes too late.
 
     An approval is judged by the policy of this moment. What is not possible any more fails, which
@@ -281,7 +282,7 @@ async def decide(  # noqa: PLR0913 - which, what, and how to tell
         await _note_rejection(connection, transaction_id, decision.reason)
         action = Action(transfer=refused, type=before.type, rejection_reason=decision.reason)
         await _update(connection, action.transfer, at)
-        return Written(action=action, message=None)
+        return RecordedAction(action=action, message=None)
     # It counts for the day on which it was asked for, and not against itself.
     used = await agents.usage(
         connection, asked_by, before.transfer.created_at, without=transaction_id
@@ -293,15 +294,15 @@ async def decide(  # noqa: PLR0913 - which, what, and how to tell
     await _update(connection, after, at)
     action = Action(transfer=after, type=before.type, rejection_reason=None)
     message = None if objection else await _send(connection, after, reply_to, at)
-    return Written(action=action, message=message)
+    return RecordedAction(action=action, message=message)
 
 
 async def draft_transfer(
-    connection: AsyncConnection, agent: Agent, wanted: Wanted, at: datetime
+    connection: AsyncConnection, agent: Agent, wanted: TransferRequest, at: datetime
 ) -> Transfer:
     """Return the transfer as it would be, waiting.
 
-    Raises: RefusedError when its accounts are not two of the customer's in one currency.
+    Raises: ActionRefusedError when its accounts are not two of the customer's in one currency.
     """
     account, customer = tables.internal_accounts.c, tables.customers.c
     rows = await connection.execute(
@@ -317,15 +318,17 @@ async def draft_transfer(
     source = found.get(wanted.source_account_id)
     destination = found.get(wanted.destination_account_id)
     if source is None:
-        raise RefusedError(Refusal.UNKNOWN_SOURCE, "there is no such source account")
+        raise ActionRefusedError(ActionRefusal.UNKNOWN_SOURCE, "there is no such source account")
     if destination is None:
-        raise RefusedError(Refusal.UNKNOWN_DESTINATION, "there is no such destination account")
+        raise ActionRefusedError(
+            ActionRefusal.UNKNOWN_DESTINATION, "there is no such destination account"
+        )
     if source.currency != destination.currency:
         message = (
             f"the source is in {source.currency}, the destination in {destination.currency};"
             " name two accounts of one currency"
         )
-        raise RefusedError(Refusal.CURRENCY, message)
+        raise ActionRefusedError(ActionRefusal.CURRENCY, message)
     return Transfer(
         id=new_id(),
         customer_id=agent.customer_id,
@@ -458,7 +461,7 @@ async def get(
 
 
 async def of_agent(
-    connection: AsyncConnection, agent: Agent, *, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, agent: Agent, *, filters: ActionFilters, wanted: paging.Wanted
 ) -> paging.Page[AgentActionResource]:
     """Return one page of what `agent` has asked for."""
     matching = [_ACTION.agent_id == agent.id, _ACTION.platform_id == agent.platform_id]
@@ -480,7 +483,7 @@ async def of_agent(
 
 
 async def waiting(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: ActionFilters, wanted: paging.Wanted
 ) -> paging.Page[AgentActionResource]:
     """Return one page of the platform's actions that wait for its approval."""
     matching = [_TRANSFER.platform_id == platform_id, *_STANDING["PENDING_APPROVAL"]]

@@ -27,7 +27,7 @@ _CODES: Final = tables.agent_device_codes.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DeviceCode:
     """A code that was made once, whatever became of it, and whom it is for."""
 
     code_hash: bytes
@@ -36,7 +36,7 @@ class Found:
     expires_at: datetime
 
 
-class Spent(StrEnum):
+class CodeRefusal(StrEnum):
     """Why a code connects nobody any more."""
 
     REDEEMED = "CODE_REDEEMED"
@@ -44,15 +44,15 @@ class Spent(StrEnum):
     EXPIRED = "CODE_EXPIRED"
 
 
-class SpentError(Exception):
+class CodeRefusedError(Exception):
     """The code was good once; `reason` says what became of it."""
 
-    def __init__(self, reason: Spent, message: str) -> None:
+    def __init__(self, reason: CodeRefusal, message: str) -> None:
         super().__init__(message)
         self.reason: Final = reason
 
 
-class ConnectedError(Exception):
+class AgentConnectedError(Exception):
     """The agent is connected; there is nothing that a code could do for it."""
 
 
@@ -61,13 +61,15 @@ async def create(
 ) -> AgentDeviceCode | None:
     """Make a code for an agent, in the place of an earlier one; None when there is no such agent.
 
-    Raises: ConnectedError.
+    Raises: AgentConnectedError.
     """
     agent = await agents.locked_row(connection, platform_id=platform_id, agent_id=agent_id)
     if agent is None:
         return None
     if agent.is_connected:
-        raise ConnectedError("the agent is connected; delete it and create another one instead")
+        raise AgentConnectedError(
+            "the agent is connected; delete it and create another one instead"
+        )
     await connection.execute(
         update(tables.agent_device_codes)
         .where(
@@ -103,7 +105,7 @@ async def status(
     return DeviceCodeStatus(code=_spelled(code), redeemed=row.redeemed_at is not None)
 
 
-async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> Found | None:
+async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> DeviceCode | None:
     """Return whose `code` is, or None when there never was such a code."""
     agent, code_hash = tables.agents.c, _hash(keys, code)
     rows = await connection.execute(
@@ -114,7 +116,7 @@ async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> Foun
     row = rows.one_or_none()
     if row is None:
         return None
-    return Found(
+    return DeviceCode(
         code_hash=code_hash,
         agent_id=row.id,
         platform_id=row.platform_id,
@@ -123,12 +125,12 @@ async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> Foun
 
 
 async def redeem(
-    connection: AsyncConnection, found: Found, *, keys: KeyRing, at: datetime
+    connection: AsyncConnection, found: DeviceCode, *, keys: KeyRing, at: datetime
 ) -> AgentConnection | None:
     """Connect the agent of a code; what is returned has its token, which nobody can read again.
 
     None when the agent is deleted. Of two at once the second waits, and finds the code redeemed.
-    Raises: SpentError.
+    Raises: CodeRefusedError.
     """
     # The agent first, as whoever makes a code does; from then on the code stays what it is.
     row = await agents.locked_row(
@@ -150,10 +152,10 @@ async def redeem(
     )
 
 
-async def check(connection: AsyncConnection, found: Found, at: datetime) -> None:
+async def check(connection: AsyncConnection, found: DeviceCode, at: datetime) -> None:
     """See to it that a code still connects somebody.
 
-    Raises: SpentError.
+    Raises: CodeRefusedError.
     """
     rows = await connection.execute(
         select(_CODES.redeemed_at, _CODES.replaced_at, _CODES.expires_at).where(
@@ -162,11 +164,17 @@ async def check(connection: AsyncConnection, found: Found, at: datetime) -> None
     )
     row = rows.one()
     if row.redeemed_at is not None:
-        raise SpentError(Spent.REDEEMED, "this code was redeemed before; each works once")
+        raise CodeRefusedError(
+            CodeRefusal.REDEEMED, "this code was redeemed before; each works once"
+        )
     if row.replaced_at is not None:
-        raise SpentError(Spent.REPLACED, "a newer code took this one's place; redeem that one")
+        raise CodeRefusedError(
+            CodeRefusal.REPLACED, "a newer code took this one's place; redeem that one"
+        )
     if row.expires_at <= at:
-        raise SpentError(Spent.EXPIRED, "this code is too old; ask the platform for a new one")
+        raise CodeRefusedError(
+            CodeRefusal.EXPIRED, "this code is too old; ask the platform for a new one"
+        )
 
 
 async def _insert(

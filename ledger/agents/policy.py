@@ -119,14 +119,14 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class PolicyRefusal:
     """A spend that the policy forbids, and what to change."""
 
     reason: RefusalReason
     message: str
 
 
-def judge(policy: Policy, usage: Usage, spend: Spend) -> ExecutionMode | Refusal:
+def evaluate_policy(policy: Policy, usage: Usage, spend: Spend) -> ExecutionMode | PolicyRefusal:
     """Return how `spend` happens, or why it does not.
 
     In this order: the account, the currency, the limits from the narrowest to the widest; then
@@ -137,37 +137,37 @@ def judge(policy: Policy, usage: Usage, spend: Spend) -> ExecutionMode | Refusal
     return refused or _mode(policy, spend)
 
 
-def _account(policy: Policy, spend: Spend) -> Refusal | None:
+def _account(policy: Policy, spend: Spend) -> PolicyRefusal | None:
     if policy.allows_account(spend.account_id):
         return None
     message = "this agent may not spend from this account; use one of allowedAccountIds"
-    return Refusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
+    return PolicyRefusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
 
 
-def _limits(policy: Policy, usage: Usage, spend: Spend) -> Refusal | None:
+def _limits(policy: Policy, usage: Usage, spend: Spend) -> PolicyRefusal | None:
     limits, currency = policy.spending_limits, policy.spending_limits.currency
     if spend.currency != currency:
         message = (
             f"this agent's limits are in {currency}, and there are no exchange rates to measure"
             f" {spend.currency} by; spend {currency}"
         )
-        return Refusal(reason=RefusalReason.CURRENCY_NOT_ALLOWED, message=message)
+        return PolicyRefusal(reason=RefusalReason.CURRENCY_NOT_ALLOWED, message=message)
     rule = _rule(policy, spend)
     largest = limits.per_transaction if rule.per_transaction is None else rule.per_transaction
     if spend.amount > largest:
         message = f"this agent may spend at most {largest} at once; send less"
-        return Refusal(reason=RefusalReason.PER_TRANSACTION_LIMIT, message=message)
+        return PolicyRefusal(reason=RefusalReason.PER_TRANSACTION_LIMIT, message=message)
     if limits.daily_count is not None and usage.daily_count >= limits.daily_count:
         message = f"this agent may spend {limits.daily_count} times a day; try again tomorrow (UTC)"
-        return Refusal(reason=RefusalReason.DAILY_TRANSACTION_LIMIT, message=message)
+        return PolicyRefusal(reason=RefusalReason.DAILY_TRANSACTION_LIMIT, message=message)
     if limits.daily is not None and usage.daily_spend + spend.amount > limits.daily:
         left = max(0, limits.daily - usage.daily_spend)
         message = f"this agent may spend {left} more today (UTC); send less"
-        return Refusal(reason=RefusalReason.DAILY_LIMIT, message=message)
+        return PolicyRefusal(reason=RefusalReason.DAILY_LIMIT, message=message)
     if limits.monthly is not None and usage.monthly_spend + spend.amount > limits.monthly:
         left = max(0, limits.monthly - usage.monthly_spend)
         message = f"this agent may spend {left} more this month (UTC); send less"
-        return Refusal(reason=RefusalReason.MONTHLY_LIMIT, message=message)
+        return PolicyRefusal(reason=RefusalReason.MONTHLY_LIMIT, message=message)
     return None
 
 

@@ -46,7 +46,7 @@ _SHOWN: Final[Select[*tuple[Any, ...]]] = select(
 """Everything but the hash of the token."""
 
 
-class Refusal(Enum):
+class AgentRefusal(Enum):
     """Why an agent or its policy cannot be as it is asked for."""
 
     CUSTOMER = auto()  # Nobody to act for.
@@ -54,10 +54,10 @@ class Refusal(Enum):
     CURRENCY = auto()  # The platform's books do not have the currency of the limits.
 
 
-class RefusedError(Exception):
+class AgentRefusedError(Exception):
     """Nothing was written; `errors` name what to change, in a policy from its top."""
 
-    def __init__(self, refusal: Refusal, *errors: FieldError) -> None:
+    def __init__(self, refusal: AgentRefusal, *errors: FieldError) -> None:
         super().__init__(refusal.name)
         self.refusal: Final = refusal
         self.errors: Final[Sequence[FieldError]] = errors
@@ -76,7 +76,7 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class AgentFilters:
     """What agents have to match; None matches all, and times are included."""
 
     customer_id: Id | None = None
@@ -137,7 +137,7 @@ def changed_policy(before: Mapping[str, Any], changes: Mapping[str, Any]) -> Age
     """Return the policy `before` with `changes`, both as the interface writes them.
 
     What a part does not name stays; a list replaces the whole list; None takes away.
-    Raises: RefusedError when what comes out is no policy.
+    Raises: AgentRefusedError when what comes out is no policy.
     """
     _check_units(before, changes)
     merged = {**before, **{name: _merged(before.get(name), said) for name, said in changes.items()}}
@@ -145,7 +145,7 @@ def changed_policy(before: Mapping[str, Any], changes: Mapping[str, Any]) -> Age
         return AgentPolicy.model_validate(_without_none(merged))
     except ValidationError as error:
         complaints = error.errors(include_url=False, include_input=False)
-        raise RefusedError(Refusal.POLICY, *field_errors(complaints)) from None
+        raise AgentRefusedError(AgentRefusal.POLICY, *field_errors(complaints)) from None
 
 
 def _merged(before: Any, said: Any) -> Any:  # noqa: ANN401 - parts of a policy
@@ -170,7 +170,7 @@ def _check_units(before: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
     if stay:
         message = f"changes what {', '.join(stay)} would mean; send those with it"
         field = FieldError(field="spendingLimits.currency", message=message)
-        raise RefusedError(Refusal.POLICY, field)
+        raise AgentRefusedError(AgentRefusal.POLICY, field)
 
 
 # --- who calls ---------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ async def create(  # noqa: PLR0913 - a row, by name
 ) -> AgentResource:
     """Make an agent for a customer; nothing can be done as it before a code of it is redeemed.
 
-    Raises: RefusedError.
+    Raises: AgentRefusedError.
     """
     await _lock_customer(connection, platform_id, customer_id)
     await _check_policy(connection, platform_id, customer_id, policy)
@@ -325,7 +325,7 @@ async def page(
     connection: AsyncConnection,
     *,
     platform_id: Id,
-    filters: Filters,
+    filters: AgentFilters,
     wanted: paging.Wanted,
     at: datetime,
 ) -> paging.Page[AgentResource]:
@@ -371,7 +371,7 @@ async def change_policy(
 ) -> AgentResource | None:
     """Change parts of an agent's policy; None when the platform has no such agent.
 
-    Raises: RefusedError.
+    Raises: AgentRefusedError.
     """
     before = await locked_row(connection, platform_id=platform_id, agent_id=agent_id)
     if before is None:
@@ -433,7 +433,7 @@ def _mine(platform_id: Id, agent_id: Id) -> Sequence[ColumnElement[bool]]:
     ]
 
 
-def _matching(platform_id: Id, filters: Filters) -> Sequence[ColumnElement[bool]]:
+def _matching(platform_id: Id, filters: AgentFilters) -> Sequence[ColumnElement[bool]]:
     since = {_AGENTS.created_at: filters.created_from, _AGENTS.updated_at: filters.updated_from}
     until = {_AGENTS.created_at: filters.created_to, _AGENTS.updated_at: filters.updated_to}
     matching = [_AGENTS.platform_id == platform_id, _AGENTS.deleted_at.is_(None)]
@@ -459,7 +459,7 @@ async def _lock_customer(connection: AsyncConnection, platform_id: Id, customer_
     )
     if found is None:
         field = FieldError(field="customerId", message="is not a customer of this platform")
-        raise RefusedError(Refusal.CUSTOMER, field)
+        raise AgentRefusedError(AgentRefusal.CUSTOMER, field)
 
 
 async def _check_policy(
@@ -467,14 +467,14 @@ async def _check_policy(
 ) -> None:
     """See to it that `policy` speaks of the platform's currencies and the customer's accounts.
 
-    Raises: RefusedError.
+    Raises: AgentRefusedError.
     """
     currency = policy.spending_limits.currency
     supported = (await platforms.get(connection, platform_id)).supported_currencies
     if currency not in supported:
         message = f"is {currency}; this platform has {', '.join(supported)}"
         field = FieldError(field="spendingLimits.currency", message=message)
-        raise RefusedError(Refusal.CURRENCY, field)
+        raise AgentRefusedError(AgentRefusal.CURRENCY, field)
     named = dict(_accounts_in(policy.account_restrictions))
     columns = tables.internal_accounts.c
     known = await connection.scalars(
@@ -492,7 +492,7 @@ async def _check_policy(
         if account_id not in there
     ]
     if strange:
-        raise RefusedError(Refusal.POLICY, *strange)
+        raise AgentRefusedError(AgentRefusal.POLICY, *strange)
 
 
 def _accounts_in(said: wire.AccountRestrictions | None) -> Sequence[tuple[str, Id]]:

@@ -53,7 +53,7 @@ class SourceSuffix(StrEnum):
     ACCOUNT_CLOSED = "003"
 
 
-class Refusal(StrEnum):
+class CardRefusal(StrEnum):
     """Why no card is issued, or a change refused, in the order in which it is looked at."""
 
     DUPLICATE_FUNDING_SOURCE = "DUPLICATE_FUNDING_SOURCE"
@@ -63,17 +63,17 @@ class Refusal(StrEnum):
     PLATFORM_CARD_ID_TAKEN = "PLATFORM_CARD_ID_TAKEN"
 
 
-class RefusedError(Exception):
+class CardRefusedError(Exception):
     """Nothing is done: `field` of the request is at fault, and the message says how."""
 
-    def __init__(self, refusal: Refusal, field: str, message: str) -> None:
+    def __init__(self, refusal: CardRefusal, field: str, message: str) -> None:
         super().__init__(message)
         self.refusal = refusal
         self.field = field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
+class CardApplication:
     """A card that is asked for."""
 
     cardholder_id: Id
@@ -83,7 +83,7 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class CardFilters:
     """What cards have to match; None matches all. `account_id` is any funding source."""
 
     cardholder_id: Id | None = None
@@ -125,14 +125,14 @@ async def create(  # noqa: PLR0913 - an application and its circumstances, by na
     connection: AsyncConnection,
     *,
     platform_id: Id,
-    application: Application,
+    application: CardApplication,
     at: datetime,
     sandbox_delay: timedelta,
     is_sandbox: bool = True,
 ) -> CardResource:
     """Ask the issuer for a card, which answers later (`activate_due`).
 
-    Raises: RefusedError, after which the database transaction can only be rolled back.
+    Raises: CardRefusedError, after which the database transaction can only be rolled back.
     """
     refuse_repetitions(application.funding_sources)
     await _check_cardholder(connection, platform_id, application.cardholder_id)
@@ -175,7 +175,9 @@ async def create(  # noqa: PLR0913 - an application and its circumstances, by na
         if getattr(diagnosis, "constraint_name", None) != "cards_platform_card_id_key":
             raise
         message = "is the identifier of another card that is not closed; send another one"
-        raise RefusedError(Refusal.PLATFORM_CARD_ID_TAKEN, "platformCardId", message) from error
+        raise CardRefusedError(
+            CardRefusal.PLATFORM_CARD_ID_TAKEN, "platformCardId", message
+        ) from error
     return render(row)
 
 
@@ -191,7 +193,7 @@ async def get(connection: AsyncConnection, *, platform_id: Id, card_id: Id) -> C
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: CardFilters, wanted: paging.Wanted
 ) -> paging.Page[CardResource]:
     """Return one page of the platform's cards."""
     columns = tables.cards.c
@@ -428,11 +430,11 @@ def _activate_at(platform_card_id: str, at: datetime, sandbox_delay: timedelta) 
 def refuse_repetitions(sources: Sequence[Id]) -> None:
     """Let `sources` pass when each of them is there once.
 
-    Raises: RefusedError.
+    Raises: CardRefusedError.
     """
     if len(set(sources)) != len(sources):
         message = "names an account twice; send every account once"
-        raise RefusedError(Refusal.DUPLICATE_FUNDING_SOURCE, "fundingSources", message)
+        raise CardRefusedError(CardRefusal.DUPLICATE_FUNDING_SOURCE, "fundingSources", message)
 
 
 async def eligible_currency(  # noqa: PLR0913 - whose, which, and where, by name
@@ -446,7 +448,7 @@ async def eligible_currency(  # noqa: PLR0913 - whose, which, and where, by name
 ) -> str:
     """Return the currency that all `sources` share, which has to be `currency` when it is given.
 
-    Raises: RefusedError when one of them may not fund a card of this cardholder.
+    Raises: CardRefusedError when one of them may not fund a card of this cardholder.
     """
     columns = tables.internal_accounts.c
     rows = await connection.execute(
@@ -464,7 +466,7 @@ async def eligible_currency(  # noqa: PLR0913 - whose, which, and where, by name
             message = message or _refused_by_the_sandbox(account.id)
         if message:
             field = f"fundingSources.{number}"
-            raise RefusedError(Refusal.FUNDING_SOURCE_INELIGIBLE, field, message)
+            raise CardRefusedError(CardRefusal.FUNDING_SOURCE_INELIGIBLE, field, message)
         currency = found[source].currency
     assert currency is not None, "a card has at least one funding source"
     return currency
@@ -510,14 +512,14 @@ async def _check_cardholder(
     cardholder = rows.one_or_none()
     if cardholder is None:
         message = "is not a customer of this platform"
-        raise RefusedError(Refusal.UNKNOWN_CARDHOLDER, "cardholderId", message)
+        raise CardRefusedError(CardRefusal.UNKNOWN_CARDHOLDER, "cardholderId", message)
     if cardholder.customer_type != "INDIVIDUAL" or cardholder.kyc_status != "APPROVED":
         message = (
             f"is a customer with kycStatus {cardholder.kyc_status}; it has to be APPROVED first"
             if cardholder.customer_type == "INDIVIDUAL"
             else "is a business; only individuals hold cards"
         )
-        raise RefusedError(Refusal.KYC_NOT_APPROVED, "cardholderId", message)
+        raise CardRefusedError(CardRefusal.KYC_NOT_APPROVED, "cardholderId", message)
 
 
 def _mapping(row: Row[*tuple[Any, ...]]) -> Mapping[str, Any]:

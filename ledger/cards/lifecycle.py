@@ -30,7 +30,7 @@ _MOVES: Final = {
 """Where a card may go. From nowhere else, and nowhere twice: `CLOSED` is the end."""
 
 
-class Conflict(StrEnum):
+class CardConflict(StrEnum):
     """Why a card, as it stands, does not change."""
 
     INVALID_STATE_TRANSITION = "INVALID_STATE_TRANSITION"
@@ -38,32 +38,32 @@ class Conflict(StrEnum):
     CARD_NOT_MUTABLE = "CARD_NOT_MUTABLE"
 
 
-class ConflictError(Exception):
+class CardConflictError(Exception):
     """Nothing is changed: the card is in a state that does not allow it."""
 
-    def __init__(self, conflict: Conflict, message: str) -> None:
+    def __init__(self, conflict: CardConflict, message: str) -> None:
         super().__init__(message)
         self.conflict = conflict
 
 
-class Keep:
+class Unchanged:
     """Stands for a value that is not to be changed, where None means something."""
 
 
-KEEP: Final = Keep()
+UNCHANGED: Final = Unchanged()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What is asked of a card: None and `KEEP` leave things as they are."""
+class CardChange:
+    """What is asked of a card: None and `UNCHANGED` leave things as they are."""
 
     state: CardState | None = None
     funding_sources: Sequence[Id] | None = None
-    max_spend_per_transaction: int | Keep | None = KEEP
+    max_spend_per_transaction: int | Unchanged | None = UNCHANGED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
+class ChangedCard:
     """A card after a change; `closing` is the message that gives back what is held on it."""
 
     card: CardResource
@@ -75,18 +75,18 @@ async def apply(  # noqa: PLR0913 - which card, what, and how to tell
     *,
     platform_id: Id,
     card_id: Id,
-    change: Change,
+    change: CardChange,
     reply_to: str | None,
     at: datetime,
     is_sandbox: bool = True,
-) -> Changed | None:
+) -> ChangedCard | None:
     """Change a card, with what follows from it, in the caller's database transaction.
 
     The card is locked, so of two changes at once the second sees what the first has left. Its
     webhooks and, when it is closed, the message to the engine are rows of the same commit; the
     caller rings for that message afterwards. None when the platform has no such card.
 
-    Raises: ConflictError, cards.RefusedError; then nothing has been written.
+    Raises: CardConflictError, CardRefusedError; then nothing has been written.
     """
     columns = tables.cards.c
     rows = await connection.execute(
@@ -126,23 +126,23 @@ async def apply(  # noqa: PLR0913 - which card, what, and how to tell
     closing = None
     if change.state is CardState.CLOSED:
         closing = await _tell_the_engine(connection, card_id, home, reply_to, at)
-    return Changed(card=card, closing=closing)
+    return ChangedCard(card=card, closing=closing)
 
 
-def _check_state(state: CardState, change: Change) -> None:
+def _check_state(state: CardState, change: CardChange) -> None:
     match state, change.state:
         case CardState.CLOSED, CardState.CLOSED:
-            raise ConflictError(Conflict.CARD_ALREADY_CLOSED, "the card is CLOSED already")
+            raise CardConflictError(CardConflict.CARD_ALREADY_CLOSED, "the card is CLOSED already")
         case CardState.CLOSED, None:
             message = "the card is CLOSED; nothing about it can be changed any more"
-            raise ConflictError(Conflict.CARD_NOT_MUTABLE, message)
+            raise CardConflictError(CardConflict.CARD_NOT_MUTABLE, message)
         case ((CardState.ACTIVE | CardState.FROZEN), None):
             return
         case _ if change.state in _MOVES.get(state, ()):
             return
         case _:
             message = f"the card is {state}; {_way_out(state)}"
-            raise ConflictError(Conflict.INVALID_STATE_TRANSITION, message)
+            raise CardConflictError(CardConflict.INVALID_STATE_TRANSITION, message)
 
 
 def _way_out(state: CardState) -> str:
@@ -153,7 +153,7 @@ def _way_out(state: CardState) -> str:
     return "it can be changed once it is ACTIVE"
 
 
-def _changes(change: Change, at: datetime) -> dict[str, Any]:
+def _changes(change: CardChange, at: datetime) -> dict[str, Any]:
     changes: dict[str, Any] = {"updated_at": at}
     if change.state is not None:
         changes["state"] = change.state.value
@@ -161,12 +161,12 @@ def _changes(change: Change, at: datetime) -> dict[str, Any]:
         changes["state_reason"] = "CLOSED_BY_PLATFORM"
     if change.funding_sources is not None:
         changes["funding_sources"] = list(change.funding_sources)
-    if not isinstance(change.max_spend_per_transaction, Keep):
+    if not isinstance(change.max_spend_per_transaction, Unchanged):
         changes["max_spend_per_transaction"] = change.max_spend_per_transaction
     return changes
 
 
-def _events(change: Change) -> list[WebhookType]:
+def _events(change: CardChange) -> list[WebhookType]:
     """Return what is told, the state first; a limit alone is nobody's news."""
     told = []
     if change.state is not None:

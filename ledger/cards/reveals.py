@@ -22,7 +22,7 @@ _SHOWN: Final = frozenset({CardState.ACTIVE, CardState.FROZEN})
 _log = structlog.get_logger()
 
 
-class NotShownError(Exception):
+class NotRevealableError(Exception):
     """The card is in a state in which there is no number to see; the message names it."""
 
 
@@ -35,7 +35,7 @@ class Reveal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class RevealedCard:
     """The card whose page was opened."""
 
     card_id: Id
@@ -57,7 +57,7 @@ async def create(  # noqa: PLR0913 - who asks for what
     """Let the number of a card be seen once; who asked stays in the record and in the log.
 
     None when the platform has no such card.
-    Raises: NotShownError when the card has no number yet, or none any more.
+    Raises: NotRevealableError when the card has no number yet, or none any more.
     """
     columns = tables.cards.c
     rows = await connection.execute(
@@ -68,7 +68,7 @@ async def create(  # noqa: PLR0913 - who asks for what
         return None
     if state not in _SHOWN:
         message = f"the card is {state}; only an ACTIVE or FROZEN card has a number to show"
-        raise NotShownError(message)
+        raise NotRevealableError(message)
     reveal = Reveal(token=secrets.token_urlsafe(_TOKEN_BYTES), expires_at=at + LIFETIME)
     await connection.execute(
         tables.card_reveals.insert().values(
@@ -85,7 +85,7 @@ async def create(  # noqa: PLR0913 - who asks for what
 
 async def open_once(
     connection: AsyncConnection, *, token: str, keys: KeyRing, at: datetime
-) -> Shown | None:
+) -> RevealedCard | None:
     """Return the card of `token` and use the token up.
 
     None when there is no such token, when it was used or is too old, or when the card has been
@@ -116,7 +116,7 @@ async def open_once(
     if row is None:
         return None
     _audit("card number shown", row.id, row.api_token_id, at)
-    return Shown(
+    return RevealedCard(
         card_id=row.id,
         state=CardState(row.state),
         last4=row.last4,

@@ -48,7 +48,7 @@ class NotABusinessError(Exception):
     """The customer is a person: nobody owns a part of one."""
 
 
-class InvalidError(Exception):
+class InvalidOwnerError(Exception):
     """The owner cannot be as asked for; `errors` say what to mend."""
 
     def __init__(self, *errors: FieldError) -> None:
@@ -57,7 +57,7 @@ class InvalidError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class NewOwner:
     """Somebody who becomes an owner; `personal_info` has the names of the wire."""
 
     customer_id: Id
@@ -67,7 +67,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class OwnerChange:
     """What to change about an owner: None stays; in `personal_info`, None takes away."""
 
     roles: Sequence[str] | None = None
@@ -81,11 +81,11 @@ def decided_status(last_name: str) -> KycStatus:
 
 
 async def create(
-    connection: AsyncConnection, *, platform_id: Id, owner: Owner, keys: KeyRing, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, owner: NewOwner, keys: KeyRing, at: datetime
 ) -> BeneficialOwnerResource:
     """Add an owner to a business.
 
-    Raises: UnknownBusinessError, NotABusinessError, InvalidError; then nothing has been written.
+    Raises: UnknownBusinessError, NotABusinessError, InvalidOwnerError; nothing has been written.
     """
     await _lock(connection, platform_id, owner.customer_id)
     key = new_id()
@@ -158,14 +158,14 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     *,
     platform_id: Id,
     owner_id: Id,
-    change: Change,
+    change: OwnerChange,
     keys: KeyRing,
     at: datetime,
 ) -> BeneficialOwnerResource | None:
     """Change an owner; None when the platform has no such owner.
 
     What is changed is not judged again: an owner that is decided stays so.
-    Raises: UnknownBusinessError, InvalidError; then nothing has been written.
+    Raises: UnknownBusinessError, InvalidOwnerError; then nothing has been written.
     """
     found = await connection.execute(
         select(_OWNERS.customer_id).where(
@@ -196,7 +196,7 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     return await get(connection, platform_id=platform_id, owner_id=owner_id, keys=keys)
 
 
-async def decide(connection: AsyncConnection, *, customer_id: Id, at: datetime) -> None:
+async def resolve_all(connection: AsyncConnection, *, customer_id: Id, at: datetime) -> None:
     """Decide on every owner of a business that is decided and locked."""
     rows = await connection.execute(
         select(_OWNERS.id, _OWNERS.kyc_status, _OWNERS.personal_info)
@@ -253,13 +253,13 @@ async def _check_share(connection: AsyncConnection, row: Mapping[str, Any]) -> N
     left = WHOLE - Decimal(others or 0)
     if row["ownership_percentage"] > left:
         message = f"must be at most {left.normalize():f}: the rest belongs to other UBOs"
-        raise InvalidError(FieldError(field="ownershipPercentage", message=message))
+        raise InvalidOwnerError(FieldError(field="ownershipPercentage", message=message))
 
 
 def _kept(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
     """Return the columns that say who an owner is.
 
-    Raises: InvalidError.
+    Raises: InvalidOwnerError.
     """
     errors = list(
         identity.identifier_errors(
@@ -270,7 +270,7 @@ def _kept(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
         )
     )
     if errors:
-        raise InvalidError(*errors)
+        raise InvalidOwnerError(*errors)
     return {
         "personal_info": {name: said for name, said in info.items() if name != "identifier"},
         "identifier": keys.encrypt(info["identifier"].encode()),

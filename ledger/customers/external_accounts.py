@@ -58,7 +58,7 @@ _SHOWN: Final[Select[*tuple[Any, ...]]] = select(
 )
 
 
-class Refusal(Enum):
+class RegistrationRefusal(Enum):
     """Why an account is not registered."""
 
     INPUT = auto()  # Something is missing, or does not go together.
@@ -67,10 +67,10 @@ class Refusal(Enum):
     DUPLICATE = auto()  # The owner has registered it already.
 
 
-class RefusedError(Exception):
+class RegistrationRefusedError(Exception):
     """The account was not registered; `errors` name what to change."""
 
-    def __init__(self, refusal: Refusal, *errors: FieldError) -> None:
+    def __init__(self, refusal: RegistrationRefusal, *errors: FieldError) -> None:
         super().__init__(refusal.name)
         self.refusal: Final = refusal
         self.errors: Final[Sequence[FieldError]] = errors
@@ -88,7 +88,7 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class ExternalAccountFilters:
     """What accounts have to match: an owner, a currency; None matches all."""
 
     customer_id: Id | None = None
@@ -99,25 +99,29 @@ class Filters:
 # --- rules, pure -------------------------------------------------------------------------------
 
 
-def refusal_of(wanted: Registration, *, is_sandbox: bool) -> RefusedError | None:
+def refusal_of(wanted: Registration, *, is_sandbox: bool) -> RegistrationRefusedError | None:
     """Return why `wanted` cannot be registered whoever asks; None when it can.
 
     In this order: what is missing, the currency, the check digits, the sandbox's suffix.
     """
     if missing := list(shortcomings(wanted.info)):
-        return RefusedError(Refusal.INPUT, *missing)
+        return RegistrationRefusedError(RegistrationRefusal.INPUT, *missing)
     if wanted.is_default and wanted.customer_id is None:
         message = "needs a customerId: UMA payments arrive for customers, not for the platform"
         field = FieldError(field="defaultUmaDepositAccount", message=message)
-        return RefusedError(Refusal.INPUT, field)
+        return RegistrationRefusedError(RegistrationRefusal.INPUT, field)
     currencies = wanted.info.variant.currencies
     if currencies is not None and wanted.currency not in currencies:
-        return RefusedError(Refusal.CURRENCY, _other_currency(wanted.info, currencies))
+        return RegistrationRefusedError(
+            RegistrationRefusal.CURRENCY, _other_currency(wanted.info, currencies)
+        )
     if identifier_errors := list(account_numbers.identifier_errors(wanted.info)):
-        return RefusedError(Refusal.NUMBER, *identifier_errors)
+        return RegistrationRefusedError(RegistrationRefusal.NUMBER, *identifier_errors)
     if is_sandbox and _suffix(wanted.info) == _INVALID_SUFFIX:
         message = f"does not exist: in the sandbox, none that ends in {_INVALID_SUFFIX} does"
-        return RefusedError(Refusal.NUMBER, FieldError(field="accountInfo", message=message))
+        return RegistrationRefusedError(
+            RegistrationRefusal.NUMBER, FieldError(field="accountInfo", message=message)
+        )
     return None
 
 
@@ -177,7 +181,7 @@ async def create(
 ) -> ExternalAccountResource:
     """Register an account; as the default, it takes the place of the customer's former one.
 
-    Raises: RefusedError, after which the database transaction can only be rolled back.
+    Raises: RegistrationRefusedError, after which the database transaction can only be rolled back.
     """
     if refused := refusal_of(wanted, is_sandbox=is_sandbox):
         raise refused
@@ -228,7 +232,11 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: ExternalAccountFilters,
+    wanted: paging.Wanted,
 ) -> paging.Page[ExternalAccountResource]:
     """Return one page of the platform's external accounts."""
     columns = _EXTERNAL_ACCOUNTS
@@ -296,7 +304,9 @@ async def _lock_customer(connection: AsyncConnection, platform_id: Id, customer_
     )
     if found is None:
         message = "is not a customer of this platform"
-        raise RefusedError(Refusal.INPUT, FieldError(field="customerId", message=message))
+        raise RegistrationRefusedError(
+            RegistrationRefusal.INPUT, FieldError(field="customerId", message=message)
+        )
 
 
 async def _dethrone(connection: AsyncConnection, customer_id: Id | None, at: datetime) -> None:
@@ -322,8 +332,8 @@ async def _insert(connection: AsyncConnection, row: Mapping[str, Any]) -> None:
             message = f"the record refused an external account: {name}"
             raise RuntimeError(message) from None
         message = "is registered already for this owner; use that one, or delete it first"
-        raise RefusedError(
-            Refusal.DUPLICATE, FieldError(field="accountInfo", message=message)
+        raise RegistrationRefusedError(
+            RegistrationRefusal.DUPLICATE, FieldError(field="accountInfo", message=message)
         ) from error
 
 

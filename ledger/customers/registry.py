@@ -57,7 +57,7 @@ _CURRENCIES: Final = type_coerce(tables.customers.c.currencies, postgresql.ARRAY
 """As PostgreSQL knows arrays: only so can be asked what one contains."""
 
 
-class AlreadyExistsError(Exception):
+class CustomerExistsError(Exception):
     """Another active customer has this `field` already."""
 
     def __init__(self, field: str) -> None:
@@ -74,11 +74,11 @@ class UnsupportedCurrencyError(Exception):
         self.supported = supported
 
 
-class DeletedError(Exception):
+class CustomerDeletedError(Exception):
     """The customer is deleted; nothing about it changes any more."""
 
 
-class InvalidError(Exception):
+class InvalidCustomerError(Exception):
     """What is asked for does not go together with what is there; `errors` say what to mend."""
 
     def __init__(self, *errors: FieldError) -> None:
@@ -86,18 +86,18 @@ class InvalidError(Exception):
         self.errors: Final[Sequence[FieldError]] = errors
 
 
-class MissingContactError(InvalidError):
+class MissingContactError(InvalidCustomerError):
     """The customer's region asks for ways to reach it that are not there."""
 
 
-class OtherTypeError(Exception):
+class CustomerTypeError(Exception):
     """The customer is of another type than the change is for; a type never changes."""
 
     def __init__(self, customer_type: str) -> None:
         super().__init__(f"the customer is of type {customer_type}, which never changes")
 
 
-class InUseError(Exception):
+class CustomerInUseError(Exception):
     """The customer cannot be deleted: something would be out of reach; `reason` says what."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -138,7 +138,7 @@ class Business(_Applicant):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class CustomerFilters:
     """What customers have to match; None matches all, and times are included."""
 
     platform_customer_id: str | None = None
@@ -176,7 +176,7 @@ async def create(
 
     When it is decided at once how a person stands, the platform is told by webhook as well.
 
-    Raises: UnsupportedCurrencyError; AlreadyExistsError, after which the database transaction
+    Raises: UnsupportedCurrencyError; CustomerExistsError, after which the database transaction
     can only be rolled back.
     """
     platform = await platforms.get(connection, platform_id, hold=True)
@@ -249,7 +249,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: CustomerFilters, wanted: paging.Wanted
 ) -> paging.Page[CustomerResource]:
     """Return one page of the platform's customers."""
     columns = tables.customers.c
@@ -300,14 +300,14 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     A currency that comes in gets an account, one that goes keeps its account: there may be money
     on it. What `business_info` and `due_diligence` do not name stays, and None in them takes away.
     `identifier` comes in the open and is kept encrypted.
-    Raises: DeletedError, OtherTypeError, InvalidError, UnsupportedCurrencyError;
-    AlreadyExistsError, after which the database transaction can only be rolled back.
+    Raises: CustomerDeletedError, CustomerTypeError, InvalidCustomerError, UnsupportedCurrencyError;
+    CustomerExistsError, after which the database transaction can only be rolled back.
     """
     before = await _locked(connection, platform_id, customer_id)
     if before is None:
         return None
     if before.customer_type != customer_type:
-        raise OtherTypeError(before.customer_type)
+        raise CustomerTypeError(before.customer_type)
     values = {**changes, "updated_at": at}
     for said in ("business_info", "due_diligence"):
         if said in changes:
@@ -336,7 +336,7 @@ async def open_account(
 ) -> InternalAccountResource | None:
     """Open one more account of a customer; None when the platform has no such customer.
 
-    Raises: DeletedError, UnsupportedCurrencyError, accounts.TooManyError.
+    Raises: CustomerDeletedError, UnsupportedCurrencyError, accounts.TooManyError.
     """
     if await _locked(connection, platform_id, customer_id) is None:
         return None
@@ -376,10 +376,10 @@ def _check_change(before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys
             id_type=after["id_type"], identifier=identifier, country=after["country_of_issuance"]
         )
     if errors:
-        raise InvalidError(*errors)
+        raise InvalidCustomerError(*errors)
 
 
-async def decide(
+async def record_kyc_status(
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -392,7 +392,7 @@ async def decide(
     When a business is decided, so are its owners.
     """
     if status in DECIDED:
-        await beneficial_owners.decide(connection, customer_id=customer_id, at=at)
+        await beneficial_owners.resolve_all(connection, customer_id=customer_id, at=at)
     await connection.execute(
         tables.customers.update()
         .where(tables.customers.c.id == customer_id)
@@ -430,7 +430,7 @@ async def delete(
     """Delete a customer for the platform with its agents, and close its accounts; the books stay.
 
     None when the platform has no such customer.
-    Raises: DeletedError; InUseError while it has a card that is not closed, or money.
+    Raises: CustomerDeletedError; CustomerInUseError while it has an open card, or money.
     """
     before = await _locked(connection, platform_id, customer_id)
     if before is None:
@@ -457,7 +457,7 @@ async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
         select(card.id).where(card.customer_id == customer_id, card.state != "CLOSED").limit(1)
     )
     if open_card is not None:
-        raise InUseError("OPEN_CARDS", "the customer has a card that is not CLOSED")
+        raise CustomerInUseError("OPEN_CARDS", "the customer has a card that is not CLOSED")
     # In the order of their ids, as the engine locks them.
     rows = await connection.execute(
         select(account.currency, account.balance, account.held, account.owed, account.pending)
@@ -468,7 +468,7 @@ async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
     for row in rows.all():
         if any((row.balance, row.held, row.owed, row.pending)):
             message = f"the customer's {row.currency} account has money, or owes some"
-            raise InUseError("OPEN_BALANCE", message)
+            raise CustomerInUseError("OPEN_BALANCE", message)
 
 
 async def _locked(
@@ -476,7 +476,7 @@ async def _locked(
 ) -> Row[*tuple[Any, ...]] | None:
     """Return the customer and let nobody else change it until the end; None: there is none.
 
-    Raises: DeletedError.
+    Raises: CustomerDeletedError.
     """
     columns = tables.customers.c
     rows = await connection.execute(
@@ -497,7 +497,7 @@ async def _locked(
     )
     row = rows.one_or_none()
     if row is not None and row.is_deleted:
-        raise DeletedError("the customer is deleted")
+        raise CustomerDeletedError("the customer is deleted")
     return row
 
 
@@ -553,7 +553,7 @@ def _uniqueness() -> Iterator[None]:
         field = _FIELD_OF_KEY.get(constraint or "")
         if field is None:
             raise
-        raise AlreadyExistsError(field) from error
+        raise CustomerExistsError(field) from error
 
 
 def _render(

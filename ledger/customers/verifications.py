@@ -56,7 +56,7 @@ _KYC: Final[Mapping[VerificationStatus, KycStatus]] = {
 """How a customer stands after its verification; what is not here changes nothing."""
 
 
-class DecidedError(Exception):
+class AlreadyDecidedError(Exception):
     """The customer is approved or rejected; that is the end of it."""
 
     def __init__(self, status: str) -> None:
@@ -65,7 +65,7 @@ class DecidedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class VerificationFilters:
     """What verifications have to match; None matches all."""
 
     customer_id: Id | None = None
@@ -93,14 +93,14 @@ class Applicant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class VerificationResult:
     """What comes of a verification; `problems` only with `RESOLVE_ERRORS`."""
 
     status: VerificationStatus
     problems: Sequence[VerificationProblem] = ()
 
 
-def outcome_of(applicant: Applicant, *, is_sandbox: bool) -> Outcome:
+def outcome_of(applicant: Applicant, *, is_sandbox: bool) -> VerificationResult:
     """Return what becomes of `applicant`; the first that applies.
 
     A business of the sandbox is decided by its number whatever else it says, unless the number
@@ -108,15 +108,15 @@ def outcome_of(applicant: Applicant, *, is_sandbox: bool) -> Outcome:
     """
     suffix = applicant.suffix if is_sandbox else ""
     if suffix == _REJECTED:
-        return Outcome(status="REJECTED")
+        return VerificationResult(status="REJECTED")
     ordinary = not is_sandbox or suffix in {_MANUAL, _POOR}
     if applicant.is_business and not ordinary:
-        return Outcome(status="APPROVED")
+        return VerificationResult(status="APPROVED")
     if problems := problems_of(applicant):
-        return Outcome(status="RESOLVE_ERRORS", problems=problems)
+        return VerificationResult(status="RESOLVE_ERRORS", problems=problems)
     if suffix == _POOR and not applicant.is_business:
-        return Outcome(status="RESOLVE_ERRORS", problems=[_poor_document(applicant)])
-    return Outcome(status="PENDING_MANUAL_REVIEW" if ordinary else "APPROVED")
+        return VerificationResult(status="RESOLVE_ERRORS", problems=[_poor_document(applicant)])
+    return VerificationResult(status="PENDING_MANUAL_REVIEW" if ordinary else "APPROVED")
 
 
 def problems_of(applicant: Applicant) -> list[VerificationProblem]:
@@ -180,19 +180,19 @@ async def submit(
     A verification that is not decided is taken up again, and stays as it is, its webhook sent
     once, when nothing new comes of it. What comes of it is told in the same database transaction:
     first how the verification stands, then how the customer does, if that changed.
-    Raises: DecidedError; then nothing has been written.
+    Raises: AlreadyDecidedError; then nothing has been written.
     """
     row = await _locked(connection, platform_id, customer_id)
     if row is None:
         return None
     if row.kyc_status in customers.DECIDED:
-        raise DecidedError(row.kyc_status)
+        raise AlreadyDecidedError(row.kyc_status)
     applicant = await _applicant(connection, row)
     outcome = outcome_of(applicant, is_sandbox=is_sandbox)
     written = await _write(connection, platform_id, customer_id, outcome, at)
     now = _KYC.get(outcome.status)
     if now is not None and now != row.kyc_status:
-        await customers.decide(
+        await customers.record_kyc_status(
             connection, platform_id=platform_id, customer_id=customer_id, status=now, at=at
         )
     return written
@@ -212,7 +212,11 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: VerificationFilters,
+    wanted: paging.Wanted,
 ) -> paging.Page[VerificationResource]:
     """Return one page of the platform's verifications."""
     asked = {
@@ -280,7 +284,7 @@ async def _write(
     connection: AsyncConnection,
     platform_id: Id,
     customer_id: Id,
-    outcome: Outcome,
+    outcome: VerificationResult,
     at: datetime,
 ) -> VerificationResource:
     values = {

@@ -52,7 +52,7 @@ _TOKEN: Final = select(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class TokenFilters:
     """What tokens have to match; None matches all, and times are included."""
 
     name: str | None = None
@@ -126,7 +126,7 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: TokenFilters, wanted: paging.Wanted
 ) -> paging.Page[TokenResource]:
     """Return one page of the platform's tokens."""
     columns = tables.api_tokens.c

@@ -82,7 +82,7 @@ class CurrencyInUseError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PlatformSettings:
     """What to change about a platform: `named` says which fields, the rest stays.
 
     Of the two configurations, what is not named stays and None takes away; None for all of one
@@ -160,7 +160,7 @@ async def get(connection: AsyncConnection, platform_id: Id, *, hold: bool = Fals
 
 
 async def configure(
-    connection: AsyncConnection, platform_id: Id, settings: Settings, *, at: datetime
+    connection: AsyncConnection, platform_id: Id, settings: PlatformSettings, *, at: datetime
 ) -> Platform:
     """Change the platform's settings, all or none.
 

@@ -322,7 +322,7 @@ def test_what_waits_for_approval_is_found_without_what_does_not(
             lambda connection: agent_actions.waiting(
                 connection,
                 platform_id=platform_id,
-                filters=agent_actions.Filters(),
+                filters=agent_actions.ActionFilters(),
                 wanted=paging.Wanted(limit=20),
             ),
         )

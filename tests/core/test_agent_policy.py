@@ -14,14 +14,14 @@ from cardledger.ledger.agents.policy import (
     ApprovalThreshold,
     ExecutionMode,
     Policy,
-    Refusal,
+    PolicyRefusal,
     RefusalReason,
     Spend,
     SpendingLimits,
     Usage,
-    judge,
+    evaluate_policy,
 )
-from cardledger.ledger.agents.registry import RefusedError, changed_policy, policy_of
+from cardledger.ledger.agents.registry import AgentRefusedError, changed_policy, policy_of
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.agents import AgentPolicy
 from cardledger.schema.wire.common import MAX_AMOUNT
@@ -43,8 +43,8 @@ def spend(amount: int, currency: str = "USD", account_id: Id = MINE) -> Spend:
 
 
 def reason(policy: Policy, usage: Usage, wanted: Spend) -> RefusalReason | None:
-    said = judge(policy, usage, wanted)
-    return said.reason if isinstance(said, Refusal) else None
+    said = evaluate_policy(policy, usage, wanted)
+    return said.reason if isinstance(said, PolicyRefusal) else None
 
 
 # --- examples ----------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ def test_what_equals_a_limit_is_within_it() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150, daily_count=2, monthly=150))
     before = Usage(daily_count=1, daily_spend=50, monthly_spend=50)
 
-    assert judge(policy, before, spend(100)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, before, spend(100)) is ExecutionMode.AUTO
 
 
 def test_limits_are_judged_in_their_order() -> None:
@@ -83,24 +83,26 @@ def test_limits_are_judged_in_their_order() -> None:
     assert reason(policy, usage, wanted) is RefusalReason.MONTHLY_LIMIT
     wider = replace(wider, monthly=3500)
     policy = replace(policy, spending_limits=wider)
-    assert judge(policy, usage, wanted) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, usage, wanted) is ExecutionMode.AUTO
 
 
 def test_a_refusal_says_what_is_left() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150))
 
-    said = judge(policy, Usage(daily_count=1, daily_spend=90, monthly_spend=90), spend(61))
+    said = evaluate_policy(
+        policy, Usage(daily_count=1, daily_spend=90, monthly_spend=90), spend(61)
+    )
 
-    assert isinstance(said, Refusal)
+    assert isinstance(said, PolicyRefusal)
     assert "60 more today" in said.message
 
 
 def test_a_refusal_for_the_month_says_what_is_left() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=150))
 
-    said = judge(policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61))
+    said = evaluate_policy(policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61))
 
-    assert isinstance(said, Refusal)
+    assert isinstance(said, PolicyRefusal)
     assert "60 more this month" in said.message
 
 
@@ -111,23 +113,23 @@ def test_a_refusal_for_the_month_says_what_is_left() -> None:
 def test_who_has_spent_nothing_has_everything_left(limits: SpendingLimits) -> None:
     policy = replace(POLICY, spending_limits=limits)
 
-    assert judge(policy, Usage(), spend(50)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, Usage(), spend(50)) is ExecutionMode.AUTO
 
 
 def test_a_threshold_is_passed_above_it_and_not_at_it() -> None:
     threshold = ApprovalThreshold(currency="USD", amount=50)
     policy = replace(POLICY, approval_threshold=threshold)
 
-    assert judge(policy, NOTHING, spend(49)) is ExecutionMode.AUTO
-    assert judge(policy, NOTHING, spend(50)) is ExecutionMode.AUTO
-    assert judge(policy, NOTHING, spend(51)) is ExecutionMode.APPROVAL_REQUIRED
+    assert evaluate_policy(policy, NOTHING, spend(49)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(50)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(51)) is ExecutionMode.APPROVAL_REQUIRED
 
 
 def test_an_account_that_is_allowed_is_spent_from_and_no_other() -> None:
     mine = AccountRestrictions(allowed_account_ids=frozenset({MINE}))
     policy = replace(POLICY, account_restrictions=mine)
 
-    assert judge(policy, NOTHING, spend(1)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(1)) is ExecutionMode.AUTO
     other = reason(policy, NOTHING, spend(1, account_id=OTHER))
     assert other is RefusalReason.ACCOUNT_NOT_ALLOWED
 
@@ -142,18 +144,18 @@ def test_a_permission_that_is_not_granted_is_not_there() -> None:
 def test_nothing_is_left_after_a_limit_was_lowered_below_what_was_spent() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=10))
 
-    said = judge(policy, Usage(monthly_spend=90), spend(1))
+    said = evaluate_policy(policy, Usage(monthly_spend=90), spend(1))
 
-    assert isinstance(said, Refusal)
+    assert isinstance(said, PolicyRefusal)
     assert "spend 0 more this month" in said.message
 
 
 def test_nothing_is_left_of_a_day_after_its_limit_was_lowered() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=10))
 
-    said = judge(policy, Usage(daily_spend=90), spend(1))
+    said = evaluate_policy(policy, Usage(daily_spend=90), spend(1))
 
-    assert isinstance(said, Refusal)
+    assert isinstance(said, PolicyRefusal)
     assert "spend 0 more today" in said.message
 
 
@@ -161,9 +163,9 @@ def test_an_account_may_have_a_limit_and_a_mode_of_its_own() -> None:
     rule = AccountRule(execution_mode=ExecutionMode.APPROVAL_REQUIRED, per_transaction=500)
     policy = replace(POLICY, account_restrictions=AccountRestrictions(rules={MINE: rule}))
 
-    assert judge(policy, NOTHING, spend(500)) is ExecutionMode.APPROVAL_REQUIRED
+    assert evaluate_policy(policy, NOTHING, spend(500)) is ExecutionMode.APPROVAL_REQUIRED
     assert reason(policy, NOTHING, spend(501)) is RefusalReason.PER_TRANSACTION_LIMIT
-    assert judge(policy, NOTHING, spend(100, account_id=OTHER)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(100, account_id=OTHER)) is ExecutionMode.AUTO
     assert reason(policy, NOTHING, spend(500, account_id=OTHER)) is not None
 
 
@@ -171,7 +173,7 @@ def test_what_a_rule_does_not_say_is_as_for_every_account() -> None:
     rules = AccountRestrictions(rules={MINE: AccountRule()})
     policy = replace(POLICY, account_restrictions=rules)
 
-    assert judge(policy, NOTHING, spend(100)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(100)) is ExecutionMode.AUTO
     assert reason(policy, NOTHING, spend(101)) is RefusalReason.PER_TRANSACTION_LIMIT
 
 
@@ -192,7 +194,7 @@ def test_no_account_allowed_is_not_every_account_allowed() -> None:
 def test_a_threshold_that_cannot_be_compared_is_taken_to_be_passed() -> None:
     euros = ApprovalThreshold(currency="EUR", amount=100)
 
-    said = judge(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
+    said = evaluate_policy(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
 
     assert said is ExecutionMode.APPROVAL_REQUIRED
 
@@ -239,7 +241,7 @@ def test_no_sequence_spends_more_than_the_limits_allow(policy: Policy, wanted: l
     for one in wanted:
         spent = sum(each.amount for each in done)
         usage = Usage(daily_count=len(done), daily_spend=spent, monthly_spend=spent)
-        if not isinstance(judge(policy, usage, one), Refusal):
+        if not isinstance(evaluate_policy(policy, usage, one), PolicyRefusal):
             done.append(one)
 
     total = sum(each.amount for each in done)
@@ -256,8 +258,8 @@ def test_no_sequence_spends_more_than_the_limits_allow(policy: Policy, wanted: l
 FREEDOM = {ExecutionMode.AUTO: 2, ExecutionMode.APPROVAL_REQUIRED: 1}
 
 
-def freedom(said: ExecutionMode | Refusal) -> int:
-    return 0 if isinstance(said, Refusal) else FREEDOM[said]
+def freedom(said: ExecutionMode | PolicyRefusal) -> int:
+    return 0 if isinstance(said, PolicyRefusal) else FREEDOM[said]
 
 
 def lower(limit: int | None, by: int) -> int | None:
@@ -293,9 +295,9 @@ def stricter(policy: Policy, by: int, dropped: frozenset[Id]) -> Policy:
 def test_a_stricter_policy_never_allows_more(
     policy: Policy, usage: Usage, wanted: Spend, by: int, dropped: frozenset[Id]
 ) -> None:
-    strict = judge(stricter(policy, by, dropped), usage, wanted)
+    strict = evaluate_policy(stricter(policy, by, dropped), usage, wanted)
 
-    assert freedom(strict) <= freedom(judge(policy, usage, wanted))
+    assert freedom(strict) <= freedom(evaluate_policy(policy, usage, wanted))
 
 
 @given(policies, usages, usages, spends)
@@ -308,19 +310,21 @@ def test_who_has_spent_more_may_not_spend_more(
         monthly_spend=usage.monthly_spend + more.monthly_spend,
     )
 
-    assert freedom(judge(policy, after, wanted)) <= freedom(judge(policy, usage, wanted))
+    assert freedom(evaluate_policy(policy, after, wanted)) <= freedom(
+        evaluate_policy(policy, usage, wanted)
+    )
 
 
 @given(policies, usages, spends)
 def test_a_threshold_only_asks_for_approval_and_only_above_it(
     policy: Policy, usage: Usage, wanted: Spend
 ) -> None:
-    without = judge(replace(policy, approval_threshold=None), usage, wanted)
+    without = evaluate_policy(replace(policy, approval_threshold=None), usage, wanted)
 
-    said = judge(policy, usage, wanted)
+    said = evaluate_policy(policy, usage, wanted)
 
     passed = policy.approval_threshold and wanted.amount > policy.approval_threshold.amount
-    if isinstance(without, Refusal) or not passed:
+    if isinstance(without, PolicyRefusal) or not passed:
         assert said == without
     else:
         assert said is ExecutionMode.APPROVAL_REQUIRED
@@ -328,7 +332,9 @@ def test_a_threshold_only_asks_for_approval_and_only_above_it(
 
 @given(policies, usages, spends)
 def test_another_currency_is_never_spent(policy: Policy, usage: Usage, wanted: Spend) -> None:
-    assert isinstance(judge(policy, usage, replace(wanted, currency="EUR")), Refusal)
+    assert isinstance(
+        evaluate_policy(policy, usage, replace(wanted, currency="EUR")), PolicyRefusal
+    )
 
 
 # --- the policy as it is written ---------------------------------------------------------------
@@ -403,7 +409,7 @@ def test_a_list_replaces_the_whole_list() -> None:
 def test_a_new_currency_needs_every_amount_anew() -> None:
     euros = {"currency": "EUR", "perTransactionLimit": 90}
 
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(AgentRefusedError) as refused:
         changed_policy(WRITTEN, {"spendingLimits": euros, "approvalThresholds": None})
 
     assert refused.value.errors[0].field == "spendingLimits.currency"

@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from cardledger.ledger.customers import account_numbers, wallet_addresses
 from cardledger.ledger.customers.external_accounts import (
-    Refusal,
     Registration,
+    RegistrationRefusal,
     fingerprint,
     refusal_of,
     verification_of,
@@ -52,7 +52,7 @@ def changed(account_type: str, **changes: object) -> dict[str, Any]:
     return body(account_type, accountInfo=info(account_type, **changes))
 
 
-def refusal(sent: dict[str, Any]) -> Refusal | None:
+def refusal(sent: dict[str, Any]) -> RegistrationRefusal | None:
     refused = refusal_of(parsed(sent), is_sandbox=True)
     return refused.refusal if refused else None
 
@@ -265,7 +265,9 @@ def test_a_default_needs_a_customer() -> None:
 def test_the_currency_fits_the_account(account_type: str) -> None:
     free = not EXAMPLES[account_type].beneficiary
 
-    assert refusal(body(account_type, currency="ZZZ")) == (None if free else Refusal.CURRENCY)
+    assert refusal(body(account_type, currency="ZZZ")) == (
+        None if free else RegistrationRefusal.CURRENCY
+    )
 
 
 # --- numbers with check digits ---------------------------------------------------------------
@@ -297,7 +299,7 @@ def test_the_currency_fits_the_account(account_type: str) -> None:
 def test_a_number_that_no_account_has_is_refused(account_type: str, field: str, value: str) -> None:
     sent = changed(account_type, **{field: value})
 
-    assert refusal(sent) is Refusal.NUMBER
+    assert refusal(sent) is RegistrationRefusal.NUMBER
     assert wrong(sent) == {f"accountInfo.{field}"}
 
 
@@ -420,7 +422,7 @@ def test_only_the_sandbox_knows_an_account_that_does_not_exist() -> None:
     sent = changed("USD_ACCOUNT", accountNumber="1234105")
 
     assert wrong(sent) == {"accountInfo"}
-    assert refusal(sent) is Refusal.NUMBER
+    assert refusal(sent) is RegistrationRefusal.NUMBER
     assert wrong(sent, is_sandbox=False) == set()
 
 

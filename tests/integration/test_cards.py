@@ -52,7 +52,7 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
                 await issuing.create(
                     connection,
                     platform_id=platform.id,
-                    application=issuing.Application(
+                    application=issuing.CardApplication(
                         cardholder_id=customer.id,
                         platform_card_id=name,
                         funding_sources=[page.items[0].id],
