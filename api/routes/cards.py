@@ -13,10 +13,12 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes import card_embed
 from cardledger.ledger.cards import issuing, lifecycle, reveals
-from cardledger.ledger.cards.issuing import CardRefusal
+from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.cards.lifecycle import CardConflict
+from cardledger.ledger.cards.refusals import CardRefusal, CardRefusedError
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.ports import NotConnectedError
 from cardledger.schema.wire.cards.cards import (
     CardCreate,
     CardResource,
@@ -52,10 +54,12 @@ _CONFLICTS = {
     "/cards",
     status_code=CREATED,
     response_model=CardResource,
-    responses=answers(Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE),
+    responses=answers(
+        Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE, Code.NOT_IMPLEMENTED
+    ),
 )
 async def create_card(body: CardCreate, call: PlatformCall) -> Response:
-    """Issue a card; it is `PROCESSING` until the issuer has answered.
+    """Issue a card; it is `PROCESSING` until the issuer has answered. 501 without an issuer.
 
     In the sandbox the end of `platformCardId`, or without one that of `cardholderId`, says how:
     `001` never, `002` refused, `005` late.
@@ -73,11 +77,10 @@ async def create_card(body: CardCreate, call: PlatformCall) -> Response:
                 connection,
                 platform_id=call.platform_id,
                 application=application,
+                issuer=call.services.adapters.issuer,
                 at=call.now(),
-                sandbox_delay=call.services.sandbox_delay,
-                is_sandbox=call.services.is_sandbox,
             )
-    except issuing.CardRefusedError as error:
+    except CardRefusedError as error:
         raise _refused(error) from None
     await call.ring(doorbell.CARDS)
     return answer(created, CREATED)
@@ -90,14 +93,14 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) 
     `accountId` finds the cards that spend from an account; a closed card spends from none.
     """
     listing = Listing(call, "cards", query)
-    filters = issuing.CardFilters(
+    filters = cards.CardFilters(
         cardholder_id=query.cardholder_id,
         account_id=query.account_id,
         platform_card_id=query.platform_card_id,
         state=query.state,
     )
     async with call.reading() as connection:
-        page = await issuing.page(
+        page = await cards.page(
             connection,
             platform_id=call.platform_id,
             filters=filters,
@@ -110,7 +113,7 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) 
 async def get_card(card_id: CardId, call: PlatformCall) -> Response:
     """Return a card."""
     async with call.reading() as connection:
-        found = await issuing.get(connection, platform_id=call.platform_id, card_id=card_id)
+        found = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
     if found is None:
         raise no_card()
     return answer(found)
@@ -145,9 +148,9 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
                 change=change,
                 reply_to=call.client.reply_list,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
+                issuer=call.services.adapters.issuer,
             )
-    except issuing.CardRefusedError as error:
+    except CardRefusedError as error:
         raise _refused(error) from None
     except lifecycle.CardConflictError as error:
         raise ApiError(_CONFLICTS[error.conflict], str(error)) from None
@@ -169,11 +172,10 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
     It can be opened once, within five minutes; every call makes a new one. Who asked is recorded.
-    The numbers are the sandbox's own, so outside of it there is nothing to show.
+    Without a connected card issuer it is 501.
     """
-    if not call.services.is_sandbox:
-        message = "only the sandbox has numbers to show; embed your issuer's page"
-        raise ApiError(Code.NOT_IMPLEMENTED, message)
+    if call.services.adapters.issuer is None:
+        raise NotConnectedError("card issuer")
     root = _root(request)
     try:
         async with call.writing() as connection:
@@ -219,7 +221,7 @@ def _change(body: CardUpdate) -> lifecycle.CardChange:
     )
 
 
-def _refused(error: issuing.CardRefusedError) -> ApiError:
+def _refused(error: CardRefusedError) -> ApiError:
     return invalid_field(error.field, str(error), _CODES[error.refusal])
 
 

@@ -49,8 +49,8 @@ async def register(call: AnyCall, wanted: Registration) -> Response:
                 connection,
                 platform_id=call.platform_id,
                 wanted=wanted,
+                verifier=call.services.adapters.account_verifier,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
             )
     except external_accounts.RegistrationRefusedError as error:
         if error.refusal is RegistrationRefusal.DUPLICATE:

@@ -65,7 +65,7 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
         message = "nothing to change; send a setting, such as webhookEndpoint, a URL or null"
         raise ApiError(Code.INVALID_INPUT, message)
     endpoint = body.webhook_endpoint
-    if endpoint is not None and not call.services.is_sandbox:
+    if endpoint is not None and not call.services.allow_loopback:
         check_production(endpoint, "webhookEndpoint")
     settings = _settings(body)
     async with call.writing() as connection:

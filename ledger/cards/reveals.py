@@ -1,4 +1,4 @@
-"""Looking at a card's number: one page view, asked for by somebody with a name, for a while."""
+"""Card number reveals: one page view per token, for five minutes, with an audit record."""
 
 import secrets
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _log = structlog.get_logger()
 
 
 class NotRevealableError(Exception):
-    """The card is in a state in which there is no number to see; the message names it."""
+    """The card's state, which the message names, has no number to show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reveal:
-    """A page that can be opened once; `token` is known only to whoever asked."""
+    """A page that can be opened once; only the caller knows `token`."""
 
     token: str
     expires_at: datetime
@@ -79,7 +79,7 @@ async def create(  # noqa: PLR0913 - who asks for what
             expires_at=reveal.expires_at,
         )
     )
-    _audit("card number asked for", card_id, api_token_id, at)
+    _audit("card number requested", card_id, api_token_id, at)
     return reveal
 
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
-from tests.api.support import Api, authorization, new_tenant, ok, refused, server, worker
+from tests.api.support import Api, authorization, new_tenant, ok, refused, server
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,9 @@ def test_in_production_no_name_decides(production: Api, name: str) -> None:
     assert production.customer(fullName=name)["kycStatus"] == "UNVERIFIED"
 
 
-@pytest.mark.parametrize("suffix", ["001", "002", "005"])
-def test_in_production_no_card_identifier_decides(
-    production: Api, api_config: ApiConfig, redis_url: str, suffix: str
+@pytest.mark.parametrize("suffix", ["", "001", "002", "005"])
+def test_without_a_card_issuer_no_card_is_issued(
+    production: Api, api_config: ApiConfig, suffix: str
 ) -> None:
     customer = production.customer()["id"]
     account = production.account(customer)["id"]
@@ -54,11 +54,17 @@ def test_in_production_no_card_identifier_decides(
             "UPDATE customers SET kyc_status = 'APPROVED' WHERE id = %s",
             [customer.removeprefix("Customer:")],
         )
+    application = {
+        "cardholderId": customer,
+        "form": "VIRTUAL",
+        "fundingSources": [account],
+        "platformCardId": f"{customer}-{suffix}",
+    }
 
-    card = production.card(customer, [account], platformCardId=f"{customer}-{suffix}")
+    body = refused(production.post("/cards", application), 501, "NOT_IMPLEMENTED")
 
-    with worker(api_config.database_url, redis_url, sandbox=False):
-        production.becomes(card["id"], "ACTIVE")
+    assert "card issuer" in body["message"]
+    assert ok(production.get("/cards", cardholderId=customer))["data"] == []
 
 
 def test_in_production_the_description_has_no_sandbox(production_root: str) -> None:

@@ -227,15 +227,17 @@ def test_a_business_that_is_submitted_often_at_once_is_decided_once(api: Api) ->
     assert listed["totalCount"] == 1
 
 
-def test_outside_the_sandbox_everybody_waits(production: Api) -> None:
+def test_without_an_identity_verifier_nobody_is_verified(production: Api) -> None:
     acme = business(production, registrationNumber="42-002")
     ada = production.customer(fullName="Ada 002", **COMPLETE)
 
-    missing, waiting = ok(submit(production, acme)), ok(submit(production, ada))
+    for customer in (acme, ada):
+        body = refused(submit(production, customer), 501, "NOT_IMPLEMENTED")
+        assert "identity verifier" in body["message"]
 
-    assert missing["verificationStatus"] == "RESOLVE_ERRORS"
-    assert waiting["verificationStatus"] == "PENDING_MANUAL_REVIEW"
-    assert customer_of(production, ada)["kycStatus"] == "PENDING"
+    assert customer_of(production, ada)["kycStatus"] == "UNVERIFIED"
+    assert customer_of(production, acme)["kybStatus"] == "UNVERIFIED"
+    assert ok(production.get("/verifications"))["data"] == []
 
 
 # --- reading -----------------------------------------------------------------------------------

@@ -14,11 +14,13 @@ from cardledger.ledger.customers import account_numbers, wallet_addresses
 from cardledger.ledger.customers.external_accounts import (
     Registration,
     RegistrationRefusal,
+    RegistrationRefusedError,
+    checked,
     fingerprint,
-    refusal_of,
-    verification_of,
-    verified_name,
+    name_match,
 )
+from cardledger.ledger.ports import AccountVerifier
+from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers.external_accounts import (
     VARIANTS,
@@ -32,6 +34,7 @@ from tests.external_accounts import ADDRESS, COMPANY, EVM, EXAMPLES, PERSON, bod
 
 PAGE = Path(__file__).parents[2] / "docs" / "external-accounts.md"
 OWNER = Id(bytes(15) + b"\x01")
+SANDBOX = SandboxAccountVerifier()
 
 
 def parsed(sent: dict[str, Any]) -> Registration:
@@ -39,13 +42,23 @@ def parsed(sent: dict[str, Any]) -> Registration:
     return Registration(customer_id=OWNER, currency=request.currency, info=request.account_info)
 
 
-def wrong(sent: dict[str, Any], *, is_sandbox: bool = True) -> set[str]:
-    """Return the fields that a client is told to change."""
+def refused(
+    wanted: Registration, verifier: AccountVerifier | None = SANDBOX
+) -> RegistrationRefusedError | None:
     try:
-        refused = refusal_of(parsed(sent), is_sandbox=is_sandbox)
-    except ValidationError as error:
-        return {complaint.field for complaint in field_errors(error.errors())}
-    return {error.field for error in refused.errors} if refused else set()
+        checked(wanted, verifier)
+    except RegistrationRefusedError as error:
+        return error
+    return None
+
+
+def wrong(sent: dict[str, Any], verifier: AccountVerifier | None = SANDBOX) -> set[str]:
+    """Return the fields that a client has to change."""
+    try:
+        error = refused(parsed(sent), verifier)
+    except ValidationError as invalid:
+        return {complaint.field for complaint in field_errors(invalid.errors())}
+    return {field.field for field in error.errors} if error else set()
 
 
 def changed(account_type: str, **changes: object) -> dict[str, Any]:
@@ -53,8 +66,8 @@ def changed(account_type: str, **changes: object) -> dict[str, Any]:
 
 
 def refusal(sent: dict[str, Any]) -> RegistrationRefusal | None:
-    refused = refusal_of(parsed(sent), is_sandbox=True)
-    return refused.refusal if refused else None
+    error = refused(parsed(sent))
+    return error.refusal if error else None
 
 
 # --- every variant ---------------------------------------------------------------------------
@@ -255,10 +268,10 @@ def test_a_default_needs_a_customer() -> None:
     request = parsed(body("USD_ACCOUNT"))
     wanted = Registration(customer_id=None, currency="USD", info=request.info, is_default=True)
 
-    refused = refusal_of(wanted, is_sandbox=True)
+    error = refused(wanted)
 
-    assert refused is not None
-    assert [error.field for error in refused.errors] == ["defaultUmaDepositAccount"]
+    assert error is not None
+    assert [field.field for field in error.errors] == ["defaultUmaDepositAccount"]
 
 
 @pytest.mark.parametrize("account_type", EXAMPLES)
@@ -394,28 +407,34 @@ def test_the_end_of_the_identifier_decides_on_the_name(
 ) -> None:
     account = parsed(changed("USD_ACCOUNT", accountNumber=f"1234{suffix}")).info
 
-    found = verification_of(account, is_sandbox=True)
+    check = SANDBOX.check(account)
 
-    assert (found, verified_name(account, found)) == (status, name)
-    assert verification_of(account, is_sandbox=False) == "PENDING"
+    assert (name_match(account, check), check.verified_name) == (status, name)
+    assert name_match(account, None) == "PENDING"
 
 
 @pytest.mark.parametrize("name", [" ", "Ada", " Ada Lovelace", "é"])
 def test_every_name_can_be_matched_in_part(name: str) -> None:
     owner = PERSON | {"fullName": name}
-    account = parsed(changed("USD_ACCOUNT", beneficiary=owner)).info
+    account = parsed(changed("USD_ACCOUNT", beneficiary=owner, accountNumber="1234103")).info
 
-    assert verified_name(account, "PARTIAL_MATCH") != name
+    check = SANDBOX.check(account)
+
+    assert check.name_match == "PARTIAL_MATCH"
+    assert check.verified_name != name
 
 
 def test_of_an_e_mail_address_the_name_decides() -> None:
     account = parsed(changed("INR_ACCOUNT", vpa="ada102@upi")).info
 
-    assert verification_of(account, is_sandbox=True) == "NOT_MATCHED"
+    assert SANDBOX.check(account).name_match == "NOT_MATCHED"
 
 
 def test_a_wallet_has_no_holder_whose_name_could_be_compared() -> None:
-    assert verification_of(parsed(body("SPARK_WALLET")).info, is_sandbox=True) is None
+    account = parsed(body("SPARK_WALLET")).info
+
+    assert name_match(account, SANDBOX.check(account)) is None
+    assert name_match(account, None) is None
 
 
 def test_only_the_sandbox_knows_an_account_that_does_not_exist() -> None:
@@ -423,7 +442,7 @@ def test_only_the_sandbox_knows_an_account_that_does_not_exist() -> None:
 
     assert wrong(sent) == {"accountInfo"}
     assert refusal(sent) is RegistrationRefusal.NUMBER
-    assert wrong(sent, is_sandbox=False) == set()
+    assert wrong(sent, None) == set()
 
 
 # --- sameness --------------------------------------------------------------------------------

@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from cardledger.ledger.customers.beneficial_owners import decided_status
-from cardledger.ledger.customers.verifications import Applicant, outcome_of
+from cardledger.ledger.customers.verifications import missing_data
+from cardledger.ledger.ports import Applicant, VerificationResult
+from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerUpdate, Percentage
 from cardledger.schema.wire.customers.customers import merged, missing_contacts, undescribed
 from cardledger.schema.wire.customers.identity import identifier_errors, issued_in
+
+SANDBOX = SandboxIdentityVerifier()
 
 _PERCENTAGE: TypeAdapter[Decimal] = TypeAdapter(Percentage)
 
@@ -27,12 +30,16 @@ PERSON = {
 }
 
 
-def person(**said: object) -> Applicant:
-    return Applicant(id=new_id(), is_business=False, said=PERSON | said)
+def person(**fields: object) -> Applicant:
+    return Applicant(id=new_id(), is_business=False, fields=PERSON | fields)
 
 
 def business(**info: object) -> Applicant:
-    return Applicant(id=new_id(), is_business=True, said={"businessInfo": info})
+    return Applicant(id=new_id(), is_business=True, fields={"businessInfo": info})
+
+
+def verified(applicant: Applicant) -> VerificationResult:
+    return SANDBOX.verify(applicant, missing_data(applicant))
 
 
 # --- shares ------------------------------------------------------------------------------------
@@ -144,43 +151,69 @@ def test_the_economic_area_asks_for_two_ways_to_be_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("applicant", "sandbox", "outside"),
+    ("applicant", "status"),
     [
-        (person(), "APPROVED", "PENDING_MANUAL_REVIEW"),
-        (person(fullName="A 001"), "PENDING_MANUAL_REVIEW", "PENDING_MANUAL_REVIEW"),
-        (person(fullName="A 002"), "REJECTED", "PENDING_MANUAL_REVIEW"),
-        (person(fullName="A 002", address=None), "REJECTED", "RESOLVE_ERRORS"),
-        (person(fullName="A 003"), "RESOLVE_ERRORS", "PENDING_MANUAL_REVIEW"),
-        (person(fullName=None), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
-        (person(identifier=None), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
-        (business(), "APPROVED", "RESOLVE_ERRORS"),
-        (business(registrationNumber="x-002"), "REJECTED", "RESOLVE_ERRORS"),
-        (business(registrationNumber="x-001"), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
-        (business(registrationNumber="x-003"), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
+        (person(), "APPROVED"),
+        (person(fullName="A 001"), "PENDING_MANUAL_REVIEW"),
+        (person(fullName="A 002"), "REJECTED"),
+        (person(fullName="A 002", address=None), "REJECTED"),
+        (person(fullName="A 003"), "RESOLVE_ERRORS"),
+        (person(fullName=None), "RESOLVE_ERRORS"),
+        (person(identifier=None), "RESOLVE_ERRORS"),
+        (business(), "APPROVED"),
+        (business(registrationNumber="x-002"), "REJECTED"),
+        (business(registrationNumber="x-001"), "RESOLVE_ERRORS"),
+        (business(registrationNumber="x-003"), "RESOLVE_ERRORS"),
     ],
 )
-def test_an_applicant_is_decided_by_what_it_says(
-    applicant: Applicant, sandbox: str, outside: str
+def test_the_sandbox_decides_an_applicant_by_its_suffix_and_its_missing_data(
+    applicant: Applicant, status: str
 ) -> None:
-    assert outcome_of(applicant, is_sandbox=True).status == sandbox
-    assert outcome_of(applicant, is_sandbox=False).status == outside
+    assert verified(applicant).status == status
+
+
+@pytest.mark.parametrize(
+    ("applicant", "is_complete"),
+    [
+        (person(), True),
+        (person(fullName="A 002"), True),
+        (person(fullName="A 002", address=None), False),
+        (person(fullName=None), False),
+        (person(identifier=None), False),
+        (business(), False),
+        (business(registrationNumber="x-002"), False),
+    ],
+)
+def test_no_suffix_replaces_missing_data(applicant: Applicant, *, is_complete: bool) -> None:
+    assert (not missing_data(applicant)) == is_complete
 
 
 @given(st.text())
-def test_only_errors_have_errors(name: str) -> None:
+def test_only_a_verification_with_errors_has_problems(name: str) -> None:
     for applicant in (person(fullName=name), business(registrationNumber=name)):
-        for is_sandbox in (True, False):
-            outcome = outcome_of(applicant, is_sandbox=is_sandbox)
+        result = verified(applicant)
 
-            assert bool(outcome.problems) == (outcome.status == "RESOLVE_ERRORS")
+        assert bool(result.problems) == (result.status == "RESOLVE_ERRORS")
 
 
-def test_the_end_of_an_owners_last_name_decides() -> None:
+def test_the_end_of_an_owners_last_name_decides_in_the_sandbox() -> None:
     names = ("Byron", "Byron 001", "Byron 002", "")
 
-    assert [decided_status(name) for name in names] == [
+    assert [SANDBOX.owner_kyc_status(name) for name in names] == [
         "APPROVED",
         "PENDING",
         "REJECTED",
+        "APPROVED",
+    ]
+
+
+def test_the_end_of_a_full_name_decides_at_creation_in_the_sandbox() -> None:
+    names = ("Ada", "Ada 001", "Ada 002", "Ada 003", None)
+
+    assert [SANDBOX.initial_kyc_status(name) for name in names] == [
+        "APPROVED",
+        "PENDING",
+        "REJECTED",
+        "UNVERIFIED",
         "APPROVED",
     ]

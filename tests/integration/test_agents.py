@@ -35,7 +35,9 @@ async def _agent(url: str) -> tuple[Id, str]:
     async with engine.begin() as connection:
         platform = await platforms.create(connection, name="Acme", keys=KEYS)
         ada = Individual(full_name="Ada")
-        customer = await customers.create(connection, platform_id=platform.id, person=ada, at=NOW)
+        customer = await customers.create(
+            connection, platform_id=platform.id, person=ada, verifier=None, at=NOW
+        )
         agent = await agents.create(
             connection,
             platform_id=platform.id,

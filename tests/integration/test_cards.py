@@ -13,6 +13,8 @@ from cardledger.ledger.cards import issuing
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import accounts
+from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
+from cardledger.ledger.sandbox.issuer import SandboxIssuer
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing
@@ -21,6 +23,7 @@ from cardledger.schema.ids import Id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=30)
+ISSUER = SandboxIssuer(KeyRing("k" * 32), delay=DELAY)
 
 
 @pytest.fixture
@@ -40,7 +43,11 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
                 connection, name="Acme", keys=KeyRing("k" * 32), at=NOON
             )
             customer = await customers.create(
-                connection, platform_id=platform.id, person=customers.Individual(), at=NOON
+                connection,
+                platform_id=platform.id,
+                person=customers.Individual(),
+                verifier=SandboxIdentityVerifier(),
+                at=NOON,
             )
             page = await accounts.page(
                 connection,
@@ -58,8 +65,8 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
                         funding_sources=[page.items[0].id],
                         max_spend_per_transaction=None,
                     ),
+                    issuer=ISSUER,
                     at=NOON,
-                    sandbox_delay=DELAY,
                 )
                 for name in platform_card_ids
             ]
@@ -71,7 +78,7 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
 
 def activate(database: Engine, now: datetime) -> int:
     with database.begin() as connection:
-        return issuing.activate_due(connection, now=now)
+        return issuing.record_answers(connection, ISSUER, now=now)
 
 
 def states(database: Engine, keys: list[Id]) -> list[str]:
@@ -140,7 +147,7 @@ def test_an_answer_that_is_rolled_back_is_given_again(
     keys = ask_for(app_database_url, "mine")
 
     with database.connect() as connection:
-        issuing.activate_due(connection, now=NOON)
+        issuing.record_answers(connection, ISSUER, now=NOON)
         connection.rollback()
 
     assert told(database, keys) == []
