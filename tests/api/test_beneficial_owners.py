@@ -117,7 +117,7 @@ def test_ubos_own_no_more_than_the_whole(api: Api) -> None:
     [error] = refused(add(api, customer, 33.34), 400, "INVALID_INPUT")["details"]["errors"]
     second = made(add(api, customer, 33.33))
 
-    assert error["message"] == "must be at most 33.33: the rest belongs to other UBOs"
+    assert error["message"] == "must be at most 33.33; other UBOs hold the rest"
     refused(change(api, second, ownershipPercentage=33.34), 400, "INVALID_INPUT")
     refused(change(api, director, roles=["UBO"]), 400, "INVALID_INPUT")
     ok(change(api, first, roles=["TRUSTEE"]))

@@ -1,6 +1,7 @@
 """What an agent may do by itself, what somebody has to approve, and what is refused."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -21,10 +22,11 @@ from cardledger.ledger.agents.policy import (
     Usage,
     evaluate_policy,
 )
-from cardledger.ledger.agents.registry import AgentRefusedError, changed_policy, policy_of
+from cardledger.ledger.agents.policy_document import changed_policy, policy_of
+from cardledger.ledger.agents.refusals import AgentRefusedError
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.agents import AgentPolicy
-from cardledger.schema.wire.common import MAX_AMOUNT
+from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, format_amount
 
 MINE, OTHER = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
 EVERY = frozenset({MINE, OTHER})
@@ -94,7 +96,34 @@ def test_a_refusal_says_what_is_left() -> None:
     )
 
     assert isinstance(said, PolicyRefusal)
-    assert "60 more today" in said.message
+    assert said.message == "Exceeds the daily limit of 1.50 USD (UTC); 0.60 USD remains."
+
+
+@pytest.mark.parametrize(
+    ("currency", "limit"),
+    [("USD", "5.00 USD"), ("JPY", "500 JPY"), ("USDC", "0.000500 USDC")],
+)
+def test_a_refusal_states_the_limit_in_units_of_its_currency(currency: str, limit: str) -> None:
+    limits = SpendingLimits(currency=currency, per_transaction=500)
+
+    refusal = evaluate_policy(
+        replace(POLICY, spending_limits=limits), NOTHING, spend(501, currency)
+    )
+
+    assert isinstance(refusal, PolicyRefusal)
+    assert refusal.message == f"Exceeds the per-transaction limit of {limit}."
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from(sorted(CURRENCIES)))
+def test_a_formatted_amount_is_the_amount_in_major_units(amount: int, code: str) -> None:
+    number, currency = format_amount(amount, code).split(" ")
+
+    assert currency == code
+    assert Decimal(number.replace(",", "")).scaleb(CURRENCIES[code].decimals) == amount
+
+
+def test_an_amount_of_an_unknown_currency_is_stated_in_minor_units() -> None:
+    assert format_amount(1234, "XTS") == "1,234 minor units of XTS"
 
 
 def test_a_refusal_for_the_month_says_what_is_left() -> None:
@@ -103,7 +132,7 @@ def test_a_refusal_for_the_month_says_what_is_left() -> None:
     said = evaluate_policy(policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61))
 
     assert isinstance(said, PolicyRefusal)
-    assert "60 more this month" in said.message
+    assert said.message == "Exceeds the monthly limit of 1.50 USD (UTC); 0.60 USD remains."
 
 
 @pytest.mark.parametrize(
@@ -147,7 +176,7 @@ def test_nothing_is_left_after_a_limit_was_lowered_below_what_was_spent() -> Non
     said = evaluate_policy(policy, Usage(monthly_spend=90), spend(1))
 
     assert isinstance(said, PolicyRefusal)
-    assert "spend 0 more this month" in said.message
+    assert "0.00 USD remains" in said.message
 
 
 def test_nothing_is_left_of_a_day_after_its_limit_was_lowered() -> None:
@@ -156,7 +185,7 @@ def test_nothing_is_left_of_a_day_after_its_limit_was_lowered() -> None:
     said = evaluate_policy(policy, Usage(daily_spend=90), spend(1))
 
     assert isinstance(said, PolicyRefusal)
-    assert "spend 0 more today" in said.message
+    assert "0.00 USD remains" in said.message
 
 
 def test_an_account_may_have_a_limit_and_a_mode_of_its_own() -> None:

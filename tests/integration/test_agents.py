@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from cardledger.ledger.agents import device_codes
+from cardledger.ledger.agents import device_codes, usage
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import Usage
 from cardledger.ledger.customers import registry as customers
@@ -122,7 +122,7 @@ def test_usage_is_counted_by_day_and_month_of_utc(
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
             shown = await agents.get(connection, platform_id=platform_id, agent_id=agent_id, at=NOW)
-            used = await agents.usage(connection, agent_id, NOW)
+            used = await usage.of_agent(connection, agent_id, NOW)
         await engine.dispose()
         return shown, used
 

@@ -13,8 +13,8 @@ from psycopg import errors, sql
 from sqlalchemy import NullPool
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.agents import action_queries, usage
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.actions import (
     ActionRefusal,
     ActionRefusedError,
@@ -457,7 +457,7 @@ def decide(world: World, written: RecordedAction, decision: Decision) -> Recorde
 
 def used(world: World, agent_id: Id, at: datetime | None = None) -> Usage:
     found: Usage = asking(
-        world, lambda connection: agents.usage(connection, agent_id, at or datetime.now(UTC))
+        world, lambda connection: usage.of_agent(connection, agent_id, at or datetime.now(UTC))
     )
     return found
 
@@ -571,7 +571,7 @@ def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platfor
 
         assert decided is not None
         assert decided.message is None
-        assert agent_actions.status_of(decided.action.transfer) == "FAILED"
+        assert action_queries.status_of(decided.action.transfer) == "FAILED"
         assert decided.action.transfer.failure_reason == reason
     assert world.balance(source) == 1_000
 

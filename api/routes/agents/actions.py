@@ -18,6 +18,7 @@ from cardledger.api.http.request_context import (
 )
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes import transactions
+from cardledger.ledger.agents import action_queries
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.actions import ActionRefusal, Decision, TransferRequest
 from cardledger.ledger.agents.policy import AgentPermission
@@ -108,10 +109,10 @@ async def list_agent_actions(
     """List what the agent has asked for, newest first."""
     listing = Listing(call, "agent-actions", query)
     async with call.reading() as connection:
-        page = await agent_actions.of_agent(
+        page = await action_queries.of_agent(
             connection,
             call.agent,
-            filters=agent_actions.ActionFilters(status=query.status),
+            filters=action_queries.ActionFilters(status=query.status),
             wanted=listing.wanted(newest_first=True),
         )
     return listing.answer(page)
@@ -155,14 +156,14 @@ async def list_agent_approvals(
 ) -> Response:
     """List the actions that wait for approval, newest first unless `sortOrder` says otherwise."""
     listing = Listing(call, "agent-approvals", query)
-    filters = agent_actions.ActionFilters(
+    filters = action_queries.ActionFilters(
         agent_id=query.agent_id,
         customer_id=query.customer_id,
         created_from=query.start_date,
         created_to=query.end_date,
     )
     async with call.reading() as connection:
-        page = await agent_actions.waiting(
+        page = await action_queries.pending_approval(
             connection,
             platform_id=call.platform_id,
             filters=filters,
@@ -260,7 +261,7 @@ async def _decide(call: Call, agent_id: Id, action_id: Id, decision: Decision) -
 async def _after(call: AnyCall, written: agent_actions.RecordedAction) -> AgentActionResource:
     """Return the action as it is now; before the commit of a key, as it was written."""
     if call.attempt is not None:
-        return agent_actions.render(written.action)
+        return action_queries.render(written.action)
     transfer = written.action.transfer
     assert transfer.agent_id is not None, "an action has an agent"
     return await _action(call, transfer.id, transfer.agent_id)
@@ -268,12 +269,12 @@ async def _after(call: AnyCall, written: agent_actions.RecordedAction) -> AgentA
 
 async def _action(call: AnyCall, action_id: Id, agent_id: Id) -> AgentActionResource:
     async with call.reading() as connection:
-        found = await agent_actions.get(
+        found = await action_queries.get(
             connection, platform_id=call.platform_id, transaction_id=action_id, agent_id=agent_id
         )
     if found is None:
         raise _no_action()
-    return agent_actions.render(found)
+    return action_queries.render(found)
 
 
 def _amount(said: int | None) -> int:

@@ -13,7 +13,7 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
-from cardledger.ledger.agents.registry import AgentRefusal
+from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.agents.agents import (
     AgentCreate,
@@ -227,7 +227,7 @@ def _refusals(prefix: str) -> Iterator[None]:
     """Say what to change in a body that has the policy at `prefix`."""
     try:
         yield
-    except agents.AgentRefusedError as error:
+    except AgentRefusedError as error:
         errors = error.errors
         if error.refusal is not AgentRefusal.CUSTOMER:
             errors = [one.model_copy(update={"field": prefix + one.field}) for one in errors]
