@@ -1,4 +1,4 @@
-"""Cards as readers see them: one by its id, and pages of them."""
+"""Cards as readers see them: by id, and in pages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -45,7 +45,7 @@ class RevealedCard:
     exp_year: int
 
 
-async def create(  # noqa: PLR0913 - who asks for what
+async def create(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -54,7 +54,7 @@ async def create(  # noqa: PLR0913 - who asks for what
     keys: KeyRing,
     at: datetime,
 ) -> Reveal | None:
-    """Let the number of a card be seen once; who asked stays in the record and in the log.
+    """Create a token that shows a card number once; the caller is recorded and logged.
 
     None when the platform has no such card.
     Raises: NotRevealableError when the card has no number yet, or none any more.
@@ -86,13 +86,13 @@ async def create(  # noqa: PLR0913 - who asks for what
 async def open_once(
     connection: AsyncConnection, *, token: str, keys: KeyRing, at: datetime
 ) -> RevealedCard | None:
-    """Return the card of `token` and use the token up.
+    """Return the card of `token` and mark the token as used.
 
-    None when there is no such token, when it was used or is too old, or when the card has been
-    closed since.
+    None when there is no such token, when it is used or expired, or when the card has been closed
+    since.
     """
     reveals, card = tables.card_reveals.c, tables.cards.c
-    # One statement: of two that come at once, the second waits and then finds the token used.
+    # One statement: of two concurrent calls, the second waits and then finds the token used.
     rows = await connection.execute(
         tables.card_reveals.update()
         .where(
@@ -126,6 +126,6 @@ async def open_once(
 
 
 def _audit(what: str, card_id: Id, api_token_id: Id, at: datetime) -> None:
-    """Say who did what to which card, and nothing that is secret."""
+    """Log who did what to which card, without anything secret."""
     card = public_id("Card", card_id)
     _log.info(what, audit=True, actor=str(api_token_id), card=card, at=at.isoformat())

@@ -130,7 +130,7 @@ def checked(wanted: Registration, verifier: AccountVerifier | None) -> AccountCh
 def name_match(info: AccountInfo, check: AccountCheck | None) -> VerificationStatus | None:
     """Return how beneficiary and holder compare; None: there is no beneficiary.
 
-    PENDING as long as no rail has been asked: in progress.
+    PENDING until a payment rail has checked the account.
     """
     if info.owner is None:
         return None

@@ -33,7 +33,7 @@ _CUSTOMER: Final = select(
 )
 
 _WEBHOOK_STATUSES: Final = frozenset({"PENDING", "APPROVED", "REJECTED"})
-"""The statuses that have a webhook; a customer starts in one of the others, or in these."""
+"""The statuses that have a webhook."""
 
 DECIDED: Final = frozenset({"APPROVED", "REJECTED"})
 """The final statuses of a customer or an owner."""

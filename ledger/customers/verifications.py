@@ -153,7 +153,7 @@ async def submit(
 async def get(
     connection: AsyncConnection, *, platform_id: Id, verification_id: Id
 ) -> VerificationResource | None:
-    """Return the platform's verification, or None when it has no such one."""
+    """Return the platform's verification, or None when it has no such verification."""
     rows = await connection.execute(
         _SHOWN.where(
             _VERIFICATIONS.id == verification_id, _VERIFICATIONS.platform_id == platform_id

@@ -29,7 +29,7 @@ _IDENTITY_DOCUMENTS: Final = ["PASSPORT", "DRIVERS_LICENSE", "NATIONAL_ID"]
 
 
 class SandboxIdentityVerifier(IdentityVerifier):
-    """Approves everybody, unless a suffix says otherwise."""
+    """Approves every applicant, unless a suffix says otherwise."""
 
     @override
     def initial_kyc_status(self, full_name: str | None) -> KycStatus:

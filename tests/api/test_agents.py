@@ -83,7 +83,7 @@ def usd(number: str, **fields: object) -> dict[str, Any]:
 # --- making and connecting ---------------------------------------------------------------------
 
 
-def test_a_new_agent_is_shown_with_its_code(api: Api, customer: str) -> None:
+def test_a_new_agent_is_returned_with_its_device_code(api: Api, customer: str) -> None:
     answered = api.post("/agents", asked(customer))
 
     created = made(answered)
@@ -101,7 +101,7 @@ def test_a_new_agent_is_shown_with_its_code(api: Api, customer: str) -> None:
     assert ok(api.get(path_of(created))) == agent
 
 
-def test_a_code_makes_a_program_the_agent_and_works_once(api: Api, customer: str) -> None:
+def test_a_code_connects_a_program_once(api: Api, customer: str) -> None:
     created = create(api, customer)
     code = created["deviceCode"]["code"]
     status = f"/agents/device-codes/{code}/status"
@@ -124,7 +124,7 @@ def test_a_code_makes_a_program_the_agent_and_works_once(api: Api, customer: str
     assert again["details"] == {"reason": "CODE_REDEEMED"}
 
 
-def test_a_code_is_known_in_small_letters_and_percent_encoded(api: Api, customer: str) -> None:
+def test_a_code_is_accepted_in_lower_case_and_percent_encoded(api: Api, customer: str) -> None:
     code = create(api, customer)["deviceCode"]["code"]
 
     encoded = code.lower().replace("-", "%2D")
@@ -134,12 +134,12 @@ def test_a_code_is_known_in_small_letters_and_percent_encoded(api: Api, customer
 
 
 @pytest.mark.parametrize("code", ["AAAA-AAAA", "x", "%00", "%F0%9F%92%A9", "A" * 5000, "'--"])
-def test_a_code_that_nobody_made_connects_nobody(api: Api, code: str) -> None:
+def test_an_unknown_code_is_not_found(api: Api, code: str) -> None:
     refused(redeem(api.root, code), 404, "REFERENCE_NOT_FOUND")
     refused(api.get(f"/agents/device-codes/{code}/status"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_a_code_lives_for_fifteen_minutes(api: Api, customer: str, database_url: str) -> None:
+def test_a_code_expires_after_fifteen_minutes(api: Api, customer: str, database_url: str) -> None:
     created = create(api, customer)
     with psycopg.connect(database_url) as connection:
         [lifetime] = connection.execute(
@@ -156,7 +156,7 @@ def test_a_code_lives_for_fifteen_minutes(api: Api, customer: str, database_url:
     assert ok(api.get(path_of(created)))["isConnected"] is False
 
 
-def test_a_new_code_takes_the_place_of_the_earlier_one(api: Api, customer: str) -> None:
+def test_a_new_code_replaces_the_earlier_code(api: Api, customer: str) -> None:
     created = create(api, customer)
     old = created["deviceCode"]["code"]
 
@@ -186,7 +186,9 @@ def test_of_concurrent_redemptions_exactly_one_wins(
         ok(agent.get("/agents/me"))
 
 
-def test_new_codes_and_redemptions_at_once_leave_one_way_in(api: Api, customer: str) -> None:
+def test_concurrent_new_codes_and_redemptions_leave_one_access_token_or_code(
+    api: Api, customer: str
+) -> None:
     created = create(api, customer)
 
     def again(_: int) -> httpx2.Response:
@@ -204,7 +206,9 @@ def test_new_codes_and_redemptions_at_once_leave_one_way_in(api: Api, customer: 
     assert {one.status_code for one in answers} <= {200, 400}
 
 
-def test_a_redemption_whose_answer_was_lost_is_answered_again(api: Api, customer: str) -> None:
+def test_a_redemption_whose_response_was_lost_can_be_repeated_with_its_key(
+    api: Api, customer: str
+) -> None:
     code = create(api, customer)["deviceCode"]["code"]
     key = str(uuid4())
     first = redeem(api.root, code, Idempotency_Key=key)
@@ -218,7 +222,7 @@ def test_a_redemption_whose_answer_was_lost_is_answered_again(api: Api, customer
     assert ok(redeem(api.root, other, Idempotency_Key=key)) != ok(first)
 
 
-def test_a_code_that_is_too_old_tells_nobody_its_token_again(
+def test_an_expired_code_does_not_return_its_token_again(
     api: Api, customer: str, database_url: str
 ) -> None:
     created = create(api, customer)
@@ -235,7 +239,9 @@ def test_a_code_that_is_too_old_tells_nobody_its_token_again(
     assert late["details"] == {"reason": "CODE_REDEEMED"}
 
 
-def test_no_token_and_no_code_is_kept_in_clear(api: Api, customer: str, database_url: str) -> None:
+def test_no_token_and_no_code_is_stored_in_plain_text(
+    api: Api, customer: str, database_url: str
+) -> None:
     sent = api.http.post("/agents", json=asked(customer), headers={"Idempotency-Key": str(uuid4())})
     code = made(sent)["deviceCode"]["code"]
     token = ok(redeem(api.root, code, Idempotency_Key=str(uuid4())))["accessToken"]
@@ -289,7 +295,7 @@ WRONG: list[list[tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize("headers", WRONG)
-def test_who_is_no_agent_is_not_let_in(root: str, headers: list[tuple[str, str]]) -> None:
+def test_invalid_agent_credentials_are_refused(root: str, headers: list[tuple[str, str]]) -> None:
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
 
     answered = httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=raw, timeout=TIMEOUT_S)
@@ -298,7 +304,7 @@ def test_who_is_no_agent_is_not_let_in(root: str, headers: list[tuple[str, str]]
     assert answered.headers["www-authenticate"].startswith('Bearer realm="api"')
 
 
-def test_two_authorization_headers_are_none(root: str, agent: AgentApi) -> None:
+def test_two_authorization_headers_are_refused(root: str, agent: AgentApi) -> None:
     twice = [("Authorization", f"Bearer {agent.access_token}")] * 2
 
     answered = httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=twice, timeout=TIMEOUT_S)
@@ -312,7 +318,7 @@ def test_the_name_of_the_scheme_may_be_written_in_any_case(root: str, agent: Age
     ok(httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=headers, timeout=TIMEOUT_S))
 
 
-def test_a_platform_is_no_agent_and_an_agent_no_platform(api: Api, agent: AgentApi) -> None:
+def test_platform_and_agent_credentials_are_not_interchangeable(api: Api, agent: AgentApi) -> None:
     me = ok(agent.get("/agents/me"))
 
     for path in ("/agents/me", "/agents/me/internal-accounts", EXTERNAL):
@@ -325,7 +331,7 @@ def test_a_platform_is_no_agent_and_an_agent_no_platform(api: Api, agent: AgentA
     refused(agent.post("/tokens", {}), 401, "UNAUTHORIZED")
 
 
-def test_a_deleted_agent_is_out_at_once_everywhere(
+def test_a_deleted_agent_loses_access_at_once_on_every_server(
     api: Api, customer: str, api_config: ApiConfig
 ) -> None:
     created = create(api, customer)
@@ -351,7 +357,7 @@ def test_a_deleted_agent_is_out_at_once_everywhere(
     assert created["agent"]["id"] not in [one["id"] for one in ok(api.get("/agents"))["data"]]
 
 
-def test_an_agent_is_gone_with_its_customer(api: Api) -> None:
+def test_an_agent_is_deleted_with_its_customer(api: Api) -> None:
     customer = api.customer()["id"]
     created, waiting = create(api, customer), create(api, customer)
     with connected(api, created) as agent:
@@ -363,7 +369,7 @@ def test_an_agent_is_gone_with_its_customer(api: Api) -> None:
     refused(api.post("/agents", asked(customer)), 400, "INVALID_INPUT")
 
 
-def test_no_agent_comes_to_a_customer_who_is_deleted_at_the_same_time(
+def test_no_agent_is_created_for_a_customer_that_is_deleted_concurrently(
     api: Api, database_url: str
 ) -> None:
     for _ in range(10):
@@ -408,7 +414,7 @@ def test_a_paused_agent_reads_and_does_not_write(api: Api, customer: str) -> Non
         made(agent.post(EXTERNAL, usd("8800000002")))
 
 
-def test_an_agent_may_what_its_policy_says_and_from_then_on(api: Api, customer: str) -> None:
+def test_a_changed_policy_applies_from_the_next_request_on(api: Api, customer: str) -> None:
     created = create(api, customer, permissions=[])
     with connected(api, created) as agent:
         ok(agent.get("/agents/me"))
@@ -426,7 +432,7 @@ def test_an_agent_may_what_its_policy_says_and_from_then_on(api: Api, customer: 
     assert unregistered["details"] == {"permission": "MANAGE_EXTERNAL_ACCOUNTS"}
 
 
-def test_a_paused_agent_hears_so_before_it_hears_of_permissions(api: Api, customer: str) -> None:
+def test_the_pause_is_reported_before_a_missing_permission(api: Api, customer: str) -> None:
     created = create(api, customer, permissions=[])
     with connected(api, created) as agent:
         ok(api.patch(path_of(created), {"isPaused": True}))
@@ -440,7 +446,7 @@ def test_a_paused_agent_hears_so_before_it_hears_of_permissions(api: Api, custom
 
 
 @pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE"])
-def test_a_token_that_may_not_manage_only_reads_agents(
+def test_a_token_without_manage_can_only_read_agents(
     api: Api, customer: str, api_config: ApiConfig, permission: str
 ) -> None:
     created = create(api, customer)
@@ -465,7 +471,7 @@ def test_a_token_that_may_not_manage_only_reads_agents(
             assert refused(one, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
 
 
-def test_another_platforms_agent_is_not_there(api: Api, stranger: Api, customer: str) -> None:
+def test_an_agent_of_another_platform_is_not_found(api: Api, stranger: Api, customer: str) -> None:
     created = create(api, customer)
     path, code = path_of(created), created["deviceCode"]["code"]
 
@@ -486,7 +492,7 @@ def test_another_platforms_agent_is_not_there(api: Api, stranger: Api, customer:
     ok(redeem(api.root, code))
 
 
-def test_an_agent_is_named_anew(api: Api, customer: str) -> None:
+def test_an_agent_can_be_renamed(api: Api, customer: str) -> None:
     created = create(api, customer)
 
     changed = ok(api.patch(path_of(created), {"name": "Clerk"}))
@@ -509,11 +515,11 @@ def test_an_agent_is_named_anew(api: Api, customer: str) -> None:
         {"customerId": f"Customer:{uuid4()}"},
     ],
 )
-def test_a_change_that_cannot_be_is_refused(api: Api, customer: str, body: dict[str, Any]) -> None:
+def test_an_invalid_change_is_refused(api: Api, customer: str, body: dict[str, Any]) -> None:
     refused(api.patch(path_of(create(api, customer)), body), 400, "INVALID_INPUT")
 
 
-def test_agents_are_listed_newest_first_and_found(own: Api) -> None:
+def test_agents_are_listed_newest_first_and_filtered(own: Api) -> None:
     ada, eve = own.customer()["id"], own.customer()["id"]
     first, second, third = create(own, ada), create(own, ada), create(own, eve)
     ok(redeem(own.root, first["deviceCode"]["code"]))
@@ -543,7 +549,7 @@ def test_agents_are_listed_newest_first_and_found(own: Api) -> None:
 # --- the policy --------------------------------------------------------------------------------
 
 
-def test_a_policy_is_kept_whole(api: Api, customer: str) -> None:
+def test_a_policy_is_returned_as_it_was_sent(api: Api, customer: str) -> None:
     account = api.account(customer)["id"]
     policy = {
         "permissions": ["CREATE_TRANSFERS"],
@@ -562,7 +568,7 @@ def test_a_policy_is_kept_whole(api: Api, customer: str) -> None:
     assert created["agent"]["policy"] == policy
 
 
-def test_parts_of_a_policy_change_and_the_rest_stays(api: Api, customer: str) -> None:
+def test_a_policy_changes_in_part(api: Api, customer: str) -> None:
     account = api.account(customer)["id"]
     created = create(api, customer, approvalThresholds={"currency": "USD", "amount": 5})
     path = f"{path_of(created)}/policy"
@@ -580,7 +586,7 @@ def test_parts_of_a_policy_change_and_the_rest_stays(api: Api, customer: str) ->
     assert changed == ok(api.get(path_of(created)))
 
 
-def test_changes_of_one_policy_at_once_are_all_in_it(api: Api, customer: str) -> None:
+def test_concurrent_changes_of_a_policy_are_all_kept(api: Api, customer: str) -> None:
     path = f"{path_of(create(api, customer))}/policy"
     parts = [
         {"spendingLimits": {"dailyLimit": 7}},
@@ -639,7 +645,7 @@ RULE = {"accountId": SOMEBODYS}
         {"surprise": True},
     ],
 )
-def test_a_policy_that_cannot_be_is_refused_at_once_and_later(
+def test_an_invalid_policy_is_refused_at_creation_and_at_change(
     api: Api, customer: str, agent: AgentApi, part: dict[str, Any]
 ) -> None:
     path = f"/agents/{ok(agent.get('/agents/me'))['id']}"
@@ -651,7 +657,7 @@ def test_a_policy_that_cannot_be_is_refused_at_once_and_later(
     assert ok(api.get(path))["policy"] == POLICY
 
 
-def test_a_policy_speaks_of_its_customers_accounts_only(api: Api, customer: str) -> None:
+def test_a_policy_names_only_accounts_of_its_customer(api: Api, customer: str) -> None:
     mine, others = api.account(customer)["id"], api.account(api.customer()["id"])["id"]
     restrictions = {
         "allowedAccountIds": [mine, others],
@@ -681,7 +687,9 @@ def test_limits_are_in_a_currency_of_the_platform(api: Api, customer: str) -> No
 
 
 @pytest.mark.parametrize("missing", ["permissions", "defaultExecutionMode", "spendingLimits"])
-def test_a_policy_is_complete(api: Api, customer: str, missing: str) -> None:
+def test_a_policy_without_a_required_field_is_refused(
+    api: Api, customer: str, missing: str
+) -> None:
     body = asked(customer)
     body["policy"] = {name: said for name, said in POLICY.items() if name != missing}
 
@@ -690,7 +698,7 @@ def test_a_policy_is_complete(api: Api, customer: str, missing: str) -> None:
     assert said["details"]["errors"][0]["field"] == f"policy.{missing}"
 
 
-def test_a_change_of_nothing_is_refused(api: Api, customer: str) -> None:
+def test_an_empty_change_is_refused(api: Api, customer: str) -> None:
     refused(api.patch(f"{path_of(create(api, customer))}/policy", {}), 400, "INVALID_INPUT")
 
 
@@ -725,7 +733,7 @@ def test_an_agent_sees_only_accounts_that_its_policy_allows(api: Api, customer: 
         assert ok(agent.get("/agents/me/internal-accounts"))["data"] == []
 
 
-def test_a_cursor_of_another_agent_is_none(api: Api, customer: str) -> None:
+def test_a_cursor_of_another_agent_is_refused(api: Api, customer: str) -> None:
     with connected(api, create(api, customer)) as one, connected(api, create(api, customer)) as two:
         path = "/agents/me/internal-accounts"
         cursor = ok(one.get(path, limit=1))["nextCursor"]
@@ -754,7 +762,7 @@ def test_an_agent_registers_an_account_for_its_customer(
     refused(agent.get(f"{EXTERNAL}/nonsense"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_an_account_is_registered_once_whoever_does_it(
+def test_an_account_is_registered_once_by_platform_or_agent(
     api: Api, customer: str, agent: AgentApi
 ) -> None:
     made(agent.post(EXTERNAL, usd("8800000020")))
@@ -781,11 +789,11 @@ def test_an_account_is_registered_once_whoever_does_it(
         {"currency": "USD"},
     ],
 )
-def test_an_account_that_cannot_be_is_refused(agent: AgentApi, body: dict[str, Any]) -> None:
+def test_an_invalid_account_is_refused(agent: AgentApi, body: dict[str, Any]) -> None:
     refused(agent.post(EXTERNAL, body), 400, "INVALID_INPUT")
 
 
-def test_an_agent_registers_for_no_other_customer_of_its_platform(
+def test_an_agent_cannot_register_an_account_for_another_customer(
     api: Api, agent: AgentApi
 ) -> None:
     other = api.customer()["id"]
@@ -796,7 +804,7 @@ def test_an_agent_registers_for_no_other_customer_of_its_platform(
     assert ok(api.get("/customers/external-accounts", customerId=other))["data"] == []
 
 
-def test_an_agent_reaches_no_account_but_its_customers(
+def test_an_agent_reaches_only_accounts_of_its_customer(
     api: Api, stranger: Api, agent: AgentApi
 ) -> None:
     other = api.customer()["id"]
@@ -813,7 +821,7 @@ def test_an_agent_reaches_no_account_but_its_customers(
     assert ok(api.get(f"/customers/external-accounts/{others[0]['id']}")) == others[0]
 
 
-def test_the_default_account_is_one_whoever_registers_it(
+def test_a_customer_has_one_default_account_registered_by_platform_or_agent(
     api: Api, customer: str, agent: AgentApi
 ) -> None:
     first = made(agent.post(EXTERNAL, usd("8800000050", defaultUmaDepositAccount=True)))
@@ -830,7 +838,7 @@ def keyed(client: Api, path: str, body: object, key: str) -> httpx2.Response:
     return client.http.post(path, json=body, headers={"Idempotency-Key": key})
 
 
-def test_what_an_agent_sends_again_is_done_once(agent: AgentApi) -> None:
+def test_a_repeated_request_of_an_agent_is_executed_once(agent: AgentApi) -> None:
     key = str(uuid4())
     first = keyed(agent, EXTERNAL, usd("8800000060"), key)
 
@@ -841,7 +849,9 @@ def test_what_an_agent_sends_again_is_done_once(agent: AgentApi) -> None:
     refused(keyed(agent, EXTERNAL, usd("8800000061"), key), 409, "CONFLICT")
 
 
-def test_an_agents_key_is_nobody_elses(api: Api, customer: str, agent: AgentApi) -> None:
+def test_an_idempotency_key_of_an_agent_is_its_own(
+    api: Api, customer: str, agent: AgentApi
+) -> None:
     key = str(uuid4())
     mine = made(keyed(agent, EXTERNAL, usd("8800000062"), key))
     with connected(api, create(api, api.customer()["id"])) as other:
@@ -855,7 +865,7 @@ def test_an_agents_key_is_nobody_elses(api: Api, customer: str, agent: AgentApi)
     assert len({one["id"] for one in (mine, others, platforms, spelled)}) == 4
 
 
-def test_a_paused_agent_is_not_answered_again(api: Api, customer: str) -> None:
+def test_a_paused_agent_gets_no_stored_response(api: Api, customer: str) -> None:
     created, key = create(api, customer), str(uuid4())
     with connected(api, created) as agent:
         made(keyed(agent, EXTERNAL, usd("8800000063"), key))

@@ -81,7 +81,7 @@ def test_an_owner_is_returned_as_it_was_sent(api: Api) -> None:
 
 
 @pytest.mark.parametrize("share", ["0", "33.33", "0.0001", "99.9999", "100", "100.0", "12.5"])
-def test_a_share_is_kept_exactly(api: Api, database_url: str, share: str) -> None:
+def test_a_share_is_stored_exactly(api: Api, database_url: str, share: str) -> None:
     customer = business(api)
     body = (
         f'{{"customerId": "{customer["id"]}", "roles": ["UBO"], "ownershipPercentage": {share},'
@@ -102,14 +102,14 @@ def test_a_share_is_kept_exactly(api: Api, database_url: str, share: str) -> Non
 
 
 @pytest.mark.parametrize("share", [-1, 100.0001, 33.33333, 1e300, "50", None, True, [50]])
-def test_a_share_that_is_none_is_refused(api: Api, share: object) -> None:
+def test_an_invalid_share_is_refused(api: Api, share: object) -> None:
     answer = add(api, business(api), share)
 
     [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
     assert error["field"] == "ownershipPercentage"
 
 
-def test_ubos_own_no_more_than_the_whole(api: Api) -> None:
+def test_ubos_own_at_most_100_percent_together(api: Api) -> None:
     customer = business(api)
     first = made(add(api, customer, 66.67))
     director = made(add(api, customer, 90, roles=["DIRECTOR"]))
@@ -124,7 +124,7 @@ def test_ubos_own_no_more_than_the_whole(api: Api) -> None:
     ok(change(api, second, ownershipPercentage=100))
 
 
-def test_ubos_that_are_added_at_once_own_no_more_than_the_whole(api: Api) -> None:
+def test_concurrently_added_ubos_own_at_most_100_percent_together(api: Api) -> None:
     customer = business(api)
 
     with ThreadPoolExecutor(4) as pool:
@@ -134,7 +134,7 @@ def test_ubos_that_are_added_at_once_own_no_more_than_the_whole(api: Api) -> Non
 
 
 @pytest.mark.parametrize("field", ["customerId", "roles", "ownershipPercentage", "personalInfo"])
-def test_what_an_owner_needs_is_named(api: Api, field: str) -> None:
+def test_the_error_names_a_missing_field_of_an_owner(api: Api, field: str) -> None:
     said = {
         "customerId": business(api)["id"],
         "roles": ["UBO"],
@@ -152,7 +152,7 @@ def test_what_an_owner_needs_is_named(api: Api, field: str) -> None:
     "field",
     ["firstName", "lastName", "birthDate", "nationality", "address", "idType", "identifier"],
 )
-def test_who_an_owner_is_has_to_be_said(api: Api, field: str) -> None:
+def test_the_error_names_missing_personal_info(api: Api, field: str) -> None:
     answer = add(api, business(api), personalInfo=without(PERSON, field))
 
     [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
@@ -176,7 +176,7 @@ def test_who_an_owner_is_has_to_be_said(api: Api, field: str) -> None:
         {"surprise": 1},
     ],
 )
-def test_an_owner_that_cannot_be_is_refused(api: Api, info: dict[str, object]) -> None:
+def test_an_invalid_owner_is_refused(api: Api, info: dict[str, object]) -> None:
     customer = business(api)
 
     refused(add(api, customer, personalInfo=PERSON | info), 400, "INVALID_INPUT")
@@ -185,7 +185,7 @@ def test_an_owner_that_cannot_be_is_refused(api: Api, info: dict[str, object]) -
 
 
 @pytest.mark.parametrize("roles", [[], ["OWNER"], ["UBO", "UBO"], "UBO", None])
-def test_roles_are_named_once_each(api: Api, roles: object) -> None:
+def test_missing_unknown_or_repeated_roles_are_refused(api: Api, roles: object) -> None:
     refused(add(api, business(api), roles=roles), 400, "INVALID_INPUT")
 
 
@@ -199,7 +199,7 @@ def test_roles_are_named_once_each(api: Api, roles: object) -> None:
         ("NON_US_TAX_ID", "QQ 12 34 56 C", None, None),
     ],
 )
-def test_every_kind_of_number_is_taken(
+def test_every_type_of_identifier_is_accepted(
     api: Api, kind: str, number: str, country: str | None, shown: str | None
 ) -> None:
     info = PERSON | {"idType": kind, "identifier": number, "countryOfIssuance": country}
@@ -210,7 +210,9 @@ def test_every_kind_of_number_is_taken(
     assert said.get("countryOfIssuance") == shown
 
 
-def test_a_number_is_nowhere_in_the_open(api: Api, database_url: str) -> None:
+def test_an_identifier_is_stored_encrypted_and_not_part_of_the_customer(
+    api: Api, database_url: str
+) -> None:
     customer = business(api)
     number = "987-65-4320"
     owner = made(add(api, customer, personalInfo=PERSON | {"identifier": number}))
@@ -226,7 +228,7 @@ def test_a_number_is_nowhere_in_the_open(api: Api, database_url: str) -> None:
             assert not [row for row in rows if number in row[0] or number.encode().hex() in row[0]]
 
 
-def test_owners_are_listed_in_pages_in_the_order_they_came(api: Api) -> None:
+def test_owners_are_listed_in_pages_oldest_first(api: Api) -> None:
     customer, other = business(api), business(api)
     owners = [made(add(api, customer)) for _ in range(5)]
     made(add(api, other))
@@ -242,7 +244,7 @@ def test_owners_are_listed_in_pages_in_the_order_they_came(api: Api) -> None:
     refused(elsewhere, 400, "INVALID_INPUT")
 
 
-def test_twenty_owners_are_a_page_unless_asked_otherwise(api: Api) -> None:
+def test_a_page_has_twenty_owners_by_default(api: Api) -> None:
     customer = business(api)
     for _ in range(21):
         made(add(api, customer, 1))
@@ -270,13 +272,13 @@ def test_twenty_owners_are_a_page_unless_asked_otherwise(api: Api) -> None:
         {"surprise": "1"},
     ],
 )
-def test_a_list_that_cannot_be_is_refused(api: Api, query: dict[str, str]) -> None:
+def test_an_invalid_list_query_is_refused(api: Api, query: dict[str, str]) -> None:
     whose = {"customerId": f"Customer:{new_id()}"} if query and "customerId" not in query else {}
 
     refused(api.get("/beneficial-owners", **whose, **query), 400, "INVALID_INPUT")
 
 
-def test_nobody_owns_a_person_or_who_is_not_there(api: Api) -> None:
+def test_individuals_and_unknown_customers_have_no_owners(api: Api) -> None:
     person, unknown = api.customer(), {"id": f"Customer:{new_id()}"}
     nobody = {"data": [], "hasMore": False, "totalCount": 0}
 
@@ -327,7 +329,7 @@ def test_an_owner_is_changed_field_by_field(api: Api) -> None:
         {"customerId": f"Customer:{new_id()}"},
     ],
 )
-def test_a_change_that_cannot_be_is_refused_whole(api: Api, fields: dict[str, object]) -> None:
+def test_an_invalid_change_is_refused_as_a_whole(api: Api, fields: dict[str, object]) -> None:
     before = made(add(api, business(api)))
 
     refused(change(api, before, **fields), 400, "INVALID_INPUT")
@@ -335,7 +337,7 @@ def test_a_change_that_cannot_be_is_refused_whole(api: Api, fields: dict[str, ob
     assert ok(api.get(f"/beneficial-owners/{before['id']}")) == before
 
 
-def test_the_kind_of_number_changes_with_the_number(api: Api) -> None:
+def test_the_type_of_identifier_changes_with_the_identifier(api: Api) -> None:
     owner = made(add(api, business(api)))
 
     changed = ok(change(api, owner, personalInfo={"idType": "EIN", "identifier": "12-3456789"}))

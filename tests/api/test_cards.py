@@ -51,7 +51,7 @@ def money_of(api: Api, card: dict[str, Any]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("before", "asked"), list(product(STATES, ("ACTIVE", "FROZEN", "CLOSED"))))
-def test_a_card_moves_where_it_may_and_nowhere_else(
+def test_a_card_changes_state_only_by_allowed_transitions(
     api: Api, database_url: str, before: str, asked: str
 ) -> None:
     card = api.active_card(balance=0)
@@ -79,7 +79,7 @@ def test_a_card_moves_where_it_may_and_nowhere_else(
         ("CLOSED", "CARD_NOT_MUTABLE"),
     ],
 )
-def test_a_card_that_is_not_usable_does_not_change_at_all(
+def test_a_card_that_is_not_active_or_frozen_cannot_be_changed(
     api: Api, database_url: str, before: str, code: str
 ) -> None:
     card = api.active_card(balance=0)
@@ -94,7 +94,7 @@ def test_a_card_that_is_not_usable_does_not_change_at_all(
 
 
 @pytest.mark.parametrize("suffix", ["005", "006"])
-def test_a_pull_that_is_not_confirmed_yet_comes_back_too(api: Api, suffix: str) -> None:
+def test_closing_a_card_releases_a_pending_pull(api: Api, suffix: str) -> None:
     card = api.active_card(balance=1000)
     authorized = api.authorize(card["id"], 400, descriptor=f"SHOP {suffix}")
     assert authorized["pullSummary"]["pendingCount"] == 1
@@ -110,7 +110,7 @@ def test_a_pull_that_is_not_confirmed_yet_comes_back_too(api: Api, suffix: str) 
     assert money_of(api, card) == (1000, 0)
 
 
-def test_a_frozen_card_declines_and_still_settles(api: Api) -> None:
+def test_a_frozen_card_declines_authorizations_and_settles_clearings(api: Api) -> None:
     card = api.active_card(balance=1000)
     earlier = api.authorize(card["id"], 400)
     ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
@@ -124,7 +124,7 @@ def test_a_frozen_card_declines_and_still_settles(api: Api) -> None:
     assert api.authorize(card["id"], 100)["status"] == "AUTHORIZED"
 
 
-def test_closing_a_card_gives_back_what_is_held_and_nothing_else(api: Api) -> None:
+def test_closing_a_card_releases_its_holds_and_nothing_else(api: Api) -> None:
     card = api.active_card(balance=1000)
     untouched = api.authorize(card["id"], 100)
     half = api.authorize(card["id"], 200)
@@ -146,7 +146,7 @@ def test_closing_a_card_gives_back_what_is_held_and_nothing_else(api: Api) -> No
     assert (declined["status"], declined["declineReason"]) == ("DECLINED", "CARD_NOT_ACTIVE")
 
 
-def test_money_still_comes_back_to_a_closed_card(api: Api) -> None:
+def test_a_closed_card_still_receives_refunds(api: Api) -> None:
     card = api.active_card(balance=1000)
     authorized = api.authorize(card["id"], 300)
     api.clear(card["id"], authorized["id"], 300)
@@ -160,7 +160,7 @@ def test_money_still_comes_back_to_a_closed_card(api: Api) -> None:
     assert money_of(api, card) == (1000, 0)
 
 
-def test_what_comes_late_finds_the_account_of_a_closed_card(api: Api) -> None:
+def test_a_late_clearing_debits_the_account_of_a_closed_card(api: Api) -> None:
     card = api.active_card(balance=1000)
     [account_id] = card["fundingSources"]
     ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
@@ -175,7 +175,7 @@ def test_what_comes_late_finds_the_account_of_a_closed_card(api: Api) -> None:
     assert money_of(api, card) == (1070, 0)
 
 
-def test_a_closed_cards_own_id_may_be_used_again(api: Api) -> None:
+def test_the_platform_card_id_of_a_closed_card_can_be_used_again(api: Api) -> None:
     name = str(uuid4())
     card = api.active_card(balance=0, platformCardId=name)
     asked = {
@@ -206,7 +206,7 @@ def test_a_card_spends_from_its_new_first_source(api: Api, database_url: str) ->
     assert api.clear(card["id"], earlier["id"], 120)["accountId"] == old
 
 
-def test_a_limit_is_set_kept_and_taken_away(api: Api) -> None:
+def test_a_spending_limit_is_set_kept_and_removed(api: Api) -> None:
     card = api.active_card(balance=10_000)
     path = f"/cards/{card['id']}"
 
@@ -223,7 +223,9 @@ def test_a_limit_is_set_kept_and_taken_away(api: Api) -> None:
     assert api.authorize(card["id"], 101)["status"] == "AUTHORIZED"
 
 
-def test_a_change_is_told_the_state_first(api: Api, database_url: str) -> None:
+def test_the_webhook_of_the_state_precedes_that_of_the_funding_sources(
+    api: Api, database_url: str
+) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
 
@@ -263,7 +265,7 @@ def test_a_change_is_told_the_state_first(api: Api, database_url: str) -> None:
         ({"stateReason": "CLOSED_BY_GRID"}, "stateReason"),
     ],
 )
-def test_a_change_that_is_none_is_refused(api: Api, change: dict[str, Any], field: str) -> None:
+def test_an_invalid_change_is_refused(api: Api, change: dict[str, Any], field: str) -> None:
     card = api.active_card(balance=0)
 
     details = refused(api.patch(f"/cards/{card['id']}", change), 400, "INVALID_INPUT")["details"]
@@ -272,7 +274,7 @@ def test_a_change_that_is_none_is_refused(api: Api, change: dict[str, Any], fiel
     assert ok(api.get(f"/cards/{card['id']}")) == card
 
 
-def test_nothing_to_change_and_all_at_the_end_are_refused(api: Api) -> None:
+def test_an_empty_change_and_a_change_with_closed_are_refused(api: Api) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
     closing = {"state": "CLOSED", "fundingSources": card["fundingSources"]}
@@ -285,7 +287,7 @@ def test_nothing_to_change_and_all_at_the_end_are_refused(api: Api) -> None:
     assert ok(api.get(path)) == card
 
 
-def test_a_source_has_to_be_the_cardholders_and_of_the_cards_currency(
+def test_a_funding_source_must_be_the_cardholders_and_in_the_cards_currency(
     api: Api, database_url: str
 ) -> None:
     card, other = api.active_card(balance=0), api.active_card(balance=0)
@@ -317,7 +319,7 @@ def test_a_source_has_to_be_the_cardholders_and_of_the_cards_currency(
 
 
 @pytest.mark.parametrize(("suffix", "word"), [("002", "enough money"), ("003", "closed")])
-def test_the_end_of_a_sources_id_refuses_it(
+def test_the_sandbox_refuses_funding_sources_by_suffix(
     api: Api, database_url: str, suffix: str, word: str
 ) -> None:
     card = api.active_card(balance=0)
@@ -335,7 +337,7 @@ def test_the_end_of_a_sources_id_refuses_it(
     ("suffix", "state"),
     [("001", "PROCESSING"), ("002", "CLOSED"), ("005", "ACTIVE"), ("abc", "ACTIVE")],
 )
-def test_without_an_id_of_the_platforms_the_cardholders_says_what_the_issuer_does(
+def test_without_a_platform_card_id_the_cardholders_suffix_decides(
     api: Api, database_url: str, suffix: str, state: str
 ) -> None:
     holder = str(new_id())[:-3] + suffix
@@ -357,7 +359,9 @@ def test_without_an_id_of_the_platforms_the_cardholders_says_what_the_issuer_doe
 
 
 @pytest.mark.parametrize("suffix", ["001", "004", "005", "006", "abc"])
-def test_every_other_end_of_a_sources_id_is_taken(api: Api, database_url: str, suffix: str) -> None:
+def test_a_funding_source_with_any_other_suffix_is_accepted(
+    api: Api, database_url: str, suffix: str
+) -> None:
     card = api.active_card(balance=0)
     source = another_account(database_url, api.tenant, card["cardholderId"], ends_in=suffix)
 
@@ -366,7 +370,7 @@ def test_every_other_end_of_a_sources_id_is_taken(api: Api, database_url: str, s
     assert changed["fundingSources"] == [source]
 
 
-def test_another_platforms_card_is_not_there_to_change(api: Api, stranger: Api) -> None:
+def test_a_card_of_another_platform_cannot_be_changed(api: Api, stranger: Api) -> None:
     card = api.active_card(balance=0)
 
     for path in (f"/cards/{card['id']}", f"/cards/Card:{uuid4()}", "/cards/x"):
@@ -378,7 +382,7 @@ def test_another_platforms_card_is_not_there_to_change(api: Api, stranger: Api) 
 # --- at once -------------------------------------------------------------------------------------
 
 
-def test_of_many_equal_moves_at_once_one_is_made(api: Api, database_url: str) -> None:
+def test_of_concurrent_equal_transitions_one_succeeds(api: Api, database_url: str) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
 
@@ -395,7 +399,7 @@ def test_of_many_equal_moves_at_once_one_is_made(api: Api, database_url: str) ->
     assert told == ["ACTIVE", "FROZEN", "CLOSED"]
 
 
-def test_changes_of_different_kinds_at_once_lose_nothing(api: Api) -> None:
+def test_concurrent_changes_of_different_fields_are_all_kept(api: Api) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
     changes: list[dict[str, Any]] = [{"state": "FROZEN"}, {"maxSpendPerTransaction": 7}]
@@ -408,7 +412,7 @@ def test_changes_of_different_kinds_at_once_lose_nothing(api: Api) -> None:
     assert (after["state"], after["maxSpendPerTransaction"]) == ("FROZEN", 7)
 
 
-def test_a_card_closed_in_the_midst_of_authorizations_holds_nothing(api: Api) -> None:
+def test_a_card_closed_during_authorizations_holds_nothing(api: Api) -> None:
     card = api.active_card(balance=100_000)
     path = f"/cards/{card['id']}"
 
@@ -425,7 +429,7 @@ def test_a_card_closed_in_the_midst_of_authorizations_holds_nothing(api: Api) ->
     assert statuses <= {"VOIDED", "DECLINED"}
 
 
-def test_a_card_is_closed_also_while_nobody_works(
+def test_a_card_is_closed_also_while_no_worker_runs(
     api_config: ApiConfig, database_url: str, api: Api
 ) -> None:
     card = api.active_card(balance=1000)
@@ -455,9 +459,7 @@ def test_a_card_is_closed_also_while_nobody_works(
 # --- the list ------------------------------------------------------------------------------------
 
 
-def test_cards_are_listed_by_everything_that_can_be_asked(
-    api: Api, stranger: Api, database_url: str
-) -> None:
+def test_cards_are_filtered_by_every_parameter(api: Api, stranger: Api, database_url: str) -> None:
     mine = api.active_card(balance=0, platformCardId=f"{uuid4()}")
     holder, [account] = mine["cardholderId"], mine["fundingSources"]
     second = another_account(database_url, api.tenant, holder)
@@ -526,5 +528,5 @@ def test_pages_hold_every_card_once(api: Api) -> None:
         {"surprise": "1"},
     ],
 )
-def test_a_list_that_is_not_understood_is_refused(api: Api, query: dict[str, str]) -> None:
+def test_an_invalid_list_query_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/cards", **query), 400, "INVALID_INPUT")

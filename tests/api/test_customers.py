@@ -58,7 +58,7 @@ def test_customers_are_listed_in_pages_newest_first(own: Api, stranger: Api) -> 
     refused(own.get("/customers", cursor=first["nextCursor"], region="US"), 400, "INVALID_INPUT")
 
 
-def test_customers_are_found_by_what_they_are(own: Api) -> None:
+def test_customers_are_filtered_by_their_fields(own: Api) -> None:
     ada = own.customer(platformCustomerId="a", region="GB", currencies=["EUR"])
     bob = own.customer(platformCustomerId="b", region="US", currencies=["USD", "EUR"])
     acme = business(own, platformCustomerId="c", currencies=["USD"])
@@ -79,7 +79,7 @@ def test_customers_are_found_by_what_they_are(own: Api) -> None:
     assert found(region="US", customerType="BUSINESS") == set()
 
 
-def test_customers_are_found_by_time_with_its_ends(own: Api) -> None:
+def test_customers_are_filtered_by_inclusive_times(own: Api) -> None:
     old, middle, new = own.customer(), own.customer(), own.customer()
     changed = ok(change(own, old, fullName="Ada King"))
 
@@ -119,14 +119,14 @@ def test_deleted_customers_are_listed_on_request(own: Api) -> None:
         {"surprise": "1"},
     ],
 )
-def test_a_filter_that_cannot_be_is_refused(api: Api, query: dict[str, str]) -> None:
+def test_an_invalid_filter_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/customers", **query), 400, "INVALID_INPUT")
 
 
 # --- changes -----------------------------------------------------------------------------------
 
 
-def test_a_change_changes_what_it_names_and_nothing_else(api: Api) -> None:
+def test_a_change_keeps_fields_that_it_does_not_name(api: Api) -> None:
     before = api.customer(email="ada@example.com", region="GB", birthDate="1815-12-10")
     wish = {
         "email": "king@example.com",
@@ -143,7 +143,7 @@ def test_a_change_changes_what_it_names_and_nothing_else(api: Api) -> None:
     assert ok(api.get(f"/customers/{before['id']}")) == after
 
 
-def test_null_takes_away(api: Api) -> None:
+def test_null_removes_a_field(api: Api) -> None:
     before = api.customer(
         email="ada@example.com", address={"line1": "1", "postalCode": "1", "country": "GB"}
     )
@@ -153,7 +153,7 @@ def test_null_takes_away(api: Api) -> None:
     assert {"email", "address", "fullName"}.isdisjoint(after)
 
 
-def test_a_new_currency_gets_an_account_and_an_old_one_keeps_its_own(api: Api) -> None:
+def test_a_new_currency_gets_an_account_and_a_removed_currency_keeps_its_account(api: Api) -> None:
     customer = api.customer(currencies=["USD"])
     dollars = api.account(customer["id"], "USD")
 
@@ -188,7 +188,7 @@ def test_a_new_currency_gets_an_account_and_an_old_one_keeps_its_own(api: Api) -
         ({"businessInfo": INFO}, "INVALID_INPUT"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused_whole(
+def test_an_invalid_change_is_refused_as_a_whole(
     api: Api, fields: dict[str, Any], code: str
 ) -> None:
     before = api.customer()
@@ -198,7 +198,7 @@ def test_a_change_that_cannot_be_is_refused_whole(
     assert ok(api.get(f"/customers/{before['id']}")) == before
 
 
-def test_an_address_of_another_customer_stays_theirs(api: Api) -> None:
+def test_the_uma_address_of_another_customer_is_refused(api: Api) -> None:
     theirs, mine = api.customer(), api.customer()
 
     refused(change(api, mine, umaAddress=theirs["umaAddress"]), 409, "UMA_ADDRESS_EXISTS")
@@ -238,7 +238,7 @@ def test_a_customer_is_deleted_once(api: Api) -> None:
     refused(api.post(fund, {"amount": 5}), 400, "INVALID_INPUT")
 
 
-def test_what_a_deleted_customer_was_called_is_free_again(api: Api) -> None:
+def test_the_identifiers_of_a_deleted_customer_can_be_used_again(api: Api) -> None:
     name = {"platformCustomerId": str(uuid4()), "umaAddress": f"${uuid4().hex}@uma.example.com"}
     first = api.customer(**name)
     ok(delete(api, first))
@@ -246,7 +246,7 @@ def test_what_a_deleted_customer_was_called_is_free_again(api: Api) -> None:
     assert api.customer(**name)["id"] != first["id"]
 
 
-def test_a_customer_with_a_card_or_money_stays(api: Api) -> None:
+def test_a_customer_with_an_open_card_or_a_balance_cannot_be_deleted(api: Api) -> None:
     card = api.active_card(balance=100)
     customer = ok(api.get(f"/customers/{card['cardholderId']}"))
 
@@ -263,7 +263,7 @@ def test_a_customer_with_a_card_or_money_stays(api: Api) -> None:
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
 
 
-def test_a_customer_whose_money_is_spent_can_go(api: Api) -> None:
+def test_a_customer_whose_balance_is_spent_can_be_deleted(api: Api) -> None:
     card = api.active_card(balance=100)
     bought = api.authorize(card["id"], 100)
     api.clear(card["id"], bought["id"], 100)
@@ -274,7 +274,7 @@ def test_a_customer_whose_money_is_spent_can_go(api: Api) -> None:
     assert ok(api.get(f"/transactions/{bought['id']}"))["status"] == "SETTLED"
 
 
-def test_no_money_is_left_with_a_customer_who_is_deleted_at_the_same_time(api: Api) -> None:
+def test_no_balance_remains_with_a_customer_that_is_deleted_concurrently(api: Api) -> None:
     for _ in range(10):
         customer = api.customer()
         account = api.account(customer["id"])
@@ -289,7 +289,7 @@ def test_no_money_is_left_with_a_customer_who_is_deleted_at_the_same_time(api: A
         assert balance == (5 if outcomes == (200, 409) else 0)
 
 
-def test_no_card_is_issued_to_a_customer_who_is_deleted_at_the_same_time(
+def test_no_card_is_issued_to_a_customer_that_is_deleted_concurrently(
     api: Api, database_url: str
 ) -> None:
     for _ in range(10):
@@ -352,7 +352,7 @@ def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
 
 
 @pytest.mark.parametrize("field", list(INFO))
-def test_a_business_says_who_it_is(api: Api, field: str) -> None:
+def test_a_business_requires_its_identifying_fields(api: Api, field: str) -> None:
     info = {name: said for name, said in INFO.items() if name != field}
 
     answer = api.post("/customers", {"customerType": "BUSINESS", "businessInfo": info})
@@ -374,13 +374,13 @@ def test_a_business_says_who_it_is(api: Api, field: str) -> None:
         {"businessInfo": INFO | {"surprise": 1}},
     ],
 )
-def test_a_business_that_cannot_be_is_refused(api: Api, change: dict[str, Any]) -> None:
+def test_an_invalid_business_is_refused(api: Api, change: dict[str, Any]) -> None:
     said = {"customerType": "BUSINESS", "businessInfo": INFO} | change
 
     refused(api.post("/customers", said), 400, "INVALID_INPUT")
 
 
-def test_what_a_business_says_is_changed_field_by_field(api: Api) -> None:
+def test_business_info_changes_field_by_field(api: Api) -> None:
     before = business(api, businessInfo=INFO | {"entityType": "LLC", "naicsCode": "51"})
 
     after = ok(change(api, before, businessInfo={"legalName": "Acme Corp.", "entityType": None}))
@@ -392,7 +392,7 @@ def test_what_a_business_says_is_changed_field_by_field(api: Api) -> None:
     assert ok(api.get(f"/customers/{before['id']}")) == after
 
 
-def test_a_business_holds_no_card(api: Api) -> None:
+def test_a_business_cannot_hold_a_card(api: Api) -> None:
     acme = business(api)
     asked = {
         "cardholderId": acme["id"],
@@ -412,9 +412,7 @@ def test_a_platform_has_no_accounts_of_its_own(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", [{"type": "GOLD"}, {"currency": "usd"}, {"limit": "5"}])
-def test_a_filter_of_platform_accounts_that_cannot_be_is_refused(
-    api: Api, query: dict[str, str]
-) -> None:
+def test_an_invalid_filter_of_platform_accounts_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/platform/internal-accounts", **query), 400, "INVALID_INPUT")
 
 
@@ -428,7 +426,7 @@ def test_a_filter_of_platform_accounts_that_cannot_be_is_refused(
         {"sourceOfFundsCategories": [], "sourceOfFundsOtherDescription": "tickets"},
     ],
 )
-def test_a_business_describes_what_is_other_and_nothing_else(
+def test_a_business_describes_the_choice_other_and_no_other_choice(
     api: Api, info: dict[str, Any]
 ) -> None:
     said = {"customerType": "BUSINESS", "businessInfo": INFO | info}
@@ -462,7 +460,7 @@ CONSENT = {
 }
 
 
-def test_what_a_person_says_of_his_money_is_returned(api: Api) -> None:
+def test_due_diligence_data_is_returned_as_it_was_sent(api: Api) -> None:
     said = DILIGENCE | {"endUserTermsConsent": CONSENT}
 
     customer = api.customer(**said)
@@ -472,7 +470,7 @@ def test_what_a_person_says_of_his_money_is_returned(api: Api) -> None:
     assert "dueDiligence" not in customer
 
 
-def test_what_a_person_says_of_his_money_is_changed_field_by_field(api: Api) -> None:
+def test_due_diligence_data_changes_field_by_field(api: Api) -> None:
     before = api.customer(**DILIGENCE)
 
     after = ok(
@@ -488,7 +486,7 @@ def test_what_a_person_says_of_his_money_is_changed_field_by_field(api: Api) -> 
 
 
 @pytest.mark.parametrize("field", sorted(DILIGENCE))
-def test_a_person_says_of_his_money_what_can_be_chosen(api: Api, field: str) -> None:
+def test_an_unknown_choice_in_due_diligence_data_is_refused(api: Api, field: str) -> None:
     wrong = {"customerType": "INDIVIDUAL"} | DILIGENCE | {field: "SOMETHING" * 100}
 
     body = refused(api.post("/customers", wrong), 400, "INVALID_INPUT")
@@ -499,7 +497,9 @@ def test_a_person_says_of_his_money_what_can_be_chosen(api: Api, field: str) -> 
 @pytest.mark.parametrize(
     "choice", ["sourceOfFundsCategories", "sourceOfWealthCategories", "purposeOfAccount"]
 )
-def test_a_person_describes_what_is_other_and_nothing_else(api: Api, choice: str) -> None:
+def test_an_individual_describes_the_choice_other_and_no_other_choice(
+    api: Api, choice: str
+) -> None:
     description = {
         "sourceOfFundsCategories": "sourceOfFundsOtherDescription",
         "sourceOfWealthCategories": "sourceOfWealthOtherDescription",
@@ -516,7 +516,7 @@ def test_a_person_describes_what_is_other_and_nothing_else(api: Api, choice: str
 
 
 @pytest.mark.parametrize(("kind", "number"), [("SSN", "123-45-6789"), ("ITIN", "912-34-5678")])
-def test_the_tax_number_of_a_person_goes_in_and_never_comes_out(
+def test_the_identifier_of_an_individual_is_never_returned(
     api: Api, database_url: str, kind: str, number: str
 ) -> None:
     customer = api.customer(idType=kind, identifier=number)
@@ -546,7 +546,7 @@ def test_the_tax_number_of_a_person_goes_in_and_never_comes_out(
         {"countryOfIssuance": "US"},
     ],
 )
-def test_a_tax_number_that_a_person_cannot_have_is_refused(
+def test_an_invalid_identifier_of_an_individual_is_refused(
     api: Api, fields: dict[str, Any]
 ) -> None:
     body = refused(
@@ -556,7 +556,7 @@ def test_a_tax_number_that_a_person_cannot_have_is_refused(
     assert "6789" not in str(body)
 
 
-def test_a_tax_number_is_changed_together_with_its_kind(api: Api) -> None:
+def test_an_identifier_changes_together_with_its_type(api: Api) -> None:
     before = api.customer(idType="SSN", identifier="123-45-6789")
 
     refused(change(api, before, idType="ITIN"), 400, "INVALID_INPUT")
@@ -575,7 +575,7 @@ def test_a_tax_number_is_changed_together_with_its_kind(api: Api) -> None:
     "consent",
     [{}, {"ipAddress": "1" * 46}, {"acceptanceMethod": "SIGH"}, {"acceptedAt": "yesterday"}],
 )
-def test_a_consent_is_whole(api: Api, consent: dict[str, str]) -> None:
+def test_an_incomplete_consent_is_refused(api: Api, consent: dict[str, str]) -> None:
     said = {"customerType": "INDIVIDUAL", "endUserTermsConsent": consent and CONSENT | consent}
 
     refused(api.post("/customers", said), 400, "INVALID_INPUT")
@@ -587,7 +587,7 @@ CONTACTS = {"email": "ada@example.com", "phoneNumber": "+33155550123"}
 
 
 @pytest.mark.parametrize("kind", ["INDIVIDUAL", "BUSINESS"])
-def test_in_the_economic_area_everybody_can_be_reached(api: Api, kind: str) -> None:
+def test_the_economic_area_requires_email_and_phone_number(api: Api, kind: str) -> None:
     said: dict[str, Any] = {"customerType": kind, "region": "FR"}
     said |= {"businessInfo": INFO} if kind == "BUSINESS" else {}
 
@@ -605,14 +605,14 @@ def test_in_the_economic_area_everybody_can_be_reached(api: Api, kind: str) -> N
 
 
 @pytest.mark.parametrize("region", ["GB", "US", "CH", None])
-def test_elsewhere_nobody_has_to_be_reached(api: Api, region: str | None) -> None:
+def test_other_regions_require_no_contact_data(api: Api, region: str | None) -> None:
     made(api.post("/customers", {"customerType": "INDIVIDUAL", "region": region}))
 
 
 # --- who else is there -------------------------------------------------------------------------
 
 
-def test_a_customer_with_the_platforms_own_identifier_is_there_once(
+def test_of_concurrent_customers_with_one_platform_customer_id_one_is_created(
     api: Api, stranger: Api
 ) -> None:
     name = str(uuid4())
@@ -636,7 +636,7 @@ def test_an_account_is_read_by_its_id(api: Api, stranger: Api) -> None:
     refused(api.get("/internal-accounts/1"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_accounts_are_found_by_all_that_is_asked(own: Api) -> None:
+def test_accounts_are_filtered_by_every_parameter(own: Api) -> None:
     ada, bob = own.customer(), own.customer(currencies=["USD"])
 
     def found(**query: str) -> list[tuple[str, str]]:

@@ -87,7 +87,7 @@ def test_the_platform_has_accounts_of_its_own(own: Api) -> None:
     assert ok(own.get(PLATFORM))["data"] == [second]
 
 
-def test_the_platform_paths_know_neither_customers_nor_defaults(api: Api) -> None:
+def test_the_platform_paths_accept_neither_customers_nor_defaults(api: Api) -> None:
     sent = body("USD_ACCOUNT", customerId="Customer:x", defaultUmaDepositAccount=True)
 
     said = refused(api.post(PLATFORM, sent), 400, "INVALID_INPUT")
@@ -153,7 +153,7 @@ def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> Non
         ),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_kept(
+def test_the_error_names_the_invalid_fields_and_nothing_is_stored(
     own: Api, change: dict[str, object], code: str, field: str
 ) -> None:
     said = refused(own.post(CUSTOMERS, body("USD_ACCOUNT") | change), 400, code)
@@ -172,7 +172,9 @@ def test_an_account_is_registered_once_per_owner(api: Api, customer_id: str) -> 
     assert register(api, "GBP_ACCOUNT", customerId=customer_id)["id"] != first["id"]
 
 
-def test_of_many_who_register_one_account_at_once_one_succeeds(api: Api, customer_id: str) -> None:
+def test_of_concurrent_registrations_of_one_account_one_succeeds(
+    api: Api, customer_id: str
+) -> None:
     with ThreadPoolExecutor(10) as pool:
         sent = [
             pool.submit(api.post, CUSTOMERS, body("ZAR_ACCOUNT", customerId=customer_id))
@@ -212,7 +214,7 @@ def test_another_platform_sees_and_changes_nothing(
 
 
 @pytest.mark.parametrize("key", ["1", "ExternalAccount:1", f"Card:{NOBODY}"])
-def test_an_id_that_is_none_is_not_found(api: Api, key: str) -> None:
+def test_an_invalid_id_is_not_found(api: Api, key: str) -> None:
     for path in (CUSTOMERS, PLATFORM):
         refused(api.get(f"{path}/{key}"), 404, "REFERENCE_NOT_FOUND")
         refused(remove(api, f"{path}/{key}"), 404, "REFERENCE_NOT_FOUND")
@@ -226,7 +228,7 @@ def defaults(api: Api, customer_id: str) -> list[str]:
     return [account["id"] for account in listed if account["defaultUmaDepositAccount"]]
 
 
-def test_a_new_default_takes_the_place_of_the_former(api: Api, customer_id: str) -> None:
+def test_a_new_default_replaces_the_former_default(api: Api, customer_id: str) -> None:
     def make(number: str, **fields: object) -> str:
         return str(made(api.post(CUSTOMERS, usd(number, customerId=customer_id, **fields)))["id"])
 
@@ -250,7 +252,7 @@ def test_a_new_default_takes_the_place_of_the_former(api: Api, customer_id: str)
     assert defaults(api, customer_id) == [third]
 
 
-def test_of_many_who_set_a_default_at_once_one_is_it(api: Api, customer_id: str) -> None:
+def test_of_concurrent_defaults_one_remains(api: Api, customer_id: str) -> None:
     def make(number: int) -> int:
         sent = usd(f"88{number}00", customerId=customer_id, defaultUmaDepositAccount=True)
         return api.post(CUSTOMERS, sent).status_code
@@ -262,7 +264,7 @@ def test_of_many_who_set_a_default_at_once_one_is_it(api: Api, customer_id: str)
     assert len(defaults(api, customer_id)) == 1
 
 
-def test_the_record_itself_refuses_a_second_default(
+def test_the_database_itself_refuses_a_second_default(
     api: Api, customer_id: str, database_url: str
 ) -> None:
     for number in ("100", "200"):
@@ -282,7 +284,7 @@ def test_the_record_itself_refuses_a_second_default(
 
 
 @pytest.mark.parametrize("change", ["account_info = '{}'", "customer_id = NULL", "currency = 'X'"])
-def test_the_application_cannot_change_which_account_it_is(
+def test_the_application_role_cannot_change_the_identity_of_an_account(
     app_database_url: str, change: str
 ) -> None:
     with (
@@ -313,7 +315,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     structlog.configure(**before)
 
 
-def test_nothing_of_an_account_is_logged_even_when_the_record_refuses_it(
+def test_no_account_data_is_logged_even_when_the_database_refuses_it(
     api: Api, customer_id: str, database_url: str, logged: list[str]
 ) -> None:
     with psycopg.connect(database_url) as owner:
@@ -331,7 +333,7 @@ def test_nothing_of_an_account_is_logged_even_when_the_record_refuses_it(
     assert "Lovelace" not in written
 
 
-def test_outside_the_sandbox_nobody_has_looked_yet(api_config: ApiConfig) -> None:
+def test_without_an_account_verifier_an_account_stays_pending(api_config: ApiConfig) -> None:
     config = replace(api_config, sandbox=False)
     with server(config) as root, Api(root, new_tenant(config.database_url)) as real:
         created = made(real.post(PLATFORM, usd("1234105")))

@@ -240,7 +240,7 @@ def test_who_looked_is_recorded_and_nothing_secret_is(
     assert opened is not None
     audited = [entry for entry in logs if entry.get("audit")]
     assert [(entry["event"], entry["actor"], entry["card"]) for entry in audited] == [
-        ("card number asked for", str(actor_id), card["id"]),
+        ("card number requested", str(actor_id), card["id"]),
         ("card number shown", str(actor_id), card["id"]),
     ]
     paths = [entry["path"] for entry in logs if entry["event"] == "request"]

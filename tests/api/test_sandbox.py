@@ -24,7 +24,7 @@ def production(production_root: str, api_config: ApiConfig) -> Iterator[Api]:
         yield client
 
 
-def test_in_production_there_are_no_simulators_and_no_funding(production: Api) -> None:
+def test_outside_the_sandbox_there_are_no_simulators_and_no_funding(production: Api) -> None:
     customer = production.customer()["id"]
     account = production.account(customer)["id"]
     card = "Card:019542f5-b3e7-7d02-0000-00000000a1b4"
@@ -39,7 +39,9 @@ def test_in_production_there_are_no_simulators_and_no_funding(production: Api) -
 
 
 @pytest.mark.parametrize("name", ["Ada", "Ada 001", "Ada 002", "Ada 003"])
-def test_in_production_no_name_decides(production: Api, name: str) -> None:
+def test_without_an_identity_verifier_every_customer_is_unverified(
+    production: Api, name: str
+) -> None:
     assert production.customer(fullName=name)["kycStatus"] == "UNVERIFIED"
 
 
@@ -67,7 +69,9 @@ def test_without_a_card_issuer_no_card_is_issued(
     assert ok(production.get("/cards", cardholderId=customer))["data"] == []
 
 
-def test_in_production_the_description_has_no_sandbox(production_root: str) -> None:
+def test_outside_the_sandbox_the_openapi_document_has_no_sandbox_paths(
+    production_root: str,
+) -> None:
     described = ok(httpx2.get(f"{production_root}/openapi.json"))
 
     assert not [path for path in described["paths"] if "sandbox" in path]
@@ -83,7 +87,7 @@ def test_in_production_the_description_has_no_sandbox(production_root: str) -> N
         "https://hook.localhost/",
     ],
 )
-def test_only_a_sandbox_sends_webhooks_to_itself_or_without_tls(
+def test_only_a_sandbox_accepts_loopback_and_http_webhook_endpoints(
     api: Api, production: Api, url: str
 ) -> None:
     said = {"webhookEndpoint": url}
@@ -101,7 +105,7 @@ def test_only_a_sandbox_sends_webhooks_to_itself_or_without_tls(
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "[fe80::1]", "2130706433"])
-def test_no_webhook_endpoint_is_an_address_that_is_not_public(
+def test_a_webhook_endpoint_with_a_private_address_is_refused(
     api: Api, production: Api, host: str
 ) -> None:
     for platform in (api, production):

@@ -62,13 +62,15 @@ def kinds(verification: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("Ada 002", "CUSTOMER.KYC_REJECTED"),
     ],
 )
-def test_how_a_person_begins_is_told(api: Api, database_url: str, name: str, kind: str) -> None:
+def test_the_first_kyc_status_of_an_individual_has_a_webhook(
+    api: Api, database_url: str, name: str, kind: str
+) -> None:
     customer = api.customer(fullName=name)
 
     assert webhooks(database_url, customer["id"], 1) == [(kind, customer)]
 
 
-def test_nothing_is_told_of_who_is_not_looked_at(api: Api, database_url: str) -> None:
+def test_an_unverified_customer_has_no_webhook(api: Api, database_url: str) -> None:
     silent = [api.customer(fullName="Ada 003"), business(api)]
 
     with psycopg.connect(database_url) as connection:
@@ -85,7 +87,7 @@ def test_nothing_is_told_of_who_is_not_looked_at(api: Api, database_url: str) ->
 @pytest.mark.parametrize(
     ("number", "status"), [("42", "APPROVED"), ("42-002", "REJECTED"), (None, "APPROVED")]
 )
-def test_the_end_of_its_number_decides_on_a_business(
+def test_the_end_of_the_registration_number_decides_a_business(
     api: Api, database_url: str, number: str | None, status: str
 ) -> None:
     customer = business(api, registrationNumber=number)
@@ -123,7 +125,7 @@ def test_the_owners_of_a_business_are_decided_with_it(api: Api) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["001", "003"])
-def test_a_business_that_goes_the_ordinary_way_says_everything_first(
+def test_a_business_on_the_ordinary_way_must_be_complete(
     api: Api, database_url: str, suffix: str
 ) -> None:
     customer = business(api, registrationNumber=f"42-{suffix}")
@@ -163,7 +165,9 @@ def test_a_business_that_goes_the_ordinary_way_says_everything_first(
 # --- people ------------------------------------------------------------------------------------
 
 
-def test_a_person_who_waits_is_decided_under_another_name(api: Api, database_url: str) -> None:
+def test_an_individual_in_manual_review_is_approved_under_another_name(
+    api: Api, database_url: str
+) -> None:
     customer = api.customer(fullName="Ada 001", **COMPLETE)
 
     waiting = ok(submit(api, customer))
@@ -182,7 +186,7 @@ def test_a_person_who_waits_is_decided_under_another_name(api: Api, database_url
     assert api.card(customer["id"], [account["id"]])["state"] == "PROCESSING"
 
 
-def test_a_person_whose_document_is_poor_stays_unverified(api: Api) -> None:
+def test_an_individual_with_a_poor_document_stays_unverified(api: Api) -> None:
     customer = api.customer(fullName="Ada 003", **COMPLETE)
 
     verification = ok(submit(api, customer))
@@ -198,7 +202,7 @@ def test_a_person_whose_document_is_poor_stays_unverified(api: Api) -> None:
     assert customer_of(api, customer) == customer
 
 
-def test_what_a_person_has_not_said_is_asked_for(api: Api) -> None:
+def test_missing_data_of_an_individual_is_reported(api: Api) -> None:
     customer = made(api.post("/customers", {"customerType": "INDIVIDUAL", "fullName": "A 003"}))
 
     verification = ok(submit(api, customer))
@@ -207,7 +211,7 @@ def test_what_a_person_has_not_said_is_asked_for(api: Api) -> None:
     assert kinds(verification) == [("MISSING_FIELD", name) for name in asked]
 
 
-def test_who_is_decided_is_not_decided_again(api: Api) -> None:
+def test_a_decided_customer_is_not_verified_again(api: Api) -> None:
     acme = business(api)
     ok(submit(api, acme))
 
@@ -216,7 +220,7 @@ def test_who_is_decided_is_not_decided_again(api: Api) -> None:
         assert body["details"]["reason"] == "ALREADY_DECIDED"
 
 
-def test_a_business_that_is_submitted_often_at_once_is_decided_once(api: Api) -> None:
+def test_of_concurrent_submissions_of_a_business_one_is_decided(api: Api) -> None:
     customer = business(api)
 
     with ThreadPoolExecutor(4) as pool:
@@ -263,7 +267,7 @@ def test_verifications_are_listed_newest_first_by_customer_and_status(own: Api) 
     assert ok(own.get(f"/verifications/{approved['id']}")) == approved
 
 
-def test_a_verification_that_cannot_be_is_refused(api: Api) -> None:
+def test_an_invalid_verification_request_is_refused(api: Api) -> None:
     nobody = {"id": f"Customer:{new_id()}"}
     gone = business(api)
     ok(api.delete(f"/customers/{gone['id']}"))

@@ -52,14 +52,14 @@ def reason(policy: Policy, usage: Usage, wanted: Spend) -> RefusalReason | None:
 # --- examples ----------------------------------------------------------------------------------
 
 
-def test_what_equals_a_limit_is_within_it() -> None:
+def test_an_amount_equal_to_a_limit_is_allowed() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150, daily_count=2, monthly=150))
     before = Usage(daily_count=1, daily_spend=50, monthly_spend=50)
 
     assert evaluate_policy(policy, before, spend(100)) is ExecutionMode.AUTO
 
 
-def test_limits_are_judged_in_their_order() -> None:
+def test_limits_are_checked_in_the_documented_order() -> None:
     usage = Usage(daily_count=3, daily_spend=300, monthly_spend=3000)
     wanted = Spend(amount=500, currency="EUR", account_id=MINE)
     wider = replace(LIMITS, daily=300, daily_count=3, monthly=3000)
@@ -88,7 +88,7 @@ def test_limits_are_judged_in_their_order() -> None:
     assert evaluate_policy(policy, usage, wanted) is ExecutionMode.AUTO
 
 
-def test_a_refusal_says_what_is_left() -> None:
+def test_a_refusal_by_the_daily_limit_states_the_remaining_amount() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150))
 
     said = evaluate_policy(
@@ -126,7 +126,7 @@ def test_an_amount_of_an_unknown_currency_is_stated_in_minor_units() -> None:
     assert format_amount(1234, "XTS") == "1,234 minor units of XTS"
 
 
-def test_a_refusal_for_the_month_says_what_is_left() -> None:
+def test_a_refusal_by_the_monthly_limit_states_the_remaining_amount() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=150))
 
     said = evaluate_policy(policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61))
@@ -139,13 +139,13 @@ def test_a_refusal_for_the_month_says_what_is_left() -> None:
     "limits",
     [replace(LIMITS, daily=50), replace(LIMITS, monthly=50), replace(LIMITS, daily_count=1)],
 )
-def test_who_has_spent_nothing_has_everything_left(limits: SpendingLimits) -> None:
+def test_an_agent_that_has_spent_nothing_can_spend_the_whole_limit(limits: SpendingLimits) -> None:
     policy = replace(POLICY, spending_limits=limits)
 
     assert evaluate_policy(policy, Usage(), spend(50)) is ExecutionMode.AUTO
 
 
-def test_a_threshold_is_passed_above_it_and_not_at_it() -> None:
+def test_approval_is_required_above_the_threshold_and_not_at_it() -> None:
     threshold = ApprovalThreshold(currency="USD", amount=50)
     policy = replace(POLICY, approval_threshold=threshold)
 
@@ -154,7 +154,7 @@ def test_a_threshold_is_passed_above_it_and_not_at_it() -> None:
     assert evaluate_policy(policy, NOTHING, spend(51)) is ExecutionMode.APPROVAL_REQUIRED
 
 
-def test_an_account_that_is_allowed_is_spent_from_and_no_other() -> None:
+def test_only_allowed_accounts_can_be_spent_from() -> None:
     mine = AccountRestrictions(allowed_account_ids=frozenset({MINE}))
     policy = replace(POLICY, account_restrictions=mine)
 
@@ -163,14 +163,14 @@ def test_an_account_that_is_allowed_is_spent_from_and_no_other() -> None:
     assert other is RefusalReason.ACCOUNT_NOT_ALLOWED
 
 
-def test_a_permission_that_is_not_granted_is_not_there() -> None:
+def test_a_permission_that_is_not_granted_is_refused() -> None:
     viewer = replace(POLICY, permissions=frozenset({AgentPermission.VIEW_TRANSACTIONS}))
 
     assert viewer.allows(AgentPermission.VIEW_TRANSACTIONS)
     assert not viewer.allows(AgentPermission.CREATE_TRANSFERS)
 
 
-def test_nothing_is_left_after_a_limit_was_lowered_below_what_was_spent() -> None:
+def test_nothing_remains_of_a_month_whose_limit_is_below_what_was_spent() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=10))
 
     said = evaluate_policy(policy, Usage(monthly_spend=90), spend(1))
@@ -179,7 +179,7 @@ def test_nothing_is_left_after_a_limit_was_lowered_below_what_was_spent() -> Non
     assert "0.00 USD remains" in said.message
 
 
-def test_nothing_is_left_of_a_day_after_its_limit_was_lowered() -> None:
+def test_nothing_remains_of_a_day_whose_limit_is_below_what_was_spent() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=10))
 
     said = evaluate_policy(policy, Usage(daily_spend=90), spend(1))
@@ -198,7 +198,7 @@ def test_an_account_may_have_a_limit_and_a_mode_of_its_own() -> None:
     assert reason(policy, NOTHING, spend(500, account_id=OTHER)) is not None
 
 
-def test_what_a_rule_does_not_say_is_as_for_every_account() -> None:
+def test_an_empty_account_rule_keeps_the_policys_values() -> None:
     rules = AccountRestrictions(rules={MINE: AccountRule()})
     policy = replace(POLICY, account_restrictions=rules)
 
@@ -206,13 +206,13 @@ def test_what_a_rule_does_not_say_is_as_for_every_account() -> None:
     assert reason(policy, NOTHING, spend(101)) is RefusalReason.PER_TRANSACTION_LIMIT
 
 
-def test_a_limit_of_nothing_allows_nothing() -> None:
+def test_a_limit_of_zero_allows_nothing() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, per_transaction=0))
 
     assert reason(policy, NOTHING, spend(1)) is RefusalReason.PER_TRANSACTION_LIMIT
 
 
-def test_no_account_allowed_is_not_every_account_allowed() -> None:
+def test_an_empty_list_of_allowed_accounts_allows_no_account() -> None:
     none = AccountRestrictions(allowed_account_ids=frozenset())
 
     refused = reason(replace(POLICY, account_restrictions=none), NOTHING, spend(1))
@@ -220,7 +220,7 @@ def test_no_account_allowed_is_not_every_account_allowed() -> None:
     assert refused is RefusalReason.ACCOUNT_NOT_ALLOWED
 
 
-def test_a_threshold_that_cannot_be_compared_is_taken_to_be_passed() -> None:
+def test_a_threshold_in_another_currency_counts_as_exceeded() -> None:
     euros = ApprovalThreshold(currency="EUR", amount=100)
 
     said = evaluate_policy(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
@@ -330,7 +330,7 @@ def test_a_stricter_policy_never_allows_more(
 
 
 @given(policies, usages, usages, spends)
-def test_who_has_spent_more_may_not_spend_more(
+def test_more_usage_never_allows_more(
     policy: Policy, usage: Usage, more: Usage, wanted: Spend
 ) -> None:
     after = Usage(
@@ -345,7 +345,7 @@ def test_who_has_spent_more_may_not_spend_more(
 
 
 @given(policies, usages, spends)
-def test_a_threshold_only_asks_for_approval_and_only_above_it(
+def test_a_threshold_requires_approval_only_above_its_amount(
     policy: Policy, usage: Usage, wanted: Spend
 ) -> None:
     without = evaluate_policy(replace(policy, approval_threshold=None), usage, wanted)
@@ -377,7 +377,7 @@ WRITTEN = {
 }
 
 
-def test_a_policy_is_judged_as_it_is_written() -> None:
+def test_a_policy_document_is_read_field_by_field() -> None:
     rule = {"accountId": ACCOUNT, "executionMode": "APPROVAL_REQUIRED", "perTransactionLimit": 7}
     written = WRITTEN | {
         "spendingLimits": {
@@ -406,7 +406,7 @@ def test_a_policy_is_judged_as_it_is_written() -> None:
     )
 
 
-def test_what_a_change_does_not_name_stays() -> None:
+def test_a_change_keeps_fields_that_it_does_not_name() -> None:
     changed = changed_policy(
         WRITTEN, {"spendingLimits": {"monthlyLimit": 900}, "approvalThresholds": {"amount": 60}}
     )
@@ -419,7 +419,7 @@ def test_what_a_change_does_not_name_stays() -> None:
     assert policy.permissions == {AgentPermission.CREATE_TRANSFERS}
 
 
-def test_null_takes_away_what_is_optional() -> None:
+def test_null_removes_an_optional_field() -> None:
     changed = changed_policy(
         WRITTEN, {"spendingLimits": {"dailyLimit": None}, "approvalThresholds": None}
     )
@@ -435,7 +435,7 @@ def test_a_list_replaces_the_whole_list() -> None:
     assert changed.permissions == ["VIEW_TRANSACTIONS"]
 
 
-def test_a_new_currency_needs_every_amount_anew() -> None:
+def test_a_new_currency_without_all_amounts_is_refused() -> None:
     euros = {"currency": "EUR", "perTransactionLimit": 90}
 
     with pytest.raises(AgentRefusedError) as refused:
@@ -445,7 +445,7 @@ def test_a_new_currency_needs_every_amount_anew() -> None:
     assert "dailyLimit" in refused.value.errors[0].message
 
 
-def test_a_new_currency_comes_with_its_amounts() -> None:
+def test_a_new_currency_with_all_amounts_is_accepted() -> None:
     euros = {"currency": "EUR", "perTransactionLimit": 90, "dailyLimit": None}
     threshold = {"currency": "EUR", "amount": 10}
 

@@ -46,7 +46,7 @@ def verified(applicant: Applicant) -> VerificationResult:
 
 
 @given(st.decimals(0, 100, places=4))
-def test_a_share_comes_out_as_it_went_in(share: Decimal) -> None:
+def test_a_share_is_read_and_written_without_loss(share: Decimal) -> None:
     read = _PERCENTAGE.validate_json(str(share))
 
     assert read == share
@@ -54,19 +54,19 @@ def test_a_share_comes_out_as_it_went_in(share: Decimal) -> None:
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False).filter(lambda n: not 0 <= n <= 100))
-def test_a_share_beyond_the_whole_is_refused(share: Decimal) -> None:
+def test_a_share_below_0_or_above_100_percent_is_refused(share: Decimal) -> None:
     with pytest.raises(ValidationError):
         _PERCENTAGE.validate_python(float(share) if float(share) > 100 else -1)
 
 
 @pytest.mark.parametrize("share", [True, "1", None, [], 33.33333, float("nan"), float("inf")])
-def test_what_is_no_share_is_refused(share: object) -> None:
+def test_an_invalid_share_is_refused(share: object) -> None:
     with pytest.raises(ValidationError):
         _PERCENTAGE.validate_python(share)
 
 
 @pytest.mark.parametrize("field", ["roles", "ownershipPercentage", "personalInfo"])
-def test_what_an_owner_needs_is_not_taken_away(field: str) -> None:
+def test_a_required_field_of_an_owner_cannot_be_removed(field: str) -> None:
     with pytest.raises(ValidationError, match="must not be null"):
         BeneficialOwnerUpdate.model_validate({field: None})
 
@@ -92,7 +92,7 @@ def test_what_an_owner_needs_is_not_taken_away(field: str) -> None:
         (None, None, None, []),
     ],
 )
-def test_a_number_goes_with_its_kind_and_its_country(
+def test_an_identifier_is_valid_for_its_type_and_country(
     kind: str | None, number: str | None, country: str | None, wrong: list[str]
 ) -> None:
     found = [
@@ -102,7 +102,7 @@ def test_a_number_goes_with_its_kind_and_its_country(
     assert found == wrong
 
 
-def test_numbers_of_the_united_states_are_given_there() -> None:
+def test_identifiers_of_the_united_states_have_that_country_of_issuance() -> None:
     assert [issued_in(kind, None) for kind in ("SSN", "EIN", "NON_US_TAX_ID", None)] == [
         "US",
         "US",
@@ -125,11 +125,11 @@ def test_numbers_of_the_united_states_are_given_there() -> None:
         ({"sourceOfWealthCategories": ["GIFT"]}, []),
     ],
 )
-def test_other_has_a_description(said: dict[str, Any], wrong: list[str]) -> None:
+def test_the_choice_other_requires_a_description(said: dict[str, Any], wrong: list[str]) -> None:
     assert [error.field for error in undescribed(said)] == wrong
 
 
-def test_a_description_goes_with_its_choice() -> None:
+def test_a_description_is_removed_with_its_choice() -> None:
     before = {"purposeOfAccount": "OTHER", "purposeOfAccountOtherDescription": "x", "a": 1}
 
     after = merged(before, {"purposeOfAccount": "AP_AUTOMATION", "b": None})
@@ -137,7 +137,7 @@ def test_a_description_goes_with_its_choice() -> None:
     assert after == {"purposeOfAccount": "AP_AUTOMATION", "a": 1}
 
 
-def test_the_economic_area_asks_for_two_ways_to_be_reached() -> None:
+def test_the_economic_area_requires_email_and_phone_number() -> None:
     def fields(region: str | None, email: str | None = None) -> list[str]:
         found = missing_contacts(region=region, email=email, phone_number=None)
         return [error.field for error in found]

@@ -72,19 +72,19 @@ INSERT = (
 )
 
 
-def test_an_agent_has_one_open_code(app: psycopg.Connection, agent_id: Id) -> None:
+def test_an_agent_has_at_most_one_redeemable_code(app: psycopg.Connection, agent_id: Id) -> None:
     with pytest.raises(errors.UniqueViolation, match="agent_device_codes_open_key"):
         app.execute(INSERT, [b"another", agent_id, None])
 
 
-def test_an_agent_is_connected_by_one_code(app: psycopg.Connection, agent_id: Id) -> None:
+def test_an_agent_is_connected_by_at_most_one_code(app: psycopg.Connection, agent_id: Id) -> None:
     app.execute("UPDATE agent_device_codes SET redeemed_at = now() WHERE agent_id = %s", [agent_id])
 
     with pytest.raises(errors.UniqueViolation, match="agent_device_codes_redeemed_key"):
         app.execute(INSERT, [b"a second", agent_id, NOW])
 
 
-def test_a_code_has_one_end(app: psycopg.Connection, agent_id: Id) -> None:
+def test_a_code_cannot_be_both_redeemed_and_replaced(app: psycopg.Connection, agent_id: Id) -> None:
     with pytest.raises(errors.CheckViolation, match="one_end"):
         app.execute(
             "UPDATE agent_device_codes SET redeemed_at = now(), replaced_at = now()"
@@ -101,7 +101,9 @@ def test_a_deleted_agent_has_no_access(app: psycopg.Connection, agent_id: Id) ->
         )
 
 
-def test_a_token_lets_one_agent_in(app: psycopg.Connection, app_database_url: str) -> None:
+def test_an_access_token_belongs_to_one_agent(
+    app: psycopg.Connection, app_database_url: str
+) -> None:
     two = [asyncio.run(_agent(app_database_url))[0] for _ in range(2)]
 
     with pytest.raises(errors.UniqueViolation, match="access_token_hash"):
@@ -139,7 +141,7 @@ def test_usage_is_counted_by_day_and_month_of_utc(
     }
 
 
-def test_codes_are_drawn_anew_until_nobody_has_had_them(
+def test_a_code_that_was_used_before_is_drawn_again(
     app: psycopg.Connection, app_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, taken = asyncio.run(_agent(app_database_url))
@@ -155,7 +157,7 @@ def test_codes_are_drawn_anew_until_nobody_has_had_them(
     assert count == (1,)
 
 
-def test_an_agent_of_a_deleted_customer_is_nobody_whatever_its_row_says(
+def test_an_agent_of_a_deleted_customer_is_not_authenticated(
     app: psycopg.Connection, app_database_url: str, agent_id: Id
 ) -> None:
     # Deleting a customer deletes its agents; this is the second wall.

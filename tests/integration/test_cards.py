@@ -98,7 +98,7 @@ def told(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
         return [{"type": row.type, **row.data} for row in rows]
 
 
-def test_the_issuer_answers_by_suffix_and_in_its_time(
+def test_the_sandbox_issuer_answers_by_suffix_and_when_due(
     database: Engine, app_database_url: str
 ) -> None:
     keys = ask_for(app_database_url, "plain", "never-001", "refused-002", "late-005")
@@ -113,7 +113,9 @@ def test_the_issuer_answers_by_suffix_and_in_its_time(
     assert states(database, keys) == ["ACTIVE", "PROCESSING", "CLOSED", "ACTIVE"]
 
 
-def test_an_answer_is_told_with_the_card_as_it_is(database: Engine, app_database_url: str) -> None:
+def test_the_webhook_of_an_answer_carries_the_card_as_answered(
+    database: Engine, app_database_url: str
+) -> None:
     keys = ask_for(app_database_url, "mine", "refused-002")
 
     activate(database, NOON)
@@ -128,7 +130,7 @@ def test_an_answer_is_told_with_the_card_as_it_is(database: Engine, app_database
     assert not {"brand", "last4", "expMonth", "expYear"} & set(rejected)
 
 
-def test_workers_at_once_answer_for_every_card_once(
+def test_concurrent_workers_record_every_answer_once(
     database: Engine, app_database_url: str
 ) -> None:
     keys = ask_for(app_database_url, *(f"card {number}" for number in range(40)))
@@ -141,7 +143,7 @@ def test_workers_at_once_answer_for_every_card_once(
     assert len(told(database, keys)) == len(keys)
 
 
-def test_an_answer_that_is_rolled_back_is_given_again(
+def test_an_answer_that_is_rolled_back_is_recorded_again(
     database: Engine, app_database_url: str
 ) -> None:
     keys = ask_for(app_database_url, "mine")
