@@ -30,7 +30,7 @@ from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Receiver, Reply
 from cardledger.workers.client.submission import Client
-from tests.world import SECRET_KEY, Holder, World
+from tests.world import SECRET_KEY, Cardholder, World
 
 MOST_IN_A_ROW: Final = 4
 """Failures of one webhook: ten would have it given up, which chance must not decide here."""
@@ -135,7 +135,7 @@ def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str)
     secret = signatures.new_webhook_secret()
     [(public_key,)] = world.rows("SELECT public_key FROM platforms WHERE id = %s", platform_id)
     receiver.judge(public_key, secret)
-    world.owner.execute(
+    world.connection.execute(
         "INSERT INTO webhook_endpoints (id, platform_id, is_default, url, event_types, mode, state,"
         " secret, created_at, updated_at)"
         " VALUES (%s, %s, false, %s, %s, %s, 'ENABLED', %s, now(), now())",
@@ -150,15 +150,19 @@ def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str)
     )
 
 
-def purchases(world: World, holders: Sequence[Holder], count: int) -> list[tuple[Holder, Any]]:
+def purchases(
+    world: World, cardholders: Sequence[Cardholder], count: int
+) -> list[tuple[Cardholder, Any]]:
     """Return `count` events: purchases of three, an authorization and two partial clearings."""
     events = []
     for number in range(count):
-        holder, token = holders[number // 3 % len(holders)], f"T{number // 3}"
+        cardholder, token = cardholders[number // 3 % len(cardholders)], f"T{number // 3}"
         if number % 3 == 0:
-            events.append((holder, world.authorization(holder, token, 100)))
+            events.append((cardholder, world.authorization(cardholder, token, 100)))
         else:
-            events.append((holder, world.clearing(holder, token, 50, final=number % 3 == 2)))
+            events.append(
+                (cardholder, world.clearing(cardholder, token, 50, final=number % 3 == 2))
+            )
     return events
 
 
@@ -189,11 +193,11 @@ def storm(  # noqa: PLR0913 - its sizes, by name
 ) -> Report:
     """Send `events` card events to a FIFO endpoint while the sender is killed again and again."""
     platform = world.platform()
-    holders = [world.holder(platform, 10_000_000) for _ in range(20)]
+    cardholders = [world.cardholder(platform, 10_000_000) for _ in range(20)]
     began = time.monotonic()
     with FlakyReceiver(failing=failing) as receiver:
         subscribe(world, platform, receiver, "FIFO")
-        world.accept(purchases(world, holders, events), Lane.BULK)
+        world.accept(purchases(world, cardholders, events), Lane.BULK)
         for number in range(1, kills + 1):
             with worker(world, redis_url) as process:
                 goal = events * number // (kills + 1)
@@ -287,12 +291,12 @@ class Latency:
 def latency(world: World, redis_url: str, *, rate: int, seconds: float) -> Latency:
     """Commit `rate` events a second for a while and look at the clock when each is told."""
     platform = world.platform()
-    holders = [world.holder(platform, 10_000_000) for _ in range(20)]
-    warm_up = purchases(world, holders, 30)
+    cardholders = [world.cardholder(platform, 10_000_000) for _ in range(20)]
+    warm_up = purchases(world, cardholders, 30)
     count = int(rate * seconds)
     events = [
-        (holder, world.authorization(holder, f"L{number}", 1))
-        for number, holder in ((number, holders[number % 20]) for number in range(count))
+        (cardholder, world.authorization(cardholder, f"L{number}", 1))
+        for number, cardholder in ((number, cardholders[number % 20]) for number in range(count))
     ]
     with (
         FlakyReceiver(failing=0) as receiver,

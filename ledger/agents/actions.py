@@ -30,7 +30,7 @@ from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
 from cardledger.ledger.projections import transfers as payments
 from cardledger.ledger.projections.transfers import Transfer
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -349,7 +349,7 @@ async def _enqueue(
     }
     owner = Owner(transfer.customer_id, transfer.platform_id)
     message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept(await async_driver(connection), [message])
+    await inbox.accept_async(await driver_async(connection), [message])
     return message
 
 

@@ -15,7 +15,7 @@ from cardledger.ledger.core.card import CardState
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
 from cardledger.ledger.ports import Issuer
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.cards import CardResource
@@ -193,5 +193,5 @@ async def _notify_engine(
         "cardId": public_id("Card", card_id),
     }
     message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept(await async_driver(connection), [message])
+    await inbox.accept_async(await driver_async(connection), [message])
     return message

@@ -38,7 +38,7 @@ def api(root: str, api_config: ApiConfig) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def stranger(root: str, api_config: ApiConfig) -> Iterator[Api]:
+def other_platform(root: str, api_config: ApiConfig) -> Iterator[Api]:
     """The interface as seen by another platform in the same database."""
     with Api(root, new_tenant(api_config.database_url)) as client:
         yield client

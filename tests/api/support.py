@@ -22,7 +22,7 @@ from cardledger.api.http.protocol import bounded
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from tests.api import contract
@@ -214,7 +214,7 @@ class Api:
         if balance:
             self.fund(account["id"], balance)
         card = self.card(customer["id"], [account["id"]], **fields)
-        return self.becomes(card["id"], "ACTIVE")
+        return self.wait_for_state(card["id"], "ACTIVE")
 
     def agent(self, customer_id: str) -> dict[str, Any]:
         """Return a new agent of a customer, with the code that connects it."""
@@ -226,7 +226,7 @@ class Api:
         code = self.agent(customer_id)["deviceCode"]["code"]
         return str(ok(redeem(self.root, code))["accessToken"])
 
-    def becomes(self, card_id: str, state: str) -> dict[str, Any]:
+    def wait_for_state(self, card_id: str, state: str) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             card = ok(self.get(f"/cards/{card_id}"))
             return card if card["state"] == state else None
@@ -246,7 +246,7 @@ class AgentApi(Api):
     """The interface as an agent sees it, with the access token of its program."""
 
     def __init__(self, root: str, access_token: str) -> None:
-        super().__init__(root, Tenant(NIL, "", ""))
+        super().__init__(root, Tenant(Id(bytes(16)), "", ""))
         self.access_token = access_token
         self.http.auth = self._sign
 

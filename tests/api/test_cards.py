@@ -292,16 +292,16 @@ def test_a_funding_source_must_be_the_cardholders_and_in_the_cards_currency(
 ) -> None:
     card, other = api.active_card(balance=0), api.active_card(balance=0)
     [own] = card["fundingSources"]
-    holder = card["cardholderId"]
+    cardholder = card["cardholderId"]
 
     def another(**changes: str) -> str:
-        return another_account(database_url, api.tenant, holder, **changes)
+        return another_account(database_url, api.tenant, cardholder, **changes)
 
     for source in (
         other["fundingSources"][0],
         f"InternalAccount:{uuid4()}",
-        api.account(holder, "EUR")["id"],
-        api.account(holder, "USDC")["id"],
+        api.account(cardholder, "EUR")["id"],
+        api.account(cardholder, "USDC")["id"],
         another(kind="EMBEDDED_WALLET"),
         another(status="FROZEN"),
         another(status="CLOSED"),
@@ -340,20 +340,20 @@ def test_the_sandbox_refuses_funding_sources_by_suffix(
 def test_without_a_platform_card_id_the_cardholders_suffix_decides(
     api: Api, database_url: str, suffix: str, state: str
 ) -> None:
-    holder = str(new_id())[:-3] + suffix
+    cardholder = str(new_id())[:-3] + suffix
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO customers (id, platform_id, platform_customer_id, customer_type,"
             " kyc_status, uma_address, currencies, created_at, updated_at)"
             " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, '{USD}', now(), now())",
-            [holder, api.tenant.platform_id, holder, f"${holder}@test"],
+            [cardholder, api.tenant.platform_id, cardholder, f"${cardholder}@test"],
         )
-    account = another_account(database_url, api.tenant, f"Customer:{holder}")
+    account = another_account(database_url, api.tenant, f"Customer:{cardholder}")
 
-    card = api.card(f"Customer:{holder}", [account])
+    card = api.card(f"Customer:{cardholder}", [account])
 
     assert card["platformCardId"].endswith(suffix)
-    assert api.becomes(card["id"], state)["fundingSources"] == (
+    assert api.wait_for_state(card["id"], state)["fundingSources"] == (
         [] if state == "CLOSED" else [account]
     )
 
@@ -370,11 +370,11 @@ def test_a_funding_source_with_any_other_suffix_is_accepted(
     assert changed["fundingSources"] == [source]
 
 
-def test_a_card_of_another_platform_cannot_be_changed(api: Api, stranger: Api) -> None:
+def test_a_card_of_another_platform_cannot_be_changed(api: Api, other_platform: Api) -> None:
     card = api.active_card(balance=0)
 
     for path in (f"/cards/{card['id']}", f"/cards/Card:{uuid4()}", "/cards/x"):
-        refused(stranger.patch(path, {"state": "CLOSED"}), 404, "REFERENCE_NOT_FOUND")
+        refused(other_platform.patch(path, {"state": "CLOSED"}), 404, "REFERENCE_NOT_FOUND")
 
     assert ok(api.get(f"/cards/{card['id']}")) == card
 
@@ -459,11 +459,13 @@ def test_a_card_is_closed_also_while_no_worker_runs(
 # --- the list ------------------------------------------------------------------------------------
 
 
-def test_cards_are_filtered_by_every_parameter(api: Api, stranger: Api, database_url: str) -> None:
+def test_cards_are_filtered_by_every_parameter(
+    api: Api, other_platform: Api, database_url: str
+) -> None:
     mine = api.active_card(balance=0, platformCardId=f"{uuid4()}")
-    holder, [account] = mine["cardholderId"], mine["fundingSources"]
-    second = another_account(database_url, api.tenant, holder)
-    both = api.becomes(api.card(holder, [account, second])["id"], "ACTIVE")
+    cardholder, [account] = mine["cardholderId"], mine["fundingSources"]
+    second = another_account(database_url, api.tenant, cardholder)
+    both = api.wait_for_state(api.card(cardholder, [account, second])["id"], "ACTIVE")
     waiting = unfinished(api)
     frozen = ok(api.patch(f"/cards/{mine['id']}", {"state": "FROZEN"}))
 
@@ -474,21 +476,21 @@ def test_cards_are_filtered_by_every_parameter(api: Api, stranger: Api, database
         assert isinstance(data, list)
         return data
 
-    assert found(cardholderId=holder) == [both, frozen]
-    assert found(cardholderId=holder, sortOrder="asc") == [frozen, both]
+    assert found(cardholderId=cardholder) == [both, frozen]
+    assert found(cardholderId=cardholder, sortOrder="asc") == [frozen, both]
     assert found(accountId=account) == [both, frozen]
     assert found(accountId=second) == [both]
     assert found(platformCardId=mine["platformCardId"]) == [frozen]
-    assert found(cardholderId=holder, state="ACTIVE") == [both]
+    assert found(cardholderId=cardholder, state="ACTIVE") == [both]
     assert found(cardholderId=waiting["cardholderId"], state="PROCESSING") == [waiting]
-    assert found(cardholderId=holder, state="PROCESSING") == []
+    assert found(cardholderId=cardholder, state="PROCESSING") == []
     assert found(accountId=f"InternalAccount:{uuid4()}") == []
-    for query in ({"cardholderId": holder}, {"accountId": account}, {}):
-        assert found(stranger, **query) == []
+    for query in ({"cardholderId": cardholder}, {"accountId": account}, {}):
+        assert found(other_platform, **query) == []
 
     closed = ok(api.patch(f"/cards/{both['id']}", {"state": "CLOSED"}))
     assert found(accountId=second) == []
-    assert found(cardholderId=holder, state="CLOSED") == [closed]
+    assert found(cardholderId=cardholder, state="CLOSED") == [closed]
 
 
 def test_pages_hold_every_card_once(api: Api) -> None:

@@ -384,9 +384,9 @@ def all_is_told(url: str, tenant_of: Platform) -> bool:
 
 
 @pytest.fixture(scope="module")
-def other(stranger: Api) -> Platform:
+def other(other_platform: Api) -> Platform:
     """Who asks for them, and has as many of its own."""
-    return platform(stranger)
+    return platform(other_platform)
 
 
 def unknown(ids: Ids) -> dict[str, str]:

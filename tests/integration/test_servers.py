@@ -336,10 +336,10 @@ def test_a_real_redis_wants_its_password_and_never_forgets_for_lack_of_memory(
             for wanted in ("maxmemory-policy", "appendonly", "bind")
             for name, value in client.config_get(wanted).items()
         }
-        stranger = Redis.from_url("redis://" + server.url.partition("@")[2])
+        other_platform = Redis.from_url("redis://" + server.url.partition("@")[2])
         with pytest.raises(Exception, match=r"(?i)authenticat"):
-            stranger.ping()
-        stranger.close()
+            other_platform.ping()
+        other_platform.close()
 
     assert settings["maxmemory-policy"] == "noeviction"
     assert settings["appendonly"] == "yes"

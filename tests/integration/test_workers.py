@@ -33,7 +33,7 @@ from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from tests.databases import fresh_database
-from tests.world import SECRET_KEY, Holder, World, world_of
+from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 Result = TypeVar("Result")
 PATIENCE_S = 20
@@ -49,7 +49,7 @@ def wait_until(true: Callable[[], object]) -> None:
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -117,7 +117,7 @@ def with_client(
     return asyncio.run(run())
 
 
-def words(outcomes: list[Outcome]) -> list[str]:
+def outcomes_of(outcomes: list[Outcome]) -> list[str]:
     return [outcome.outcome.value for outcome in outcomes]
 
 
@@ -132,31 +132,31 @@ def references(outcomes: list[Outcome]) -> list[str | None]:
 def test_outcomes_come_in_the_order_of_the_events(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(10)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(10)]
     events = [
-        world.authorization(holders[n % 10], f"T{n}", 30_000 if n % 7 == 0 else 10)
+        world.authorization(cardholders[n % 10], f"T{n}", 30_000 if n % 7 == 0 else 10)
         for n in range(700)
     ]
 
     outcomes = with_client(world, redis_url, lambda client: client.submit(events))
 
     assert references(outcomes) == [event["reference"] for event in events]
-    assert words(outcomes) == [
+    assert outcomes_of(outcomes) == [
         "DECLINED" if event["amount"] == 30_000 else "APPLIED" for event in events
     ]
-    for holder in holders:
-        world.check_books(holder)
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 @pytest.mark.usefixtures("worker")
 def test_the_tip_of_a_client_that_waits_for_each_answer(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 50_000)
+    cardholder = world.cardholder(platform, 50_000)
 
     async def tip(client: Client) -> list[Outcome]:
-        asked = await client.submit([world.authorization(holder, "T1", 1250)])
-        taken = await client.submit([world.clearing(holder, "T1", 1500)])
+        asked = await client.submit([world.authorization(cardholder, "T1", 1250)])
+        taken = await client.submit([world.clearing(cardholder, "T1", 1500)])
         return asked + taken
 
     asked, taken = with_client(world, redis_url, tip)
@@ -172,32 +172,32 @@ def test_the_tip_of_a_client_that_waits_for_each_answer(
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("lane", Lane)
 def test_both_lanes_answer(world: World, platform: Id, redis_url: str, lane: Lane) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     outcomes = with_client(world, redis_url, lambda client: client.submit([event], lane=lane))
 
-    assert words(outcomes) == ["APPLIED"]
+    assert outcomes_of(outcomes) == ["APPLIED"]
 
 
 @pytest.mark.usefixtures("worker")
 def test_parsed_events_are_taken_as_well_as_objects(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
     parsed = NETWORK_EVENT.validate_python(event)
 
     outcomes = with_client(world, redis_url, lambda client: client.submit([event, parsed]))
 
-    assert words(outcomes) == ["APPLIED", "DUPLICATE"]
+    assert outcomes_of(outcomes) == ["APPLIED", "DUPLICATE"]
 
 
 @pytest.mark.usefixtures("worker")
 def test_an_event_that_is_written_already_is_the_same_event(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    event = world.authorization(world.holder(platform, 1000), "T1", 10)
+    event = world.authorization(world.cardholder(platform, 1000), "T1", 10)
     written = body_of(NETWORK_EVENT.validate_python(event))
 
     async def twice(client: Client) -> list[Outcome]:
@@ -208,20 +208,20 @@ def test_an_event_that_is_written_already_is_the_same_event(
 
     outcomes = with_client(world, redis_url, twice)
 
-    assert words(outcomes) == ["APPLIED", "DUPLICATE"]
+    assert outcomes_of(outcomes) == ["APPLIED", "DUPLICATE"]
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_program_without_an_event_loop_submits_too(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
 
     outcomes = submit(
-        [world.authorization(holder, "T1", 10)], database_url=world.app_url, redis_url=redis_url
+        [world.authorization(cardholder, "T1", 10)], database_url=world.app_url, redis_url=redis_url
     )
 
-    assert words(outcomes) == ["APPLIED"]
+    assert outcomes_of(outcomes) == ["APPLIED"]
 
 
 @pytest.mark.usefixtures("worker")
@@ -231,13 +231,13 @@ def test_nothing_to_submit_is_nothing_to_wait_for(world: World, redis_url: str) 
 
 @pytest.mark.usefixtures("worker")
 def test_a_platform_reaches_its_own_cards_only(world: World, platform: Id, redis_url: str) -> None:
-    stranger = world.platform()
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    other_platform = world.platform()
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     async def ask(client: Client) -> list[Outcome]:
         return [
-            *await client.submit([event], platform_id=stranger),
+            *await client.submit([event], platform_id=other_platform),
             *await client.submit([event | {"cardId": f"Card:{uuid4()}"}]),
             *await client.submit([event], platform_id=platform),
         ]
@@ -253,14 +253,16 @@ def test_a_platform_reaches_its_own_cards_only(world: World, platform: Id, redis
 def test_deposits_reach_the_platforms_own_accounts_only(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    stranger = world.platform()
-    holder = world.holder(platform)
-    account = holder.account_id
+    other_platform = world.platform()
+    cardholder = world.cardholder(platform)
+    account = cardholder.account_id
 
     async def bring(client: Client) -> list[Outcome]:
         say: dict[str, Any] = {"amount": 700, "source": "sandbox"}
         return [
-            await client.deposit(platform_id=stranger, account_id=account, reference="a", **say),
+            await client.deposit(
+                platform_id=other_platform, account_id=account, reference="a", **say
+            ),
             await client.deposit(platform_id=platform, account_id=new_id(), reference="b", **say),
             await client.deposit(platform_id=platform, account_id=account, reference="c", **say),
             await client.deposit(platform_id=platform, account_id=account, reference="c", **say),
@@ -268,9 +270,9 @@ def test_deposits_reach_the_platforms_own_accounts_only(
 
     outcomes = with_client(world, redis_url, bring)
 
-    assert words(outcomes) == ["REJECTED", "REJECTED", "APPLIED", "DUPLICATE"]
+    assert outcomes_of(outcomes) == ["REJECTED", "REJECTED", "APPLIED", "DUPLICATE"]
     assert outcomes[0].reason == outcomes[1].reason == RejectionReason.UNKNOWN_ACCOUNT
-    assert world.account(holder)["balance"] == 700
+    assert world.account(cardholder)["balance"] == 700
 
 
 circle: dict[str, Any] = {}
@@ -296,13 +298,13 @@ MALFORMED: dict[str, Any] = {
 def test_what_is_no_event_is_kept_with_its_reason_and_its_neighbours_go_on(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    good = [world.authorization(holder, f"T{n}", 1) for n in range(len(MALFORMED) + 1)]
+    cardholder = world.cardholder(platform, 1000)
+    good = [world.authorization(cardholder, f"T{n}", 1) for n in range(len(MALFORMED) + 1)]
     mixed: list[Any] = [good[0]]
     for event, spoilt in zip(good[1:], MALFORMED.values(), strict=True):
         mixed += [spoilt, event]
     for amount in (0, -1, 12.5, "12", 2**63, True, None):
-        mixed.append(world.authorization(holder, "TX", 1) | {"amount": amount})
+        mixed.append(world.authorization(cardholder, "TX", 1) | {"amount": amount})
     before = world.count("rejections")
 
     outcomes = with_client(world, redis_url, lambda client: client.submit(mixed))
@@ -311,16 +313,16 @@ def test_what_is_no_event_is_kept_with_its_reason_and_its_neighbours_go_on(
     assert {outcome.reason for outcome in refused} == {RejectionReason.MALFORMED}
     assert all(outcome.detail for outcome in refused)
     assert len(refused) == len(MALFORMED) + 7
-    assert words(outcomes[: 2 * len(MALFORMED) + 1 : 2]) == ["APPLIED"] * len(good)
+    assert outcomes_of(outcomes[: 2 * len(MALFORMED) + 1 : 2]) == ["APPLIED"] * len(good)
     assert world.count("rejections") - before == len(refused)
-    assert world.account(holder)["balance"] == 1000 - len(good)
+    assert world.account(cardholder)["balance"] == 1000 - len(good)
 
 
 @pytest.mark.usefixtures("worker")
 def test_the_record_tells_the_same_as_the_replies(
     world: World, platform: Id, redis_url: str, dead_redis: str
 ) -> None:
-    one, other = (world.holder(platform, 2000) for _ in range(2))
+    one, other = (world.cardholder(platform, 2000) for _ in range(2))
 
     told = with_client(world, redis_url, lambda client: one_of_each(world, one, client))
     looked_up = with_client(world, dead_redis, lambda client: one_of_each(world, other, client))
@@ -334,17 +336,17 @@ def test_the_record_tells_the_same_as_the_replies(
     }
 
 
-async def one_of_each(world: World, holder: Holder, client: Client) -> list[dict[str, Any]]:
+async def one_of_each(world: World, cardholder: Cardholder, client: Client) -> list[dict[str, Any]]:
     """Return the outcomes of a story, without ids and times."""
-    asked = world.authorization(holder, "T1", 1250, merchant={"descriptor": "CAFE"})
+    asked = world.authorization(cardholder, "T1", 1250, merchant={"descriptor": "CAFE"})
     events = [
         asked,
-        world.authorization(holder, "T2", 5000),
-        world.clearing(holder, "T1", 1500),
+        world.authorization(cardholder, "T2", 5000),
+        world.clearing(cardholder, "T1", 1500),
         asked,
         asked | {"amount": 1},
-        world.authorization(holder, "T3", 10, currency="EUR"),
-        world.clearing(holder, "T4", 600),
+        world.authorization(cardholder, "T3", 10, currency="EUR"),
+        world.clearing(cardholder, "T4", 600),
         asked | {"amount": 0},
     ]
     outcomes = await client.submit(events)
@@ -374,7 +376,7 @@ def idle_world(
     """A database that no worker works on, so that rows stay where they were written."""
     with (
         fresh_database(postgres_url, template=template_database.database) as url,
-        world_of(url, app_database_url.with_database(url.database)) as made,
+        open_world(url, app_database_url.with_database(url.database)) as made,
     ):
         yield made
 
@@ -384,11 +386,12 @@ def test_submissions_that_come_together_are_written_together(
 ) -> None:
     world = idle_world
     platform = world.platform()
-    holders = [world.holder(platform) for _ in range(5)]
+    cardholders = [world.cardholder(platform) for _ in range(5)]
 
     async def crowd(client: Client) -> list[object]:
         one = (
-            client.submit([world.authorization(holders[n % 5], f"T{n}", 10)]) for n in range(200)
+            client.submit([world.authorization(cardholders[n % 5], f"T{n}", 10)])
+            for n in range(200)
         )
         return await asyncio.gather(*one, return_exceptions=True)
 
@@ -408,7 +411,7 @@ def test_while_others_wait_what_comes_in_gathers_until_an_outcome_is_there(
     world = idle_world
     platform = world.platform()
     first, *others = [
-        world.authorization(world.holder(platform, 1000), f"T{n}", 10) for n in range(3)
+        world.authorization(world.cardholder(platform, 1000), f"T{n}", 10) for n in range(3)
     ]
 
     def waiting() -> int:
@@ -429,22 +432,22 @@ def test_while_others_wait_what_comes_in_gathers_until_an_outcome_is_there(
     written, outcomes = with_client(world, redis_url, one_by_one, gather_s=PATIENCE_S)
 
     assert written == 1
-    assert [words(one) for one in outcomes] == [["APPLIED"]] * 3
+    assert [outcomes_of(one) for one in outcomes] == [["APPLIED"]] * 3
 
 
 def test_an_answer_that_is_late_leaves_the_event_accepted(
     idle_world: World, redis_url: str
 ) -> None:
     world = idle_world
-    holder = world.holder(world.platform(), 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(world.platform(), 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     with pytest.raises(ReplyTimeoutError):
         with_client(world, redis_url, lambda c: c.submit([event]), reply_timeout_s=0.3)
 
     [decided] = world.drain(world.engine())
     assert decided.message.reference == event["reference"]
-    assert world.account(holder)["balance"] == 990
+    assert world.account(cardholder)["balance"] == 990
     with working(world, redis_url):
         [again] = with_client(world, redis_url, lambda client: client.submit([event]))
 
@@ -458,7 +461,7 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = idle_world
-    event = world.authorization(world.holder(world.platform(), 1000), "T1", 10)
+    event = world.authorization(world.cardholder(world.platform(), 1000), "T1", 10)
     cancel = psycopg.AsyncConnection.cancel_safe
 
     async def slowly(connection: psycopg.AsyncConnection[Any], **how: float) -> None:
@@ -491,11 +494,11 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
 
 @pytest.mark.usefixtures("worker")
 def test_a_client_that_has_just_heard_an_answer_stops_at_once(world: World, redis_url: str) -> None:
-    holder = world.holder(world.platform(), 1000)
+    cardholder = world.cardholder(world.platform(), 1000)
 
     async def one(number: int) -> float:
         async with client_of(world, redis_url) as client:
-            await client.submit([world.authorization(holder, f"once-{number}", 1)])
+            await client.submit([world.authorization(cardholder, f"once-{number}", 1)])
             answered = time.monotonic()
         return time.monotonic() - answered
 
@@ -507,15 +510,15 @@ def test_a_client_that_has_just_heard_an_answer_stops_at_once(world: World, redi
 def test_a_program_that_submits_keeps_its_own_connections_as_they_are(
     world: World, redis_url: str
 ) -> None:
-    holder = world.holder(world.platform(), 1000)
+    cardholder = world.cardholder(world.platform(), 1000)
     program = f"""
 import uuid, psycopg
 from cardledger.workers.client import ReplyTimeoutError, submit
 
-event = {world.authorization(holder, "embedded", 1)!r}
+event = {world.authorization(cardholder, "embedded", 1)!r}
 try:
     submit([event], database_url={world.app_url!r}, redis_url={redis_url!r},
-        platform_id=uuid.UUID({str(holder.home.platform_id)!r}), reply_timeout_s=0.1)
+        platform_id=uuid.UUID({str(cardholder.owner.platform_id)!r}), reply_timeout_s=0.1)
 except ReplyTimeoutError:
     pass
 with psycopg.connect({world.url!r}) as connection:
@@ -527,7 +530,7 @@ print(repr(key))
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )
 
-    assert printed.stdout == f"UUID('{holder.home.customer_id}')\n", printed.stderr
+    assert printed.stdout == f"UUID('{cardholder.owner.customer_id}')\n", printed.stderr
 
 
 def test_without_postgresql_events_are_not_accepted_and_the_sender_knows(redis_url: str) -> None:
@@ -557,75 +560,75 @@ EVENT = {
 def test_a_client_without_redis_gets_its_outcomes_from_the_record(
     world: World, platform: Id, dead_redis: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    events = [world.authorization(holder, f"T{n}", 10) for n in range(50)]
+    cardholder = world.cardholder(platform, 1000)
+    events = [world.authorization(cardholder, f"T{n}", 10) for n in range(50)]
 
     outcomes = with_client(world, dead_redis, lambda client: client.submit(events))
 
-    assert words(outcomes) == ["APPLIED"] * 50
+    assert outcomes_of(outcomes) == ["APPLIED"] * 50
     assert references(outcomes) == [event["reference"] for event in events]
 
 
 def test_workers_and_clients_do_their_work_without_any_redis(
     world: World, platform: Id, dead_redis: str
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
 
     async def tip(client: Client) -> list[Outcome]:
-        asked = await client.submit([world.authorization(holder, "T1", 125)])
-        return asked + await client.submit([world.clearing(holder, "T1", 150)])
+        asked = await client.submit([world.authorization(cardholder, "T1", 125)])
+        return asked + await client.submit([world.clearing(cardholder, "T1", 150)])
 
     with working(world, dead_redis, sweep_interval_s=0.05):
         outcomes = with_client(world, dead_redis, tip)
 
-    assert words(outcomes) == ["APPLIED", "APPLIED"]
-    assert world.account(holder)["balance"] == 850
+    assert outcomes_of(outcomes) == ["APPLIED", "APPLIED"]
+    assert world.account(cardholder)["balance"] == 850
 
 
 def test_without_redis_a_waiting_file_does_not_delay_an_authorization(
     world: World, platform: Id, dead_redis: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    others = [world.holder(platform) for _ in range(8)]
+    cardholder = world.cardholder(platform, 1000)
+    others = [world.cardholder(platform) for _ in range(8)]
     file = [(o, world.clearing(o, f"T{n}", 1)) for n in range(1500) for o in others]
     world.accept(file, Lane.BULK)
 
     async def ask(client: Client) -> list[Outcome]:
-        return await client.submit([world.authorization(holder, "T1", 125)])
+        return await client.submit([world.authorization(cardholder, "T1", 125)])
 
     with working(world, dead_redis, sweep_interval_s=0.05):
         outcomes = with_client(world, dead_redis, ask)
-        left = world.owner.execute("SELECT count(*) FROM inbox WHERE lane = 1").fetchone()
+        left = world.connection.execute("SELECT count(*) FROM inbox WHERE lane = 1").fetchone()
 
-    assert words(outcomes) == ["APPLIED"]
+    assert outcomes_of(outcomes) == ["APPLIED"]
     assert left is not None
     assert left[0] > 0, "the file was done before the authorization"
-    world.owner.execute("DELETE FROM inbox")  # What is left of the file is nobody's business.
+    world.connection.execute("DELETE FROM inbox")  # What is left of the file is nobody's business.
 
 
 def test_messages_that_waited_before_redis_lost_everything_are_found_by_the_sweeper(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 1000) for _ in range(8)]
+    cardholders = [world.cardholder(platform, 1000) for _ in range(8)]
     for lane in Lane:
-        for holder in holders:
-            waiting = [world.authorization(holder, f"{lane}-{n}", 1) for n in range(20)]
-            world.accept([(holder, event) for event in waiting], lane)
+        for cardholder in cardholders:
+            waiting = [world.authorization(cardholder, f"{lane}-{n}", 1) for n in range(20)]
+            world.accept([(cardholder, event) for event in waiting], lane)
     with Redis.from_url(redis_url) as redis:
         redis.flushdb()
 
     with working(world, redis_url):
         wait_until(lambda: world.count("inbox") == 0)
 
-    assert {world.account(holder)["balance"] for holder in holders} == {960}
+    assert {world.account(cardholder)["balance"] for cardholder in cardholders} == {960}
 
 
 @pytest.mark.usefixtures("worker")
 def test_redis_may_lose_everything_again_and_again_while_events_are_on_their_way(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(8)]
-    events = [world.authorization(holders[n % 8], f"T{n}", 1) for n in range(2000)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(8)]
+    events = [world.authorization(cardholders[n % 8], f"T{n}", 1) for n in range(2000)]
     done = threading.Event()
     flushes = 0
 
@@ -648,25 +651,25 @@ def test_redis_may_lose_everything_again_and_again_while_events_are_on_their_way
         done.set()
         forgetting.join()
 
-    assert words(outcomes) == ["APPLIED"] * 2000
+    assert outcomes_of(outcomes) == ["APPLIED"] * 2000
     assert flushes
-    for holder in holders:
-        world.check_books(holder)
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_worker_whose_database_connections_are_cut_finishes_its_work(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(8)]
-    events = [world.authorization(holders[n % 8], f"T{n}", 1) for n in range(3000)]
-    accepted = [(holders[n % 8], event) for n, event in enumerate(events)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(8)]
+    events = [world.authorization(cardholders[n % 8], f"T{n}", 1) for n in range(3000)]
+    accepted = [(cardholders[n % 8], event) for n, event in enumerate(events)]
     world.accept(accepted, Lane.BULK)
     cuts = 0
 
     def cut_and_look() -> bool:
         nonlocal cuts
-        world.owner.execute(
+        world.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             " AND datname = current_database() AND usename LIKE '%%_app'"
         )
@@ -677,9 +680,9 @@ def test_a_worker_whose_database_connections_are_cut_finishes_its_work(
     wait_until(lambda: world.count("inbox") == 0)
 
     again = with_client(world, redis_url, lambda client: client.submit(events[:1]))
-    assert words(again) == ["DUPLICATE"]
-    for holder in holders:
-        world.check_books(holder)
+    assert outcomes_of(again) == ["DUPLICATE"]
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 # --- the doorbell ------------------------------------------------------------------------------

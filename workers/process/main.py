@@ -20,7 +20,7 @@ from cardledger.ledger import sandbox
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine, UnavailableError
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import driver, sync_engine
