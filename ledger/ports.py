@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from cardledger.ledger.core.events import DeclineReason
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import external_accounts
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
@@ -128,6 +129,32 @@ class AccountVerifier(Protocol):
         """Return what the rail reports of an account whose check digits are right."""
 
 
+# --- money -------------------------------------------------------------------------------------
+
+
+class FundingRail(Protocol):
+    """Pulls money from funding accounts for card transactions.
+
+    The engine calls it inside a batch, so every answer must come from memory. `descriptor` is the
+    merchant's; it is empty while no message has named a merchant.
+    """
+
+    def issuer_decline(self, descriptor: str) -> DeclineReason | None:
+        """Return the decline of the issuer's processor; None: it leaves the decision to us."""
+
+    def refuses_pull(self, descriptor: str) -> bool:
+        """Return whether a pull after a clearing fails, as if without funds."""
+
+    def confirms_later(self, descriptor: str) -> bool:
+        """Return whether the pull of an authorization stays pending for a while."""
+
+    def confirms(self, descriptor: str) -> bool:
+        """Return whether the confirmation of a pending pull will succeed."""
+
+    def confirmation_due_at(self, requested_at: datetime) -> datetime:
+        """Return when a pull that is pending since `requested_at` gets its confirmation."""
+
+
 # --- composition -------------------------------------------------------------------------------
 
 
@@ -138,6 +165,7 @@ class Adapters:
     issuer: Issuer | None = None
     identity_verifier: IdentityVerifier | None = None
     account_verifier: AccountVerifier | None = None
+    funding_rail: FundingRail | None = None
 
 
 NONE_CONNECTED: Final = Adapters()

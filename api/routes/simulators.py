@@ -16,7 +16,6 @@ from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
 from cardledger.api.http.responses import answer, answer_json
 from cardledger.api.routes.cards import no_card
 from cardledger.ledger.cards import inquiries
-from cardledger.ledger.core import sandbox as suffixes
 from cardledger.ledger.messaging.inbox import CardRoute
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
@@ -216,6 +215,7 @@ async def simulate_balance_inquiry(
             platform_id=call.platform_id,
             card_id=card_id,
             descriptor=body.merchant.descriptor,
+            rail=call.services.adapters.funding_rail,
             at=call.now(),
         )
     if inquiry is None:
@@ -245,7 +245,8 @@ async def simulate_financial_credit_authorization(
     the state of the card refuses nothing. A merchant whose suffix asks for a refusal is 501.
     """
     card = await _card_in(call, card_id, body)
-    if suffixes.forced_decline(body.merchant.descriptor):
+    rail = call.services.adapters.funding_rail
+    if rail is not None and rail.issuer_decline(body.merchant.descriptor):
         raise _not_implemented("a credit cannot be refused yet; use another descriptor")
     said = {
         "type": EventType.RETURN,

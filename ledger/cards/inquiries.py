@@ -7,9 +7,10 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.cards.registry import CLOSED
-from cardledger.ledger.core import authorization, commands, sandbox
+from cardledger.ledger.core import authorization, commands
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import accounts
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -44,8 +45,14 @@ class Spending:
     parent: Parent | None
 
 
-async def inquire(
-    connection: AsyncConnection, *, platform_id: Id, card_id: Id, descriptor: str, at: datetime
+async def inquire(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    card_id: Id,
+    descriptor: str,
+    rail: FundingRail | None,
+    at: datetime,
 ) -> Inquiry | None:
     """Return the decision about an authorization of amount 0; nothing is recorded.
 
@@ -79,7 +86,7 @@ async def inquire(
         card_state=CardState(row.state),
         account_usable=row.status == accounts.ACTIVE,
         max_spend=row.max_spend_per_transaction,
-        forced_decline=sandbox.forced_decline(descriptor),
+        issuer_decline=None if rail is None else rail.issuer_decline(descriptor),
         decided_at=at,
         decide_by=None,
     )

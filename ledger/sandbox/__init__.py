@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from cardledger.ledger.ports import Adapters
 from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.sandbox.issuer import SandboxIssuer
 from cardledger.ledger.storage.secrets import KeyRing
@@ -19,4 +20,5 @@ def adapters(keys: KeyRing, *, delay: timedelta) -> Adapters:
         issuer=SandboxIssuer(keys, delay=delay),
         identity_verifier=SandboxIdentityVerifier(),
         account_verifier=SandboxAccountVerifier(),
+        funding_rail=SandboxFundingRail(delay=delay),
     )

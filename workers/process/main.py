@@ -160,7 +160,8 @@ class _Events:
         """Reply over `best_effort`; wake `webhooks` whenever there may be some to send."""
         self._clock: Final = clock
         self._webhooks: Final = webhooks
-        self._issuer: Final = _adapters(config).issuer
+        adapters = _adapters(config)
+        self._issuer: Final = adapters.issuer
         # For the batches of every lane, and for the sweeper's look around.
         connections = _AT_WORK * len(Lane) + 1
         self._hot: Final = sync_engine(
@@ -171,7 +172,7 @@ class _Events:
             self._hot,
             clock=clock,
             batch_size=config.batch_size,
-            sandbox_delay=timedelta(seconds=config.sandbox_delay_s) if config.sandbox else None,
+            rail=adapters.funding_rail,
         )
         self._replies: Final = Replies(best_effort)
         # Files never have all the threads: one is left for authorizations.
