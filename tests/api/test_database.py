@@ -24,8 +24,9 @@ from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.webhooks import deliveries
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from tests.api.support import SECRET_KEY, Api, eventually, new_tenant, server
+from tests.api.support import SECRET_KEY, Api, new_tenant, server
 from tests.databases import fresh_database
+from tests.waiting import eventually
 
 Read = TypeVar("Read")
 

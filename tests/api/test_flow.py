@@ -67,7 +67,7 @@ def test_a_card_is_processing_first_and_active_soon(api: Api) -> None:
     account = api.account(customer["id"])
 
     asked = api.card(customer["id"], [account["id"]], maxSpendPerTransaction=5000)
-    active = api.becomes(asked["id"], "ACTIVE")
+    active = api.wait_for_state(asked["id"], "ACTIVE")
 
     assert asked["state"] == "PROCESSING"
     assert asked["stateReason"] is None
@@ -93,7 +93,7 @@ def test_the_end_of_the_platforms_card_id_says_what_the_issuer_does(
 
     card = api.card(customer["id"], [account["id"]], platformCardId=f"mine-{suffix}")
 
-    assert api.becomes(card["id"], state)["stateReason"] == reason
+    assert api.wait_for_state(card["id"], state)["stateReason"] == reason
 
 
 def test_a_card_that_is_never_issued_declines(api: Api) -> None:
@@ -218,7 +218,7 @@ def test_the_end_of_the_name_decides_on_kyc(api: Api, name: str, status: str) ->
     assert api.customer(fullName=name)["kycStatus"] == status
 
 
-def test_a_customer_and_its_address_are_there_once(api: Api, stranger: Api) -> None:
+def test_a_customer_and_its_address_are_there_once(api: Api, other_platform: Api) -> None:
     customer = api.customer(platformCustomerId="twice")
 
     same_id = api.post("/customers", {"customerType": "INDIVIDUAL", "platformCustomerId": "twice"})
@@ -228,7 +228,7 @@ def test_a_customer_and_its_address_are_there_once(api: Api, stranger: Api) -> N
 
     refused(same_id, 409, "CONFLICT")
     refused(same_address, 409, "UMA_ADDRESS_EXISTS")
-    assert stranger.customer(platformCustomerId="twice")
+    assert other_platform.customer(platformCustomerId="twice")
 
 
 def test_pages_hold_every_card_transaction_once(api: Api) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries.audit import Report, verify, verify_on
-from tests.world import World, world_of
+from tests.world import World, open_world
 
 GUARDED: Final[tuple[LiteralString, ...]] = (
     "card_transaction_events",
@@ -128,19 +128,22 @@ FORGERIES: Final[dict[str, LiteralString]] = {
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
-        engine, holder = made.engine(), made.holder(made.platform(), 50000)
-        events = [made.authorization(holder, "T1", 1250), made.clearing(holder, "T1", 1500)]
-        savings = made.another_account(holder)
-        events += [made.transfer(holder, savings, 100), made.transfer(savings, holder, 5000)]
-        made.play(engine, [(holder, event) for event in events])
-        made.owner.execute(
+    with open_world(database_url, app_database_url) as made:
+        engine, cardholder = made.engine(), made.cardholder(made.platform(), 50000)
+        events = [made.authorization(cardholder, "T1", 1250), made.clearing(cardholder, "T1", 1500)]
+        savings = made.another_account(cardholder)
+        events += [
+            made.transfer(cardholder, savings, 100),
+            made.transfer(savings, cardholder, 5000),
+        ]
+        made.process(engine, [(cardholder, event) for event in events])
+        made.connection.execute(
             "WITH asked AS (INSERT INTO transfers SELECT gen_random_uuid(), customer_id,"
             " platform_id, source_account_id, destination_account_id, amount, currency, 'PENDING',"
             " NULL, %s, NULL, NULL, now(), NULL, now() FROM transfers WHERE status = 'COMPLETED'"
             " RETURNING *) INSERT INTO agent_actions SELECT id, agent_id, customer_id, platform_id,"
             " 'TRANSFER_OUT', NULL, now() FROM asked",
-            [made.agent(holder)],
+            [made.agent(cardholder)],
         )
         yield made
 
