@@ -55,7 +55,7 @@ class Bench:
         started = perf_counter()
         for batch in scene.in_batches(messages, 2_000):
             with psycopg.connect(self.app_url) as connection:
-                inbox.accept_sync(connection, batch)
+                inbox.accept(connection, batch)
         return perf_counter() - started
 
     def drain(

@@ -15,7 +15,7 @@ from sqlalchemy import NullPool
 
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Clock, Engine
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import (
     CARD_CLOSED,
@@ -288,7 +288,7 @@ class World:
 
         async def write() -> None:
             async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
-                await inbox.accept(connection, messages)
+                await inbox.accept_async(connection, messages)
 
         asyncio.run(write())
         return messages

@@ -369,7 +369,7 @@ async def _card(call: Call, card_id: Id, card_transaction_id: Id | None = None) 
 async def _card_in(call: Call, card_id: Id, body: SimulateAuthorization) -> CardRoute:
     """Return where the caller's card belongs; what never changes about it is asked for once."""
     card = await call.client.card(card_id)
-    if card is None or card.home.platform_id != call.platform_id:
+    if card is None or card.owner.platform_id != call.platform_id:
         raise no_card()
     if body.currency.code != card.currency:
         raise _wrong_currency(card.currency)

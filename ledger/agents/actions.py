@@ -31,7 +31,7 @@ from cardledger.ledger.projections import transfers as payments
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.queries.transactions import TRANSFERS
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -409,9 +409,9 @@ async def _send(
         "reference": str(transfer.id),
         "transferId": str(transfer.id),
     }
-    home = Owner(transfer.customer_id, transfer.platform_id)
-    message = inbox.address(body, home, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept(await async_driver(connection), [message])
+    owner = Owner(transfer.customer_id, transfer.platform_id)
+    message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
+    await inbox.accept_async(await driver_async(connection), [message])
     return message
 
 

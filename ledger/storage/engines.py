@@ -41,7 +41,7 @@ def driver(connection: Connection) -> psycopg.Connection[Any]:
     return below
 
 
-async def async_driver(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+async def driver_async(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
     """Do as `driver` does, for an event loop."""
     below = (await connection.get_raw_connection()).driver_connection
     assert isinstance(below, psycopg.AsyncConnection)

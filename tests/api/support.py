@@ -21,7 +21,7 @@ from cardledger.api.http.protocol import bounded
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from tests.api import contract
@@ -235,7 +235,7 @@ class AgentApi(Api):
     """The interface as an agent sees it, with the access token of its program."""
 
     def __init__(self, root: str, access_token: str) -> None:
-        super().__init__(root, Tenant(NIL, "", ""))
+        super().__init__(root, Tenant(Id(bytes(16)), "", ""))
         self.access_token = access_token
         self.http.auth = self._sign
 

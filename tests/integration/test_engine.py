@@ -24,8 +24,8 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.card_transaction import Status
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.commit import Engine, UnavailableError
-from cardledger.ledger.engine.decisions import Decided
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp

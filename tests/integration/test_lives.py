@@ -12,7 +12,7 @@ from cardledger.ledger.core.card_transaction import CardTransaction, Status
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.queries.audit import verify
 from cardledger.ledger.testing.model import Model
