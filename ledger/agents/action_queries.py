@@ -14,9 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.transfer import FailureReason
-from cardledger.ledger.projections import transfers as payments
-from cardledger.ledger.projections.transfers import Transfer
-from cardledger.ledger.queries.transactions import TRANSFERS
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections.transfers import TRANSFERS, Transfer
 from cardledger.ledger.storage import paging
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -61,11 +60,11 @@ class Action:
 
 def status_of(transfer: Transfer) -> ActionStatus:
     """Return the status of the action that requested `transfer`."""
-    if transfer.status == payments.PENDING:
+    if transfer.status == transfers.PENDING:
         return "PENDING_APPROVAL"
     if transfer.failure_reason == FailureReason.REJECTED_BY_PLATFORM:
         return "REJECTED"
-    return "FAILED" if transfer.status == payments.FAILED else "APPROVED"
+    return "FAILED" if transfer.status == transfers.FAILED else "APPROVED"
 
 
 def render(action: Action) -> AgentActionResource:
@@ -85,7 +84,7 @@ def render(action: Action) -> AgentActionResource:
             source_account_id=transfer.source_account_id,
             destination_account_id=transfer.destination_account_id,
         ),
-        transaction=payments.outgoing(transfer) if status in {"APPROVED", "FAILED"} else None,
+        transaction=transfers.outgoing(transfer) if status in {"APPROVED", "FAILED"} else None,
         rejection_reason=action.rejection_reason,
         created_at=transfer.created_at,
         updated_at=transfer.updated_at,
@@ -155,13 +154,13 @@ async def pending_approval(
 _CONDITIONS: Final[dict[ActionStatus, Sequence[ColumnElement[bool]]]] = {
     # A literal, not a parameter: the partial index of pending transfers needs the value itself.
     "PENDING_APPROVAL": [
-        _TRANSFER.status == literal_column(f"'{payments.PENDING}'"),
+        _TRANSFER.status == literal_column(f"'{transfers.PENDING}'"),
         _TRANSFER.agent_id.isnot(None),
     ],
-    "APPROVED": [_TRANSFER.status.in_([payments.PROCESSING, payments.COMPLETED])],
+    "APPROVED": [_TRANSFER.status.in_([transfers.PROCESSING, transfers.COMPLETED])],
     "REJECTED": [_TRANSFER.failure_reason == FailureReason.REJECTED_BY_PLATFORM.value],
     "FAILED": [
-        _TRANSFER.status == payments.FAILED,
+        _TRANSFER.status == transfers.FAILED,
         _TRANSFER.failure_reason != FailureReason.REJECTED_BY_PLATFORM.value,
     ],
 }
@@ -170,7 +169,9 @@ _CONDITIONS: Final[dict[ActionStatus, Sequence[ColumnElement[bool]]]] = {
 
 def _action(row: Row[*tuple[Any, ...]]) -> Action:
     _key, *transfer, kind, rejection_reason = row
-    return Action(transfer=Transfer(*transfer), type=kind, rejection_reason=rejection_reason)
+    return Action(
+        transfer=transfers.transfer_from_row(transfer), type=kind, rejection_reason=rejection_reason
+    )
 
 
 def _rendered(row: Row[*tuple[Any, ...]]) -> AgentActionResource:

@@ -28,7 +28,7 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
-from cardledger.ledger.projections import transfers as payments
+from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
@@ -270,7 +270,7 @@ async def draft_transfer(
         destination_account_id=wanted.destination_account_id,
         amount=wanted.amount,
         currency=source.currency,
-        status=payments.PENDING,
+        status=transfers.PENDING,
         failure_reason=None,
         agent_id=agent.id,
         remittance_information=wanted.remittance_information,
@@ -287,19 +287,14 @@ async def _lock(connection: AsyncConnection, transfer: Transfer) -> None:
 
     Raises: NotPendingError.
     """
-    status = await connection.scalar(
-        select(_TRANSFER.status)
-        .where(_TRANSFER.id == transfer.id, _TRANSFER.customer_id == transfer.customer_id)
-        .with_for_update()
-    )
-    if status != payments.PENDING:
+    status = await transfers.lock_status(connection, transfer)
+    if status != transfers.PENDING:
         raise NotPendingError(str(status))
 
 
 async def _insert(connection: AsyncConnection, action: Action) -> None:
     transfer = action.transfer
-    row = {column: getattr(transfer, column) for column in payments.TRANSFER_COLUMNS}
-    await connection.execute(tables.transfers.insert().values(**row))
+    await connection.execute(transfers.insert(transfer))
     await connection.execute(
         tables.agent_actions.insert().values(
             id=transfer.id,
@@ -314,15 +309,7 @@ async def _insert(connection: AsyncConnection, action: Action) -> None:
 
 async def _update(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
     """Record the status of `transfer`, which is locked, and write its webhook."""
-    await connection.execute(
-        tables.transfers.update()
-        .where(_TRANSFER.id == transfer.id, _TRANSFER.customer_id == transfer.customer_id)
-        .values(
-            status=transfer.status,
-            failure_reason=transfer.failure_reason,
-            updated_at=transfer.updated_at,
-        )
-    )
+    await connection.execute(transfers.decide(transfer))
     await _publish_payment(connection, transfer, at)
 
 
@@ -354,8 +341,8 @@ async def _enqueue(
 
 
 async def _publish_payment(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
-    webhook_type = WebhookType(f"OUTGOING_PAYMENT.{transfer.status}")
-    await _publish(connection, webhook_type, transfer, payments.outgoing(transfer), at)
+    resource = transfers.outgoing(transfer)
+    await _publish(connection, transfers.webhook_type(transfer), transfer, resource, at)
 
 
 async def _publish(

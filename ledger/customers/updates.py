@@ -121,7 +121,7 @@ async def open_account(
 ) -> InternalAccountResource | None:
     """Open one more account of a customer; None when the platform has no such customer.
 
-    Raises: CustomerDeletedError, UnsupportedCurrencyError, accounts.TooManyError.
+    Raises: CustomerDeletedError, UnsupportedCurrencyError, accounts.TooManyAccountsError.
     """
     if await locked(connection, platform_id, customer_id) is None:
         return None
