@@ -1,4 +1,4 @@
-"""Agents: programs with a token of their own, for one customer, within a policy."""
+"""Agents: programs that act for a customer, within a policy, with an access token."""
 
 import re
 from collections.abc import Iterator, MutableMapping
@@ -57,12 +57,12 @@ def agent(api: Api, customer: str) -> Iterator[AgentApi]:
         yield client
 
 
-def asked(customer: str, **policy: object) -> dict[str, Any]:
+def agent_request(customer: str, **policy: object) -> dict[str, Any]:
     return {"name": "Bookkeeper", "customerId": customer, "policy": POLICY | policy}
 
 
 def create(api: Api, customer: str, **policy: object) -> dict[str, Any]:
-    return made(api.post("/agents", asked(customer, **policy)))
+    return made(api.post("/agents", agent_request(customer, **policy)))
 
 
 def connected(api: Api, created: dict[str, Any]) -> AgentApi:
@@ -84,7 +84,7 @@ def usd(number: str, **fields: object) -> dict[str, Any]:
 
 
 def test_a_new_agent_is_returned_with_its_device_code(api: Api, customer: str) -> None:
-    answered = api.post("/agents", asked(customer))
+    answered = api.post("/agents", agent_request(customer))
 
     created = made(answered)
     agent, code = created["agent"], created["deviceCode"]
@@ -180,9 +180,9 @@ def test_of_concurrent_redemptions_exactly_one_wins(
 
         answers = list(pool.map(lambda root: redeem(root, code), roots))
 
-    assert sorted(one.status_code for one in answers) == [200] + [400] * 7
-    [won] = [one for one in answers if one.status_code == 200]
-    with AgentApi(api.root, ok(won)["accessToken"]) as agent:
+    assert sorted(answer.status_code for answer in answers) == [200] + [400] * 7
+    [winner] = [answer for answer in answers if answer.status_code == 200]
+    with AgentApi(api.root, ok(winner)["accessToken"]) as agent:
         ok(agent.get("/agents/me"))
 
 
@@ -198,12 +198,14 @@ def test_concurrent_new_codes_and_redemptions_leave_one_access_token_or_code(
         renewed = [pool.submit(again, number) for number in range(6)]
         first = pool.submit(redeem, api.root, created["deviceCode"]["code"])
 
-    codes = [one.result().json()["code"] for one in renewed if one.result().status_code == 201]
+    codes = [
+        future.result().json()["code"] for future in renewed if future.result().status_code == 201
+    ]
     later = [redeem(api.root, code) for code in codes]
-    assert {one.result().status_code for one in renewed} <= {201, 409}
+    assert {future.result().status_code for future in renewed} <= {201, 409}
     answers = [first.result(), *later]
-    assert [one.status_code for one in answers].count(200) == 1
-    assert {one.status_code for one in answers} <= {200, 400}
+    assert [answer.status_code for answer in answers].count(200) == 1
+    assert {answer.status_code for answer in answers} <= {200, 400}
 
 
 def test_a_redemption_whose_response_was_lost_can_be_repeated_with_its_key(
@@ -242,7 +244,9 @@ def test_an_expired_code_does_not_return_its_token_again(
 def test_no_token_and_no_code_is_stored_in_plain_text(
     api: Api, customer: str, database_url: str
 ) -> None:
-    sent = api.http.post("/agents", json=asked(customer), headers={"Idempotency-Key": str(uuid4())})
+    sent = api.http.post(
+        "/agents", json=agent_request(customer), headers={"Idempotency-Key": str(uuid4())}
+    )
     code = made(sent)["deviceCode"]["code"]
     token = ok(redeem(api.root, code, Idempotency_Key=str(uuid4())))["accessToken"]
 
@@ -354,7 +358,7 @@ def test_a_deleted_agent_loses_access_at_once_on_every_server(
     code = created["deviceCode"]["code"]
     refused(redeem(api.root, code), 404, "REFERENCE_NOT_FOUND")
     refused(api.get(f"/agents/device-codes/{code}/status"), 404, "REFERENCE_NOT_FOUND")
-    assert created["agent"]["id"] not in [one["id"] for one in ok(api.get("/agents"))["data"]]
+    assert created["agent"]["id"] not in [item["id"] for item in ok(api.get("/agents"))["data"]]
 
 
 def test_an_agent_is_deleted_with_its_customer(api: Api) -> None:
@@ -366,7 +370,7 @@ def test_an_agent_is_deleted_with_its_customer(api: Api) -> None:
         refused(agent.get("/agents/me"), 401, "UNAUTHORIZED")
     refused(redeem(api.root, waiting["deviceCode"]["code"]), 404, "REFERENCE_NOT_FOUND")
     assert ok(api.get("/agents", customerId=customer))["data"] == []
-    refused(api.post("/agents", asked(customer)), 400, "INVALID_INPUT")
+    refused(api.post("/agents", agent_request(customer)), 400, "INVALID_INPUT")
 
 
 def test_no_agent_is_created_for_a_customer_that_is_deleted_concurrently(
@@ -375,7 +379,7 @@ def test_no_agent_is_created_for_a_customer_that_is_deleted_concurrently(
     for _ in range(10):
         customer = api.customer()["id"]
         with ThreadPoolExecutor(2) as pool:
-            created = pool.submit(api.post, "/agents", asked(customer))
+            created = pool.submit(api.post, "/agents", agent_request(customer))
             deleted = pool.submit(api.delete, f"/customers/{customer}")
 
         assert deleted.result().status_code == 200
@@ -407,8 +411,8 @@ def test_a_paused_agent_reads_and_does_not_write(api: Api, customer: str) -> Non
         assert paused["isPaused"] is True
         assert ok(agent.get("/agents/me"))["isPaused"] is True
         ok(agent.get(f"{EXTERNAL}/{account['id']}"))
-        said = refused(agent.post(EXTERNAL, usd("8800000002")), 403, "FORBIDDEN")
-        assert said["details"] == {"reason": "AGENT_PAUSED"}
+        error = refused(agent.post(EXTERNAL, usd("8800000002")), 403, "FORBIDDEN")
+        assert error["details"] == {"reason": "AGENT_PAUSED"}
         refused(agent.delete(f"{EXTERNAL}/{account['id']}"), 403, "FORBIDDEN")
         ok(api.patch(path_of(created), {"isPaused": False}))
         made(agent.post(EXTERNAL, usd("8800000002")))
@@ -437,9 +441,9 @@ def test_the_pause_is_reported_before_a_missing_permission(api: Api, customer: s
     with connected(api, created) as agent:
         ok(api.patch(path_of(created), {"isPaused": True}))
 
-        said = refused(agent.post(EXTERNAL, {}), 403, "FORBIDDEN")
+        error = refused(agent.post(EXTERNAL, {}), 403, "FORBIDDEN")
 
-    assert said["details"] == {"reason": "AGENT_PAUSED"}
+    assert error["details"] == {"reason": "AGENT_PAUSED"}
 
 
 # --- the platform's side -----------------------------------------------------------------------
@@ -460,15 +464,15 @@ def test_a_token_without_manage_can_only_read_agents(
             held.patch(path, {"name": "x"}),
             held.patch(f"{path}/policy", {"permissions": []}),
             held.http.post(f"{path}/device-codes"),
-            held.post("/agents", asked(customer)),
+            held.post("/agents", agent_request(customer)),
             held.delete(path),
         ]
 
     if permission == "MANAGE":
-        assert [one.status_code for one in writes] == [200, 200, 201, 201, 204]
+        assert [answer.status_code for answer in writes] == [200, 200, 201, 201, 204]
     else:
-        for one in writes:
-            assert refused(one, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
+        for answer in writes:
+            assert refused(answer, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
 
 
 def test_an_agent_of_another_platform_is_not_found(
@@ -486,12 +490,12 @@ def test_an_agent_of_another_platform_is_not_found(
         other_platform.get(f"/agents/device-codes/{code}/status"),
     ]
 
-    for one in answers:
-        refused(one, 404, "REFERENCE_NOT_FOUND")
+    for answer in answers:
+        refused(answer, 404, "REFERENCE_NOT_FOUND")
     assert created["agent"]["id"] not in [
-        one["id"] for one in ok(other_platform.get("/agents"))["data"]
+        item["id"] for item in ok(other_platform.get("/agents"))["data"]
     ]
-    refused(other_platform.post("/agents", asked(customer)), 400, "INVALID_INPUT")
+    refused(other_platform.post("/agents", agent_request(customer)), 400, "INVALID_INPUT")
     assert ok(api.get(path)) == created["agent"]
     ok(redeem(api.root, code))
 
@@ -528,23 +532,23 @@ def test_agents_are_listed_newest_first_and_filtered(own: Api) -> None:
     first, second, third = create(own, ada), create(own, ada), create(own, eve)
     ok(redeem(own.root, first["deviceCode"]["code"]))
     ok(own.patch(path_of(second), {"isPaused": True}))
-    ids = [one["agent"]["id"] for one in (first, second, third)]
+    ids = [created["agent"]["id"] for created in (first, second, third)]
 
-    def found(**query: object) -> list[int]:
-        return [ids.index(one["id"]) for one in ok(own.get("/agents", **query))["data"]]
+    def listed(**query: object) -> list[int]:
+        return [ids.index(item["id"]) for item in ok(own.get("/agents", **query))["data"]]
 
-    assert found() == [2, 1, 0]
-    assert found(customerId=ada) == [1, 0]
-    assert found(customerId=f"Customer:{new_id()}") == []
-    assert (found(isPaused="true"), found(isPaused="false")) == ([1], [2, 0])
-    assert (found(isConnected="true"), found(isConnected="false")) == ([0], [2, 1])
+    assert listed() == [2, 1, 0]
+    assert listed(customerId=ada) == [1, 0]
+    assert listed(customerId=f"Customer:{new_id()}") == []
+    assert (listed(isPaused="true"), listed(isPaused="false")) == ([1], [2, 0])
+    assert (listed(isConnected="true"), listed(isConnected="false")) == ([0], [2, 1])
     at = second["agent"]["createdAt"]
-    assert (found(createdAfter=at), found(createdBefore=at)) == ([2, 1], [1, 0])
-    assert found(updatedAfter=third["agent"]["createdAt"]) == [2, 1, 0]
-    assert found(updatedBefore=second["agent"]["createdAt"]) == []
+    assert (listed(createdAfter=at), listed(createdBefore=at)) == ([2, 1], [1, 0])
+    assert listed(updatedAfter=third["agent"]["createdAt"]) == [2, 1, 0]
+    assert listed(updatedBefore=second["agent"]["createdAt"]) == []
     page = ok(own.get("/agents", limit=2))
     assert (page["hasMore"], page["totalCount"]) == (True, 3)
-    assert found(limit=2, cursor=page["nextCursor"]) == [0]
+    assert listed(limit=2, cursor=page["nextCursor"]) == [0]
     refused(own.get("/agents", isPaused="yes"), 400, "INVALID_INPUT")
     elsewhere = own.get("/agents", limit=2, cursor=page["nextCursor"], isPaused="true")
     refused(elsewhere, 400, "INVALID_INPUT")
@@ -600,8 +604,8 @@ def test_concurrent_changes_of_a_policy_are_all_kept(api: Api, customer: str) ->
     ]
 
     with ThreadPoolExecutor(4) as pool:
-        for one in pool.map(lambda part: api.patch(path, part), parts):
-            ok(one)
+        for answer in pool.map(lambda part: api.patch(path, part), parts):
+            ok(answer)
 
     policy = ok(api.get(path.removesuffix("/policy")))["policy"]
     limits = {"dailyLimit": 7, "monthlyLimit": 8, "dailyTransactionLimit": 9}
@@ -654,10 +658,10 @@ def test_an_invalid_policy_is_refused_at_creation_and_at_change(
 ) -> None:
     path = f"/agents/{ok(agent.get('/agents/me'))['id']}"
 
-    said = refused(api.post("/agents", asked(customer, **part)), 400, "INVALID_INPUT")
+    error = refused(api.post("/agents", agent_request(customer, **part)), 400, "INVALID_INPUT")
     refused(api.patch(f"{path}/policy", part), 400, "INVALID_INPUT")
 
-    assert all(one["field"].startswith("policy") for one in said["details"]["errors"])
+    assert all(item["field"].startswith("policy") for item in error["details"]["errors"])
     assert ok(api.get(path))["policy"] == POLICY
 
 
@@ -668,13 +672,13 @@ def test_a_policy_names_only_accounts_of_its_customer(api: Api, customer: str) -
         "accountRules": [{"accountId": others}, {"accountId": mine}],
     }
 
-    said = refused(
-        api.post("/agents", asked(customer, accountRestrictions=restrictions)),
+    error = refused(
+        api.post("/agents", agent_request(customer, accountRestrictions=restrictions)),
         400,
         "INVALID_INPUT",
     )
 
-    assert [one["field"] for one in said["details"]["errors"]] == [
+    assert [item["field"] for item in error["details"]["errors"]] == [
         "policy.accountRestrictions.allowedAccountIds.1",
         "policy.accountRestrictions.accountRules.0.accountId",
     ]
@@ -684,22 +688,22 @@ def test_limits_are_in_a_currency_of_the_platform(api: Api, customer: str) -> No
     pounds = {"spendingLimits": {"currency": "GBP", "perTransactionLimit": 5}}
     path = f"{path_of(create(api, customer))}/policy"
 
-    said = refused(api.post("/agents", asked(customer, **pounds)), 400, "INVALID_CURRENCY")
+    error = refused(api.post("/agents", agent_request(customer, **pounds)), 400, "INVALID_CURRENCY")
     refused(api.patch(path, pounds), 400, "INVALID_CURRENCY")
 
-    assert said["details"]["errors"][0]["field"] == "policy.spendingLimits.currency"
+    assert error["details"]["errors"][0]["field"] == "policy.spendingLimits.currency"
 
 
 @pytest.mark.parametrize("missing", ["permissions", "defaultExecutionMode", "spendingLimits"])
 def test_a_policy_without_a_required_field_is_refused(
     api: Api, customer: str, missing: str
 ) -> None:
-    body = asked(customer)
-    body["policy"] = {name: said for name, said in POLICY.items() if name != missing}
+    body = agent_request(customer)
+    body["policy"] = {name: value for name, value in POLICY.items() if name != missing}
 
-    said = refused(api.post("/agents", body), 400, "INVALID_INPUT")
+    error = refused(api.post("/agents", body), 400, "INVALID_INPUT")
 
-    assert said["details"]["errors"][0]["field"] == f"policy.{missing}"
+    assert error["details"]["errors"][0]["field"] == f"policy.{missing}"
 
 
 def test_an_empty_change_is_refused(api: Api, customer: str) -> None:
@@ -719,9 +723,9 @@ def test_an_agent_sees_the_accounts_of_its_customer(
     assert seen == there
     assert seen["totalCount"] == 3
     euros = ok(agent.get("/agents/me/internal-accounts", currency="EUR"))["data"]
-    assert [one["balance"]["currency"]["code"] for one in euros] == ["EUR"]
+    assert [item["balance"]["currency"]["code"] for item in euros] == ["EUR"]
     crypto = ok(agent.get("/agents/me/internal-accounts", type="INTERNAL_CRYPTO"))["data"]
-    assert [one["balance"]["currency"]["code"] for one in crypto] == ["USDC"]
+    assert [item["balance"]["currency"]["code"] for item in crypto] == ["USDC"]
     refused(agent.get("/agents/me/internal-accounts", customerId=customer), 400, "INVALID_INPUT")
 
 
@@ -738,12 +742,15 @@ def test_an_agent_sees_only_accounts_that_its_policy_allows(api: Api, customer: 
 
 
 def test_a_cursor_of_another_agent_is_refused(api: Api, customer: str) -> None:
-    with connected(api, create(api, customer)) as one, connected(api, create(api, customer)) as two:
+    with (
+        connected(api, create(api, customer)) as agent,
+        connected(api, create(api, customer)) as other_agent,
+    ):
         path = "/agents/me/internal-accounts"
-        cursor = ok(one.get(path, limit=1))["nextCursor"]
+        cursor = ok(agent.get(path, limit=1))["nextCursor"]
 
-        ok(one.get(path, limit=1, cursor=cursor))
-        refused(two.get(path, limit=1, cursor=cursor), 400, "INVALID_INPUT")
+        ok(agent.get(path, limit=1, cursor=cursor))
+        refused(other_agent.get(path, limit=1, cursor=cursor), 400, "INVALID_INPUT")
 
 
 def test_an_agent_registers_an_account_for_its_customer(
@@ -802,9 +809,9 @@ def test_an_agent_cannot_register_an_account_for_another_customer(
 ) -> None:
     other = api.customer()["id"]
 
-    said = refused(agent.post(EXTERNAL, usd("8800000031", customerId=other)), 400, "INVALID_INPUT")
+    error = refused(agent.post(EXTERNAL, usd("8800000031", customerId=other)), 400, "INVALID_INPUT")
 
-    assert said["details"]["errors"][0]["field"] == "customerId"
+    assert error["details"]["errors"][0]["field"] == "customerId"
     assert ok(api.get("/customers/external-accounts", customerId=other))["data"] == []
 
 
@@ -818,10 +825,10 @@ def test_an_agent_reaches_only_accounts_of_its_customer(
         made(other_platform.post("/platform/external-accounts", usd("8800000042"))),
     ]
 
-    for one in others:
-        refused(agent.get(f"{EXTERNAL}/{one['id']}"), 404, "REFERENCE_NOT_FOUND")
-        refused(agent.delete(f"{EXTERNAL}/{one['id']}"), 404, "REFERENCE_NOT_FOUND")
-        assert one not in ok(agent.get(EXTERNAL))["data"]
+    for item in others:
+        refused(agent.get(f"{EXTERNAL}/{item['id']}"), 404, "REFERENCE_NOT_FOUND")
+        refused(agent.delete(f"{EXTERNAL}/{item['id']}"), 404, "REFERENCE_NOT_FOUND")
+        assert item not in ok(agent.get(EXTERNAL))["data"]
     assert ok(api.get(f"/customers/external-accounts/{others[0]['id']}")) == others[0]
 
 
@@ -866,7 +873,7 @@ def test_an_idempotency_key_of_an_agent_is_its_own(
     spelled = made(keyed(api, "/customers", person, f"{me}{key}"))
 
     assert mine["customerId"] == customer
-    assert len({one["id"] for one in (mine, others, platforms, spelled)}) == 4
+    assert len({item["id"] for item in (mine, others, platforms, spelled)}) == 4
 
 
 def test_a_paused_agent_gets_no_stored_response(api: Api, customer: str) -> None:
@@ -879,6 +886,6 @@ def test_a_paused_agent_gets_no_stored_response(api: Api, customer: str) -> None
 
 
 def test_a_platform_token_of_no_tenant_sees_no_agent(api: Api, root: str) -> None:
-    with Api(root, Tenant(api.tenant.platform_id, "clid_x", "clsk_x")) as nobody:
-        refused(nobody.get("/agents"), 401, "UNAUTHORIZED")
-        refused(nobody.post("/agents", {}), 401, "UNAUTHORIZED")
+    with Api(root, Tenant(api.tenant.platform_id, "clid_x", "clsk_x")) as unknown:
+        refused(unknown.get("/agents"), 401, "UNAUTHORIZED")
+        refused(unknown.post("/agents", {}), 401, "UNAUTHORIZED")

@@ -35,28 +35,28 @@ PERSON = {
 
 
 def business(api: Api, **info: object) -> dict[str, Any]:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO | info}
-    return made(api.post("/customers", said))
+    request = {"customerType": "BUSINESS", "businessInfo": INFO | info}
+    return made(api.post("/customers", request))
 
 
 def add(
     api: Api, customer: dict[str, Any], share: object = 10, **fields: object
 ) -> httpx2.Response:
-    said = {
+    request = {
         "customerId": customer["id"],
         "roles": ["UBO"],
         "ownershipPercentage": share,
         "personalInfo": PERSON,
     }
-    return api.post("/beneficial-owners", said | fields)
+    return api.post("/beneficial-owners", request | fields)
 
 
 def change(api: Api, owner: dict[str, Any], **fields: object) -> httpx2.Response:
     return api.patch(f"/beneficial-owners/{owner['id']}", fields)
 
 
-def without(said: dict[str, Any], field: str) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if name != field}
+def without(fields: dict[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != field}
 
 
 def test_an_owner_is_returned_as_it_was_sent(api: Api) -> None:
@@ -128,21 +128,23 @@ def test_concurrently_added_ubos_own_at_most_100_percent_together(api: Api) -> N
     customer = business(api)
 
     with ThreadPoolExecutor(4) as pool:
-        statuses = [one.status_code for one in pool.map(lambda _: add(api, customer, 40), range(4))]
+        statuses = [
+            answer.status_code for answer in pool.map(lambda _: add(api, customer, 40), range(4))
+        ]
 
     assert sorted(statuses) == [201, 201, 400, 400]
 
 
 @pytest.mark.parametrize("field", ["customerId", "roles", "ownershipPercentage", "personalInfo"])
 def test_the_error_names_a_missing_field_of_an_owner(api: Api, field: str) -> None:
-    said = {
+    request = {
         "customerId": business(api)["id"],
         "roles": ["UBO"],
         "ownershipPercentage": 1,
         "personalInfo": PERSON,
     }
 
-    answer = api.post("/beneficial-owners", without(said, field))
+    answer = api.post("/beneficial-owners", without(request, field))
 
     [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
     assert (error["field"], error["message"]) == (field, "is required")
@@ -204,10 +206,10 @@ def test_every_type_of_identifier_is_accepted(
 ) -> None:
     info = PERSON | {"idType": kind, "identifier": number, "countryOfIssuance": country}
 
-    said = made(add(api, business(api), personalInfo=info))["personalInfo"]
+    returned = made(add(api, business(api), personalInfo=info))["personalInfo"]
 
-    assert (said["idType"], said["identifier"]) == (kind, number)
-    assert said.get("countryOfIssuance") == shown
+    assert (returned["idType"], returned["identifier"]) == (kind, number)
+    assert returned.get("countryOfIssuance") == shown
 
 
 def test_an_identifier_is_stored_encrypted_and_not_part_of_the_customer(
@@ -255,8 +257,8 @@ def test_a_page_has_twenty_owners_by_default(api: Api) -> None:
     assert (len(page["data"]), page["hasMore"], page["totalCount"]) == (20, True, 21)
     assert (len(whole["data"]), whole["hasMore"]) == (21, False)
     assert [
-        one["id"] for one in ok(api.get(f"/customers/{customer['id']}"))["beneficialOwners"]
-    ] == [one["id"] for one in whole["data"]]
+        item["id"] for item in ok(api.get(f"/customers/{customer['id']}"))["beneficialOwners"]
+    ] == [item["id"] for item in whole["data"]]
 
 
 @pytest.mark.parametrize(
@@ -280,10 +282,10 @@ def test_an_invalid_list_query_is_refused(api: Api, query: dict[str, str]) -> No
 
 def test_individuals_and_unknown_customers_have_no_owners(api: Api) -> None:
     person, unknown = api.customer(), {"id": f"Customer:{new_id()}"}
-    nobody = {"data": [], "hasMore": False, "totalCount": 0}
+    empty = {"data": [], "hasMore": False, "totalCount": 0}
 
-    assert ok(api.get("/beneficial-owners", customerId=person["id"])) == nobody
-    assert ok(api.get("/beneficial-owners", customerId=unknown["id"])) == nobody
+    assert ok(api.get("/beneficial-owners", customerId=person["id"])) == empty
+    assert ok(api.get("/beneficial-owners", customerId=unknown["id"])) == empty
     refused(add(api, person), 400, "INVALID_INPUT")
     refused(add(api, unknown), 404, "USER_NOT_FOUND")
 

@@ -39,7 +39,7 @@ def put_into(owner_url: str, card_id: str, state: str) -> None:
 
 
 def unfinished(api: Api) -> dict[str, Any]:
-    """Return a card that is `PROCESSING` for ever."""
+    """Return a card that stays `PROCESSING`."""
     customer = api.customer()
     account = api.account(customer["id"])
     return api.card(customer["id"], [account["id"]], platformCardId=f"{uuid4()}-001")
@@ -50,23 +50,25 @@ def money_of(api: Api, card: dict[str, Any]) -> tuple[int, int]:
     return account["balance"]["amount"], account["heldAmount"]["amount"]
 
 
-@pytest.mark.parametrize(("before", "asked"), list(product(STATES, ("ACTIVE", "FROZEN", "CLOSED"))))
+@pytest.mark.parametrize(
+    ("before", "requested"), list(product(STATES, ("ACTIVE", "FROZEN", "CLOSED")))
+)
 def test_a_card_changes_state_only_by_allowed_transitions(
-    api: Api, database_url: str, before: str, asked: str
+    api: Api, database_url: str, before: str, requested: str
 ) -> None:
     card = api.active_card(balance=0)
     put_into(database_url, card["id"], before)
 
-    answer = api.patch(f"/cards/{card['id']}", {"state": asked})
+    answer = api.patch(f"/cards/{card['id']}", {"state": requested})
 
-    if (before, asked) in MOVES:
+    if (before, requested) in MOVES:
         changed = ok(answer)
-        reason = "CLOSED_BY_PLATFORM" if asked == "CLOSED" else None
-        assert (changed["state"], changed["stateReason"]) == (asked, reason)
+        reason = "CLOSED_BY_PLATFORM" if requested == "CLOSED" else None
+        assert (changed["state"], changed["stateReason"]) == (requested, reason)
         assert changed["updatedAt"] > card["updatedAt"]
         assert ok(api.get(f"/cards/{card['id']}")) == changed
     else:
-        twice = (before, asked) == ("CLOSED", "CLOSED")
+        twice = (before, requested) == ("CLOSED", "CLOSED")
         refused(answer, 409, "CARD_ALREADY_CLOSED" if twice else "INVALID_STATE_TRANSITION")
         assert ok(api.get(f"/cards/{card['id']}"))["state"] == before
 
@@ -138,10 +140,10 @@ def test_closing_a_card_releases_its_holds_and_nothing_else(api: Api) -> None:
     assert closed["fundingSources"] == []
     assert closed["last4"] == card["last4"]
     assert money_of(api, card) == (650, 0)  # At once: the answer has waited for it.
-    after = [ok(api.get(f"/transactions/{one['id']}")) for one in (untouched, half, done)]
-    assert [one["status"] for one in after] == ["VOIDED", "SETTLED", "SETTLED"]
+    after = [ok(api.get(f"/transactions/{item['id']}")) for item in (untouched, half, done)]
+    assert [item["status"] for item in after] == ["VOIDED", "SETTLED", "SETTLED"]
     assert after[0]["statusReason"] == "CARD_CLOSED"
-    assert [one["heldAmount"]["amount"] for one in after] == [0, 0, 0]
+    assert [item["heldAmount"]["amount"] for item in after] == [0, 0, 0]
     declined = api.authorize(card["id"], 1)
     assert (declined["status"], declined["declineReason"]) == ("DECLINED", "CARD_NOT_ACTIVE")
 
@@ -178,17 +180,17 @@ def test_a_late_clearing_debits_the_account_of_a_closed_card(api: Api) -> None:
 def test_the_platform_card_id_of_a_closed_card_can_be_used_again(api: Api) -> None:
     name = str(uuid4())
     card = api.active_card(balance=0, platformCardId=name)
-    asked = {
+    application = {
         "cardholderId": card["cardholderId"],
         "form": "VIRTUAL",
         "fundingSources": card["fundingSources"],
         "platformCardId": name,
     }
 
-    refused(api.post("/cards", asked), 409, "CONFLICT")
+    refused(api.post("/cards", application), 409, "CONFLICT")
     ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
 
-    assert made(api.post("/cards", asked))["platformCardId"] == name
+    assert made(api.post("/cards", application))["platformCardId"] == name
 
 
 def test_a_card_spends_from_its_new_first_source(api: Api, database_url: str) -> None:
@@ -233,9 +235,9 @@ def test_the_webhook_of_the_state_precedes_that_of_the_funding_sources(
     both = ok(api.patch(path, {"state": "FROZEN", "fundingSources": card["fundingSources"]}))
     closed = ok(api.patch(path, {"state": "CLOSED"}))
 
-    told = webhooks(database_url, card["id"], 4)
+    sent = webhooks(database_url, card["id"], 4)
     assert limited["maxSpendPerTransaction"] == 5  # Which is no news.
-    assert told == [
+    assert sent == [
         ("CARD.STATE_CHANGE", card),
         ("CARD.STATE_CHANGE", both),
         ("CARD.FUNDING_SOURCE_CHANGE", both),
@@ -324,9 +326,13 @@ def test_the_sandbox_refuses_funding_sources_by_suffix(
 ) -> None:
     card = api.active_card(balance=0)
     source = another_account(database_url, api.tenant, card["cardholderId"], ends_in=suffix)
-    asked = {"cardholderId": card["cardholderId"], "form": "VIRTUAL", "fundingSources": [source]}
+    application = {
+        "cardholderId": card["cardholderId"],
+        "form": "VIRTUAL",
+        "fundingSources": [source],
+    }
 
-    on_create = api.post("/cards", asked)
+    on_create = api.post("/cards", application)
     on_change = api.patch(f"/cards/{card['id']}", {"fundingSources": [source]})
 
     for answer in (on_create, on_change):
@@ -395,8 +401,8 @@ def test_of_concurrent_equal_transitions_one_succeeds(api: Api, database_url: st
         assert len(lost) == 9
         for answer in lost:
             refused(answer, 409, code)
-    told = [data["state"] for _, data in webhooks(database_url, card["id"], 3)]
-    assert told == ["ACTIVE", "FROZEN", "CLOSED"]
+    sent = [data["state"] for _, data in webhooks(database_url, card["id"], 3)]
+    assert sent == ["ACTIVE", "FROZEN", "CLOSED"]
 
 
 def test_concurrent_changes_of_different_fields_are_all_kept(api: Api) -> None:
@@ -417,14 +423,14 @@ def test_a_card_closed_during_authorizations_holds_nothing(api: Api) -> None:
     path = f"/cards/{card['id']}"
 
     with ThreadPoolExecutor(16) as pool:
-        asked = [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
+        authorizations = [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
         closed = pool.submit(api.patch, path, {"state": "CLOSED"})
-        asked += [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
+        authorizations += [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
         ok(closed.result())
-        ids = [one.result()["id"] for one in asked]
+        ids = [future.result()["id"] for future in authorizations]
 
     assert eventually(lambda: money_of(api, card) == (100_000, 0))
-    statuses = {ok(api.get(f"/transactions/{one}"))["status"] for one in ids}
+    statuses = {ok(api.get(f"/transactions/{key}"))["status"] for key in ids}
     assert "DECLINED" in statuses
     assert statuses <= {"VOIDED", "DECLINED"}
 
@@ -469,28 +475,28 @@ def test_cards_are_filtered_by_every_parameter(
     waiting = unfinished(api)
     frozen = ok(api.patch(f"/cards/{mine['id']}", {"state": "FROZEN"}))
 
-    def found(who: Api = api, **query: str) -> list[dict[str, Any]]:
+    def listed(who: Api = api, **query: str) -> list[dict[str, Any]]:
         page = ok(who.get("/cards", **query))
         assert page["totalCount"] == len(page["data"])
         data = page["data"]
         assert isinstance(data, list)
         return data
 
-    assert found(cardholderId=cardholder) == [both, frozen]
-    assert found(cardholderId=cardholder, sortOrder="asc") == [frozen, both]
-    assert found(accountId=account) == [both, frozen]
-    assert found(accountId=second) == [both]
-    assert found(platformCardId=mine["platformCardId"]) == [frozen]
-    assert found(cardholderId=cardholder, state="ACTIVE") == [both]
-    assert found(cardholderId=waiting["cardholderId"], state="PROCESSING") == [waiting]
-    assert found(cardholderId=cardholder, state="PROCESSING") == []
-    assert found(accountId=f"InternalAccount:{uuid4()}") == []
+    assert listed(cardholderId=cardholder) == [both, frozen]
+    assert listed(cardholderId=cardholder, sortOrder="asc") == [frozen, both]
+    assert listed(accountId=account) == [both, frozen]
+    assert listed(accountId=second) == [both]
+    assert listed(platformCardId=mine["platformCardId"]) == [frozen]
+    assert listed(cardholderId=cardholder, state="ACTIVE") == [both]
+    assert listed(cardholderId=waiting["cardholderId"], state="PROCESSING") == [waiting]
+    assert listed(cardholderId=cardholder, state="PROCESSING") == []
+    assert listed(accountId=f"InternalAccount:{uuid4()}") == []
     for query in ({"cardholderId": cardholder}, {"accountId": account}, {}):
-        assert found(other_platform, **query) == []
+        assert listed(other_platform, **query) == []
 
     closed = ok(api.patch(f"/cards/{both['id']}", {"state": "CLOSED"}))
-    assert found(accountId=second) == []
-    assert found(cardholderId=cardholder, state="CLOSED") == [closed]
+    assert listed(accountId=second) == []
+    assert listed(cardholderId=cardholder, state="CLOSED") == [closed]
 
 
 def test_pages_hold_every_card_once(api: Api) -> None:

@@ -24,13 +24,13 @@ def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
 
 
 def business(api: Api, **fields: object) -> dict[str, Any]:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO} | fields
-    return made(api.post("/customers", said))
+    request = {"customerType": "BUSINESS", "businessInfo": INFO} | fields
+    return made(api.post("/customers", request))
 
 
 def change(api: Api, customer: dict[str, Any], **fields: object) -> httpx2.Response:
-    said = {"customerType": customer["customerType"]} | fields
-    return api.patch(f"/customers/{customer['id']}", said)
+    request = {"customerType": customer["customerType"]} | fields
+    return api.patch(f"/customers/{customer['id']}", request)
 
 
 def delete(api: Api, customer: dict[str, Any]) -> httpx2.Response:
@@ -38,7 +38,7 @@ def delete(api: Api, customer: dict[str, Any]) -> httpx2.Response:
 
 
 def ids(answer: httpx2.Response) -> list[str]:
-    return [one["id"] for one in ok(answer)["data"]]
+    return [item["id"] for item in ok(answer)["data"]]
 
 
 # --- the list ----------------------------------------------------------------------------------
@@ -62,36 +62,36 @@ def test_customers_are_filtered_by_their_fields(own: Api) -> None:
     ada = own.customer(platformCustomerId="a", region="GB", currencies=["EUR"])
     bob = own.customer(platformCustomerId="b", region="US", currencies=["USD", "EUR"])
     acme = business(own, platformCustomerId="c", currencies=["USD"])
-    everybody = {ada["id"], bob["id"], acme["id"]}
+    every_id = {ada["id"], bob["id"], acme["id"]}
 
-    def found(**query: str) -> set[str]:
+    def listed(**query: str) -> set[str]:
         return set(ids(own.get("/customers", **query)))
 
-    assert found() == everybody
-    assert found(platformCustomerId="a") == {ada["id"]}
-    assert found(customerType="BUSINESS") == {acme["id"]}
-    assert found(customerType="INDIVIDUAL") == {ada["id"], bob["id"]}
-    assert found(region="US") == {bob["id"]}
-    assert found(currency="EUR") == {ada["id"], bob["id"]}
-    assert found(currency="USDC") == set()
-    assert found(umaAddress=bob["umaAddress"]) == {bob["id"]}
-    assert found(region="US", currency="EUR", customerType="INDIVIDUAL") == {bob["id"]}
-    assert found(region="US", customerType="BUSINESS") == set()
+    assert listed() == every_id
+    assert listed(platformCustomerId="a") == {ada["id"]}
+    assert listed(customerType="BUSINESS") == {acme["id"]}
+    assert listed(customerType="INDIVIDUAL") == {ada["id"], bob["id"]}
+    assert listed(region="US") == {bob["id"]}
+    assert listed(currency="EUR") == {ada["id"], bob["id"]}
+    assert listed(currency="USDC") == set()
+    assert listed(umaAddress=bob["umaAddress"]) == {bob["id"]}
+    assert listed(region="US", currency="EUR", customerType="INDIVIDUAL") == {bob["id"]}
+    assert listed(region="US", customerType="BUSINESS") == set()
 
 
 def test_customers_are_filtered_by_inclusive_times(own: Api) -> None:
     old, middle, new = own.customer(), own.customer(), own.customer()
     changed = ok(change(own, old, fullName="Ada King"))
 
-    def found(**query: str) -> set[str]:
+    def listed(**query: str) -> set[str]:
         return set(ids(own.get("/customers", **query)))
 
-    assert found(createdAfter=middle["createdAt"]) == {middle["id"], new["id"]}
-    assert found(createdBefore=middle["createdAt"]) == {old["id"], middle["id"]}
+    assert listed(createdAfter=middle["createdAt"]) == {middle["id"], new["id"]}
+    assert listed(createdBefore=middle["createdAt"]) == {old["id"], middle["id"]}
     at = middle["createdAt"]
-    assert found(createdAfter=at, createdBefore=at) == {middle["id"]}
-    assert found(updatedAfter=changed["updatedAt"]) == {old["id"]}
-    assert found(updatedBefore=new["updatedAt"]) == {middle["id"], new["id"]}
+    assert listed(createdAfter=at, createdBefore=at) == {middle["id"]}
+    assert listed(updatedAfter=changed["updatedAt"]) == {old["id"]}
+    assert listed(updatedBefore=new["updatedAt"]) == {middle["id"], new["id"]}
 
 
 def test_deleted_customers_are_listed_on_request(own: Api) -> None:
@@ -228,12 +228,12 @@ def test_a_customer_is_deleted_once(api: Api) -> None:
     assert {account["status"] for account in accounts} == {"CLOSED"}
     refused(delete(api, customer), 410, "CUSTOMER_DELETED")
     refused(change(api, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
-    asked = {
+    application = {
         "cardholderId": customer["id"],
         "form": "VIRTUAL",
         "fundingSources": [accounts[0]["id"]],
     }
-    refused(api.post("/cards", asked), 400, "INVALID_INPUT")
+    refused(api.post("/cards", application), 400, "INVALID_INPUT")
     fund = f"/sandbox/internal-accounts/{accounts[0]['id']}/fund"
     refused(api.post(fund, {"amount": 5}), 400, "INVALID_INPUT")
 
@@ -295,13 +295,13 @@ def test_no_card_is_issued_to_a_customer_that_is_deleted_concurrently(
     for _ in range(10):
         customer = api.customer()
         account = api.account(customer["id"])
-        asked = {
+        application = {
             "cardholderId": customer["id"],
             "form": "VIRTUAL",
             "fundingSources": [account["id"]],
         }
         with ThreadPoolExecutor(2) as pool:
-            issued = pool.submit(api.post, "/cards", asked)
+            issued = pool.submit(api.post, "/cards", application)
             deleted = pool.submit(delete, api, customer)
 
         statuses = (issued.result().status_code, deleted.result().status_code)
@@ -318,7 +318,7 @@ def test_no_card_is_issued_to_a_customer_that_is_deleted_concurrently(
 
 
 def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
-    said = {
+    request = {
         "customerType": "BUSINESS",
         "platformCustomerId": str(uuid4()),
         "region": "US",
@@ -341,9 +341,9 @@ def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
         },
     }
 
-    customer = made(api.post("/customers", said))
+    customer = made(api.post("/customers", request))
 
-    assert {name: customer[name] for name in said} == said
+    assert {name: customer[name] for name in request} == request
     assert (customer["kybStatus"], customer["beneficialOwners"]) == ("UNVERIFIED", [])
     assert "kycStatus" not in customer
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
@@ -353,7 +353,7 @@ def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
 
 @pytest.mark.parametrize("field", list(INFO))
 def test_a_business_requires_its_identifying_fields(api: Api, field: str) -> None:
-    info = {name: said for name, said in INFO.items() if name != field}
+    info = {name: value for name, value in INFO.items() if name != field}
 
     answer = api.post("/customers", {"customerType": "BUSINESS", "businessInfo": info})
 
@@ -375,9 +375,9 @@ def test_a_business_requires_its_identifying_fields(api: Api, field: str) -> Non
     ],
 )
 def test_an_invalid_business_is_refused(api: Api, change: dict[str, Any]) -> None:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO} | change
+    request = {"customerType": "BUSINESS", "businessInfo": INFO} | change
 
-    refused(api.post("/customers", said), 400, "INVALID_INPUT")
+    refused(api.post("/customers", request), 400, "INVALID_INPUT")
 
 
 def test_business_info_changes_field_by_field(api: Api) -> None:
@@ -394,13 +394,13 @@ def test_business_info_changes_field_by_field(api: Api) -> None:
 
 def test_a_business_cannot_hold_a_card(api: Api) -> None:
     acme = business(api)
-    asked = {
+    application = {
         "cardholderId": acme["id"],
         "form": "VIRTUAL",
         "fundingSources": [api.account(acme["id"])["id"]],
     }
 
-    refused(api.post("/cards", asked), 400, "CARDHOLDER_KYC_NOT_APPROVED")
+    refused(api.post("/cards", application), 400, "CARDHOLDER_KYC_NOT_APPROVED")
 
 
 # --- the platform's own accounts ---------------------------------------------------------------
@@ -429,9 +429,9 @@ def test_an_invalid_filter_of_platform_accounts_is_refused(api: Api, query: dict
 def test_a_business_describes_the_choice_other_and_no_other_choice(
     api: Api, info: dict[str, Any]
 ) -> None:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO | info}
+    request = {"customerType": "BUSINESS", "businessInfo": INFO | info}
 
-    [error] = refused(api.post("/customers", said), 400, "INVALID_INPUT")["details"]["errors"]
+    [error] = refused(api.post("/customers", request), 400, "INVALID_INPUT")["details"]["errors"]
 
     assert error["field"].startswith("businessInfo.")
     assert error["field"].endswith("OtherDescription")
@@ -461,11 +461,11 @@ CONSENT = {
 
 
 def test_due_diligence_data_is_returned_as_it_was_sent(api: Api) -> None:
-    said = DILIGENCE | {"endUserTermsConsent": CONSENT}
+    request = DILIGENCE | {"endUserTermsConsent": CONSENT}
 
-    customer = api.customer(**said)
+    customer = api.customer(**request)
 
-    assert {name: customer[name] for name in said} == said
+    assert {name: customer[name] for name in request} == request
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
     assert "dueDiligence" not in customer
 
@@ -478,7 +478,7 @@ def test_due_diligence_data_changes_field_by_field(api: Api) -> None:
     )
 
     gone = {"purposeOfAccountOtherDescription", "pepStatus", "netWorthRange"}
-    kept = {name: said for name, said in before.items() if name not in gone}
+    kept = {name: value for name, value in before.items() if name not in gone}
     assert after == kept | {"purposeOfAccount": "P2P_TRANSFERS", "updatedAt": after["updatedAt"]}
     ok(change(api, before, email="ada@example.com"))
     refused(change(api, before, purposeOfAccount="OTHER"), 400, "INVALID_INPUT")
@@ -506,8 +506,8 @@ def test_an_individual_describes_the_choice_other_and_no_other_choice(
         "purposeOfAccount": "purposeOfAccountOtherDescription",
     }[choice]
     for wrong in (
-        {name: said for name, said in DILIGENCE.items() if name != description},
-        {name: said for name, said in DILIGENCE.items() if name != choice},
+        {name: value for name, value in DILIGENCE.items() if name != description},
+        {name: value for name, value in DILIGENCE.items() if name != choice},
     ):
         answer = api.post("/customers", {"customerType": "INDIVIDUAL"} | wrong)
 
@@ -576,9 +576,9 @@ def test_an_identifier_changes_together_with_its_type(api: Api) -> None:
     [{}, {"ipAddress": "1" * 46}, {"acceptanceMethod": "SIGH"}, {"acceptedAt": "yesterday"}],
 )
 def test_an_incomplete_consent_is_refused(api: Api, consent: dict[str, str]) -> None:
-    said = {"customerType": "INDIVIDUAL", "endUserTermsConsent": consent and CONSENT | consent}
+    request = {"customerType": "INDIVIDUAL", "endUserTermsConsent": consent and CONSENT | consent}
 
-    refused(api.post("/customers", said), 400, "INVALID_INPUT")
+    refused(api.post("/customers", request), 400, "INVALID_INPUT")
 
 
 # --- what a region asks for --------------------------------------------------------------------
@@ -588,17 +588,17 @@ CONTACTS = {"email": "ada@example.com", "phoneNumber": "+33155550123"}
 
 @pytest.mark.parametrize("kind", ["INDIVIDUAL", "BUSINESS"])
 def test_the_economic_area_requires_email_and_phone_number(api: Api, kind: str) -> None:
-    said: dict[str, Any] = {"customerType": kind, "region": "FR"}
-    said |= {"businessInfo": INFO} if kind == "BUSINESS" else {}
+    request: dict[str, Any] = {"customerType": kind, "region": "FR"}
+    request |= {"businessInfo": INFO} if kind == "BUSINESS" else {}
 
-    nobody = refused(api.post("/customers", said), 400, "MISSING_MANDATORY_USER_INFO")
+    missing = refused(api.post("/customers", request), 400, "MISSING_MANDATORY_USER_INFO")
     for field in CONTACTS:
         half = {name: value for name, value in CONTACTS.items() if name != field}
-        body = refused(api.post("/customers", said | half), 400, "MISSING_MANDATORY_USER_INFO")
+        body = refused(api.post("/customers", request | half), 400, "MISSING_MANDATORY_USER_INFO")
         assert [error["field"] for error in body["details"]["errors"]] == [field]
-    customer = made(api.post("/customers", said | CONTACTS))
+    customer = made(api.post("/customers", request | CONTACTS))
 
-    assert [error["field"] for error in nobody["details"]["errors"]] == list(CONTACTS)
+    assert [error["field"] for error in missing["details"]["errors"]] == list(CONTACTS)
     for field in CONTACTS:
         refused(change(api, customer, **{field: None}), 400, "MISSING_MANDATORY_USER_INFO")
     ok(change(api, customer, email="king@example.com"))
@@ -639,16 +639,16 @@ def test_an_account_is_read_by_its_id(api: Api, other_platform: Api) -> None:
 def test_accounts_are_filtered_by_every_parameter(own: Api) -> None:
     ada, bob = own.customer(), own.customer(currencies=["USD"])
 
-    def found(**query: str) -> list[tuple[str, str]]:
+    def listed(**query: str) -> list[tuple[str, str]]:
         data = ok(own.get("/customers/internal-accounts", **query))["data"]
-        return [(one["customerId"], one["balance"]["currency"]["code"]) for one in data]
+        return [(item["customerId"], item["balance"]["currency"]["code"]) for item in data]
 
     adas = [(ada["id"], "USD"), (ada["id"], "EUR"), (ada["id"], "USDC")]
-    assert found() == [*adas, (bob["id"], "USD")]
-    assert found(currency="USD") == [adas[0], (bob["id"], "USD")]
-    assert found(customerId=ada["id"]) == adas
-    assert found(type="INTERNAL_CRYPTO") == [adas[2]]
-    assert found(type="INTERNAL_FIAT", customerId=ada["id"], currency="EUR") == [adas[1]]
-    assert found(type="EMBEDDED_WALLET") == []
+    assert listed() == [*adas, (bob["id"], "USD")]
+    assert listed(currency="USD") == [adas[0], (bob["id"], "USD")]
+    assert listed(customerId=ada["id"]) == adas
+    assert listed(type="INTERNAL_CRYPTO") == [adas[2]]
+    assert listed(type="INTERNAL_FIAT", customerId=ada["id"], currency="EUR") == [adas[1]]
+    assert listed(type="EMBEDDED_WALLET") == []
     refused(own.get("/customers/internal-accounts", type="SAVINGS"), 400, "INVALID_INPUT")
     refused(own.get("/customers/internal-accounts", customerId="ada"), 400, "INVALID_INPUT")

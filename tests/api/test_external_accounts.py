@@ -1,4 +1,4 @@
-"""External accounts over HTTP: whose they are, that one is one, that one is the default."""
+"""External accounts over HTTP: owners, duplicates, the default account."""
 
 import logging
 from collections.abc import Iterator, MutableMapping
@@ -54,8 +54,8 @@ def test_every_variant_is_registered_read_and_deleted(
     created = made(api.post(CUSTOMERS, sent))
 
     path = f"{CUSTOMERS}/{created['id']}"
-    told = sent["accountInfo"] | ({"paymentRails": rails} if rails else {})
-    assert created["accountInfo"] == told
+    returned = sent["accountInfo"] | ({"paymentRails": rails} if rails else {})
+    assert created["accountInfo"] == returned
     assert created["id"].startswith("ExternalAccount:")
     assert created["customerId"] == customer_id
     assert (created["status"], created["currency"]) == ("ACTIVE", sent["currency"])
@@ -90,9 +90,9 @@ def test_the_platform_has_accounts_of_its_own(own: Api) -> None:
 def test_the_platform_paths_accept_neither_customers_nor_defaults(api: Api) -> None:
     sent = body("USD_ACCOUNT", customerId="Customer:x", defaultUmaDepositAccount=True)
 
-    said = refused(api.post(PLATFORM, sent), 400, "INVALID_INPUT")
+    refusal = refused(api.post(PLATFORM, sent), 400, "INVALID_INPUT")
 
-    fields = {error["field"] for error in said["details"]["errors"]}
+    fields = {error["field"] for error in refusal["details"]["errors"]}
     assert fields == {"customerId", "defaultUmaDepositAccount"}
     refused(api.get(PLATFORM, customerId=f"Customer:{NOBODY}"), 400, "INVALID_INPUT")
 
@@ -156,9 +156,9 @@ def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> Non
 def test_the_error_names_the_invalid_fields_and_nothing_is_stored(
     own: Api, change: dict[str, object], code: str, field: str
 ) -> None:
-    said = refused(own.post(CUSTOMERS, body("USD_ACCOUNT") | change), 400, code)
+    refusal = refused(own.post(CUSTOMERS, body("USD_ACCOUNT") | change), 400, code)
 
-    assert [error["field"] for error in said["details"]["errors"]] == [field]
+    assert [error["field"] for error in refusal["details"]["errors"]] == [field]
     assert ok(own.get(PLATFORM))["totalCount"] == 0
 
 
@@ -180,7 +180,7 @@ def test_of_concurrent_registrations_of_one_account_one_succeeds(
             pool.submit(api.post, CUSTOMERS, body("ZAR_ACCOUNT", customerId=customer_id))
             for _ in range(20)
         ]
-        answers = [one.result() for one in sent]
+        answers = [future.result() for future in sent]
 
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 19
 
@@ -207,8 +207,8 @@ def test_another_platform_sees_and_changes_nothing(
             refused(remove(other_platform, f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
         assert ok(other_platform.get(path))["totalCount"] == 0
     assert ok(other_platform.get(CUSTOMERS, customerId=customer_id))["totalCount"] == 0
-    said = other_platform.post(CUSTOMERS, body("EUR_ACCOUNT", customerId=customer_id))
-    refused(said, 400, "INVALID_INPUT")
+    answer = other_platform.post(CUSTOMERS, body("EUR_ACCOUNT", customerId=customer_id))
+    refused(answer, 400, "INVALID_INPUT")
     assert made(other_platform.post(PLATFORM, usd("424200")))["id"] != shared["id"]
     assert ok(api.get(f"{CUSTOMERS}/{theirs['id']}")) == theirs
 
@@ -324,9 +324,11 @@ def test_no_account_data_is_logged_even_when_the_database_refuses_it(
         api.post(CUSTOMERS, usd("9988776655", customerId=customer_id))
     api.post(CUSTOMERS, usd("9988776655105", customerId=customer_id))
 
-    said = api.post(CUSTOMERS, usd("99887766550", customerId=customer_id, platformAccountId="odd"))
+    answer = api.post(
+        CUSTOMERS, usd("99887766550", customerId=customer_id, platformAccountId="odd")
+    )
 
-    refused(said, 500, "INTERNAL_ERROR")
+    refused(answer, 500, "INTERNAL_ERROR")
     written = "".join(logged)
     assert "the record refused an external account" in written
     assert "9988776655" not in written

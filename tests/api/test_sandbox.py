@@ -1,4 +1,4 @@
-"""What only a sandbox has, and that it is gone where it is switched off."""
+"""What is different without the sandbox: no simulators, no suffixes, no connected systems."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,6 +9,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from tests.api.support import Api, authorization, new_tenant, ok, refused, server
+from tests.waiting import limit_s
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_without_a_card_issuer_no_card_is_issued(
 def test_outside_the_sandbox_the_openapi_document_has_no_sandbox_paths(
     production_root: str,
 ) -> None:
-    described = ok(httpx2.get(f"{production_root}/openapi.json"))
+    described = ok(httpx2.get(f"{production_root}/openapi.json", timeout=limit_s(10)))
 
     assert not [path for path in described["paths"] if "sandbox" in path]
 
@@ -90,10 +91,10 @@ def test_outside_the_sandbox_the_openapi_document_has_no_sandbox_paths(
 def test_only_a_sandbox_accepts_loopback_and_http_webhook_endpoints(
     api: Api, production: Api, url: str
 ) -> None:
-    said = {"webhookEndpoint": url}
+    request = {"webhookEndpoint": url}
 
-    in_sandbox = api.http.patch("/config", json=said)
-    in_production = production.http.patch("/config", json=said)
+    in_sandbox = api.http.patch("/config", json=request)
+    in_production = production.http.patch("/config", json=request)
     with_tls = production.http.patch("/config", json={"webhookEndpoint": "https://example.invalid"})
     without = production.http.patch("/config", json={"webhookEndpoint": None})
 

@@ -51,7 +51,7 @@ def kinds(verification: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(error["type"], error.get("field")) for error in verification["errors"]]
 
 
-# --- what is told at creation ------------------------------------------------------------------
+# --- webhooks at creation ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_the_end_of_the_registration_number_decides_a_business(
     }
     decided = customer_of(api, customer)
     assert decided == customer | {"kybStatus": status, "updatedAt": decided["updatedAt"]}
-    told = webhooks(database_url, verification["id"], 1)
-    assert told == [(f"VERIFICATION.{status}", verification)]
+    sent = webhooks(database_url, verification["id"], 1)
+    assert sent == [(f"VERIFICATION.{status}", verification)]
     assert webhooks(database_url, customer["id"], 1) == [(f"CUSTOMER.KYB_{status}", decided)]
 
 
@@ -119,9 +119,9 @@ def test_the_owners_of_a_business_are_decided_with_it(api: Api) -> None:
     ok(submit(api, customer))
 
     owners = ok(api.get("/beneficial-owners", customerId=customer["id"]))["data"]
-    assert {one["personalInfo"]["lastName"]: one["kycStatus"] for one in owners} == names
+    assert {owner["personalInfo"]["lastName"]: owner["kycStatus"] for owner in owners} == names
     shown = customer_of(api, customer)["beneficialOwners"]
-    assert [one["kycStatus"] for one in shown] == list(names.values())
+    assert [item["kycStatus"] for item in shown] == list(names.values())
 
 
 @pytest.mark.parametrize("suffix", ["001", "003"])
@@ -132,8 +132,8 @@ def test_a_business_on_the_ordinary_way_must_be_complete(
 
     first = ok(submit(api, customer))
     info = {"countriesOfOperation": ["US"]}
-    said = {"customerType": "BUSINESS", "businessInfo": info, "address": ADDRESS}
-    ok(api.patch(f"/customers/{customer['id']}", said))
+    request = {"customerType": "BUSINESS", "businessInfo": info, "address": ADDRESS}
+    ok(api.patch(f"/customers/{customer['id']}", request))
     made(add(api, customer))
     second = ok(submit(api, customer))
     owner = made(add(api, customer, roles=["CONTROL_PERSON"]))
@@ -155,8 +155,8 @@ def test_a_business_on_the_ordinary_way_must_be_complete(
     assert again == third
     assert customer_of(api, customer)["kybStatus"] == "PENDING"
     assert ok(api.get(f"/beneficial-owners/{owner['id']}"))["kycStatus"] == "PENDING"
-    told = webhooks(database_url, first["id"], 3)
-    assert [data for _, data in told] == [first, second, third]
+    sent = webhooks(database_url, first["id"], 3)
+    assert [data for _, data in sent] == [first, second, third]
     assert [kind for kind, _ in webhooks(database_url, customer["id"], 1)] == [
         "CUSTOMER.KYB_PENDING"
     ]
@@ -180,8 +180,8 @@ def test_an_individual_in_manual_review_is_approved_under_another_name(
     assert (decided["id"], decided["verificationStatus"]) == (waiting["id"], "APPROVED")
     after = customer_of(api, customer)
     assert after["kycStatus"] == "APPROVED"
-    told = webhooks(database_url, customer["id"], 2)
-    assert told == [("CUSTOMER.KYC_PENDING", customer), ("CUSTOMER.KYC_APPROVED", after)]
+    sent = webhooks(database_url, customer["id"], 2)
+    assert sent == [("CUSTOMER.KYC_PENDING", customer), ("CUSTOMER.KYC_APPROVED", after)]
     account = api.account(customer["id"])
     assert api.card(customer["id"], [account["id"]])["state"] == "PROCESSING"
 
@@ -207,8 +207,8 @@ def test_missing_data_of_an_individual_is_reported(api: Api) -> None:
 
     verification = ok(submit(api, customer))
 
-    asked = ["birthDate", "nationality", "idType", "identifier", "address"]
-    assert kinds(verification) == [("MISSING_FIELD", name) for name in asked]
+    missing = ["birthDate", "nationality", "idType", "identifier", "address"]
+    assert kinds(verification) == [("MISSING_FIELD", name) for name in missing]
 
 
 def test_a_decided_customer_is_not_verified_again(api: Api) -> None:
@@ -224,7 +224,9 @@ def test_of_concurrent_submissions_of_a_business_one_is_decided(api: Api) -> Non
     customer = business(api)
 
     with ThreadPoolExecutor(4) as pool:
-        statuses = [one.status_code for one in pool.map(lambda _: submit(api, customer), range(4))]
+        statuses = [
+            answer.status_code for answer in pool.map(lambda _: submit(api, customer), range(4))
+        ]
 
     assert sorted(statuses) == [200, 400, 400, 400]
     listed = ok(api.get("/verifications", customerId=customer["id"]))
@@ -252,27 +254,27 @@ def test_verifications_are_listed_newest_first_by_customer_and_status(own: Api) 
     rejected = ok(submit(own, business(own, registrationNumber="002")))
     unclear = ok(submit(own, business(own, registrationNumber="001")))
 
-    def found(**query: str) -> list[dict[str, Any]]:
+    def listed(**query: str) -> list[dict[str, Any]]:
         data = ok(own.get("/verifications", **query))["data"]
         assert isinstance(data, list)
         return data
 
-    assert found() == [unclear, rejected, approved]
-    assert found(customerId=rejected["customerId"]) == [rejected]
-    assert found(verificationStatus="APPROVED") == [approved]
-    assert found(verificationStatus="APPROVED", customerId=rejected["customerId"]) == []
+    assert listed() == [unclear, rejected, approved]
+    assert listed(customerId=rejected["customerId"]) == [rejected]
+    assert listed(verificationStatus="APPROVED") == [approved]
+    assert listed(verificationStatus="APPROVED", customerId=rejected["customerId"]) == []
     page = ok(own.get("/verifications", limit=2))
     assert (page["hasMore"], page["totalCount"]) == (True, 3)
-    assert found(cursor=page["nextCursor"]) == [approved]
+    assert listed(cursor=page["nextCursor"]) == [approved]
     assert ok(own.get(f"/verifications/{approved['id']}")) == approved
 
 
 def test_an_invalid_verification_request_is_refused(api: Api) -> None:
-    nobody = {"id": f"Customer:{new_id()}"}
+    unknown = {"id": f"Customer:{new_id()}"}
     gone = business(api)
     ok(api.delete(f"/customers/{gone['id']}"))
 
-    refused(submit(api, nobody), 404, "USER_NOT_FOUND")
+    refused(submit(api, unknown), 404, "USER_NOT_FOUND")
     refused(submit(api, gone), 404, "USER_NOT_FOUND")
     refused(submit(api, {"id": "acme"}), 400, "INVALID_INPUT")
     refused(api.post("/verifications", {}), 400, "INVALID_INPUT")

@@ -1,4 +1,4 @@
-"""What an agent may do by itself, what somebody has to approve, and what is refused."""
+"""What an agent may do itself, what needs approval, and what is refused."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -45,8 +45,8 @@ def spend(amount: int, currency: str = "USD", account_id: Id = MINE) -> Spend:
 
 
 def reason(policy: Policy, usage: Usage, wanted: Spend) -> RefusalReason | None:
-    said = evaluate_policy(policy, usage, wanted)
-    return said.reason if isinstance(said, PolicyRefusal) else None
+    evaluated = evaluate_policy(policy, usage, wanted)
+    return evaluated.reason if isinstance(evaluated, PolicyRefusal) else None
 
 
 # --- examples ----------------------------------------------------------------------------------
@@ -91,12 +91,12 @@ def test_limits_are_checked_in_the_documented_order() -> None:
 def test_a_refusal_by_the_daily_limit_states_the_remaining_amount() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150))
 
-    said = evaluate_policy(
+    evaluated = evaluate_policy(
         policy, Usage(daily_count=1, daily_spend=90, monthly_spend=90), spend(61)
     )
 
-    assert isinstance(said, PolicyRefusal)
-    assert said.message == "Exceeds the daily limit of 1.50 USD (UTC); 0.60 USD remains."
+    assert isinstance(evaluated, PolicyRefusal)
+    assert evaluated.message == "Exceeds the daily limit of 1.50 USD (UTC); 0.60 USD remains."
 
 
 @pytest.mark.parametrize(
@@ -129,10 +129,12 @@ def test_an_amount_of_an_unknown_currency_is_stated_in_minor_units() -> None:
 def test_a_refusal_by_the_monthly_limit_states_the_remaining_amount() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=150))
 
-    said = evaluate_policy(policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61))
+    evaluated = evaluate_policy(
+        policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61)
+    )
 
-    assert isinstance(said, PolicyRefusal)
-    assert said.message == "Exceeds the monthly limit of 1.50 USD (UTC); 0.60 USD remains."
+    assert isinstance(evaluated, PolicyRefusal)
+    assert evaluated.message == "Exceeds the monthly limit of 1.50 USD (UTC); 0.60 USD remains."
 
 
 @pytest.mark.parametrize(
@@ -173,19 +175,19 @@ def test_a_permission_that_is_not_granted_is_refused() -> None:
 def test_nothing_remains_of_a_month_whose_limit_is_below_what_was_spent() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=10))
 
-    said = evaluate_policy(policy, Usage(monthly_spend=90), spend(1))
+    evaluated = evaluate_policy(policy, Usage(monthly_spend=90), spend(1))
 
-    assert isinstance(said, PolicyRefusal)
-    assert "0.00 USD remains" in said.message
+    assert isinstance(evaluated, PolicyRefusal)
+    assert "0.00 USD remains" in evaluated.message
 
 
 def test_nothing_remains_of_a_day_whose_limit_is_below_what_was_spent() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=10))
 
-    said = evaluate_policy(policy, Usage(daily_spend=90), spend(1))
+    evaluated = evaluate_policy(policy, Usage(daily_spend=90), spend(1))
 
-    assert isinstance(said, PolicyRefusal)
-    assert "0.00 USD remains" in said.message
+    assert isinstance(evaluated, PolicyRefusal)
+    assert "0.00 USD remains" in evaluated.message
 
 
 def test_an_account_may_have_a_limit_and_a_mode_of_its_own() -> None:
@@ -223,9 +225,9 @@ def test_an_empty_list_of_allowed_accounts_allows_no_account() -> None:
 def test_a_threshold_in_another_currency_counts_as_exceeded() -> None:
     euros = ApprovalThreshold(currency="EUR", amount=100)
 
-    said = evaluate_policy(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
+    evaluated = evaluate_policy(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
 
-    assert said is ExecutionMode.APPROVAL_REQUIRED
+    assert evaluated is ExecutionMode.APPROVAL_REQUIRED
 
 
 # --- properties --------------------------------------------------------------------------------
@@ -266,29 +268,29 @@ policies = st.builds(
 @given(policies, st.lists(spends, max_size=30))
 def test_no_sequence_spends_more_than_the_limits_allow(policy: Policy, wanted: list[Spend]) -> None:
     limits = policy.spending_limits
-    done: list[Spend] = []
-    for one in wanted:
-        spent = sum(each.amount for each in done)
-        usage = Usage(daily_count=len(done), daily_spend=spent, monthly_spend=spent)
-        if not isinstance(evaluate_policy(policy, usage, one), PolicyRefusal):
-            done.append(one)
+    executed: list[Spend] = []
+    for request in wanted:
+        spent = sum(each.amount for each in executed)
+        usage = Usage(daily_count=len(executed), daily_spend=spent, monthly_spend=spent)
+        if not isinstance(evaluate_policy(policy, usage, request), PolicyRefusal):
+            executed.append(request)
 
-    total = sum(each.amount for each in done)
+    total = sum(each.amount for each in executed)
     assert limits.daily is None or total <= limits.daily
     assert limits.monthly is None or total <= limits.monthly
-    assert limits.daily_count is None or len(done) <= limits.daily_count
-    for one in done:
-        rule = policy.account_restrictions.rules.get(one.account_id, AccountRule())
+    assert limits.daily_count is None or len(executed) <= limits.daily_count
+    for request in executed:
+        rule = policy.account_restrictions.rules.get(request.account_id, AccountRule())
         own = rule.per_transaction
-        assert one.amount <= (limits.per_transaction if own is None else own)
-        assert policy.allows_account(one.account_id)
+        assert request.amount <= (limits.per_transaction if own is None else own)
+        assert policy.allows_account(request.account_id)
 
 
 FREEDOM = {ExecutionMode.AUTO: 2, ExecutionMode.APPROVAL_REQUIRED: 1}
 
 
-def freedom(said: ExecutionMode | PolicyRefusal) -> int:
-    return 0 if isinstance(said, PolicyRefusal) else FREEDOM[said]
+def freedom(evaluated: ExecutionMode | PolicyRefusal) -> int:
+    return 0 if isinstance(evaluated, PolicyRefusal) else FREEDOM[evaluated]
 
 
 def lower(limit: int | None, by: int) -> int | None:
@@ -350,13 +352,13 @@ def test_a_threshold_requires_approval_only_above_its_amount(
 ) -> None:
     without = evaluate_policy(replace(policy, approval_threshold=None), usage, wanted)
 
-    said = evaluate_policy(policy, usage, wanted)
+    evaluated = evaluate_policy(policy, usage, wanted)
 
     passed = policy.approval_threshold and wanted.amount > policy.approval_threshold.amount
     if isinstance(without, PolicyRefusal) or not passed:
-        assert said == without
+        assert evaluated == without
     else:
-        assert said is ExecutionMode.APPROVAL_REQUIRED
+        assert evaluated is ExecutionMode.APPROVAL_REQUIRED
 
 
 @given(policies, usages, spends)

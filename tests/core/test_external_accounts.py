@@ -1,4 +1,4 @@
-"""The 45 variants, one by one: what is asked, what is told, what is wrong with a number."""
+"""The 45 variants: required fields, what is returned, check digits."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -145,24 +145,24 @@ def test_a_company_may_own_a_fiat_account(account_type: str) -> None:
 @pytest.mark.parametrize("account_type", EXAMPLES)
 def test_a_registered_account_is_returned_as_it_was_sent(account_type: str) -> None:
     sent = info(account_type)
-    told = sent | {"paymentRails": list(VARIANTS[account_type].rails)}
+    resource = sent | {"paymentRails": list(VARIANTS[account_type].rails)}
 
-    read = TypeAdapter(AccountInfoResource).validate_python(told)
+    read = TypeAdapter(AccountInfoResource).validate_python(resource)
 
     rails = {} if EXAMPLES[account_type].rails else {"paymentRails"}
     shown = read.wire()
-    assert shown == {name: value for name, value in told.items() if name not in rails}
+    assert shown == {name: value for name, value in resource.items() if name not in rails}
     accepted = ExternalAccountCreate.model_validate(body(account_type)).account_info
     assert accepted.model_dump(mode="json", by_alias=True, exclude_none=True) == sent
 
 
-# --- more than one field ---------------------------------------------------------------------
+# --- several fields ----------------------------------------------------------------------------
 
 
 def test_a_reader_accepts_the_alias_of_lightning() -> None:
-    told = info("LIGHTNING") | {"accountType": "LIGHTNING_ACCOUNT"}
+    resource = info("LIGHTNING") | {"accountType": "LIGHTNING_ACCOUNT"}
 
-    assert TypeAdapter(AccountInfoResource).validate_python(told).wire() == told
+    assert TypeAdapter(AccountInfoResource).validate_python(resource).wire() == resource
 
 
 @pytest.mark.parametrize("account_type", ["LIGHTNING_ACCOUNT", "PLASMA_WALLET", "usd_account", ""])

@@ -1,4 +1,4 @@
-"""Who owns businesses and who people are, before anything is kept; pure."""
+"""Beneficial owners, identifiers and verification results; pure."""
 
 from decimal import Decimal
 from typing import Any
@@ -95,11 +95,11 @@ def test_a_required_field_of_an_owner_cannot_be_removed(field: str) -> None:
 def test_an_identifier_is_valid_for_its_type_and_country(
     kind: str | None, number: str | None, country: str | None, wrong: list[str]
 ) -> None:
-    found = [
-        slip.field for slip in identifier_errors(id_type=kind, identifier=number, country=country)
+    fields = [
+        error.field for error in identifier_errors(id_type=kind, identifier=number, country=country)
     ]
 
-    assert found == wrong
+    assert fields == wrong
 
 
 def test_identifiers_of_the_united_states_have_that_country_of_issuance() -> None:
@@ -115,7 +115,7 @@ def test_identifiers_of_the_united_states_have_that_country_of_issuance() -> Non
 
 
 @pytest.mark.parametrize(
-    ("said", "wrong"),
+    ("fields", "wrong"),
     [
         ({}, []),
         ({"purposeOfAccount": "OTHER"}, ["purposeOfAccountOtherDescription"]),
@@ -125,8 +125,8 @@ def test_identifiers_of_the_united_states_have_that_country_of_issuance() -> Non
         ({"sourceOfWealthCategories": ["GIFT"]}, []),
     ],
 )
-def test_the_choice_other_requires_a_description(said: dict[str, Any], wrong: list[str]) -> None:
-    assert [error.field for error in undescribed(said)] == wrong
+def test_the_choice_other_requires_a_description(fields: dict[str, Any], wrong: list[str]) -> None:
+    assert [error.field for error in undescribed(fields)] == wrong
 
 
 def test_a_description_is_removed_with_its_choice() -> None:
@@ -139,8 +139,8 @@ def test_a_description_is_removed_with_its_choice() -> None:
 
 def test_the_economic_area_requires_email_and_phone_number() -> None:
     def fields(region: str | None, email: str | None = None) -> list[str]:
-        found = missing_contacts(region=region, email=email, phone_number=None)
-        return [error.field for error in found]
+        errors = missing_contacts(region=region, email=email, phone_number=None)
+        return [error.field for error in errors]
 
     assert fields("NO") == ["email", "phoneNumber"]
     assert fields("FR", "ada@example.com") == ["phoneNumber"]

@@ -1,4 +1,4 @@
-"""Agents in the database: one way in at a time, and none after the end."""
+"""Agents in the database: at most one device code or access token, none after deletion."""
 
 import asyncio
 from collections.abc import Iterator
@@ -56,7 +56,7 @@ async def _agent(url: str) -> tuple[Id, str]:
 
 @pytest.fixture
 def agent_id(app_database_url: str) -> Id:
-    """An agent with one open code."""
+    """An agent with an open device code."""
     return asyncio.run(_agent(app_database_url))[0]
 
 
@@ -170,12 +170,12 @@ def test_an_agent_of_a_deleted_customer_is_not_authenticated(
     async def look() -> list[agents.Agent | None]:
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
-            found = [
+            agents_seen = [
                 await agents.authenticate_hash(connection, token_hash),
                 await agents.locked(connection, platform_id=row[0], agent_id=agent_id),
             ]
         await engine.dispose()
-        return found
+        return agents_seen
 
     before = asyncio.run(look())
     app.execute(

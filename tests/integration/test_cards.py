@@ -1,4 +1,4 @@
-"""Cards in the database: asked for once, answered for once, told of once."""
+"""Cards in the database: requested, answered and published once."""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,10 +33,10 @@ def database(app_database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
-    """Ask for one card each, all at noon; returns their keys."""
+def request_cards(url: str, *platform_card_ids: str) -> list[Id]:
+    """Request a card for each identifier, all at noon; returns their keys."""
 
-    async def ask() -> list[Id]:
+    async def request() -> list[Id]:
         engine = async_engine(url)
         async with engine.begin() as connection:
             platform = await platforms.create(
@@ -55,7 +55,7 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
                 filters=accounts.AccountFilters(customer_id=customer.id),
                 wanted=paging.Wanted(limit=1),
             )
-            asked = [
+            cards = [
                 await issuing.create(
                     connection,
                     platform_id=platform.id,
@@ -71,9 +71,9 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
                 for name in platform_card_ids
             ]
         await engine.dispose()
-        return [card.id for card in asked]
+        return [card.id for card in cards]
 
-    return asyncio.run(ask())
+    return asyncio.run(request())
 
 
 def activate(database: Engine, now: datetime) -> int:
@@ -85,11 +85,11 @@ def states(database: Engine, keys: list[Id]) -> list[str]:
     columns = tables.cards.c
     with database.connect() as connection:
         rows = connection.execute(select(columns.id, columns.state).where(columns.id.in_(keys)))
-        found = {row.id: row.state for row in rows}
-    return [found[key] for key in keys]
+        state_by_id = {row.id: row.state for row in rows}
+    return [state_by_id[key] for key in keys]
 
 
-def told(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
+def webhooks(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
     columns = tables.outbox.c
     with database.connect() as connection:
         rows = connection.execute(
@@ -101,7 +101,7 @@ def told(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
 def test_the_sandbox_issuer_answers_by_suffix_and_when_due(
     database: Engine, app_database_url: str
 ) -> None:
-    keys = ask_for(app_database_url, "plain", "never-001", "refused-002", "late-005")
+    keys = request_cards(app_database_url, "plain", "never-001", "refused-002", "late-005")
 
     before = activate(database, NOON - timedelta(seconds=1))
     at_noon = activate(database, NOON)
@@ -116,11 +116,11 @@ def test_the_sandbox_issuer_answers_by_suffix_and_when_due(
 def test_the_webhook_of_an_answer_carries_the_card_as_answered(
     database: Engine, app_database_url: str
 ) -> None:
-    keys = ask_for(app_database_url, "mine", "refused-002")
+    keys = request_cards(app_database_url, "mine", "refused-002")
 
     activate(database, NOON)
 
-    active, rejected = sorted(told(database, keys), key=lambda card: str(card["state"]))
+    active, rejected = sorted(webhooks(database, keys), key=lambda card: str(card["state"]))
     assert active["type"] == rejected["type"] == "CARD.STATE_CHANGE"
     assert active["id"] == f"Card:{keys[0]}"
     assert (active["state"], active["stateReason"], active["brand"]) == ("ACTIVE", None, "VISA")
@@ -133,24 +133,24 @@ def test_the_webhook_of_an_answer_carries_the_card_as_answered(
 def test_concurrent_workers_record_every_answer_once(
     database: Engine, app_database_url: str
 ) -> None:
-    keys = ask_for(app_database_url, *(f"card {number}" for number in range(40)))
+    keys = request_cards(app_database_url, *(f"card {number}" for number in range(40)))
 
     with ThreadPoolExecutor(8) as pool:
         answered = list(pool.map(lambda _: activate(database, NOON), range(8)))
 
     assert sum(answered) == len(keys)
     assert states(database, keys) == ["ACTIVE"] * len(keys)
-    assert len(told(database, keys)) == len(keys)
+    assert len(webhooks(database, keys)) == len(keys)
 
 
 def test_an_answer_that_is_rolled_back_is_recorded_again(
     database: Engine, app_database_url: str
 ) -> None:
-    keys = ask_for(app_database_url, "mine")
+    keys = request_cards(app_database_url, "mine")
 
     with database.connect() as connection:
         issuing.record_answers(connection, ISSUER, now=NOON)
         connection.rollback()
 
-    assert told(database, keys) == []
+    assert webhooks(database, keys) == []
     assert activate(database, NOON) == 1
