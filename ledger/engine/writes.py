@@ -24,9 +24,8 @@ from cardledger.ledger.engine.records import (
     PendingPull,
     RejectionRecord,
 )
-from cardledger.ledger.projections import accounts, card_transaction_rows, transfers
+from cardledger.ledger.projections import accounts, card_transaction_rows
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import BulkUpdate, Copy, SentUpdate
 from cardledger.ledger.storage.ids import new_id
@@ -151,11 +150,6 @@ def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> S
     """Write the roll-ups of card transactions that existed before."""
     rows = [_values_of(card_transaction_rows.to_row(roll_up)) for roll_up in changed]
     return _ROLL_UP_UPDATE.send(connection, rows)
-
-
-def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> SentUpdate:
-    """Write the final status of transfers that were PROCESSING."""
-    return transfers.end(connection, ended)
 
 
 def update_accounts(

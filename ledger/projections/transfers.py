@@ -203,16 +203,14 @@ def lock(connection: Connection[Any], keys: Iterable[tuple[Id, Id]]) -> dict[Id,
     return {row[0]: transfer_from_row(row) for row in cursor}
 
 
-_RESULT_COLUMNS: Final = ("status", "failure_reason", "settled_at", "updated_at")
-_result_row: Final = attrgetter("id", "customer_id", *_RESULT_COLUMNS)
-_RESULT_UPDATE: Final = BulkUpdate(
-    tables.transfers, _RESULT_COLUMNS, only=f"t.status = '{PROCESSING}'"
-)
+_RESULT: Final = ("status", "failure_reason", "settled_at", "updated_at")
+_result_row: Final = attrgetter("id", "customer_id", *_RESULT)
+_END: Final = BulkUpdate(tables.transfers, _RESULT, only="t.status = 'PROCESSING'")
 
 
 def end(connection: Connection[Any], transfers: Sequence[Transfer]) -> SentUpdate:
-    """Store the final status of transfers that are `PROCESSING`."""
-    return _RESULT_UPDATE.send(connection, list(map(_result_row, transfers)))
+    """Store the results of transfers that are `PROCESSING`."""
+    return _END.send(connection, list(map(_result_row, transfers)))
 
 
 # --- rows of deposits ------------------------------------------------------------------------

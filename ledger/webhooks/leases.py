@@ -8,7 +8,7 @@ Results are recorded and the next deliveries claimed in one database transaction
 trip. It waits for no lock: rows that another transaction has locked are skipped. The commit need
 not wait for the disk: a delivery that a crash of PostgreSQL forgets is claimed and sent again
 under the same webhook id.
-Source: docs/decisions/0021-one-desk-for-all-attempts.md
+Source: docs/decisions/0021-one-coordinator-for-attempts.md
 """
 
 from collections.abc import Collection, Mapping, Sequence

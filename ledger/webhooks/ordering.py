@@ -3,7 +3,7 @@
 A queue is an endpoint and a resource. Only the first delivery of a queue is due; the others have a
 time of `LATER` or after. The database transaction that ends a delivery makes the next one due. An
 advisory lock on the queue keeps the transactions apart that end and that add a delivery.
-Source: docs/decisions/0018-webhooks-in-order.md
+Source: docs/decisions/0018-webhook-ordering.md
 """
 
 from collections.abc import Collection

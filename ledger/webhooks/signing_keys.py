@@ -1,7 +1,7 @@
 """Rotation of the keys of `X-Grid-Signature` without an interruption for receivers.
 
 The header holds one signature, so a new key is published before it signs, and the previous key
-stays published for as long afterwards. Source: docs/decisions/0017-webhook-keys.md
+stays published for as long afterwards. Source: docs/decisions/0017-signing-key-rotation.md
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from tests.api.support import Api, eventually, made, ok, refused
+from tests.api.support import Api, made, ok, refused
+from tests.waiting import eventually
 
 
 def test_a_tip_above_the_authorization_is_pulled_after_the_fact(api: Api) -> None:
