@@ -26,7 +26,7 @@ from cardledger.schema.wire.webhooks.endpoints import (
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 REPLAY_BATCH_SIZE: Final = 500
-"""Deliveries that one database transaction makes due replayed."""
+"""Deliveries that one database transaction makes due again."""
 
 _SCAN_BATCH_SIZE: Final = 5000
 # The lease of an attempt under way ends within this time; it must not be sent a second time.
