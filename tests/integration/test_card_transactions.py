@@ -1,4 +1,4 @@
-"""Roll-ups as rows: what the engine writes is what readers read."""
+"""Roll-ups as rows: queries return the roll-up that the engine writes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -85,7 +85,7 @@ HISTORIES: Sequence[Sequence[events.Event]] = (
 )
 
 
-def test_readers_see_what_was_written(app_database_url: str) -> None:
+def test_queries_return_the_written_roll_ups(app_database_url: str) -> None:
     async def act() -> tuple[list[RollUp], list[CardTransactionResource | None], Id]:
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
