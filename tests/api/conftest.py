@@ -20,7 +20,7 @@ def api_config(app_database_url: str, redis_url: str) -> ApiConfig:
         database_url=app_database_url,
         redis_url=redis_url,
         secret_key=SECRET_KEY,
-        reply_timeout_s=limit_s(10),
+        reply_timeout_s=limit_s(5),
         sandbox_delay_s=0.2,
     )
 
