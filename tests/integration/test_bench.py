@@ -15,7 +15,7 @@ from psycopg import sql
 
 from benchmarks import run, workbench, workload
 from benchmarks.figures import Figure
-from benchmarks.parts import floor, growth, proof, stored_events
+from benchmarks.parts import engine, floor, growth, proof, stored_events
 from benchmarks.run import Options
 from benchmarks.workbench import Bench
 from cardledger.commands import verify
@@ -26,6 +26,14 @@ from tests.system.support import environment
 from tests.waiting import eventually, limit_s
 
 _BENCH = [sys.executable, "-m", "benchmarks"]
+
+
+@pytest.fixture(autouse=True)
+def few_cardholders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure with hundreds of cardholders where a real run has thousands."""
+    monkeypatch.setattr(engine, "CARDHOLDERS", 400)
+    monkeypatch.setattr(growth, "_CARDHOLDERS", 400)
+    monkeypatch.setattr(proof, "_CARDHOLDERS", 400)
 
 
 @pytest.fixture
