@@ -18,7 +18,7 @@ from cardledger.api.http.protocol import bounded
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.workers.process.main import WorkerConfig
@@ -230,7 +230,7 @@ class AgentApi(Api):
     """A client of the API with the access token of an agent."""
 
     def __init__(self, root: str, access_token: str) -> None:
-        super().__init__(root, Tenant(NIL, "", ""))
+        super().__init__(root, Tenant(Id(bytes(16)), "", ""))
         self.access_token = access_token
         self.http.auth = self._sign
 

@@ -12,7 +12,7 @@ from cardledger.ledger.engine import outcomes as answers
 from cardledger.ledger.engine import reads
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from tests.world import Cardholder, World, open_world
@@ -127,7 +127,7 @@ def test_a_message_that_is_not_committed_is_not_accepted(
 
     async def give_up() -> None:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            await inbox.accept(connection, [message])
+            await inbox.accept_async(connection, [message])
             await connection.rollback()
 
     asyncio.run(give_up())
@@ -207,5 +207,5 @@ def found(world: World, messages: list[Message]) -> dict[Id, Outcome]:
 def test_what_nobody_owns_waits_in_a_queue_too(world: World, cardholder: Cardholder) -> None:
     [message] = world.accept([(None, world.authorization(cardholder, "T1", 1))])
 
-    assert message.customer_id == NIL
+    assert message.customer_id == Id(bytes(16))
     assert (Lane.LIVE, message.shard) in world.engine().waiting()

@@ -37,7 +37,7 @@ from tests.waiting import eventually, limit_s
 PROGRAMS = {"path": redis_on_path(), "wheel": redis_in_wheel(), "memory": redis_in_memory()}
 OWNER = """
 import pathlib, sys, time
-from cardledger.servers import EmbeddedPostgres, OwnRedis
+from cardledger.embedded.servers import EmbeddedPostgres, OwnRedis
 for server in (EmbeddedPostgres(pathlib.Path(sys.argv[1])), OwnRedis(pathlib.Path(sys.argv[1]))):
     server.start()
     print(server.pid, flush=True)
@@ -98,10 +98,10 @@ def test_the_embedded_postgres_keeps_what_it_acknowledged_across_a_stop(data_dir
     server = EmbeddedPostgres(data_dir)
 
     with running(server):
-        ask(server.url, "CREATE TABLE facts AS SELECT 42 AS fact")
+        ask(server.url, "CREATE TABLE public.facts AS SELECT 42 AS fact")
         first = server.pid
     with running(server):
-        kept = ask(server.url, "SELECT fact FROM facts")
+        kept = ask(server.url, "SELECT fact FROM public.facts")
         second = server.pid
 
     assert kept == 42
@@ -131,11 +131,11 @@ def test_the_embedded_postgres_starts_again_after_kill_9(data_dir: Path) -> None
     server = EmbeddedPostgres(data_dir)
 
     with running(server):
-        ask(server.url, "CREATE TABLE facts AS SELECT 42 AS fact")
+        ask(server.url, "CREATE TABLE public.facts AS SELECT 42 AS fact")
         assert server.pid is not None
         kill_with_children(server.pid)
         server.start()
-        kept = ask(server.url, "SELECT fact FROM facts")
+        kept = ask(server.url, "SELECT fact FROM public.facts")
 
     assert kept == 42
 
@@ -253,7 +253,7 @@ def test_servers_end_even_when_their_guard_is_killed(data_dir: Path) -> None:
         for pid in pids:
             guard = psutil.Process(pid).parent()
             assert guard is not None
-            assert "guard.py" in " ".join(guard.cmdline())
+            assert "watchdog.py" in " ".join(guard.cmdline())
             guard.kill()
 
         for pid in pids:
