@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,8 +28,10 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from cardledger.workers.client.submission import Client
+from tests.receiver import Receiver
+from tests.waiting import eventually, limit_s
 from tests.world import SECRET_KEY, Cardholder, World
 
 MOST_IN_A_ROW: Final = 4
@@ -201,11 +203,21 @@ def storm(  # noqa: PLR0913 - its sizes, by name
         for number in range(1, kills + 1):
             with worker(world, redis_url) as process:
                 goal = events * number // (kills + 1)
-                _wait(partial(receiver.has_taken, goal), process, patience_s)
+                eventually(
+                    partial(receiver.has_taken, goal),
+                    timeout_s=patience_s,
+                    poll_s=0.02,
+                    process=process,
+                )
                 process.send_signal(signal.SIGKILL)
                 process.wait()
         with worker(world, redis_url) as process:
-            _wait(lambda: _all_told(world, platform), process, patience_s)
+            eventually(
+                lambda: _all_told(world, platform),
+                timeout_s=patience_s,
+                poll_s=0.02,
+                process=process,
+            )
         return _report(world, platform, receiver, events, kills, time.monotonic() - began)
 
 
@@ -217,15 +229,6 @@ def _all_told(world: World, platform_id: Id) -> bool:
         platform_id,
     )
     return int(left) == 0
-
-
-def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    pause = threading.Event()
-    while not true():
-        assert process.poll() is None, f"the worker ended by itself: {process.returncode}"
-        assert time.monotonic() < deadline, "it did not happen"
-        pause.wait(0.02)
 
 
 def _report(  # noqa: PLR0913, PLR0917 - what there is to tell
@@ -304,10 +307,10 @@ def latency(world: World, redis_url: str, *, rate: int, seconds: float) -> Laten
     ):
         subscribe(world, platform, receiver, "FIFO")
         world.accept(warm_up, Lane.LIVE)
-        _wait(partial(receiver.has_taken, len(warm_up)), process, 60)
+        eventually(partial(receiver.has_taken, len(warm_up)), process=process)
         asyncio.run(_commit(world, redis_url, [event for _, event in events], rate))
-        _wait(partial(receiver.has_taken, len(warm_up) + count), process, 60)
-        _wait(lambda: _all_told(world, platform), process, 60)
+        eventually(partial(receiver.has_taken, len(warm_up) + count), process=process)
+        eventually(lambda: _all_told(world, platform), process=process)
         arrived = sorted(_first_waits(receiver.hits[len(warm_up) :]))
     kinds = ["CARD_TRANSACTION.AUTHORIZED"]
     tried = sorted(float(wait) for (wait,) in world.rows(_FIRST_TRIES, platform, kinds))
@@ -342,7 +345,7 @@ async def _commit(
 ) -> None:
     engine = async_engine(world.app_url, keyed=True)
     try:
-        async with Client(engine, redis_url, reply_timeout_s=30) as client:
+        async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
             began, under_way = time.monotonic(), []
             for number, event in enumerate(events):
                 await asyncio.sleep(max(began + number / rate - time.monotonic(), 0))

@@ -62,7 +62,7 @@ async def list_customer_internal_accounts(
 ) -> Response:
     """List the internal accounts of customers, oldest first."""
     listing = Listing(call, "internal-accounts", query)
-    filters = accounts.Filters(
+    filters = accounts.AccountFilters(
         currency=query.currency, customer_id=query.customer_id, type=query.type
     )
     async with call.reading() as connection:
@@ -103,8 +103,10 @@ async def create_customer_internal_account(
         raise invalid_field("currency", message, Code.INVALID_CURRENCY) from None
     except customers.DeletedError:
         opened = None
-    except accounts.TooManyError:
-        message = f"the customer has {accounts.MOST} accounts, which is as many as one may have"
+    except accounts.TooManyAccountsError:
+        message = (
+            f"the customer has {accounts.ACCOUNT_LIMIT} accounts, which is as many as one may have"
+        )
         raise ApiError(Code.CONFLICT, message) from None
     if opened is None:
         raise invalid_field("customerId", "is not a customer of this platform")

@@ -26,7 +26,7 @@ _MILLION: Final = 1_000_000
 _SIZE: Final = """
     SELECT sum(pg_total_relation_size(c.oid))
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'public' AND c.relkind = 'r'
+    WHERE n.nspname = current_schema() AND c.relkind = 'r'
 """
 
 

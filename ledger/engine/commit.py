@@ -31,6 +31,7 @@ from cardledger.ledger.engine.parsing import (
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.projections import transfers
 from cardledger.ledger.storage.bulk_writes import SentUpdate
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
@@ -273,7 +274,7 @@ class Engine:
         if pending.accounts:
             yield writes.update_accounts(connection, pending.accounts, now)
         if pending.transfers:
-            yield writes.end_transfers(connection, list(pending.transfers.values()))
+            yield transfers.end(connection, list(pending.transfers.values()))
 
     def _quarantine(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]

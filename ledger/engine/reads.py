@@ -23,9 +23,9 @@ from cardledger.ledger.engine.records import (
     Parked,
 )
 from cardledger.ledger.messaging.inbox import Lane, Message
-from cardledger.ledger.projections import card_transaction_rows
+from cardledger.ledger.projections import card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.ledger.projections.transfers import TRANSFER_COLUMNS, Transfer
+from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
@@ -323,12 +323,4 @@ def lock_transfers(
     connection: Connection[Any], keys: Iterable[tuple[Id, Id]]
 ) -> dict[Id, Transfer]:
     """Lock and return the transfers with `keys`, each with its customer, that exist."""
-    ids, customers = pg_arrays.columns(sorted(keys), "uuid", "uuid")
-    cursor = connection.cursor(binary=True).execute(
-        f"SELECT {', '.join(f't.{column}' for column in TRANSFER_COLUMNS)}, u.platform_customer_id"
-        " FROM unnest(%s, %s) AS k (id, customer_id)"
-        " JOIN transfers t USING (id, customer_id) JOIN customers u ON u.id = t.customer_id"
-        " ORDER BY t.id FOR UPDATE OF t",
-        [ids, customers],
-    )
-    return {row[0]: Transfer(*row) for row in cursor}
+    return transfers.lock(connection, keys)

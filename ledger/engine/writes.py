@@ -7,7 +7,7 @@ here; one webhook is emitted here, in `update_accounts`. Connections are those o
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from json import dumps
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import Any, Final
 
 from psycopg import Connection
@@ -26,7 +26,6 @@ from cardledger.ledger.engine.records import (
 )
 from cardledger.ledger.projections import accounts, card_transaction_rows
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import BulkUpdate, Copy, SentUpdate
 from cardledger.ledger.storage.ids import new_id
@@ -133,11 +132,7 @@ _values_of: Final = itemgetter(
 )
 _ROLL_UP_UPDATE: Final = BulkUpdate(tables.card_transactions, _MOVING)
 
-_END: Final = ("status", "failure_reason", "settled_at", "updated_at")
-_end_of: Final = attrgetter("id", "customer_id", *_END)
-_TRANSFER_UPDATE: Final = BulkUpdate(tables.transfers, _END, only="t.status = 'PROCESSING'")
-
-_KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.KEPT)
+_KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.SNAPSHOT_COLUMNS)
 _ACCOUNT_UPDATE: Final = BulkUpdate(
     tables.internal_accounts,
     ("balance", "held", "owed", "pending", "version", "updated_at"),
@@ -155,11 +150,6 @@ def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> S
     """Write the roll-ups of card transactions that existed before."""
     rows = [_values_of(card_transaction_rows.to_row(roll_up)) for roll_up in changed]
     return _ROLL_UP_UPDATE.send(connection, rows)
-
-
-def end_transfers(connection: Connection[Any], ended: Sequence[Transfer]) -> SentUpdate:
-    """Write the final status of transfers that were PROCESSING."""
-    return _TRANSFER_UPDATE.send(connection, list(map(_end_of, ended)))
 
 
 def update_accounts(

@@ -5,6 +5,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from tests import fence
 from tests.api.support import SECRET_KEY, Api, new_tenant, server, worker
+from tests.waiting import limit_s
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,6 +20,7 @@ def api_config(app_database_url: str, redis_url: str) -> ApiConfig:
         database_url=app_database_url,
         redis_url=redis_url,
         secret_key=SECRET_KEY,
+        reply_timeout_s=limit_s(10),
         sandbox_delay_s=0.2,
     )
 

@@ -14,13 +14,13 @@ from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     Api,
     another_account,
-    eventually,
     made,
     ok,
     refused,
     server,
     webhooks,
 )
+from tests.waiting import eventually
 
 STATES = ("PENDING_KYC", "PROCESSING", "ACTIVE", "FROZEN", "CLOSED")
 MOVES = {

@@ -14,7 +14,7 @@ import pytest
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from tests.api import contract
 from tests.api.support import (
     AGENT_POLICY,
@@ -33,6 +33,7 @@ from tests.api.test_beneficial_owners import INFO
 from tests.api.test_beneficial_owners import PERSON as OWNER
 from tests.api.test_transfers import scene_of
 from tests.external_accounts import body as external_account
+from tests.receiver import Receiver
 
 PERSON = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
 BUSINESS = {"customerType": "BUSINESS", "businessInfo": INFO}

@@ -229,7 +229,7 @@ def test_who_looked_is_recorded_and_nothing_secret_is(
             "SELECT id FROM api_tokens WHERE client_id = %s", [actor]
         ).fetchall()
         tables = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
         ).fetchall()
         record = "".join(
             str(connection.execute(f'SELECT t::text FROM "{table}" t').fetchall())

@@ -29,7 +29,6 @@ from tests.api.support import (
     AgentApi,
     Api,
     authorization,
-    eventually,
     made,
     new_tenant,
     ok,
@@ -38,6 +37,7 @@ from tests.api.support import (
 from tests.api.test_beneficial_owners import PERSON
 from tests.api.test_idempotency import BUSINESS
 from tests.external_accounts import body as external_account
+from tests.waiting import eventually
 
 ID: Final = re.compile(r"([A-Z][A-Za-z]+):([0-9a-f-]{36})")
 

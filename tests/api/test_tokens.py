@@ -9,7 +9,8 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
-from tests.api.support import Api, Tenant, eventually, made, new_tenant, ok, refused, server
+from tests.api.support import Api, Tenant, made, new_tenant, ok, refused, server
+from tests.waiting import eventually
 
 
 @pytest.fixture

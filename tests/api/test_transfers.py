@@ -17,7 +17,6 @@ from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     AgentApi,
     Api,
-    eventually,
     made,
     new_tenant,
     ok,
@@ -27,6 +26,7 @@ from tests.api.support import (
 )
 from tests.external_accounts import body as external_account
 from tests.external_accounts import info
+from tests.waiting import eventually
 
 POLICY: dict[str, Any] = {
     "permissions": ["VIEW_TRANSACTIONS", "CREATE_TRANSFERS", "MANAGE_EXTERNAL_ACCOUNTS"],

@@ -14,17 +14,18 @@ from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import signatures
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from tests.api.support import (
     Api,
     closed_port,
-    eventually,
     made,
     new_tenant,
     ok,
     refused,
     server,
 )
+from tests.receiver import Receiver
+from tests.waiting import eventually
 
 PATH = "/webhooks/endpoints"
 

@@ -18,7 +18,8 @@ from benchmarks.workbench import Bench
 from cardledger.commands import verify
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema.ids import Id
-from tests.system.support import environment, eventually
+from tests.system.support import environment
+from tests.waiting import eventually, limit_s
 
 _BENCH = [sys.executable, "-m", "benchmarks"]
 
@@ -210,7 +211,7 @@ def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: Databas
 
             made = eventually(database)
             process.terminate()
-            printed, said = process.communicate(timeout=60)
+            printed, said = process.communicate(timeout=limit_s())
         finally:
             process.kill()
         left = connection.execute(
@@ -237,7 +238,7 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=limit_s(),
     )
 
     written = json.loads(file.read_text())

@@ -17,7 +17,8 @@ from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import connect
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.signals.webhook_signals import Nudges, WebhookWakeup
-from tests.integration.test_workers import dead_redis, wait_until, working
+from tests.integration.test_workers import dead_redis, working
+from tests.waiting import eventually
 from tests.world import World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
@@ -50,7 +51,7 @@ def test_whoever_decides_nudges_whoever_sends(world: World, platform: Id, redis_
             event = world.authorization(cardholder, f"nudge-{number}", 10)
             [outcome] = submit([event], database_url=world.app_url, redis_url=redis_url)
             assert outcome.outcome is OutcomeType.APPLIED
-            wait_until(partial(told, world))
+            eventually(partial(told, world))
 
 
 def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: Id, dead_redis: str) -> None:
@@ -60,8 +61,8 @@ def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: Id, dead_red
         working(world, dead_redis, only=WorkerRole.EVENTS, sweep_interval_s=0.05),
     ):
         world.accept([(cardholder, world.authorization(cardholder, "lost-nudge", 10))])
-        wait_until(lambda: world.count("inbox") == 0)
-        wait_until(partial(told, world))
+        eventually(lambda: world.count("inbox") == 0)
+        eventually(partial(told, world))
 
 
 def test_whoever_only_decides_sends_nothing_and_the_other_way_round(
@@ -70,12 +71,12 @@ def test_whoever_only_decides_sends_nothing_and_the_other_way_round(
     cardholder = world.cardholder(platform, 10_000)
     with working(world, redis_url, only=WorkerRole.EVENTS, sweep_interval_s=0.05):
         world.accept([(cardholder, world.authorization(cardholder, "untold", 10))])
-        wait_until(lambda: world.count("inbox") == 0)
+        eventually(lambda: world.count("inbox") == 0)
         assert not told(world)
 
     with working(world, redis_url, only=WorkerRole.WEBHOOKS, sweep_interval_s=0.05):
         world.accept([(cardholder, world.authorization(cardholder, "undecided", 10))])
-        wait_until(partial(told, world))
+        eventually(partial(told, world))
         assert world.count("inbox") == 1
 
     world.drain(world.engine())
@@ -105,9 +106,9 @@ def test_nudges_that_nobody_hears_do_not_pile_up(redis_url: str) -> None:
         nudges = Nudges(client, sleeper, every_s=0.01)
         nudges.start()
         try:
-            wait_until(lambda: len(sleeper.heard) == 2)
+            eventually(lambda: len(sleeper.heard) == 2)
             nudge.wake_dispatch()
-            wait_until(lambda: len(sleeper.heard) == 3)
+            eventually(lambda: len(sleeper.heard) == 3)
         finally:
             nudges.stop()
 

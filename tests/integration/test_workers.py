@@ -33,18 +33,10 @@ from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from tests.databases import fresh_database
+from tests.waiting import eventually, limit_s, slowness
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 Result = TypeVar("Result")
-PATIENCE_S = 20
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    """Ask until `true` is; nothing here sleeps for a guessed time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +85,14 @@ async def client_of(
     world: World,
     redis_url: str,
     *,
-    reply_timeout_s: float = PATIENCE_S,
+    reply_timeout_s: float | None = None,
     **changes: float,
 ) -> AsyncIterator[Client]:
     engine = async_engine(world.app_url, keyed=True)
     try:
-        async with Client(engine, redis_url, reply_timeout_s=reply_timeout_s, **changes) as client:
+        async with Client(
+            engine, redis_url, reply_timeout_s=reply_timeout_s or limit_s(), **changes
+        ) as client:
             yield client
     finally:
         await engine.dispose()
@@ -395,7 +389,7 @@ def test_submissions_that_come_together_are_written_together(
         )
         return await asyncio.gather(*one, return_exceptions=True)
 
-    answers = with_client(world, redis_url, crowd, reply_timeout_s=1.5)
+    answers = with_client(world, redis_url, crowd, reply_timeout_s=limit_s(0.75))
 
     assert {type(answer) for answer in answers} == {ReplyTimeoutError}
     [(events, writes)] = world.rows(
@@ -429,7 +423,7 @@ def test_while_others_wait_what_comes_in_gathers_until_an_outcome_is_there(
         with working(world, redis_url):
             return written, [[await accepted], *await asyncio.gather(*answers)]
 
-    written, outcomes = with_client(world, redis_url, one_by_one, gather_s=PATIENCE_S)
+    written, outcomes = with_client(world, redis_url, one_by_one, gather_s=limit_s())
 
     assert written == 1
     assert [outcomes_of(one) for one in outcomes] == [["APPLIED"]] * 3
@@ -476,7 +470,7 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
     async def stopped() -> list[object]:
         async with client_of(world, redis_url) as client:
             waits = asyncio.create_task(client.enqueue([event]))
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(limit_s()):
                 while not world.rows(writing):
                     await client.hears()
             comes_later = asyncio.create_task(client.submit([event]))
@@ -504,7 +498,8 @@ def test_a_client_that_has_just_heard_an_answer_stops_at_once(world: World, redi
 
     taken = [asyncio.run(one(number)) for number in range(5)]
 
-    assert statistics.median(taken) < 0.5
+    # One that waited for the next answer would take a second each time.
+    assert min(taken) < 0.5
 
 
 def test_a_program_that_submits_keeps_its_own_connections_as_they_are(
@@ -536,7 +531,7 @@ print(repr(key))
 def test_without_postgresql_events_are_not_accepted_and_the_sender_knows(redis_url: str) -> None:
     async def ask() -> None:
         engine = async_engine("postgresql://nobody@127.0.0.1:1/nothing", poolclass=NullPool)
-        async with Client(engine, redis_url, reply_timeout_s=PATIENCE_S) as client:
+        async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
             await client.submit([{**EVENT, "cardId": f"Card:{uuid4()}"}])
 
     with pytest.raises(UnavailableError):
@@ -618,7 +613,7 @@ def test_messages_that_waited_before_redis_lost_everything_are_found_by_the_swee
         redis.flushdb()
 
     with working(world, redis_url):
-        wait_until(lambda: world.count("inbox") == 0)
+        eventually(lambda: world.count("inbox") == 0)
 
     assert {world.account(cardholder)["balance"] for cardholder in cardholders} == {960}
 
@@ -676,8 +671,8 @@ def test_a_worker_whose_database_connections_are_cut_finishes_its_work(
         cuts += 1
         return cuts >= 5
 
-    wait_until(cut_and_look)
-    wait_until(lambda: world.count("inbox") == 0)
+    eventually(cut_and_look)
+    eventually(lambda: world.count("inbox") == 0)
 
     again = with_client(world, redis_url, lambda client: client.submit(events[:1]))
     assert outcomes_of(again) == ["DUPLICATE"]
@@ -723,25 +718,27 @@ def test_an_idle_worker_starts_within_milliseconds(redis_url: str) -> None:
     latencies = []
     with Redis.from_url(redis_url) as redis, consuming(redis_url, work) as (_, actor):
         for number in range(40):
-            wait_until(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
+            eventually(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
             woken.clear()
             sent = time.perf_counter()
             actor.send(number)
-            assert woken.wait(PATIENCE_S)
+            assert woken.wait(limit_s())
             latencies.append((started[-1] - sent) * 1000)
 
     p50 = statistics.median(latencies)
-    assert p50 < 50, f"{p50:.2f} ms"  # Measured: 0.6 ms; Dramatiq's own consumer: 350 ms.
+    assert p50 < 50 * slowness(), (
+        f"{p50:.2f} ms"
+    )  # Measured: 0.6 ms; Dramatiq's own consumer: 350 ms.
 
 
 def test_a_lost_wake_token_costs_a_moment_and_no_message(redis_url: str) -> None:
     heard: list[int] = []
     with Redis.from_url(redis_url) as redis, consuming(redis_url, heard.append) as (broker, actor):
-        wait_until(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
+        eventually(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
 
         RedisBroker.enqueue(broker, actor.message(7))  # As Dramatiq itself would: no token.
 
-        wait_until(lambda: heard == [7])
+        eventually(lambda: heard == [7])
 
 
 def test_many_tokens_do_not_heap_up(redis_url: str) -> None:
@@ -763,7 +760,7 @@ def test_doorbells_of_another_sender_are_heard_once_each(redis_url: str) -> None
         doorbell.notify(pipeline, bells)
         pipeline.execute()
 
-        wait_until(lambda: len(heard) == 100)
+        eventually(lambda: len(heard) == 100)
         assert sorted(heard) == list(range(100))
 
 
@@ -772,14 +769,14 @@ def test_a_busy_consumer_takes_all_that_waits(redis_url: str) -> None:
     gate = threading.Event()
 
     def work(number: int) -> None:
-        gate.wait(PATIENCE_S)
+        gate.wait(limit_s())
         heard.append(number)
 
     with consuming(redis_url, work) as (_, actor):
         for number in range(200):
             actor.send(number)
         gate.set()
-        wait_until(lambda: len(heard) == 200)
+        eventually(lambda: len(heard) == 200)
 
 
 # --- who drains what ------------------------------------------------------------------------------
@@ -805,11 +802,11 @@ class Slow:
     def __call__(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         self.calls.append((lane, list(shards)))
         self.entered.release()
-        assert self.leave.acquire(timeout=PATIENCE_S)
+        assert self.leave.acquire(timeout=limit_s())
         return []
 
     def wait_entered(self) -> None:
-        assert self.entered.acquire(timeout=PATIENCE_S)
+        assert self.entered.acquire(timeout=limit_s())
 
 
 def test_queues_rung_for_while_a_thread_is_at_work_are_its_next_batch() -> None:
@@ -821,7 +818,7 @@ def test_queues_rung_for_while_a_thread_is_at_work_are_its_next_batch() -> None:
     for shard in (3, 5, 3, 4):
         drains.run(Lane.LIVE, [shard])  # Returns at once.
     slow.leave.release(2)
-    thread.join(PATIENCE_S)
+    thread.join(limit_s())
 
     assert slow.calls == [(Lane.LIVE, [3]), (Lane.LIVE, [3, 5, 4])]
 
@@ -836,7 +833,7 @@ def test_one_batch_takes_half_of_the_queues_and_leaves_the_rest_to_another_threa
     slow.wait_entered()
     slow.leave.release(3)
     for thread in (first, second):
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     half = SHARDS // 2
     assert slow.calls[:2] == [
@@ -856,7 +853,7 @@ def test_a_live_queue_never_waits_for_bulk_ones() -> None:
     slow.wait_entered()
     slow.leave.release(2)
     for thread in (bulk, live):
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     assert slow.calls == [(Lane.BULK, [1]), (Lane.LIVE, [1])]
 
@@ -920,7 +917,7 @@ def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
 
     threads = [in_thread(ring) for _ in range(6)]
     for thread in threads:
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     assert not clashes
     assert done == work
@@ -936,7 +933,7 @@ def doing(work: Callable[[], bool], *, every_s: float) -> Iterator[PeriodicTask]
     try:
         yield chore
     finally:
-        chore.stop(PATIENCE_S)
+        chore.stop(limit_s())
 
 
 def test_a_chore_is_done_when_it_is_woken() -> None:
@@ -949,7 +946,7 @@ def test_a_chore_is_done_when_it_is_woken() -> None:
     with doing(work, every_s=3600) as chore:
         for _ in range(3):
             chore.wake()
-            assert done.acquire(timeout=PATIENCE_S)
+            assert done.acquire(timeout=limit_s())
 
 
 def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
@@ -963,8 +960,8 @@ def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
     chore.start()
     for _ in range(10):
         chore.wake()
-    assert done.acquire(timeout=PATIENCE_S)
-    chore.stop(PATIENCE_S)
+    assert done.acquire(timeout=limit_s())
+    chore.stop(limit_s())
 
     assert not done.acquire(blocking=False)
 
@@ -977,7 +974,7 @@ def test_a_chore_is_done_now_and_then_anyway_and_after_a_failure() -> None:
         raise RuntimeError
 
     with doing(work, every_s=0.01):
-        wait_until(lambda: len(done) >= 3)
+        eventually(lambda: len(done) >= 3)
 
 
 def test_a_chore_goes_on_at_once_while_there_is_something_to_do() -> None:
@@ -985,7 +982,7 @@ def test_a_chore_goes_on_at_once_while_there_is_something_to_do() -> None:
 
     with doing(lambda: bool(left) and left.pop(0), every_s=3600) as chore:
         chore.wake()
-        wait_until(lambda: not left)
+        eventually(lambda: not left)
 
 
 def test_a_stopped_chore_does_no_more() -> None:
@@ -996,7 +993,7 @@ def test_a_stopped_chore_does_no_more() -> None:
         return True
 
     with doing(work, every_s=0.001):
-        wait_until(lambda: done)
+        eventually(lambda: done)
     seen = len(done)
 
     assert not [thread for thread in threading.enumerate() if thread.name == "test"]

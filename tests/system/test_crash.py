@@ -5,8 +5,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -20,10 +19,10 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.submission import Client
+from tests.waiting import eventually, limit_s
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 KILLS: Final = 5
-PATIENCE_S: Final = 50
 WORKER: Final = """
 import sys
 from cardledger.workers.process.main import WorkerConfig, run
@@ -54,14 +53,6 @@ def worker(world: World, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.kill()
         process.wait()
-
-
-def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert process.poll() is None, f"the worker ended by itself: {process.returncode}"
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.001)
 
 
 def at_most(world: World, table: str, rows: int) -> bool:
@@ -119,12 +110,12 @@ def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothi
     for number in range(1, KILLS + 1):
         goal = len(events) * (KILLS + 1 - number) // (KILLS + 1)
         with worker(world, redis_url) as process:
-            wait_until(partial(at_most, world, "inbox", goal), process)
+            eventually(partial(at_most, world, "inbox", goal), poll_s=0.001, process=process)
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert world.count("inbox") > 0, "it was killed in the middle of the work"
     with worker(world, redis_url) as process:
-        wait_until(lambda: world.count("inbox") == 0, process)
+        eventually(lambda: world.count("inbox") == 0, poll_s=0.001, process=process)
 
     for cardholder, model in models.items():
         world.check_books(cardholder, model)
@@ -149,7 +140,7 @@ def test_a_submission_outlives_the_workers_that_are_killed_under_it(
     async def submit() -> list[Outcome]:
         engine = async_engine(world.app_url, keyed=True)
         try:
-            async with Client(engine, redis_url, reply_timeout_s=PATIENCE_S) as client:
+            async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
                 return await client.submit([event for _, event in told], lane=Lane.BULK)
         finally:
             await engine.dispose()
@@ -159,12 +150,14 @@ def test_a_submission_outlives_the_workers_that_are_killed_under_it(
         for number in range(1, 4):
             with worker(world, redis_url) as process:
                 goal = before + len(told) * number // 5
-                wait_until(partial(at_least, world, "outcomes", goal), process)
+                eventually(
+                    partial(at_least, world, "outcomes", goal), poll_s=0.001, process=process
+                )
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             assert not submission.done()
         with worker(world, redis_url):
-            outcomes = submission.result(PATIENCE_S)
+            outcomes = submission.result(limit_s())
 
     assert [outcome.reference for outcome in outcomes] == [event["reference"] for _, event in told]
     assert [outcome.outcome.value for outcome in outcomes] == expected
@@ -180,14 +173,14 @@ def test_a_worker_that_is_asked_to_stop_finishes_its_batch_and_ends_well(
     world.accept(events, Lane.BULK)
 
     with worker(world, redis_url) as process:
-        wait_until(lambda: world.count("inbox") < 3500, process)
+        eventually(lambda: world.count("inbox") < 3500, poll_s=0.001, process=process)
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(limit_s()) == 0
 
     world.check_books(cardholder)
     decided = world.account(cardholder)["transactions"]
     assert len(decided) + world.count("inbox") == 4000
     with worker(world, redis_url) as process:
-        wait_until(lambda: world.count("inbox") == 0, process)
+        eventually(lambda: world.count("inbox") == 0, poll_s=0.001, process=process)
     assert world.account(cardholder)["balance"] == 996_000

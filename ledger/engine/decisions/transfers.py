@@ -69,7 +69,7 @@ class Transfers:
     def _end(self, transfer: Transfer) -> None:
         self._changes.writes.transfers[transfer.id] = transfer
         self._changes.emit(
-            f"OUTGOING_PAYMENT.{transfer.status}",
+            transfers.webhook_type(transfer),
             transfer.id,
             transfer.customer_id,
             transfer.platform_id,
