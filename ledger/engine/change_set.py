@@ -154,7 +154,7 @@ class ChangeSet:
         for _, booked in movements:
             for entry in booked:
                 change += _change(entry)
-        checked(account.balance + change + held)  # What is held can always go back.
+        checked(account.balance + change + held)  # Room to release every hold.
         account.held, account.owed, account.pending = held, owed, pending
         self._change_account(account)
         card_transaction_id, sequence = before.identity.id, before.state.sequence
@@ -191,7 +191,7 @@ class ChangeSet:
     ) -> None:
         """Append `movements` from `line` on, and change the balance of `account` by its side."""
         for place, entry in enumerate(movements, start=line):
-            # First: where there is no such account, nothing has been changed yet.
+            # First: when there is no such account, nothing has been changed yet.
             debit = self._account_id(entry.debit, account)
             credit = self._account_id(entry.credit, account)
             change = _change(entry)

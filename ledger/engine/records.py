@@ -119,7 +119,7 @@ EntryRecord = tuple[
     int | None,  # balance_after
     datetime,  # recorded_at
 ]
-"""A row of `entries`; without an account where no customer's account moves."""
+"""A row of `entries`; the last `Id | None` and its values: the customer account, if it has one."""
 
 
 class DepositRecord(NamedTuple):

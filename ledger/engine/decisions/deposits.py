@@ -29,7 +29,7 @@ class Deposits:
         """Credit an account, notify its platform, then pay what the account owes."""
         account = self._receiving_account(message)
         entry = deposit_entry(amount_of(message.body))
-        checked(account.balance + account.held + entry.amount)  # What is held can always go back.
+        checked(account.balance + account.held + entry.amount)  # Room to release every hold.
         deposit = DepositRecord(
             id=new_id(),
             customer_id=account.customer_id,
@@ -57,13 +57,14 @@ class Deposits:
         account = self._changes.snapshot.accounts.get(Id.parse(message.body["accountId"]))
         if account is None or account.customer_id != message.customer_id:
             raise RejectedError(
-                RejectionReason.UNKNOWN_ACCOUNT, "accountId names no account of yours"
+                RejectionReason.UNKNOWN_ACCOUNT,
+                "Unknown account: accountId does not match an internal account of this customer.",
             )
         if account.status != accounts.ACTIVE:
-            # It was when the money was sent: the customer may have been deleted in between.
+            # It was ACTIVE when the deposit was requested.
             raise RejectedError(
                 RejectionReason.ACCOUNT_NOT_ACTIVE,
-                f"the account is {account.status}; only an ACTIVE account can be funded",
+                f"Account is {account.status}; only an ACTIVE account can be funded.",
             )
         return account
 

@@ -33,7 +33,7 @@ class Transfers:
         if transfer is None:
             raise RejectedError(
                 RejectionReason.UNKNOWN_TRANSFER,
-                "transferId names no transfer of yours that is to be carried out",
+                "Unknown transfer: transferId does not match a transfer that is PROCESSING.",
             )
         source = changes.snapshot.accounts[transfer.source_account_id]
         destination = changes.snapshot.accounts[transfer.destination_account_id]
