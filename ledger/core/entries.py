@@ -12,7 +12,7 @@ from typing import assert_never
 from cardledger.ledger.core import events
 
 
-class Account(StrEnum):
+class ChartAccount(StrEnum):
     """The chart of accounts.
 
     `CUSTOMER` is an internal account of a cardholder. The others are system accounts: a platform
@@ -32,8 +32,8 @@ class Account(StrEnum):
 class Entry:
     """`amount` > 0 minor units, debited to one account and credited to another."""
 
-    debit: Account
-    credit: Account
+    debit: ChartAccount
+    credit: ChartAccount
     amount: int
 
 
@@ -43,37 +43,37 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
         case events.Authorized():
             return []
         case events.Pulled(amount=amount) | events.PullPending(amount=amount):
-            return [Entry(Account.CUSTOMER, Account.CARD_HOLDS, amount)]
+            return [Entry(ChartAccount.CUSTOMER, ChartAccount.CARD_HOLDS, amount)]
         case events.Cleared(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CARD_HOLDS, Account.NETWORK_SETTLEMENT, amount - unfunded),
-                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
+                (ChartAccount.CARD_HOLDS, ChartAccount.NETWORK_SETTLEMENT, amount - unfunded),
+                (ChartAccount.RECEIVABLE, ChartAccount.NETWORK_SETTLEMENT, unfunded),
             )
         case events.Released(amount=amount):
-            return [Entry(Account.CARD_HOLDS, Account.CUSTOMER, amount)]
+            return [Entry(ChartAccount.CARD_HOLDS, ChartAccount.CUSTOMER, amount)]
         case events.PullFailed(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CARD_HOLDS, Account.CUSTOMER, amount - unfunded),
-                (Account.RECEIVABLE, Account.CUSTOMER, unfunded),
+                (ChartAccount.CARD_HOLDS, ChartAccount.CUSTOMER, amount - unfunded),
+                (ChartAccount.RECEIVABLE, ChartAccount.CUSTOMER, unfunded),
             )
         case events.PullRecovered(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CUSTOMER, Account.RECEIVABLE, unfunded),
-                (Account.CUSTOMER, Account.CARD_HOLDS, amount - unfunded),
+                (ChartAccount.CUSTOMER, ChartAccount.RECEIVABLE, unfunded),
+                (ChartAccount.CUSTOMER, ChartAccount.CARD_HOLDS, amount - unfunded),
             )
         case events.DebitRecovered(amount=amount):
-            return [Entry(Account.CUSTOMER, Account.RECEIVABLE, amount)]
+            return [Entry(ChartAccount.CUSTOMER, ChartAccount.RECEIVABLE, amount)]
         case events.ClearingReversed(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.NETWORK_SETTLEMENT, Account.CARD_HOLDS, amount - unfunded),
-                (Account.NETWORK_SETTLEMENT, Account.RECEIVABLE, unfunded),
+                (ChartAccount.NETWORK_SETTLEMENT, ChartAccount.CARD_HOLDS, amount - unfunded),
+                (ChartAccount.NETWORK_SETTLEMENT, ChartAccount.RECEIVABLE, unfunded),
             )
         case events.Refunded(amount=amount):
-            return [Entry(Account.NETWORK_SETTLEMENT, Account.CUSTOMER, amount)]
+            return [Entry(ChartAccount.NETWORK_SETTLEMENT, ChartAccount.CUSTOMER, amount)]
         case events.RefundReversed(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CUSTOMER, Account.NETWORK_SETTLEMENT, amount - unfunded),
-                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
+                (ChartAccount.CUSTOMER, ChartAccount.NETWORK_SETTLEMENT, amount - unfunded),
+                (ChartAccount.RECEIVABLE, ChartAccount.NETWORK_SETTLEMENT, unfunded),
             )
         case (
             events.Declined()
@@ -92,7 +92,7 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
 
 def deposit_entry(amount: int) -> Entry:
     """Return the entry of a deposit to a customer's account in the sandbox."""
-    return Entry(debit=Account.SANDBOX_FUNDING, credit=Account.CUSTOMER, amount=amount)
+    return Entry(debit=ChartAccount.SANDBOX_FUNDING, credit=ChartAccount.CUSTOMER, amount=amount)
 
 
 def transfer_entries(amount: int) -> tuple[Entry, Entry]:
@@ -102,10 +102,10 @@ def transfer_entries(amount: int) -> tuple[Entry, Entry]:
     them is zero afterwards.
     """
     return (
-        Entry(debit=Account.CUSTOMER, credit=Account.TRANSFERS, amount=amount),
-        Entry(debit=Account.TRANSFERS, credit=Account.CUSTOMER, amount=amount),
+        Entry(debit=ChartAccount.CUSTOMER, credit=ChartAccount.TRANSFERS, amount=amount),
+        Entry(debit=ChartAccount.TRANSFERS, credit=ChartAccount.CUSTOMER, amount=amount),
     )
 
 
-def _moves(*movements: tuple[Account, Account, int]) -> list[Entry]:
+def _moves(*movements: tuple[ChartAccount, ChartAccount, int]) -> list[Entry]:
     return [Entry(*movement) for movement in movements if movement[2]]

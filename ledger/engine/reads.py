@@ -15,10 +15,10 @@ from pydantic_core import from_json
 
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.engine.records import (
-    Account,
     Card,
     CardTransactionKey,
     Key,
+    LockedAccount,
     OutcomeRow,
     Parked,
 )
@@ -209,7 +209,7 @@ def cards(connection: Connection[Any], ids: Iterable[Id]) -> Callable[[], dict[I
 
 def lock_accounts(
     connection: Connection[Any], customer_ids: Sequence[Id]
-) -> Callable[[], dict[Id, Account]]:
+) -> Callable[[], dict[Id, LockedAccount]]:
     """Lock every account of `customer_ids`, in the order of their ids, until the commit.
 
     All accounts of a cardholder, not only the current funding account of a card: a card transaction
@@ -220,7 +220,7 @@ def lock_accounts(
         " version FROM internal_accounts WHERE customer_id = ANY(%s) ORDER BY id FOR UPDATE",
         [pg_arrays.uuids(customer_ids)],
     )
-    return lambda: {row[0]: Account(*row) for row in cursor.fetchall()}
+    return lambda: {row[0]: LockedAccount(*row) for row in cursor.fetchall()}
 
 
 _ROLL_UP: Final = ", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)

@@ -13,11 +13,11 @@ from typing import Any, Final
 from psycopg import Connection
 
 from cardledger.ledger.engine.records import (
-    Account,
     CardTransactionKey,
     DepositRecord,
     EntryRecord,
     EventRecord,
+    LockedAccount,
     OutboxRecord,
     OutcomeRow,
     Parked,
@@ -153,7 +153,7 @@ def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> S
 
 
 def update_accounts(
-    connection: Connection[Any], changed: Sequence[Account], updated_at: datetime
+    connection: Connection[Any], changed: Sequence[LockedAccount], updated_at: datetime
 ) -> SentUpdate:
     """Write the amounts of accounts, once each however many entries they have.
 

@@ -9,7 +9,7 @@ from cardledger.ledger.core.money import checked
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.recovery import Recovery
 from cardledger.ledger.engine.parsing import RejectedError, amount_of
-from cardledger.ledger.engine.records import Account, Decided, DepositRecord
+from cardledger.ledger.engine.records import Decided, DepositRecord, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
 from cardledger.ledger.storage.ids import new_id
@@ -53,7 +53,7 @@ class Deposits:
         self._recovery.recover(message, account)
         return Decided(message, OutcomeType.APPLIED)
 
-    def _receiving_account(self, message: Message) -> Account:
+    def _receiving_account(self, message: Message) -> LockedAccount:
         account = self._changes.snapshot.accounts.get(Id.parse(message.body["accountId"]))
         if account is None or account.customer_id != message.customer_id:
             raise RejectedError(
@@ -68,7 +68,7 @@ class Deposits:
             )
         return account
 
-    def _webhook(self, deposit: DepositRecord, account: Account) -> str:
+    def _webhook(self, deposit: DepositRecord, account: LockedAccount) -> str:
         """Return the JSON of `deposit` as an incoming transaction."""
         transaction = transfers.incoming(
             transfers.Deposit(
