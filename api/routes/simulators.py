@@ -23,7 +23,13 @@ from cardledger.schema.wire.cards.card_transactions import CardTransactionResour
 from cardledger.schema.wire.common import CardId, money
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.network_events import NETWORK_EVENT, EventType, body_of
-from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+from cardledger.schema.wire.outcomes import (
+    NOT_APPLIED,
+    Outcome,
+    OutcomeFlag,
+    OutcomeType,
+    RejectionReason,
+)
 from cardledger.schema.wire.sandbox import (
     InquiryResource,
     SimulateAdvice,
@@ -47,8 +53,9 @@ async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
         message = "the card transaction has moved on meanwhile; send a new request with a new key"
         raise ApiError(Code.CONFLICT, message)
     if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
-        message = "there is nothing that this could be done to"
-        raise ApiError(Code.INVALID_INPUT, message, details={"reason": reason})
+        raise ApiError(
+            Code.INVALID_INPUT, NOT_APPLIED[OutcomeFlag(said["reason"])], details={"reason": reason}
+        )
     card_transaction = said.get("cardTransaction")
     if card_transaction is None:
         raise _rejected(outcome)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
@@ -24,30 +24,39 @@ class OutcomeType(StrEnum):
 class RejectionReason(StrEnum):
     """Why an event could not be applied; it is kept with this reason."""
 
-    MALFORMED = "MALFORMED"  # Not JSON, or not of the shape of a network event.
+    MALFORMED = "MALFORMED"  # Not JSON, or not a network event.
     UNKNOWN_CARD = "UNKNOWN_CARD"  # No such card, or not a card of the sender.
     UNKNOWN_ACCOUNT = "UNKNOWN_ACCOUNT"  # No such account, or not an account of the sender.
-    ACCOUNT_NOT_ACTIVE = "ACCOUNT_NOT_ACTIVE"  # Nobody could get at money that is put there.
-    UNKNOWN_TRANSFER = "UNKNOWN_TRANSFER"  # No such transfer, or none that is to be carried out.
+    ACCOUNT_NOT_ACTIVE = "ACCOUNT_NOT_ACTIVE"  # A deposit to an account that cannot pay.
+    UNKNOWN_TRANSFER = "UNKNOWN_TRANSFER"  # No such transfer, or not PROCESSING.
     INVALID_CURRENCY = "INVALID_CURRENCY"  # Not the currency of the card.
-    OUTDATED = "OUTDATED"  # Not at the sequence that the sender expected any more.
+    OUTDATED = "OUTDATED"  # The card transaction is past `expectedSequence`.
     KEY_REUSED = "KEY_REUSED"  # Same source and reference, another body.
     AMOUNT_OUT_OF_RANGE = "AMOUNT_OUT_OF_RANGE"  # A total would not fit 63 bits.
-    INTERNAL_ERROR = "INTERNAL_ERROR"  # Our fault; it can be sent again once mended.
+    INTERNAL_ERROR = "INTERNAL_ERROR"  # A defect; quarantined, resubmit after the fix.
 
 
 class OutcomeFlag(StrEnum):
-    """What is worth knowing about an event that was applied, ignored or parked."""
+    """What is unusual about an event that was applied, ignored or parked."""
 
-    FORCE_POST = "FORCE_POST"  # A clearing without an authorization.
-    LATE_CLEARING = "LATE_CLEARING"  # A clearing after the card transaction was closed.
-    OVER_REVERSAL = "OVER_REVERSAL"  # More was taken back than was left; only that was.
-    OVER_REFUND = "OVER_REFUND"  # More has been given back than was taken.
-    ADVICE_BELOW_SETTLED = "ADVICE_BELOW_SETTLED"  # Less is authorized than has cleared.
-    NOTHING_TO_REVERSE = "NOTHING_TO_REVERSE"  # Ignored: nothing is left to take back.
-    NOT_OPEN = "NOT_OPEN"  # Ignored: the card transaction is closed already.
-    EXTENDED = "EXTENDED"  # Ignored: the authorization stands longer by now.
-    WAITS = "WAITS"  # Parked: what it takes back has not arrived yet.
+    FORCE_POST = "FORCE_POST"  # Applied: a clearing without an authorization.
+    LATE_CLEARING = "LATE_CLEARING"  # Applied: a clearing after the card transaction was closed.
+    OVER_REVERSAL = "OVER_REVERSAL"  # Applied to what was left to reverse, which was less.
+    OVER_REFUND = "OVER_REFUND"  # Applied: more was refunded than had settled.
+    ADVICE_BELOW_SETTLED = "ADVICE_BELOW_SETTLED"  # Applied: less is authorized than has cleared.
+    NOTHING_TO_REVERSE = "NOTHING_TO_REVERSE"  # Ignored: no uncleared amount is left.
+    NOT_OPEN = "NOT_OPEN"  # Ignored: the card transaction is closed.
+    EXTENDED = "EXTENDED"  # Ignored: the authorization expires later by now.
+    WAITS = "WAITS"  # Parked until the event that it reverses or changes arrives.
+
+
+NOT_APPLIED: Final[Mapping[OutcomeFlag, str]] = {
+    OutcomeFlag.NOTHING_TO_REVERSE: "No matching authorization to reverse.",
+    OutcomeFlag.NOT_OPEN: "The card transaction is closed.",
+    OutcomeFlag.EXTENDED: "The authorization was extended and has not expired.",
+    OutcomeFlag.WAITS: "No matching event yet; this event is applied when it arrives.",
+}
+"""A message for each reason of an event that was ignored or parked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.core.entries import Account, transfer_entries
+from cardledger.ledger.core.entries import ChartAccount, transfer_entries
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER, FailureReason, Funds, refusal
 
@@ -37,7 +37,7 @@ def moved(amount: int, source: Funds, destination: Funds) -> tuple[Funds, Funds]
     if refusal(amount, source, destination):
         return source, destination
     out, into = transfer_entries(amount)
-    assert (out.debit, into.credit) == (Account.CUSTOMER, Account.CUSTOMER)
+    assert (out.debit, into.credit) == (ChartAccount.CUSTOMER, ChartAccount.CUSTOMER)
     return (
         replace(source, balance=source.balance - out.amount),
         replace(destination, balance=destination.balance + into.amount),
@@ -125,7 +125,7 @@ def test_a_smaller_amount_moves_whenever_a_larger_one_does(
 
 @given(st.integers(1, MAX_AMOUNT))
 def test_the_clearing_account_of_transfers_stays_at_zero(amount: int) -> None:
-    kept: Counter[Account] = Counter()
+    kept: Counter[ChartAccount] = Counter()
     for entry in transfer_entries(amount):
         kept[entry.debit] -= entry.amount
         kept[entry.credit] += entry.amount

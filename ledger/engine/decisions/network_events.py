@@ -146,7 +146,7 @@ class NetworkEvents:
             case inbox.PULL_CONFIRMATION:
                 succeeded = flag_of(body, "succeeded")
                 return commands.ConfirmPull(amount=amount_of(body), succeeded=succeeded)
-        raise RejectedError(RejectionReason.MALFORMED, "type is not known")
+        raise RejectedError(RejectionReason.MALFORMED, "Unknown event type.")
 
     def _pullable(self, context: CardTransactionContext) -> int:
         """Return what a pull after a clearing may take from the funding account."""
@@ -163,16 +163,21 @@ class NetworkEvents:
         occurred_at(message)  # An unreadable time must be rejected now, not once it is parked.
         card = self._changes.snapshot.cards.get(key.card_id)
         if card is None or card.customer_id != message.customer_id:
-            raise RejectedError(RejectionReason.UNKNOWN_CARD, "cardId names no card of yours")
+            raise RejectedError(
+                RejectionReason.UNKNOWN_CARD,
+                "Unknown card: cardId does not match a card of this platform.",
+            )
         if body["currency"] != card.currency:
             raise RejectedError(
-                RejectionReason.INVALID_CURRENCY, f"the currency of this card is {card.currency}"
+                RejectionReason.INVALID_CURRENCY,
+                f"Currency must be {card.currency}, the currency of the card.",
             )
         context = self._changes.card_transaction(key) or self._open(key, body, card)
         sequence = context.roll_up.state.sequence
         if body.get("expectedSequence", sequence) != sequence:
             raise RejectedError(
-                RejectionReason.OUTDATED, "the card transaction has moved on; look at it again"
+                RejectionReason.OUTDATED,
+                "The card transaction was modified concurrently; read it again and retry.",
             )
         return card, context
 
