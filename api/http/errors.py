@@ -14,8 +14,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import (
-    STATUS,
     Code,
     ErrorBody,
     FieldError,

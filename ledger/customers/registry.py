@@ -25,7 +25,9 @@ from cardledger.schema.wire.customers import identity
 from cardledger.schema.wire.customers.accounts import InternalAccountResource
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.customers import (
+    BusinessCustomerResource,
     CustomerResource,
+    IndividualCustomerResource,
     merged,
     missing_contacts,
     undescribed,
@@ -407,9 +409,10 @@ async def decide(
 async def _tell(
     connection: AsyncConnection, platform_id: Id, customer: CustomerResource, at: datetime
 ) -> None:
-    what, status = (
-        ("KYC", customer.kyc_status) if customer.kyc_status else ("KYB", customer.kyb_status)
-    )
+    if isinstance(customer, BusinessCustomerResource):
+        what, status = "KYB", customer.kyb_status
+    else:
+        what, status = "KYC", customer.kyc_status
     if status not in _TOLD:
         return
     await connection.execute(
@@ -564,4 +567,5 @@ def _render(
     said["country_of_issuance"] = identity.issued_in(row.id_type, row.country_of_issuance)
     if row.customer_type == "BUSINESS":
         said |= {"kyb_status": said.pop("kyc_status"), "beneficial_owners": owners}
-    return CustomerResource(**said)
+        return BusinessCustomerResource(**said)
+    return IndividualCustomerResource(**said)
