@@ -24,6 +24,8 @@ _PUBLIC_NAMES: Final[Mapping[str, str]] = {
     "EventList": "CardTransactionEventList",
     "Change": "CardTransactionChange",
     "Summary": "MovementSummary",
+    "SandboxWebhookTestResource": "SandboxWebhookTestResult",
+    "WebhookTestResource": "WebhookTestResult",
 }
 
 
@@ -207,7 +209,8 @@ def describe(name: str, schema: Json) -> None:
     if "description" not in schema:
         schema["description"] = f"{words_of(name)}."
     for field, part in schema.get("properties", {}).items():
-        kinds = [name, *(kind for pattern, kind in _KINDS if re.search(pattern, name))]
+        resource = re.sub("(Create|Update)$", "", name)
+        kinds = [name, resource, *(kind for pattern, kind in _KINDS if re.search(pattern, name))]
         text = part.get("description") or description_of(field, *kinds)
         if text:
             part["description"] = text

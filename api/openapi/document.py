@@ -227,13 +227,33 @@ _NO_CONTENT: Final = 204
 _CREATED: Final = 201
 
 
+_SUCCESSES: Final[Mapping[str, str]] = {
+    "AgentConnection": "The agent and its access token.",
+    "AgentCreated": "The new agent and its device code.",
+    "CardTransactionEventList": "The events of the card transaction.",
+    "DeviceCodeStatus": "The status of the device code.",
+    "Inquiry": "The result of the balance inquiry.",
+    "PlatformAccounts": "The platform's internal accounts.",
+    "PlatformConfig": "The platform's settings.",
+    "Reveal": "The page that shows the card number.",
+    "SandboxWebhookTestResult": "The response to the test webhook.",
+    "SigningKeys": "The current signing keys.",
+    "WebhookReplayed": "The number of replayed deliveries.",
+    "WebhookTestResult": "The result of the test.",
+}
+"""Descriptions of successes that the name of the model does not make."""
+
+
 def _success(status: int, result: Json) -> str:
     """Return what a success is: `The card.`, `A page of cards.`."""
     if status == _NO_CONTENT:
         return "Done; the response has no body."
     if "$ref" not in result:
         return "The result."
-    words = words_of(result["$ref"].rpartition("/")[2]).lower()
+    model = result["$ref"].rpartition("/")[2]
+    if model in _SUCCESSES:
+        return _SUCCESSES[model]
+    words = words_of(model).lower()
     if words.endswith(" page"):
         noun = words.removesuffix(" page")
         return f"A page of {noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}."
