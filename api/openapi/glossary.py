@@ -42,7 +42,7 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "data": "Items in order.",
     "hasMore": "Whether there is a next page.",
     "nextCursor": "Cursor of the next page; absent on the last page.",
-    "totalCount": "Number of items on all pages.",
+    "totalCount": "Number of items on all pages; absent above 10,000.",
     # --- currencies
     "symbol": "Symbol of the currency.",
     "decimals": "Number of decimals: an amount of 1250 with 2 decimals is 12.50.",
@@ -136,6 +136,7 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "heldAmount": "Amount held for clearings to come.",
     "owedAmount": "Amount due for clearings that the account could not pay.",
     "fundingPaymentInstructions": "Ways to fund the account; empty without a connected rail.",
+    "InternalAccount.sequence": "Number of ledger entries of the account.",
     "InternalAccount.type": "Type of the internal account.",
     "InternalAccount.status": "Status of the account; only `ACTIVE` accounts pay and receive.",
     # --- cards
@@ -169,6 +170,7 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "authorizedAmount": "Amount that was authorized, or requested and declined.",
     "settledAmount": "Amount that has cleared; absent until the first clearing.",
     "refundedAmount": "Amount that was refunded; absent until the first refund.",
+    "creditedAmount": "Amount that was credited without a purchase, such as a cash deposit.",
     "pullSummary": "Debits of the funding account.",
     "settlementSummary": "Clearings.",
     "refundSummary": "Refunds.",

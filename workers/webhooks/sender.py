@@ -5,7 +5,7 @@ and for how long. In this process some threads send, and do nothing else; what c
 leave at a desk, where one thread records all that has ended meanwhile, and claims what is due, in
 one database transaction. So, the more there is to do, the less a webhook costs. Another thread
 dispatches, and a third disables endpoints that are gone; none waits for another.
-Source: docs/decisions/0021-one-desk-for-all-attempts.md
+Source: docs/decisions/0021-one-coordinator-for-attempts.md
 """
 
 import random
@@ -234,7 +234,7 @@ class Sender:
             return leases.record_and_claim(
                 connection,
                 ended,
-                room=room,
+                capacity=room,
                 at=self._clock(),
                 lease=self._timeout + _LEASE_MARGIN,
             )

@@ -23,6 +23,7 @@ EventKind = Literal[
     "CLEARING_REVERSED",
     "REFUNDED",
     "REFUND_REVERSED",
+    "CREDITED",
     "DEBIT_RECOVERED",
 ]
 LedgerAccount = Literal[

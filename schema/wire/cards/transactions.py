@@ -30,6 +30,7 @@ TransactionStatus = Literal[
     "PARTIALLY_SETTLED",
     "SETTLED",
     "REFUNDED",
+    "CREDITED",
     "EXCEPTION",
     "DECLINED",
     "VOIDED",

@@ -60,9 +60,10 @@ class FundingInstructions(Response):
 class InternalAccountResource(Response):
     """An internal account.
 
-    `balance` is available to spend. `totalBalance` also includes pulls that are not confirmed yet.
-    `heldAmount` is held for clearings to come; `owedAmount` is due for clearings that the account
-    could not pay.
+    `balance` is available for spending. `totalBalance` also includes pulls that are not confirmed
+    yet. `heldAmount` is reserved for clearings to come; `owedAmount` is due for clearings that the
+    account could not cover. `sequence` is the number of ledger entries of the account, the same
+    number as in its `INTERNAL_ACCOUNT.BALANCE_UPDATED` webhooks.
     """
 
     id: InternalAccountId
@@ -76,6 +77,7 @@ class InternalAccountResource(Response):
     funding_payment_instructions: Annotated[
         list[dict[str, Any]], Documented(list[FundingInstructions])
     ]
+    sequence: int
     created_at: Time
     updated_at: Time
 
