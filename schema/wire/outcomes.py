@@ -1,4 +1,4 @@
-"""What became of a network event."""
+"""Outcomes: the result of each network event."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from cardledger.schema.wire.cards.card_transactions import CardTransactionResour
 
 
 class OutcomeType(StrEnum):
-    """One per event, in order."""
+    """The result of an event; one per event, in order."""
 
     APPLIED = "APPLIED"
     DECLINED = "DECLINED"
@@ -22,7 +22,7 @@ class OutcomeType(StrEnum):
 
 
 class RejectionReason(StrEnum):
-    """Why an event could not be applied; it is kept with this reason."""
+    """Why an event was rejected; the event is stored with this reason."""
 
     MALFORMED = "MALFORMED"  # Not JSON, or not a network event.
     UNKNOWN_CARD = "UNKNOWN_CARD"  # No such card, or not a card of the sender.
@@ -61,9 +61,9 @@ NOT_APPLIED: Final[Mapping[OutcomeFlag, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to one network event: what became of it, and the JSON that its sender gets.
+    """The outcome of one network event and the JSON that its sender receives.
 
-    Most of them are only handed on, so what is inside is read when somebody asks for it.
+    Most outcomes are only passed on, so the JSON is parsed when a property is read.
     """
 
     outcome: OutcomeType
@@ -71,34 +71,34 @@ class Outcome:
 
     @property
     def wire(self) -> Mapping[str, Any]:
-        """What its sender reads, parsed anew every time."""
-        found: Mapping[str, Any] = from_json(self.json)
-        return found
+        """The JSON object, parsed anew every time."""
+        parsed: Mapping[str, Any] = from_json(self.json)
+        return parsed
 
     @property
     def reference(self) -> str | None:
-        """What the sender calls the event, as far as it could be read."""
+        """The sender's reference of the event; None if it could not be read."""
         return self.wire.get("reference")
 
     @property
     def reason(self) -> str | None:
-        """Why, where there is a reason."""
+        """The rejection reason, decline reason or flag, if any."""
         return self.wire.get("reason")
 
     @property
     def detail(self) -> str | None:
-        """What to change, in words."""
+        """An explanation for people, if any."""
         return self.wire.get("detail")
 
     @property
     def first_outcome(self) -> OutcomeType | None:
-        """With `DUPLICATE`: what the same event led to the first time."""
+        """With `DUPLICATE`: the outcome of the first submission."""
         first = self.wire.get("firstOutcome")
         return None if first is None else OutcomeType(first)
 
     @property
     def card_transaction(self) -> CardTransactionResource | None:
-        """Its card transaction after it, parsed anew every time."""
+        """The card transaction after the event, parsed anew every time."""
         sent = self.wire.get("cardTransaction")
         return None if sent is None else CardTransactionResource.model_validate(sent)
 
@@ -112,8 +112,8 @@ def outcome(  # noqa: PLR0913 - the fields, by name
     first_outcome: OutcomeType | None = None,
     card_transaction: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Return an outcome; what has nothing to say is left out, as in every answer."""
-    said: dict[str, Any] = {
+    """Return an outcome; fields that are None are left out, as in every response."""
+    fields: dict[str, Any] = {
         "reference": reference,
         "outcome": outcome,
         "reason": reason,
@@ -121,5 +121,5 @@ def outcome(  # noqa: PLR0913 - the fields, by name
         "firstOutcome": first_outcome,
         "cardTransaction": card_transaction,
     }
-    said = {name: value for name, value in said.items() if value is not None}
-    return Outcome(outcome, to_json(said))
+    present = {name: value for name, value in fields.items() if value is not None}
+    return Outcome(outcome, to_json(present))
