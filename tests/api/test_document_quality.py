@@ -145,7 +145,7 @@ def test_a_customer_is_an_individual_or_a_business() -> None:
 
 
 def test_fields_of_responses_have_the_enums_of_the_ledger() -> None:
-    accounts = {account.value for account in entries.Account}
+    accounts = {account.value for account in entries.ChartAccount}
     closures = {closure.value for closure in card_transaction.Closure}
 
     assert enum_of("CardTransaction", "status") == {s.value for s in card_transaction.Status}
