@@ -59,7 +59,6 @@ async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
 sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX, send=_send)
 
 _SOURCE = "simulator"
-_OPEN = frozenset({"AUTHORIZED", "PARTIALLY_SETTLED"})
 # An authorization that its caller has stopped waiting for must not be approved any more; decided
 # a little earlier, the refusal still reaches him.
 _DECIDED_WITHIN = 0.9
@@ -118,10 +117,14 @@ async def simulate_financial_authorization(
 async def simulate_clearing(
     card_id: CardId, body: SimulateClearing, call: PlatformCall
 ) -> Response:
-    """Move `amount` for a card transaction that still expects it; 0 lets it expire."""
+    """Clear `amount`; 0 expires an open authorization.
+
+    A clearing of a closed card transaction is accepted as well, as a force post: the network has
+    already moved the money.
+    """
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
     if not body.amount:
+        _require_open(parent)
         return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
     said = {"amount": body.amount} | ({} if body.final is None else {"final": body.final})
     return await _tell(call, card_id, card, parent, EventType.CLEARING, said)
@@ -136,7 +139,7 @@ async def simulate_authorization_advice(
 ) -> Response:
     """Say that the authorized total is `amount` from now on."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
+    _require_open(parent)
     if body.amount < parent.settled:
         raise _beyond("BELOW_SETTLED", "must be at least what has settled", parent.settled)
     said = {"amount": body.amount}
@@ -152,7 +155,7 @@ async def simulate_authorization_reversal(
 ) -> Response:
     """Take an authorization back, wholly or in part, before anything has cleared."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
+    _require_open(parent)
     if parent.settled:
         raise _wrong_state(parent, "something has settled; only an authorization can be reversed")
     if body.amount is not None and body.amount > parent.authorized:
@@ -170,7 +173,7 @@ async def simulate_authorization_expiry(
 ) -> Response:
     """Let an authorization come to its end."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
+    _require_open(parent)
     return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
 
 
@@ -337,9 +340,9 @@ async def _parent(
     return card, card.parent
 
 
-def _must_be_open(parent: issuing.Parent) -> None:
-    if parent.status not in _OPEN:
-        raise _wrong_state(parent, "it has to be AUTHORIZED or PARTIALLY_SETTLED for this")
+def _require_open(parent: issuing.Parent) -> None:
+    if not parent.is_open:
+        raise _wrong_state(parent, "only an open one, which is not closed or declined, can change")
 
 
 def _wrong_state(parent: issuing.Parent, why: str) -> ApiError:

@@ -197,7 +197,10 @@ def test_what_may_happen_once_happens_once_however_many_ask_at_once(api: Api) ->
     parent = api.authorize(card["id"], 4000)
     whole = {"cardTransactionId": parent["id"], "amount": 4000}
 
-    assert at_once(api, card["id"], "clearing", whole, 6) == [200] + 5 * [400]
+    assert at_once(api, card["id"], "authorization_reversal", whole, 6) == [200] + 5 * [400]
+    parent = api.authorize(card["id"], 4000)
+    whole = {"cardTransactionId": parent["id"], "amount": 4000}
+    api.clear(card["id"], parent["id"], 4000)
     assert at_once(api, card["id"], "return", whole, 6) == [200] + 5 * [400]
     back = {"cardTransactionId": parent["id"]}
     assert at_once(api, card["id"], "return_reversal", back, 6) == [200] + 5 * [400]
@@ -206,3 +209,14 @@ def test_what_may_happen_once_happens_once_however_many_ask_at_once(api: Api) ->
     assert (seen["status"], seen["settlementSummary"]["totalAmount"]) == ("SETTLED", 4000)
     assert seen["refundSummary"] == {"count": 0, "totalAmount": 0}
     assert ok(api.simulate(card["id"], "return", whole))["status"] == "REFUNDED"
+
+
+def test_clearings_of_one_card_transaction_at_once_are_all_posted(api: Api) -> None:
+    card = api.active_card(balance=50_000)
+    parent = api.authorize(card["id"], 4000)
+    whole = {"cardTransactionId": parent["id"], "amount": 4000}
+
+    assert at_once(api, card["id"], "clearing", whole, 6) == 6 * [200]
+
+    seen = ok(api.get(f"/transactions/{parent['id']}"))
+    assert seen["settlementSummary"] == {"count": 6, "totalAmount": 24_000}
