@@ -71,21 +71,27 @@ class Edge:
         status = 0
         began = time.perf_counter()
 
+        # Every GET is a HEAD as well: the same headers, and the body stays here.
+        is_head = scope["method"] == "HEAD"
+        routed: Scope = {**scope, "method": "GET", errors.IS_HEAD: True} if is_head else scope
+
         async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
+            elif is_head and message["type"] == "http.response.body":
+                message = {**message, "body": b""}
             await send(message)
 
         try:
-            await self._app(scope, receive, send_with_id)
+            await self._app(routed, receive, send_with_id)
         except ClientDisconnect:
             status = status or _GONE
         except Exception:  # noqa: BLE001 - the edge: it is logged, and answered
             _log.exception("a request failed", path=shown(scope["path"]))
             if not status:
-                await errors.answer_to(errors.INTERNAL)(scope, receive, send_with_id)
+                await errors.error_response(errors.INTERNAL)(scope, receive, send_with_id)
         finally:
             is_probe = scope["path"] in _PROBES and status < HTTPStatus.BAD_REQUEST
             (_log.debug if is_probe else _log.info)(

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
-from cardledger.api.http.errors import ApiError, answer_to
+from cardledger.api.http.errors import ApiError, error_response
 from cardledger.api.http.middleware import REQUEST_ID
 from cardledger.api.http.routing import MAX_BODY
 from cardledger.schema.wire.errors import Code
@@ -131,7 +131,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._refuse(_HEAD_TOO_LARGE, message)
 
     def _refuse(self, status: int, message: str) -> None:
-        answer = answer_to(ApiError(Code.INVALID_INPUT, message, status=status))
+        answer = error_response(ApiError(Code.INVALID_INPUT, message, status=status))
         headers = [*answer.raw_headers, (REQUEST_ID.lower().encode(), str(uuid4()).encode())]
         lines = [b"%b: %b\r\n" % header for header in headers]
         head = [STATUS_LINE[status], *lines, b"connection: close\r\n\r\n"]

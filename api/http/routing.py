@@ -16,14 +16,14 @@ from typing_extensions import override
 
 from cardledger.api.http import idempotency, json_body
 from cardledger.api.http.authentication import require, require_of_agent
-from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW, ApiError, invalid_field
+from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW, ApiError, invalid, invalid_field
 from cardledger.api.http.operations import AGENT, BASIC, Guarded
 from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import AgentCall, AnyCall, Call, services_of
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms.api_tokens import Permission, Token
-from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.errors import Code, FieldError, dotted
 
 MAX_BODY: Final = 1024 * 1024
 
@@ -92,7 +92,12 @@ def guarded_by(
                 request.state.call = await admit(request)
                 key = idempotency.key_of(request)
                 _refuse_repeated_parameters(request)
-                parsed = await _parsed(request) if takes_body else request
+                # A POST without a body of its own is read all the same: a field that it does not
+                # know is refused, not ignored.
+                reads_body = takes_body or request.method == "POST"
+                parsed = await _parsed(request) if reads_body else request
+                if not takes_body and reads_body:
+                    _require_empty(await parsed.json())
                 if key is None:
                     return await handle(parsed)
                 body = await parsed.json() if takes_body else None
@@ -180,6 +185,20 @@ async def _all_of(request: Request) -> bytes:
     message = f"the body is too large; send at most {MAX_BODY} bytes"
     # What is left of the body is not read, so the connection cannot be used again.
     raise ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
+
+
+def _require_empty(body: object) -> None:
+    """Refuse the `body` of an operation that has no fields, unless it is empty or `{}`.
+
+    Raises: ApiError INVALID_INPUT naming every field.
+    """
+    if body is None:
+        return
+    if not isinstance(body, dict):
+        raise invalid_field("", "must be an object")
+    if body:
+        message = "is not a known field; remove it"
+        raise invalid([FieldError(field=dotted([name]), message=message) for name in body])
 
 
 def _check_content_type(request: Request) -> None:

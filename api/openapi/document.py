@@ -142,7 +142,8 @@ def _dressed(operation: Json, route: RouteContext, responses: Responses) -> Json
     if "requestBody" in operation:
         made["requestBody"] = mended(operation["requestBody"])
     made["responses"] = _successes(said, route, replayed=is_post and guard is not None)
-    for status, codes in _refusals(route, guard, has_body="requestBody" in operation).items():
+    reads_body = is_post or "requestBody" in operation
+    for status, codes in _refusals(route, guard, has_body=reads_body).items():
         made["responses"][str(status)] = responses.ref(status, codes)
     if not ever_succeeds(route.responses):
         made["x-not-built"] = True

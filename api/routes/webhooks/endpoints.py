@@ -222,12 +222,13 @@ async def get_published_webhook_keys(platform_id: PlatformConfigId, request: Req
     response_model=WebhookTestResource,
     responses=answers(Code.REFERENCE_NOT_FOUND, Code.WEBHOOK_ENDPOINT_NOT_SET),
 )
-async def send_test_webhook(body: WebhookTest, call: PlatformCall) -> Response:
-    """Send an endpoint one signed `TEST` now, and say what came of it, whatever that is.
+async def send_test_webhook(call: PlatformCall, body: WebhookTest | None = None) -> Response:
+    """Send one signed `TEST` to an endpoint now and return the result of the attempt.
 
-    Without `endpointId` to the `webhookEndpoint` of the settings. Also to a disabled endpoint.
+    Without `endpointId`, or without a body, to the `webhookEndpoint` of the settings. Disabled
+    endpoints are tested as well.
     """
-    return answer(await _test(call, body.endpoint_id))
+    return answer(await _test(call, None if body is None else body.endpoint_id))
 
 
 @sandbox.post(
