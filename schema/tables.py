@@ -334,7 +334,14 @@ card_reveals = Table(
     _id("api_token_id", "Who asked: the API token, which may have been deleted since."),
     _time("created_at", "When it was asked for."),
     _time("expires_at", "When the page can no longer be opened."),
-    _time("opened_at", "When the page was opened, which happens once; null: not.", nullable=True),
+    _time("opened_at", "When the page was first opened; null: not yet.", nullable=True),
+    Column(
+        "view_count",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        comment="How often the page was opened, always by the browser that opened it first.",
+    ),
     comment="Who asked to see a card's number, and when it was seen. The number is nowhere.",
 )
 

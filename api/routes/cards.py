@@ -168,8 +168,8 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
 async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> Response:
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
-    It can be opened once, within five minutes; every call makes a new one. Who asked is recorded.
-    The numbers are the sandbox's own, so outside of it there is nothing to show.
+    The page works for five minutes, in the browser that opens it first; every call returns a new
+    URL. Calls and views are recorded. The numbers exist in the sandbox only.
     """
     if not call.services.is_sandbox:
         message = "only the sandbox has numbers to show; embed your issuer's page"
