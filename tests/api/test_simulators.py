@@ -135,6 +135,26 @@ def test_a_credit_is_a_card_transaction_that_gives(api: Api) -> None:
     assert ok(api.get(f"/transactions/{credit['id']}")) == credit
 
 
+def test_the_account_of_a_credit_is_its_receiver_and_that_of_a_debit_its_sender(api: Api) -> None:
+    card = api.active_card(balance=1000)
+    [account_id] = card["fundingSources"]
+    credit = ok(api.simulate(card["id"], "financial_credit_authorization", authorization(250)))
+    debit = api.authorize(card["id"], 100)
+
+    def listed(**filters: str) -> set[str]:
+        page = ok(api.get("/transactions", type="CARD", **filters))
+        assert page["totalCount"] == len(page["data"])
+        return {item["id"] for item in page["data"]}
+
+    assert listed(receiverAccountIdentifier=account_id) == {credit["id"]}
+    assert listed(senderAccountIdentifier=account_id) == {debit["id"]}
+    assert listed(accountIdentifier=account_id) == {credit["id"], debit["id"]}
+    both = {"accountIdentifier": account_id, "receiverAccountIdentifier": account_id}
+    assert listed(**both) == {credit["id"]}
+    neither = {"senderAccountIdentifier": account_id, "receiverAccountIdentifier": account_id}
+    assert listed(**neither) == set()
+
+
 def test_a_credit_pays_what_is_owed(api: Api) -> None:
     card = api.active_card(balance=1000)
     authorized = api.authorize(card["id"], 1000)
