@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Union
 
 from pydantic import Field, StringConstraints, create_model
 from pydantic.alias_generators import to_camel
+from typing_extensions import override
 
 from cardledger.schema.wire.common import (
     STORABLE,
@@ -477,10 +478,10 @@ class VerifiedData(Response):
 
 
 class ExternalAccountResource(Response):
-    """An external account as every reader sees it; without `customerId` it is the platform's."""
+    """An external account; `customerId` is null when it belongs to the platform."""
 
     id: ExternalAccountId
-    customer_id: CustomerId | None = None
+    customer_id: CustomerId | None
     status: Status
     platform_account_id: str | None = None
     currency: str
@@ -488,6 +489,13 @@ class ExternalAccountResource(Response):
     beneficiary_verification_status: VerificationStatus | None = None
     beneficiary_verified_data: VerifiedData | None = None
     account_info: AccountInfoResource
+
+    @override
+    def wire(self) -> dict[str, Any]:
+        """Return the JSON object that is sent; `customerId` is always present."""
+        fields = super().wire()
+        fields.setdefault("customerId", None)
+        return fields
 
 
 # --- what one field alone cannot say -----------------------------------------------------------
