@@ -44,7 +44,7 @@ def main() -> None:
 
 def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     """Return how many instructions the last round of `kind` took a child under callgrind."""
-    holders = bench.holders(engine.HOLDERS)
+    cardholders = bench.cardholders(engine.HOLDERS)
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--instr-atstart=no"]
     child = subprocess.Popen(
         [*command, sys.executable, __file__, _DRAIN],
@@ -56,7 +56,7 @@ def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     assert child.stdin is not None
     child.stdin.write(f"{bench.app_url}\n")  # Not for all to see among the arguments.
     for number in range(_WARM_UP + 1):
-        wanted = scene.purchases(holders, _MESSAGES, seed=number, run="counted")
+        wanted = scene.purchases(cardholders, _MESSAGES, seed=number, run="counted")
         asked = {
             "authorizations": scene.authorizations(wanted),
             "clearings": scene.clearings(wanted),

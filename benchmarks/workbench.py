@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from benchmarks import scene
-from benchmarks.scene import Holder
+from benchmarks.scene import Cardholder
 from cardledger.embedded.servers import DatabaseUrl, find_postgres
 from cardledger.install import credentials, databases
 from cardledger.ledger.engine.commit import Engine
@@ -41,9 +41,9 @@ class Bench:
     app_url: DatabaseUrl
     platform_id: Id
 
-    def holders(self, count: int) -> list[Holder]:
+    def cardholders(self, count: int) -> list[Cardholder]:
         """Return `count` new cardholders with money, brought to them as all money is."""
-        made = scene.new_holders(self.owner_url, self.platform_id, count)
+        made = scene.new_cardholders(self.owner_url, self.platform_id, count)
         self.accept(scene.deposits(made))
         self.drain()
         with psycopg.connect(self.owner_url, autocommit=True) as connection:
@@ -55,7 +55,7 @@ class Bench:
         started = perf_counter()
         for batch in scene.in_batches(messages, 2_000):
             with psycopg.connect(self.app_url) as connection:
-                inbox.accept_sync(connection, batch)
+                inbox.accept(connection, batch)
         return perf_counter() - started
 
     def drain(

@@ -35,7 +35,7 @@ async def list_customer_internal_accounts(
 ) -> Response:
     """List the internal accounts of customers, oldest first."""
     listing = Listing(call, "internal-accounts", query)
-    filters = accounts.Filters(
+    filters = accounts.AccountFilters(
         currency=query.currency, customer_id=query.customer_id, type=query.type
     )
     async with call.reading() as connection:
@@ -77,8 +77,10 @@ async def create_customer_internal_account(
         raise invalid_field("currency", message, Code.INVALID_CURRENCY) from None
     except customers.DeletedError:
         opened = None
-    except accounts.TooManyError:
-        message = f"The customer has {accounts.MOST} accounts, the maximum; use one of them."
+    except accounts.TooManyAccountsError:
+        message = (
+            f"The customer has {accounts.ACCOUNT_LIMIT} accounts, the maximum; use one of them."
+        )
         raise ApiError(Code.CONFLICT, message) from None
     if opened is None:
         raise invalid_field("customerId", "is not a customer of this platform")

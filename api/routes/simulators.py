@@ -406,7 +406,7 @@ async def _card(
 async def _card_in(call: PlatformContext, card_id: Id, body: SimulateAuthorization) -> CardRoute:
     """Return the route of the caller's card, which is cached: it never changes."""
     card = await call.client.card(card_id)
-    if card is None or card.home.platform_id != call.platform_id:
+    if card is None or card.owner.platform_id != call.platform_id:
         raise no_card()
     if body.currency.code != card.currency:
         raise _wrong_currency(card.currency)

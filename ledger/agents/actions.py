@@ -27,11 +27,10 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
-from cardledger.ledger.projections import transfers as payments
-from cardledger.ledger.projections.transfers import Transfer
-from cardledger.ledger.queries.transactions import TRANSFERS
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections.transfers import TRANSFERS, Transfer
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -142,11 +141,11 @@ class Written:
 
 def status_of(transfer: Transfer) -> ActionStatus:
     """Return how the action stands that asked for `transfer`."""
-    if transfer.status == payments.PENDING:
+    if transfer.status == transfers.PENDING:
         return "PENDING_APPROVAL"
     if transfer.failure_reason == FailureReason.REJECTED_BY_PLATFORM:
         return "REJECTED"
-    return "FAILED" if transfer.status == payments.FAILED else "APPROVED"
+    return "FAILED" if transfer.status == transfers.FAILED else "APPROVED"
 
 
 def render(action: Action) -> AgentActionResource:
@@ -166,7 +165,7 @@ def render(action: Action) -> AgentActionResource:
             source_account_id=transfer.source_account_id,
             destination_account_id=transfer.destination_account_id,
         ),
-        transaction=payments.outgoing(transfer) if status in {"APPROVED", "FAILED"} else None,
+        transaction=transfers.outgoing(transfer) if status in {"APPROVED", "FAILED"} else None,
         rejection_reason=action.rejection_reason,
         created_at=transfer.created_at,
         updated_at=transfer.updated_at,
@@ -334,7 +333,7 @@ async def draft_transfer(
         destination_account_id=wanted.destination_account_id,
         amount=wanted.amount,
         currency=source.currency,
-        status=payments.PENDING,
+        status=transfers.PENDING,
         failure_reason=None,
         agent_id=agent.id,
         remittance_information=wanted.remittance_information,
@@ -351,19 +350,14 @@ async def _lock(connection: AsyncConnection, transfer: Transfer) -> None:
 
     Raises: NotPendingError.
     """
-    status = await connection.scalar(
-        select(_TRANSFER.status)
-        .where(_TRANSFER.id == transfer.id, _TRANSFER.customer_id == transfer.customer_id)
-        .with_for_update()
-    )
-    if status != payments.PENDING:
+    status = await transfers.lock_status(connection, transfer)
+    if status != transfers.PENDING:
         raise NotPendingError(str(status))
 
 
 async def _insert(connection: AsyncConnection, action: Action) -> None:
     transfer = action.transfer
-    row = {column: getattr(transfer, column) for column in payments.TRANSFER_COLUMNS}
-    await connection.execute(tables.transfers.insert().values(**row))
+    await connection.execute(transfers.insert(transfer))
     await connection.execute(
         tables.agent_actions.insert().values(
             id=transfer.id,
@@ -378,15 +372,7 @@ async def _insert(connection: AsyncConnection, action: Action) -> None:
 
 async def _update(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
     """Write where `transfer`, which is locked and waits, has come to, and tell of it."""
-    await connection.execute(
-        tables.transfers.update()
-        .where(_TRANSFER.id == transfer.id, _TRANSFER.customer_id == transfer.customer_id)
-        .values(
-            status=transfer.status,
-            failure_reason=transfer.failure_reason,
-            updated_at=transfer.updated_at,
-        )
-    )
+    await connection.execute(transfers.decide(transfer))
     await _tell_payment(connection, transfer, at)
 
 
@@ -409,15 +395,15 @@ async def _send(
         "reference": str(transfer.id),
         "transferId": str(transfer.id),
     }
-    home = Owner(transfer.customer_id, transfer.platform_id)
-    message = inbox.address(body, home, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept(await async_driver(connection), [message])
+    owner = Owner(transfer.customer_id, transfer.platform_id)
+    message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
+    await inbox.accept_async(await driver_async(connection), [message])
     return message
 
 
 async def _tell_payment(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
-    kind = WebhookType(f"OUTGOING_PAYMENT.{transfer.status}")
-    await _tell(connection, kind, transfer, payments.outgoing(transfer), at)
+    resource = transfers.outgoing(transfer)
+    await _tell(connection, transfers.webhook_type(transfer), transfer, resource, at)
 
 
 async def _tell(
@@ -505,13 +491,13 @@ async def waiting(
 _STANDING: Final[dict[ActionStatus, Sequence[ColumnElement[bool]]]] = {
     # Spelt out, not a parameter: the index of what waits is for this value alone.
     "PENDING_APPROVAL": [
-        _TRANSFER.status == literal_column(f"'{payments.PENDING}'"),
+        _TRANSFER.status == literal_column(f"'{transfers.PENDING}'"),
         _TRANSFER.agent_id.isnot(None),
     ],
-    "APPROVED": [_TRANSFER.status.in_([payments.PROCESSING, payments.COMPLETED])],
+    "APPROVED": [_TRANSFER.status.in_([transfers.PROCESSING, transfers.COMPLETED])],
     "REJECTED": [_TRANSFER.failure_reason == FailureReason.REJECTED_BY_PLATFORM.value],
     "FAILED": [
-        _TRANSFER.status == payments.FAILED,
+        _TRANSFER.status == transfers.FAILED,
         _TRANSFER.failure_reason != FailureReason.REJECTED_BY_PLATFORM.value,
     ],
 }
@@ -520,7 +506,9 @@ _STANDING: Final[dict[ActionStatus, Sequence[ColumnElement[bool]]]] = {
 
 def _action(row: Row[*tuple[Any, ...]]) -> Action:
     _key, *transfer, kind, rejection_reason = row
-    return Action(transfer=Transfer(*transfer), type=kind, rejection_reason=rejection_reason)
+    return Action(
+        transfer=transfers.transfer_from_row(transfer), type=kind, rejection_reason=rejection_reason
+    )
 
 
 def _rendered(row: Row[*tuple[Any, ...]]) -> AgentActionResource:

@@ -13,7 +13,7 @@ from cardledger.ledger.cards import issuing
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.cards import CardResource
@@ -111,13 +111,13 @@ async def apply(  # noqa: PLR0913 - which card, what, and how to tell
         )
     await connection.execute(tables.cards.update().where(columns.id == card_id).values(**changes))
     card = issuing.render({**before, **changes})
-    home = Owner(before["customer_id"], platform_id)
+    owner = Owner(before["customer_id"], platform_id)
     for kind in _events(change):
         await connection.execute(
             outbox.insert(
                 type=kind,
                 subject_id=card_id,
-                customer_id=home.customer_id,
+                customer_id=owner.customer_id,
                 platform_id=platform_id,
                 data=card.wire(),
                 at=at,
@@ -125,7 +125,7 @@ async def apply(  # noqa: PLR0913 - which card, what, and how to tell
         )
     closing = None
     if change.state is CardState.CLOSED:
-        closing = await _tell_the_engine(connection, card_id, home, reply_to, at)
+        closing = await _tell_the_engine(connection, card_id, owner, reply_to, at)
     return Changed(card=card, closing=closing)
 
 
@@ -177,7 +177,7 @@ def _events(change: Change) -> list[WebhookType]:
 
 
 async def _tell_the_engine(
-    connection: AsyncConnection, card_id: Id, home: Owner, reply_to: str | None, at: datetime
+    connection: AsyncConnection, card_id: Id, owner: Owner, reply_to: str | None, at: datetime
 ) -> Message:
     """Put into the inbox that the card was closed: what is held on it goes back.
 
@@ -190,6 +190,6 @@ async def _tell_the_engine(
         "reference": f"{card_id}/closed",
         "cardId": public_id("Card", card_id),
     }
-    message = inbox.address(body, home, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept(await async_driver(connection), [message])
+    message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
+    await inbox.accept_async(await driver_async(connection), [message])
     return message

@@ -134,6 +134,7 @@ async def page(
         matching=[_OWNERS.platform_id == platform_id, _OWNERS.customer_id == customer_id],
         wanted=wanted,
         item=lambda row: _render(row, keys),
+        count_limit=None,  # The interface promises `totalCount` here.
     )
 
 

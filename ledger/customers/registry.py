@@ -336,7 +336,7 @@ async def open_account(
 ) -> InternalAccountResource | None:
     """Open one more account of a customer; None when the platform has no such customer.
 
-    Raises: DeletedError, UnsupportedCurrencyError, accounts.TooManyError.
+    Raises: DeletedError, UnsupportedCurrencyError, accounts.TooManyAccountsError.
     """
     if await _locked(connection, platform_id, customer_id) is None:
         return None

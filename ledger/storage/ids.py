@@ -1,13 +1,8 @@
 """Identifiers: UUIDv7, made by the application, in order of creation within a process."""
 
-from typing import Final
-
 from uuid_utils import uuid7
 
 from cardledger.schema.ids import Id
-
-NIL: Final = Id(16)
-"""Nobody: the home of a message whose card is unknown."""
 
 
 def new_id() -> Id:

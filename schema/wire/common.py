@@ -318,12 +318,16 @@ Item = TypeVar("Item", bound=Response)
 
 
 class Page(Response, Generic[Item]):
-    """One page of a list; `nextCursor` is there only when `hasMore` is true."""
+    """One page of a list.
+
+    `nextCursor` is present only when `hasMore` is true. `totalCount` counts all pages and is exact
+    up to 10,000; above 10,000 it is absent.
+    """
 
     data: list[Item]
     has_more: bool
     next_cursor: str | None = None
-    total_count: int
+    total_count: int | None = None
 
 
 def _digits(value: object) -> object:

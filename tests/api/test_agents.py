@@ -465,23 +465,25 @@ def test_a_token_that_may_not_manage_only_reads_agents(
             assert refused(one, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
 
 
-def test_another_platforms_agent_is_not_there(api: Api, stranger: Api, customer: str) -> None:
+def test_another_platforms_agent_is_not_there(api: Api, other_platform: Api, customer: str) -> None:
     created = create(api, customer)
     path, code = path_of(created), created["deviceCode"]["code"]
 
     answers = [
-        stranger.get(path),
-        stranger.patch(path, {"name": "x"}),
-        stranger.patch(f"{path}/policy", {"permissions": []}),
-        stranger.http.post(f"{path}/device-codes"),
-        stranger.delete(path),
-        stranger.get(f"/agents/device-codes/{code}/status"),
+        other_platform.get(path),
+        other_platform.patch(path, {"name": "x"}),
+        other_platform.patch(f"{path}/policy", {"permissions": []}),
+        other_platform.http.post(f"{path}/device-codes"),
+        other_platform.delete(path),
+        other_platform.get(f"/agents/device-codes/{code}/status"),
     ]
 
     for one in answers:
         refused(one, 404, "REFERENCE_NOT_FOUND")
-    assert created["agent"]["id"] not in [one["id"] for one in ok(stranger.get("/agents"))["data"]]
-    refused(stranger.post("/agents", asked(customer)), 400, "INVALID_INPUT")
+    assert created["agent"]["id"] not in [
+        one["id"] for one in ok(other_platform.get("/agents"))["data"]
+    ]
+    refused(other_platform.post("/agents", asked(customer)), 400, "INVALID_INPUT")
     assert ok(api.get(path)) == created["agent"]
     ok(redeem(api.root, code))
 
@@ -797,13 +799,13 @@ def test_an_agent_registers_for_no_other_customer_of_its_platform(
 
 
 def test_an_agent_reaches_no_account_but_its_customers(
-    api: Api, stranger: Api, agent: AgentApi
+    api: Api, other_platform: Api, agent: AgentApi
 ) -> None:
     other = api.customer()["id"]
     others = [
         made(api.post("/customers/external-accounts", usd("8800000040", customerId=other))),
         made(api.post("/platform/external-accounts", usd("8800000041"))),
-        made(stranger.post("/platform/external-accounts", usd("8800000042"))),
+        made(other_platform.post("/platform/external-accounts", usd("8800000042"))),
     ]
 
     for one in others:

@@ -343,15 +343,15 @@ def test_the_kind_of_number_changes_with_the_number(api: Api) -> None:
     assert changed["personalInfo"]["identifier"] == "12-3456789"
 
 
-def test_another_platform_sees_no_owner(api: Api, stranger: Api) -> None:
+def test_another_platform_sees_no_owner(api: Api, other_platform: Api) -> None:
     customer = business(api)
     owner = made(add(api, customer))
     path = f"/beneficial-owners/{owner['id']}"
 
-    refused(stranger.get(path), 404, "REFERENCE_NOT_FOUND")
-    refused(change(stranger, owner, roles=["DIRECTOR"]), 404, "REFERENCE_NOT_FOUND")
-    refused(add(stranger, customer), 404, "USER_NOT_FOUND")
-    assert ok(stranger.get("/beneficial-owners", customerId=customer["id"]))["data"] == []
+    refused(other_platform.get(path), 404, "REFERENCE_NOT_FOUND")
+    refused(change(other_platform, owner, roles=["DIRECTOR"]), 404, "REFERENCE_NOT_FOUND")
+    refused(add(other_platform, customer), 404, "USER_NOT_FOUND")
+    assert ok(other_platform.get("/beneficial-owners", customerId=customer["id"]))["data"] == []
 
     assert ok(api.get(path)) == owner
     refused(api.get(f"/beneficial-owners/BeneficialOwner:{new_id()}"), 404, "REFERENCE_NOT_FOUND")

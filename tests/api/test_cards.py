@@ -14,13 +14,13 @@ from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     Api,
     another_account,
-    eventually,
     made,
     ok,
     refused,
     server,
     webhooks,
 )
+from tests.waiting import eventually
 
 STATES = ("PENDING_KYC", "PROCESSING", "ACTIVE", "FROZEN", "CLOSED")
 MOVES = {
@@ -290,16 +290,16 @@ def test_a_source_has_to_be_the_cardholders_and_of_the_cards_currency(
 ) -> None:
     card, other = api.active_card(balance=0), api.active_card(balance=0)
     [own] = card["fundingSources"]
-    holder = card["cardholderId"]
+    cardholder = card["cardholderId"]
 
     def another(**changes: str) -> str:
-        return another_account(database_url, api.tenant, holder, **changes)
+        return another_account(database_url, api.tenant, cardholder, **changes)
 
     for source in (
         other["fundingSources"][0],
         f"InternalAccount:{uuid4()}",
-        api.account(holder, "EUR")["id"],
-        api.account(holder, "USDC")["id"],
+        api.account(cardholder, "EUR")["id"],
+        api.account(cardholder, "USDC")["id"],
         another(kind="EMBEDDED_WALLET"),
         another(status="FROZEN"),
         another(status="CLOSED"),
@@ -338,20 +338,20 @@ def test_the_end_of_a_sources_id_refuses_it(
 def test_without_an_id_of_the_platforms_the_cardholders_says_what_the_issuer_does(
     api: Api, database_url: str, suffix: str, state: str
 ) -> None:
-    holder = str(new_id())[:-3] + suffix
+    cardholder = str(new_id())[:-3] + suffix
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO customers (id, platform_id, platform_customer_id, customer_type,"
             " kyc_status, uma_address, currencies, created_at, updated_at)"
             " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, '{USD}', now(), now())",
-            [holder, api.tenant.platform_id, holder, f"${holder}@test"],
+            [cardholder, api.tenant.platform_id, cardholder, f"${cardholder}@test"],
         )
-    account = another_account(database_url, api.tenant, f"Customer:{holder}")
+    account = another_account(database_url, api.tenant, f"Customer:{cardholder}")
 
-    card = api.card(f"Customer:{holder}", [account])
+    card = api.card(f"Customer:{cardholder}", [account])
 
     assert card["platformCardId"].endswith(suffix)
-    assert api.becomes(card["id"], state)["fundingSources"] == (
+    assert api.wait_for_state(card["id"], state)["fundingSources"] == (
         [] if state == "CLOSED" else [account]
     )
 
@@ -366,11 +366,11 @@ def test_every_other_end_of_a_sources_id_is_taken(api: Api, database_url: str, s
     assert changed["fundingSources"] == [source]
 
 
-def test_another_platforms_card_is_not_there_to_change(api: Api, stranger: Api) -> None:
+def test_another_platforms_card_is_not_there_to_change(api: Api, other_platform: Api) -> None:
     card = api.active_card(balance=0)
 
     for path in (f"/cards/{card['id']}", f"/cards/Card:{uuid4()}", "/cards/x"):
-        refused(stranger.patch(path, {"state": "CLOSED"}), 404, "REFERENCE_NOT_FOUND")
+        refused(other_platform.patch(path, {"state": "CLOSED"}), 404, "REFERENCE_NOT_FOUND")
 
     assert ok(api.get(f"/cards/{card['id']}")) == card
 
@@ -456,12 +456,12 @@ def test_a_card_is_closed_also_while_nobody_works(
 
 
 def test_cards_are_listed_by_everything_that_can_be_asked(
-    api: Api, stranger: Api, database_url: str
+    api: Api, other_platform: Api, database_url: str
 ) -> None:
     mine = api.active_card(balance=0, platformCardId=f"{uuid4()}")
-    holder, [account] = mine["cardholderId"], mine["fundingSources"]
-    second = another_account(database_url, api.tenant, holder)
-    both = api.becomes(api.card(holder, [account, second])["id"], "ACTIVE")
+    cardholder, [account] = mine["cardholderId"], mine["fundingSources"]
+    second = another_account(database_url, api.tenant, cardholder)
+    both = api.wait_for_state(api.card(cardholder, [account, second])["id"], "ACTIVE")
     waiting = unfinished(api)
     frozen = ok(api.patch(f"/cards/{mine['id']}", {"state": "FROZEN"}))
 
@@ -472,21 +472,21 @@ def test_cards_are_listed_by_everything_that_can_be_asked(
         assert isinstance(data, list)
         return data
 
-    assert found(cardholderId=holder) == [both, frozen]
-    assert found(cardholderId=holder, sortOrder="asc") == [frozen, both]
+    assert found(cardholderId=cardholder) == [both, frozen]
+    assert found(cardholderId=cardholder, sortOrder="asc") == [frozen, both]
     assert found(accountId=account) == [both, frozen]
     assert found(accountId=second) == [both]
     assert found(platformCardId=mine["platformCardId"]) == [frozen]
-    assert found(cardholderId=holder, state="ACTIVE") == [both]
+    assert found(cardholderId=cardholder, state="ACTIVE") == [both]
     assert found(cardholderId=waiting["cardholderId"], state="PROCESSING") == [waiting]
-    assert found(cardholderId=holder, state="PROCESSING") == []
+    assert found(cardholderId=cardholder, state="PROCESSING") == []
     assert found(accountId=f"InternalAccount:{uuid4()}") == []
-    for query in ({"cardholderId": holder}, {"accountId": account}, {}):
-        assert found(stranger, **query) == []
+    for query in ({"cardholderId": cardholder}, {"accountId": account}, {}):
+        assert found(other_platform, **query) == []
 
     closed = ok(api.patch(f"/cards/{both['id']}", {"state": "CLOSED"}))
     assert found(accountId=second) == []
-    assert found(cardholderId=holder, state="CLOSED") == [closed]
+    assert found(cardholderId=cardholder, state="CLOSED") == [closed]
 
 
 def test_pages_hold_every_card_once(api: Api) -> None:

@@ -44,9 +44,9 @@ def ids(answer: httpx2.Response) -> list[str]:
 # --- the list ----------------------------------------------------------------------------------
 
 
-def test_customers_are_listed_in_pages_newest_first(own: Api, stranger: Api) -> None:
+def test_customers_are_listed_in_pages_newest_first(own: Api, other_platform: Api) -> None:
     created = [own.customer() for _ in range(5)]
-    stranger.customer()
+    other_platform.customer()
 
     first = ok(own.get("/customers", limit=3))
     second = ok(own.get("/customers", limit=3, cursor=first["nextCursor"]))
@@ -204,12 +204,12 @@ def test_an_address_of_another_customer_stays_theirs(api: Api) -> None:
     refused(change(api, mine, umaAddress=theirs["umaAddress"]), 409, "UMA_ADDRESS_EXISTS")
 
 
-def test_another_platform_neither_changes_nor_deletes(api: Api, stranger: Api) -> None:
+def test_another_platform_neither_changes_nor_deletes(api: Api, other_platform: Api) -> None:
     customer = api.customer()
 
-    refused(change(stranger, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
-    refused(delete(stranger, customer), 404, "USER_NOT_FOUND")
-    refused(stranger.delete(f"/customers/Customer:{new_id()}"), 404, "USER_NOT_FOUND")
+    refused(change(other_platform, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
+    refused(delete(other_platform, customer), 404, "USER_NOT_FOUND")
+    refused(other_platform.delete(f"/customers/Customer:{new_id()}"), 404, "USER_NOT_FOUND")
 
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
 
@@ -613,7 +613,7 @@ def test_elsewhere_nobody_has_to_be_reached(api: Api, region: str | None) -> Non
 
 
 def test_a_customer_with_the_platforms_own_identifier_is_there_once(
-    api: Api, stranger: Api
+    api: Api, other_platform: Api
 ) -> None:
     name = str(uuid4())
     api.customer(platformCustomerId=name)
@@ -621,17 +621,17 @@ def test_a_customer_with_the_platforms_own_identifier_is_there_once(
     again = {"customerType": "BUSINESS", "businessInfo": INFO, "platformCustomerId": name}
 
     refused(api.post("/customers", again), 409, "CONFLICT")
-    made(stranger.post("/customers", again))
+    made(other_platform.post("/customers", again))
 
 
-def test_an_account_is_read_by_its_id(api: Api, stranger: Api) -> None:
+def test_an_account_is_read_by_its_id(api: Api, other_platform: Api) -> None:
     account = api.account(api.customer()["id"])
     path = f"/internal-accounts/{account['id']}"
 
     assert ok(api.get(path)) == account
     assert ok(api.get(path.replace(":", "%3A"))) == account
 
-    refused(stranger.get(path), 404, "REFERENCE_NOT_FOUND")
+    refused(other_platform.get(path), 404, "REFERENCE_NOT_FOUND")
     refused(api.get(f"/internal-accounts/InternalAccount:{new_id()}"), 404, "REFERENCE_NOT_FOUND")
     refused(api.get("/internal-accounts/1"), 404, "REFERENCE_NOT_FOUND")
 

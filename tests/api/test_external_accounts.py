@@ -195,20 +195,20 @@ def test_a_token_needs_the_permission(root: str, api: Api, api_config: ApiConfig
 
 
 def test_another_platform_sees_and_changes_nothing(
-    api: Api, stranger: Api, customer_id: str
+    api: Api, other_platform: Api, customer_id: str
 ) -> None:
     theirs = register(api, customerId=customer_id)
     shared = made(api.post(PLATFORM, usd("424200")))
 
     for path in (CUSTOMERS, PLATFORM):
         for account in (theirs, shared):
-            refused(stranger.get(f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
-            refused(remove(stranger, f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
-        assert ok(stranger.get(path))["totalCount"] == 0
-    assert ok(stranger.get(CUSTOMERS, customerId=customer_id))["totalCount"] == 0
-    said = stranger.post(CUSTOMERS, body("EUR_ACCOUNT", customerId=customer_id))
+            refused(other_platform.get(f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
+            refused(remove(other_platform, f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
+        assert ok(other_platform.get(path))["totalCount"] == 0
+    assert ok(other_platform.get(CUSTOMERS, customerId=customer_id))["totalCount"] == 0
+    said = other_platform.post(CUSTOMERS, body("EUR_ACCOUNT", customerId=customer_id))
     refused(said, 400, "INVALID_INPUT")
-    assert made(stranger.post(PLATFORM, usd("424200")))["id"] != shared["id"]
+    assert made(other_platform.post(PLATFORM, usd("424200")))["id"] != shared["id"]
     assert ok(api.get(f"{CUSTOMERS}/{theirs['id']}")) == theirs
 
 

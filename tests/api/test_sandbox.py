@@ -58,7 +58,7 @@ def test_in_production_no_card_identifier_decides(
     card = production.card(customer, [account], platformCardId=f"{customer}-{suffix}")
 
     with worker(api_config.database_url, redis_url, sandbox=False):
-        production.becomes(card["id"], "ACTIVE")
+        production.wait_for_state(card["id"], "ACTIVE")
 
 
 def test_in_production_the_description_has_no_sandbox(production_root: str) -> None:

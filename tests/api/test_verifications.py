@@ -274,11 +274,11 @@ def test_a_verification_that_cannot_be_is_refused(api: Api) -> None:
     refused(api.get(f"/verifications/Verification:{new_id()}"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_another_platform_neither_verifies_nor_reads(api: Api, stranger: Api) -> None:
+def test_another_platform_neither_verifies_nor_reads(api: Api, other_platform: Api) -> None:
     customer = business(api)
-    refused(submit(stranger, customer), 404, "USER_NOT_FOUND")
+    refused(submit(other_platform, customer), 404, "USER_NOT_FOUND")
 
     verification = ok(submit(api, customer))
 
-    refused(stranger.get(f"/verifications/{verification['id']}"), 404, "REFERENCE_NOT_FOUND")
-    assert ok(stranger.get("/verifications", customerId=customer["id"]))["data"] == []
+    refused(other_platform.get(f"/verifications/{verification['id']}"), 404, "REFERENCE_NOT_FOUND")
+    assert ok(other_platform.get("/verifications", customerId=customer["id"]))["data"] == []

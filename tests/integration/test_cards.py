@@ -45,7 +45,7 @@ def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
             page = await accounts.page(
                 connection,
                 platform_id=platform.id,
-                filters=accounts.Filters(customer_id=customer.id),
+                filters=accounts.AccountFilters(customer_id=customer.id),
                 wanted=paging.Wanted(limit=1),
             )
             asked = [

@@ -19,7 +19,7 @@ from dramatiq.middleware import AgeLimit, ShutdownNotifications
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine, UnavailableError
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing

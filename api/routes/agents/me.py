@@ -59,7 +59,7 @@ async def list_agent_internal_accounts(
 ) -> Response:
     """List the internal accounts of the agent's customer that its policy allows, oldest first."""
     listing = Listing(call, "agent-internal-accounts", query)
-    filters = accounts.Filters(
+    filters = accounts.AccountFilters(
         customer_id=call.agent.customer_id,
         currency=query.currency,
         type=query.type,

@@ -1,4 +1,4 @@
-"""The proof finds what somebody has changed behind the ledger's back."""
+"""The audit finds every manipulation of stored rows."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, LiteralString
@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries.audit import Report, verify, verify_on
-from tests.world import World, world_of
+from cardledger.ledger.queries.audit import DIFFERENCE_LIMIT, Report, verify, verify_in_transaction
+from tests.world import World, open_world
 
 GUARDED: Final[tuple[LiteralString, ...]] = (
     "card_transaction_events",
@@ -17,7 +17,7 @@ GUARDED: Final[tuple[LiteralString, ...]] = (
     "outcomes",
 )
 
-# What a superuser with the triggers off may do to the books, each on its own.
+# What a superuser can change with the triggers disabled; each statement runs alone.
 MANIPULATIONS: Final[dict[str, LiteralString]] = {
     "a balance": "UPDATE internal_accounts SET balance = balance + 1",
     "a hold": "UPDATE internal_accounts SET held = held + 1",
@@ -26,14 +26,14 @@ MANIPULATIONS: Final[dict[str, LiteralString]] = {
     "a total": "UPDATE card_transactions SET settled = settled + 1",
     "a status": "UPDATE card_transactions SET status = 'VOIDED'",
     "a card transaction's card": "UPDATE card_transactions SET card_id = gen_random_uuid()",
-    "a card transaction's home": "UPDATE card_transactions SET customer_id = gen_random_uuid()",
-    "when a card transaction began": (
+    "a card transaction's customer": "UPDATE card_transactions SET customer_id = gen_random_uuid()",
+    "when a card transaction was created": (
         "UPDATE card_transactions SET created_at = created_at - interval '1 hour'"
     ),
     "an event's amount": "UPDATE card_transaction_events SET amount = amount + 1",
-    "an event's home": "UPDATE card_transaction_events SET customer_id = gen_random_uuid()",
-    "an event's cause": "UPDATE card_transaction_events SET message_id = gen_random_uuid()",
-    "that an event was the last": (
+    "an event's customer": "UPDATE card_transaction_events SET customer_id = gen_random_uuid()",
+    "an event's message": "UPDATE card_transaction_events SET message_id = gen_random_uuid()",
+    "whether a clearing was final": (
         "UPDATE card_transaction_events SET final = NOT final WHERE kind = 'CLEARED'"
     ),
     "a missing event": "DELETE FROM card_transaction_events WHERE sequence = 1",
@@ -43,12 +43,12 @@ MANIPULATIONS: Final[dict[str, LiteralString]] = {
         "UPDATE entries SET credit_account_id = debit_account_id,"
         " debit_account_id = credit_account_id WHERE account_id IS NULL"
     ),
-    "an entry's home": "UPDATE entries SET customer_id = gen_random_uuid() WHERE sequence > 0",
-    "a deposit's home": "UPDATE deposits SET customer_id = gen_random_uuid()",
-    "a deposit's cause": "UPDATE deposits SET message_id = gen_random_uuid()",
+    "an entry's customer": "UPDATE entries SET customer_id = gen_random_uuid() WHERE sequence > 0",
+    "a deposit's customer": "UPDATE deposits SET customer_id = gen_random_uuid()",
+    "a deposit's message": "UPDATE deposits SET message_id = gen_random_uuid()",
     "a missing deposit": "DELETE FROM deposits",
     "a missing outcome": "DELETE FROM outcomes",
-    "an outcome's place": "UPDATE outcomes SET sequence = 99 WHERE sequence IS NOT NULL",
+    "an outcome's sequence": "UPDATE outcomes SET sequence = 99 WHERE sequence IS NOT NULL",
     "a missing card": "DELETE FROM cards",
     "a deposit's platform": "UPDATE deposits SET platform_id = gen_random_uuid()",
     "a transfer's amount": "UPDATE transfers SET amount = amount + 1 WHERE status = 'COMPLETED'",
@@ -56,7 +56,7 @@ MANIPULATIONS: Final[dict[str, LiteralString]] = {
         "UPDATE transfers SET source_account_id = destination_account_id,"
         " destination_account_id = source_account_id WHERE status = 'COMPLETED'"
     ),
-    "a transfer's home": "UPDATE transfers SET customer_id = gen_random_uuid()",
+    "a transfer's customer": "UPDATE transfers SET customer_id = gen_random_uuid()",
     "a transfer's platform": "UPDATE transfers SET platform_id = gen_random_uuid()",
     "a transfer's currency": "UPDATE transfers SET currency = 'EUR'",
     "that a transfer moved money": (
@@ -75,7 +75,7 @@ MANIPULATIONS: Final[dict[str, LiteralString]] = {
         "UPDATE transfers SET failure_reason = 'ACCOUNT_INVALID' WHERE status = 'FAILED'"
         " AND failure_reason = 'INSUFFICIENT_FUNDS'"
     ),
-    "that the platform refused a transfer": (
+    "that the platform rejected a transfer": (
         "UPDATE transfers SET failure_reason = 'REJECTED_BY_PLATFORM' WHERE status = 'FAILED'"
         " AND failure_reason = 'INSUFFICIENT_FUNDS'"
     ),
@@ -88,12 +88,12 @@ MANIPULATIONS: Final[dict[str, LiteralString]] = {
         "DELETE FROM entries USING transfers t WHERE t.id = subject_id AND line = 1"
     ),
     "an agent's transfer without its action": "DELETE FROM agent_actions",
-    "who asked for a transfer": (
+    "which agent requested a transfer": (
         "UPDATE transfers SET agent_id = gen_random_uuid() WHERE agent_id IS NOT NULL"
     ),
 }
 
-# What even the application may do: it has to be able to add rows.
+# What even the application role can do: it may insert rows.
 FORGERIES: Final[dict[str, LiteralString]] = {
     "money between system accounts": (
         "INSERT INTO entries SELECT d.id, 0, 7, d.customer_id, a.id, b.id, 1000000, NULL, NULL,"
@@ -108,7 +108,7 @@ FORGERIES: Final[dict[str, LiteralString]] = {
         "INSERT INTO deposits SELECT gen_random_uuid(), customer_id, account_id, 5, message_id,"
         " now(), platform_id FROM deposits LIMIT 1"
     ),
-    "a transfer that nothing was booked for": (
+    "a transfer without entries": (
         "INSERT INTO transfers SELECT gen_random_uuid(), customer_id, platform_id,"
         " source_account_id, destination_account_id, amount, currency, status, failure_reason,"
         " NULL, NULL, NULL, now(), settled_at, now() FROM transfers WHERE status = 'COMPLETED'"
@@ -128,34 +128,37 @@ FORGERIES: Final[dict[str, LiteralString]] = {
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
-        engine, holder = made.engine(), made.holder(made.platform(), 50000)
-        events = [made.authorization(holder, "T1", 1250), made.clearing(holder, "T1", 1500)]
-        savings = made.another_account(holder)
-        events += [made.transfer(holder, savings, 100), made.transfer(savings, holder, 5000)]
-        made.play(engine, [(holder, event) for event in events])
-        made.owner.execute(
+    with open_world(database_url, app_database_url) as made:
+        engine, cardholder = made.engine(), made.cardholder(made.platform(), 50000)
+        events = [made.authorization(cardholder, "T1", 1250), made.clearing(cardholder, "T1", 1500)]
+        savings = made.another_account(cardholder)
+        events += [
+            made.transfer(cardholder, savings, 100),
+            made.transfer(savings, cardholder, 5000),
+        ]
+        made.process(engine, [(cardholder, event) for event in events])
+        made.connection.execute(
             "WITH asked AS (INSERT INTO transfers SELECT gen_random_uuid(), customer_id,"
             " platform_id, source_account_id, destination_account_id, amount, currency, 'PENDING',"
             " NULL, %s, NULL, NULL, now(), NULL, now() FROM transfers WHERE status = 'COMPLETED'"
             " RETURNING *) INSERT INTO agent_actions SELECT id, agent_id, customer_id, platform_id,"
             " 'TRANSFER_OUT', NULL, now() FROM asked",
-            [made.agent(holder)],
+            [made.agent(cardholder)],
         )
         yield made
 
 
 def verified_after(url: str, statements: Sequence[LiteralString]) -> Report:
-    """Return the report on books in which `statements` were run; they are undone."""
+    """Return the report after `statements`, which are rolled back."""
     with psycopg.connect(url) as connection:
         changed = [connection.execute(statement).rowcount for statement in statements]
-        assert changed[-1] > 0, "nothing was manipulated"
-        report = verify_on(connection, lambda _done, _total: None)
+        assert changed[-1] > 0, "no row was changed"
+        report = verify_in_transaction(connection, lambda _done, _total: None)
         connection.rollback()
     return report
 
 
-def test_untouched_books_hold(world: World) -> None:
+def test_an_unchanged_ledger_passes_the_audit(world: World) -> None:
     report = verify(world.database)
 
     assert report.holds, report.differences
@@ -163,20 +166,39 @@ def test_untouched_books_hold(world: World) -> None:
     assert report.transfers == 3
 
 
-@pytest.mark.parametrize("what", MANIPULATIONS)
-def test_a_manipulation_is_found(world: World, what: str) -> None:
-    # Neither triggers nor foreign keys stand in the way of whoever may do this.
-    unguarded: list[LiteralString] = ["SET session_replication_role = replica"]
-    unguarded += [f"ALTER TABLE {table} DISABLE TRIGGER append_only" for table in GUARDED]
-    unguarded.append("ALTER TABLE transfers DISABLE TRIGGER only_forward")
+@pytest.mark.parametrize("change", MANIPULATIONS)
+def test_a_manipulation_is_found(world: World, change: str) -> None:
+    # A superuser can disable the triggers and the foreign keys.
+    disable_guards: list[LiteralString] = ["SET session_replication_role = replica"]
+    disable_guards += [f"ALTER TABLE {table} DISABLE TRIGGER append_only" for table in GUARDED]
+    disable_guards.append("ALTER TABLE transfers DISABLE TRIGGER only_forward")
 
-    report = verified_after(world.url, [*unguarded, MANIPULATIONS[what]])
+    report = verified_after(world.url, [*disable_guards, MANIPULATIONS[change]])
+
+    assert not report.holds
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_a_row_forged_by_the_application_role_is_found(world: World, forgery: str) -> None:
+    report = verified_after(world.app_url, [FORGERIES[forgery]])
 
     assert not report.holds
 
 
-@pytest.mark.parametrize("what", FORGERIES)
-def test_a_forgery_of_the_application_is_found(world: World, what: str) -> None:
-    report = verified_after(world.app_url, [FORGERIES[what]])
+def test_a_finding_names_the_row_the_stored_value_and_the_expected_value(world: World) -> None:
+    [[key]] = world.rows("SELECT id FROM card_transactions")
 
-    assert not report.holds
+    report = verified_after(world.url, ["UPDATE card_transactions SET status = 'VOIDED'"])
+
+    assert report.differences == [
+        f"CardTransaction:{key}: stored status is VOIDED; its events give SETTLED"
+    ]
+
+
+def test_a_report_describes_at_most_the_limit_and_counts_the_rest() -> None:
+    report = Report()
+
+    for number in range(DIFFERENCE_LIMIT + 5):
+        report.add_difference(f"difference {number}")
+
+    assert (report.difference_count, len(report.differences)) == (105, 100)
