@@ -20,6 +20,7 @@ from cardledger.config import gc_tuning
 from cardledger.ledger.engine.build import is_compiled
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import sync_engine
 
 _MESSAGES: Final = 2_000
@@ -95,7 +96,7 @@ def _work() -> None:
         database,
         clock=lambda: datetime.now(UTC),
         batch_size=_BATCH,
-        sandbox_delay=timedelta(0),
+        rail=SandboxFundingRail(delay=timedelta(0)),
     )
     for _ in sys.stdin:
         waiting = [shard for _, shard in worker.waiting()]

@@ -24,6 +24,7 @@ from cardledger.install import credentials, databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.schema.ids import Id
 
@@ -89,7 +90,7 @@ class Bench:
                 database,
                 clock=lambda: datetime.now(UTC),
                 batch_size=batch_size,
-                sandbox_delay=timedelta(0),
+                rail=SandboxFundingRail(delay=timedelta(0)),
             )
         finally:
             database.dispose()

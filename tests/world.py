@@ -27,7 +27,9 @@ from cardledger.ledger.messaging.inbox import (
     Owner,
 )
 from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import history
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
@@ -36,6 +38,7 @@ from cardledger.ledger.testing.strategies import Scene
 from cardledger.schema.ids import Id
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
+RAIL: Final = SandboxFundingRail(delay=timedelta(0))
 
 # Look-ups that the engine's own tables answer about one account.
 _ACCOUNT: Final = "SELECT balance, held, owed, version FROM internal_accounts WHERE id = %s"
@@ -168,11 +171,9 @@ class World:
         *,
         clock: Clock = lambda: datetime.now(UTC),
         batch_size: int = 500,
-        sandbox_delay: timedelta | None = timedelta(0),
+        rail: FundingRail | None = RAIL,
     ) -> Engine:
-        return Engine(
-            self.database, clock=clock, sandbox_delay=sandbox_delay, batch_size=batch_size
-        )
+        return Engine(self.database, clock=clock, rail=rail, batch_size=batch_size)
 
     # --- events ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from cardledger.ledger.ports import NotConnectedError
 from cardledger.schema.wire.errors import (
     STATUS,
     Code,
@@ -120,6 +121,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(raised, _database_unavailable)
     app.add_exception_handler(UnavailableError, _database_unavailable)
     app.add_exception_handler(ReplyTimeoutError, _reply_timeout)
+    app.add_exception_handler(NotConnectedError, _not_connected)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _routing_error)
@@ -184,6 +186,10 @@ def _allowed_methods(request: Request) -> list[str]:
     if "GET" in allowed:
         allowed.add("HEAD")  # Routed as GET: see `middleware`.
     return [method for method in _METHODS if method in allowed]
+
+
+async def _not_connected(_request: Request, error: Exception) -> Response:
+    return error_response(ApiError(Code.NOT_IMPLEMENTED, str(error)))
 
 
 async def _database_unavailable(_request: Request, error: Exception) -> Response:

@@ -12,7 +12,7 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import beneficial_owners
-from cardledger.ledger.customers.beneficial_owners import Change, Owner
+from cardledger.ledger.customers.beneficial_owners import NewOwner, OwnerChange
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.common import BeneficialOwnerId, Page
 from cardledger.schema.wire.customers.beneficial_owners import (
@@ -40,7 +40,7 @@ async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCal
 
     The `ownershipPercentage` of all owners with the role `UBO` adds up to at most 100.
     """
-    owner = Owner(
+    owner = NewOwner(
         customer_id=body.customer_id,
         roles=body.roles,
         ownership_percentage=body.ownership_percentage,
@@ -114,7 +114,7 @@ async def update_beneficial_owner(
         message = "Nothing to change; send roles, ownershipPercentage or personalInfo."
         raise ApiError(Code.INVALID_INPUT, message)
     info = body.personal_info
-    change = Change(
+    change = OwnerChange(
         roles=body.roles,
         ownership_percentage=body.ownership_percentage,
         personal_info=None
@@ -146,7 +146,7 @@ def _api_errors() -> Iterator[None]:
         raise invalid_field(
             "customerId", "is an individual; only a business has beneficial owners"
         ) from None
-    except beneficial_owners.InvalidError as error:
+    except beneficial_owners.InvalidOwnerError as error:
         raise invalid(error.errors) from None
 
 

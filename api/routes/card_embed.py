@@ -14,11 +14,10 @@ from fastapi import APIRouter, Request, Response
 
 from cardledger.api.http.errors import IS_HEAD
 from cardledger.api.http.request_context import services_of
-from cardledger.ledger.cards import pan as card_numbers
 from cardledger.ledger.cards import reveals
-from cardledger.ledger.cards.pan import CardNumber
-from cardledger.ledger.cards.reveals import View
+from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.ports import CardNumber
 
 PATH: Final = "/embed/cards"
 VIEWER_COOKIE: Final = "card_viewer"
@@ -123,9 +122,10 @@ async def show_card(token: str, request: Request) -> Response:
             keys=services.keys,
             at=at,
         )
-    if view is None:
+    issuer = services.adapters.issuer
+    if view is None or issuer is None:
         return _page("Card details", _UNAVAILABLE, _NOT_FOUND)
-    number = card_numbers.number_of(services.keys, view.card_id, view.last4)
+    number = issuer.card_number(view.card_id, view.last4)
     response = _page("Card details", _card(view, number), 200)
     if IS_HEAD not in request.scope:
         max_age_s = int((view.expires_at - at).total_seconds())
@@ -145,7 +145,7 @@ def _viewer_cookie(request: Request, viewer: str, max_age_s: int) -> str:
     return f"{VIEWER_COOKIE}={viewer}; Path={path}; Max-Age={max_age_s}; HttpOnly; {rules}"
 
 
-def _card(shown: View, number: CardNumber) -> str:
+def _card(shown: RevealedCard, number: CardNumber) -> str:
     # Groups by margin, not by blanks: the copied number is in the form that shops accept.
     groups = (number.pan[start : start + 4] for start in range(0, len(number.pan), 4))
     return _CARD.substitute(

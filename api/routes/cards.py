@@ -13,10 +13,12 @@ from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes import card_embed
 from cardledger.ledger.cards import issuing, lifecycle, reveals
-from cardledger.ledger.cards.issuing import Refusal
-from cardledger.ledger.cards.lifecycle import Conflict
+from cardledger.ledger.cards import registry as cards
+from cardledger.ledger.cards.lifecycle import CardConflict
+from cardledger.ledger.cards.refusals import CardRefusal, CardRefusedError
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.ports import NotConnectedError
 from cardledger.schema.wire.cards.cards import (
     CardCreate,
     CardResource,
@@ -34,16 +36,16 @@ _TAG = "Cards"
 router = guarded_router(_TAG)
 
 _CODES = {
-    Refusal.DUPLICATE_FUNDING_SOURCE: Code.INVALID_INPUT,
-    Refusal.UNKNOWN_CARDHOLDER: Code.INVALID_INPUT,
-    Refusal.KYC_NOT_APPROVED: Code.CARDHOLDER_KYC_NOT_APPROVED,
-    Refusal.FUNDING_SOURCE_INELIGIBLE: Code.FUNDING_SOURCE_INELIGIBLE,
-    Refusal.PLATFORM_CARD_ID_TAKEN: Code.CONFLICT,
+    CardRefusal.DUPLICATE_FUNDING_SOURCE: Code.INVALID_INPUT,
+    CardRefusal.UNKNOWN_CARDHOLDER: Code.INVALID_INPUT,
+    CardRefusal.KYC_NOT_APPROVED: Code.CARDHOLDER_KYC_NOT_APPROVED,
+    CardRefusal.FUNDING_SOURCE_INELIGIBLE: Code.FUNDING_SOURCE_INELIGIBLE,
+    CardRefusal.PLATFORM_CARD_ID_TAKEN: Code.CONFLICT,
 }
 _CONFLICTS = {
-    Conflict.INVALID_STATE_TRANSITION: Code.INVALID_STATE_TRANSITION,
-    Conflict.CARD_ALREADY_CLOSED: Code.CARD_ALREADY_CLOSED,
-    Conflict.CARD_NOT_MUTABLE: Code.CARD_NOT_MUTABLE,
+    CardConflict.INVALID_STATE_TRANSITION: Code.INVALID_STATE_TRANSITION,
+    CardConflict.CARD_ALREADY_CLOSED: Code.CARD_ALREADY_CLOSED,
+    CardConflict.CARD_NOT_MUTABLE: Code.CARD_NOT_MUTABLE,
 }
 
 
@@ -51,17 +53,19 @@ _CONFLICTS = {
     "/cards",
     status_code=CREATED,
     response_model=CardResource,
-    responses=error_responses(Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE),
+    responses=error_responses(
+        Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE, Code.NOT_IMPLEMENTED
+    ),
 )
 @requires(Permission.MANAGE)
 async def create_card(body: CardCreate, call: PlatformCall) -> Response:
-    """Issue a card; it is `PROCESSING` until the issuer responds.
+    """Issue a card; it is `PROCESSING` until the issuer responds. 501 without an issuer.
 
     In the sandbox the last three characters of `platformCardId`, or else of `cardholderId`, decide
     the issuer's response: `001` none, `002` rejected, `005` delayed.
     A funding source whose id ends in `002` or `003` is rejected.
     """
-    application = issuing.Application(
+    application = issuing.CardApplication(
         cardholder_id=body.cardholder_id,
         platform_card_id=body.platform_card_id,
         funding_sources=body.funding_sources,
@@ -73,11 +77,10 @@ async def create_card(body: CardCreate, call: PlatformCall) -> Response:
                 connection,
                 platform_id=call.platform_id,
                 application=application,
+                issuer=call.services.adapters.issuer,
                 at=call.now(),
-                sandbox_delay=call.services.sandbox_delay,
-                is_sandbox=call.services.is_sandbox,
             )
-    except issuing.RefusedError as error:
+    except CardRefusedError as error:
         raise _refusal_error(error) from None
     await call.ring(doorbell.CARDS)
     return resource_response(created, CREATED)
@@ -91,14 +94,14 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) 
     `accountId` selects the cards funded by an account; a closed card has no funding account.
     """
     listing = Listing(call, "cards", query)
-    filters = issuing.Filters(
+    filters = cards.CardFilters(
         cardholder_id=query.cardholder_id,
         account_id=query.account_id,
         platform_card_id=query.platform_card_id,
         state=query.state,
     )
     async with call.reading() as connection:
-        page = await issuing.page(
+        page = await cards.page(
             connection,
             platform_id=call.platform_id,
             filters=filters,
@@ -112,7 +115,7 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) 
 async def get_card(card_id: CardId, call: PlatformCall) -> Response:
     """Return a card."""
     async with call.reading() as connection:
-        card = await issuing.get(connection, platform_id=call.platform_id, card_id=card_id)
+        card = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
     if card is None:
         raise no_card()
     return resource_response(card)
@@ -148,11 +151,11 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
                 change=change,
                 reply_to=call.client.reply_list,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
+                issuer=call.services.adapters.issuer,
             )
-    except issuing.RefusedError as error:
+    except CardRefusedError as error:
         raise _refusal_error(error) from None
-    except lifecycle.ConflictError as error:
+    except lifecycle.CardConflictError as error:
         raise ApiError(_CONFLICTS[error.conflict], str(error)) from None
     if changed is None:
         raise no_card()
@@ -173,11 +176,10 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
     The page works for five minutes, in the browser that opens it first; every call returns a new
-    URL. Calls and views are recorded. The numbers exist in the sandbox only.
+    URL. Calls and views are recorded. 501 without an issuer.
     """
-    if not call.services.is_sandbox:
-        message = "Card numbers exist in the sandbox only; embed your issuer's page."
-        raise ApiError(Code.NOT_IMPLEMENTED, message)
+    if call.services.adapters.issuer is None:
+        raise NotConnectedError("card issuer")
     root = _root(request)
     try:
         async with call.writing() as connection:
@@ -189,7 +191,7 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
                 keys=call.keys,
                 at=call.now(),
             )
-    except reveals.NotShownError as error:
+    except reveals.NotRevealableError as error:
         raise ApiError(Code.CONFLICT, str(error)) from None
     if reveal is None:
         raise no_card()
@@ -204,7 +206,7 @@ def no_card() -> ApiError:
     return not_found(Code.REFERENCE_NOT_FOUND, "card")
 
 
-def _change(body: CardUpdate) -> lifecycle.Change:
+def _change(body: CardUpdate) -> lifecycle.CardChange:
     fields = body.model_fields_set
     if not fields:
         message = "Nothing to change; send state, fundingSources or maxSpendPerTransaction."
@@ -212,18 +214,18 @@ def _change(body: CardUpdate) -> lifecycle.Change:
     if body.state == "CLOSED" and len(fields) > 1:
         message = "cannot be CLOSED together with fundingSources or maxSpendPerTransaction"
         raise invalid_field("state", message)
-    return lifecycle.Change(
+    return lifecycle.CardChange(
         state=None if body.state is None else CardState(body.state),
         funding_sources=body.funding_sources,
         max_spend_per_transaction=(
             body.max_spend_per_transaction
             if "max_spend_per_transaction" in fields
-            else lifecycle.KEEP
+            else lifecycle.UNCHANGED
         ),
     )
 
 
-def _refusal_error(error: issuing.RefusedError) -> ApiError:
+def _refusal_error(error: CardRefusedError) -> ApiError:
     return invalid_field(error.field, str(error), _CODES[error.refusal])
 
 

@@ -11,7 +11,7 @@ from cardledger.api.http.request_context import PlatformCall, PlatformContext, R
 from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import external_accounts
-from cardledger.ledger.customers.external_accounts import Refusal, Registration
+from cardledger.ledger.customers.external_accounts import Registration, RegistrationRefusal
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import ExternalAccountId, Page
@@ -33,10 +33,10 @@ router = guarded_router(_TAG)
 
 REGISTRATION_ERRORS: Final = error_responses(Code.INVALID_CURRENCY, Code.INVALID_BANK_ACCOUNT)
 
-_INVALID: Final[Mapping[Refusal, Code]] = {
-    Refusal.INPUT: Code.INVALID_INPUT,
-    Refusal.CURRENCY: Code.INVALID_CURRENCY,
-    Refusal.NUMBER: Code.INVALID_BANK_ACCOUNT,
+_INVALID: Final[Mapping[RegistrationRefusal, Code]] = {
+    RegistrationRefusal.INPUT: Code.INVALID_INPUT,
+    RegistrationRefusal.CURRENCY: Code.INVALID_CURRENCY,
+    RegistrationRefusal.NUMBER: Code.INVALID_BANK_ACCOUNT,
 }
 
 
@@ -48,11 +48,11 @@ async def register(call: RequestContext, wanted: Registration) -> Response:
                 connection,
                 platform_id=call.platform_id,
                 wanted=wanted,
+                verifier=call.services.adapters.account_verifier,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
             )
-    except external_accounts.RefusedError as error:
-        if error.refusal is Refusal.DUPLICATE:
+    except external_accounts.RegistrationRefusedError as error:
+        if error.refusal is RegistrationRefusal.DUPLICATE:
             raise ApiError(Code.CONFLICT, sentence(error.errors)) from None
         raise invalid(error.errors, _INVALID[error.refusal]) from None
     return resource_response(created, CREATED)
@@ -90,7 +90,9 @@ async def list_customer_external_accounts(
     query: Annotated[ExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the external accounts of customers, oldest first."""
-    filters = external_accounts.Filters(customer_id=query.customer_id, currency=query.currency)
+    filters = external_accounts.ExternalAccountFilters(
+        customer_id=query.customer_id, currency=query.currency
+    )
     return await _list(call, Listing(call, "customer-external-accounts", query), filters)
 
 
@@ -138,7 +140,7 @@ async def list_platform_external_accounts(
     query: Annotated[PlatformExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the platform's own external accounts, oldest first."""
-    filters = external_accounts.Filters(currency=query.currency, of_platform=True)
+    filters = external_accounts.ExternalAccountFilters(currency=query.currency, of_platform=True)
     return await _list(call, Listing(call, "platform-external-accounts", query), filters)
 
 
@@ -161,7 +163,7 @@ async def delete_platform_external_account(
 
 
 async def _list(
-    call: PlatformContext, listing: Listing, filters: external_accounts.Filters
+    call: PlatformContext, listing: Listing, filters: external_accounts.ExternalAccountFilters
 ) -> Response:
     async with call.reading() as connection:
         page = await external_accounts.page(

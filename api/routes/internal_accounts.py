@@ -10,6 +10,7 @@ from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import registry as customers
+from cardledger.ledger.customers import updates
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.projections import accounts
 from cardledger.schema.ids import Id
@@ -65,7 +66,7 @@ async def create_customer_internal_account(
     """
     try:
         async with call.writing() as connection:
-            opened = await customers.open_account(
+            opened = await updates.open_account(
                 connection,
                 platform_id=call.platform_id,
                 customer_id=body.customer_id,
@@ -75,7 +76,7 @@ async def create_customer_internal_account(
     except customers.UnsupportedCurrencyError as error:
         message = f"must be one of {', '.join(error.supported)}"
         raise invalid_field("currency", message, Code.INVALID_CURRENCY) from None
-    except customers.DeletedError:
+    except customers.CustomerDeletedError:
         opened = None
     except accounts.TooManyAccountsError:
         message = (

@@ -16,8 +16,7 @@ from cardledger.api.http.request_context import PlatformCall, PlatformContext, R
 from cardledger.api.http.responses import json_response, resource_response
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
 from cardledger.api.routes.cards import no_card
-from cardledger.ledger.cards import issuing
-from cardledger.ledger.core import sandbox as suffixes
+from cardledger.ledger.cards import inquiries
 from cardledger.ledger.messaging.inbox import CardRoute
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
@@ -238,11 +237,12 @@ async def simulate_balance_inquiry(
     closed card. No card transaction, entry or webhook is created, so the token refers to nothing.
     """
     async with call.reading() as connection:
-        inquiry = await issuing.inquire(
+        inquiry = await inquiries.inquire(
             connection,
             platform_id=call.platform_id,
             card_id=card_id,
             descriptor=body.merchant.descriptor,
+            rail=call.services.adapters.funding_rail,
             at=call.now(),
         )
     if inquiry is None:
@@ -273,7 +273,8 @@ async def simulate_financial_credit_authorization(
     matter. A merchant suffix that requests a decline is 501.
     """
     card = await _card_in(call, card_id, body)
-    if suffixes.forced_decline(body.merchant.descriptor):
+    rail = call.services.adapters.funding_rail
+    if rail is not None and rail.issuer_decline(body.merchant.descriptor):
         raise _not_implemented("Credits cannot be declined; use a descriptor without suffix.")
     event = {
         "type": EventType.RETURN,
@@ -346,8 +347,8 @@ async def _authorize(
 async def _apply(  # noqa: PLR0913, PLR0917 - the parent and the event
     call: PlatformContext,
     card_id: Id,
-    card: issuing.Spending,
-    parent: issuing.Parent,
+    card: inquiries.Spending,
+    parent: inquiries.Parent,
     event_type: EventType,
     fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Response:
@@ -365,19 +366,19 @@ async def _apply(  # noqa: PLR0913, PLR0917 - the parent and the event
 
 async def _parent(
     call: PlatformContext, card_id: Id, card_transaction_id: Id
-) -> tuple[issuing.Spending, issuing.Parent]:
+) -> tuple[inquiries.Spending, inquiries.Parent]:
     card = await _card(call, card_id, card_transaction_id)
     if card.parent is None:
         raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction of this card")
     return card, card.parent
 
 
-def _require_open(parent: issuing.Parent) -> None:
+def _require_open(parent: inquiries.Parent) -> None:
     if not parent.is_open:
         raise _wrong_state(parent, "only an open authorization can be changed")
 
 
-def _wrong_state(parent: issuing.Parent, reason: str) -> ApiError:
+def _wrong_state(parent: inquiries.Parent, reason: str) -> ApiError:
     details = {"reason": "CARD_TRANSACTION_NOT_OPEN", "status": parent.status}
     message = f"The card transaction is {parent.status}; {reason}."
     return ApiError(Code.INVALID_INPUT, message, details=details)
@@ -390,9 +391,9 @@ def _out_of_bounds(reason: str, message: str, limit: int) -> ApiError:
 
 async def _card(
     call: PlatformContext, card_id: Id, card_transaction_id: Id | None = None
-) -> issuing.Spending:
+) -> inquiries.Spending:
     async with call.reading() as connection:
-        card = await issuing.spending(
+        card = await inquiries.spending(
             connection,
             platform_id=call.platform_id,
             card_id=card_id,

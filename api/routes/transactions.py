@@ -13,7 +13,7 @@ from cardledger.api.http.request_context import PlatformCall, PlatformContext, R
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents.actions import Decision, Written
+from cardledger.ledger.agents.actions import Decision, RecordedAction
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.queries import card_transactions, transactions
@@ -172,7 +172,7 @@ def not_pending(status: str) -> ApiError:
     return ApiError(code, message, details={"status": status})
 
 
-async def carry_out(call: RequestContext, written: Written) -> None:
+async def carry_out(call: RequestContext, written: RecordedAction) -> None:
     """Have the engine process what was `written`, and wait for it if it is committed.
 
     The rows of a request with a key are committed later, together with its response.
@@ -192,7 +192,7 @@ async def _decide(call: PlatformContext, transaction_id: TypedId, decision: Deci
         raise not_pending((await _transaction(call, transaction_id)).status)
     try:
         async with call.writing() as connection:
-            written = await agent_actions.decide(
+            written = await agent_actions.resolve(
                 connection,
                 platform_id=call.platform_id,
                 transaction_id=transaction_id.key,

@@ -27,7 +27,7 @@ router = guarded_router(_TAG)
 @router.post(
     "/verifications",
     response_model=VerificationResource,
-    responses=error_responses(Code.USER_NOT_FOUND),
+    responses=error_responses(Code.USER_NOT_FOUND, Code.NOT_IMPLEMENTED),
 )
 @requires(Permission.MANAGE)
 async def create_verification(body: VerificationCreate, call: PlatformCall) -> Response:
@@ -37,8 +37,7 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
     missing information is required first; then `003` poor document, `001` manual review, anything
     else approved. For a business those of `registrationNumber` decide: `002` rejected; `001` and
     `003` the regular process (missing information, then manual review); anything else approved.
-    Outside the sandbox verifications follow the regular process and stay pending: no provider is
-    connected.
+    Without a connected identity verifier it is 501.
     """
     try:
         async with call.writing() as connection:
@@ -46,10 +45,10 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
                 connection,
                 platform_id=call.platform_id,
                 customer_id=body.customer_id,
+                verifier=call.services.adapters.identity_verifier,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
             )
-    except verifications.DecidedError as error:
+    except verifications.AlreadyDecidedError as error:
         message = f"{error}; a decided verification cannot be repeated"
         details = {"reason": "ALREADY_DECIDED", "status": error.status}
         raise ApiError(Code.INVALID_INPUT, message, details=details) from None
@@ -65,7 +64,9 @@ async def list_verifications(
 ) -> Response:
     """List verifications, newest first."""
     listing = Listing(call, "verifications", query)
-    filters = verifications.Filters(customer_id=query.customer_id, status=query.verification_status)
+    filters = verifications.VerificationFilters(
+        customer_id=query.customer_id, status=query.verification_status
+    )
     async with call.reading() as connection:
         page = await verifications.page(
             connection,

@@ -35,7 +35,7 @@ _SHOWN_COLUMNS: Final = (
 _log = structlog.get_logger()
 
 
-class NotShownError(Exception):
+class NotRevealableError(Exception):
     """The card is in a state without a number to show; the message names the state."""
 
 
@@ -48,7 +48,7 @@ class Reveal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class RevealedCard:
     """The card on a page; `viewer` lets the same browser open the page again."""
 
     card_id: Id
@@ -72,7 +72,7 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
     """Create a page with the number of a card; the API token is recorded and logged.
 
     None when the platform has no such card.
-    Raises: NotShownError when the card's state has no number to show.
+    Raises: NotRevealableError when the card's state has no number to show.
     """
     columns = tables.cards.c
     rows = await connection.execute(
@@ -83,7 +83,7 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
         return None
     if state not in _SHOWN:
         message = f"the card is {state}; only an ACTIVE or FROZEN card has a number to show"
-        raise NotShownError(message)
+        raise NotRevealableError(message)
     reveal = Reveal(token=secrets.token_urlsafe(_TOKEN_BYTES), expires_at=at + LIFETIME)
     await connection.execute(
         tables.card_reveals.insert().values(
@@ -100,7 +100,7 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
 
 async def view(
     connection: AsyncConnection, *, token: str, viewer: str | None, keys: KeyRing, at: datetime
-) -> View | None:
+) -> RevealedCard | None:
     """Return the card of `token` to its first viewer, and count the view.
 
     `viewer` is the key that an earlier view returned to this browser. None when there is no such
@@ -126,7 +126,7 @@ async def view(
 
 async def peek(
     connection: AsyncConnection, *, token: str, viewer: str | None, keys: KeyRing, at: datetime
-) -> View | None:
+) -> RevealedCard | None:
     """Return what `view` would return, and count nothing: for HEAD requests."""
     rows = await connection.execute(
         select(*_SHOWN_COLUMNS)
@@ -157,8 +157,8 @@ def _visible(
     return conditions
 
 
-def _view(row: Row[*tuple[Any, ...]], token: str, keys: KeyRing) -> View:
-    return View(
+def _view(row: Row[*tuple[Any, ...]], token: str, keys: KeyRing) -> RevealedCard:
+    return RevealedCard(
         card_id=row.id,
         state=CardState(row.state),
         last4=row.last4,

@@ -7,7 +7,7 @@ a table, decides, and writes everything in one database transaction (docs/decisi
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Event
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ from cardledger.ledger.engine.parsing import (
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.storage.bulk_writes import SentUpdate
 from cardledger.ledger.storage.engines import driver
@@ -60,15 +61,15 @@ class Engine:
     """Drains queues of the inbox."""
 
     def __init__(
-        self, database: Database, *, clock: Clock, batch_size: int, sandbox_delay: timedelta | None
+        self, database: Database, *, clock: Clock, batch_size: int, rail: FundingRail | None
     ) -> None:
         """Work on `database`, deciding at most `batch_size` messages a commit.
 
-        `sandbox_delay` is how long the sandbox's slow answers take; None outside the sandbox.
+        `rail` is the connected funding rail, if any.
         """
         self._database: Final = database
         self._clock: Final = clock
-        self._sandbox_delay: Final = sandbox_delay
+        self._rail: Final = rail
         self._batch_size: Final = batch_size
         self._system_accounts: dict[tuple[Id, str, str], Id] = {}
         self._stopping: Final = Event()
@@ -186,7 +187,7 @@ class Engine:
         snapshot = self._load(connection, messages)
         # After the locks: a batch that waited for another is recorded later than the other.
         now = self._clock()
-        batch = Batch(snapshot, now=now, sandbox_delay=self._sandbox_delay)
+        batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
         self._append(connection, batch.writes, now)
         with connection.pipeline():
@@ -305,7 +306,7 @@ class Engine:
         try:
             with connection.transaction():
                 snapshot = BatchSnapshot(transfers=reads.lock_transfers(connection, transfers))
-                batch = Batch(snapshot, now=now, sandbox_delay=None)
+                batch = Batch(snapshot, now=now, rail=None)
                 batch.fail_transfers(messages)
                 for update in self._change(connection, batch.writes, now):
                     update.check()

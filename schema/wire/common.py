@@ -309,6 +309,16 @@ def amount(amount: int, currency: str) -> dict[str, Any]:
     return {"amount": amount, "currency": _CURRENCIES[currency]}
 
 
+def format_amount(amount: int, currency: str) -> str:
+    """Return `amount`, in minor units, as people read it: `1,234.50 USD`."""
+    known = CURRENCIES.get(currency)
+    if known is None:
+        return f"{amount:,} minor units of {currency}"
+    whole, part = divmod(amount, 10**known.decimals)
+    fraction = f".{part:0{known.decimals}}" if known.decimals else ""
+    return f"{whole:,}{fraction} {currency}"
+
+
 def money(amount: int, currency: str) -> CurrencyAmount:
     """Return `amount` minor units of `currency` as responses show it."""
     return CurrencyAmount(amount=amount, currency=CURRENCIES[currency])

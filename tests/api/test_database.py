@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 
 from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.agents import action_queries, usage
 from cardledger.ledger.queries import card_transactions, transactions
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine, sync_engine
@@ -365,10 +364,10 @@ def test_what_waits_for_approval_is_found_without_what_does_not(
     _, plans = asyncio.run(
         _plans(
             url,
-            lambda connection: agent_actions.waiting(
+            lambda connection: action_queries.pending_approval(
                 connection,
                 platform_id=platform_id,
-                filters=agent_actions.Filters(),
+                filters=action_queries.ActionFilters(),
                 wanted=paging.Wanted(limit=20),
             ),
         )
@@ -382,7 +381,7 @@ def test_what_an_agent_has_spent_is_found_by_key(filled: tuple[DatabaseUrl, Id, 
     url, agent_id, _ = filled
 
     _, plans = asyncio.run(
-        _plans(url, lambda connection: agents.usage(connection, agent_id, datetime.now(UTC)))
+        _plans(url, lambda connection: usage.of_agent(connection, agent_id, datetime.now(UTC)))
     )
 
     [plan] = plans

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.middleware import shown
-from cardledger.ledger.cards.pan import number_of, passes_luhn
+from cardledger.ledger.sandbox.card_numbers import number_of, passes_luhn
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id

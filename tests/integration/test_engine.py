@@ -34,7 +34,7 @@ from cardledger.ledger.testing.strategies import Story, arbitrary, duplicated, h
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from tests.core.test_lifecycles import events_of, playable
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import RAIL, Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
@@ -279,7 +279,7 @@ def statements_for(world: World, cardholder: Cardholder, events: list[dict[str, 
         engine = Engine(
             OneConnection(connection),  # type: ignore[arg-type] # All that it uses of a database.
             clock=lambda: datetime.now(UTC),
-            sandbox_delay=timedelta(0),
+            rail=RAIL,
             batch_size=len(events) + 1,
         )
         engine.drain(Lane.LIVE, [cardholder.shard], lambda _: None)
@@ -305,7 +305,7 @@ def test_a_batch_reads_by_key_and_changes_balances_in_place(world: World, platfo
         engine = Engine(
             database,  # type: ignore[arg-type] # All that it uses of a database.
             clock=lambda: datetime.now(UTC),
-            sandbox_delay=timedelta(0),
+            rail=RAIL,
             batch_size=500,
         )
         engine.step(Lane.LIVE, range(SHARDS), lambda _: None)

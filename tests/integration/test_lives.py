@@ -15,6 +15,7 @@ from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.queries.audit import verify
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
@@ -58,7 +59,7 @@ class Life:
 
     @property
     def engine(self) -> Engine:
-        return self.world.engine(clock=lambda: self.now, sandbox_delay=self.delay)
+        return self.world.engine(clock=lambda: self.now, rail=SandboxFundingRail(delay=self.delay))
 
     def submit(
         self,
@@ -502,7 +503,7 @@ def test_a_slow_pull_that_was_released_meanwhile_is_answered_all_the_same(
 
 def test_outside_the_sandbox_a_descriptor_is_only_a_name(world: World, platform: Id) -> None:
     cardholder = world.cardholder(platform, 1000)
-    real = world.engine(sandbox_delay=None)
+    real = world.engine(rail=None)
     asked = [
         (
             cardholder,

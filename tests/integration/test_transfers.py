@@ -13,9 +13,15 @@ from psycopg import errors, sql
 from sqlalchemy import NullPool
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.agents import action_queries, usage
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents import registry as agents
-from cardledger.ledger.agents.actions import Decision, Refusal, RefusedError, Wanted, Written
+from cardledger.ledger.agents.actions import (
+    ActionRefusal,
+    ActionRefusedError,
+    Decision,
+    RecordedAction,
+    TransferRequest,
+)
 from cardledger.ledger.agents.policy import RefusalReason, Usage
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging.inbox import Lane
@@ -413,14 +419,14 @@ def asking(world: World, act: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - wh
 
 def ask(
     world: World, agent_id: Id, source: Cardholder, destination: Cardholder, amount: int
-) -> Written:
-    wanted = Wanted(
+) -> RecordedAction:
+    wanted = TransferRequest(
         type="TRANSFER_OUT",
         source_account_id=source.account_id,
         destination_account_id=destination.account_id,
         amount=amount,
     )
-    made: Written = asking(
+    made: RecordedAction = asking(
         world,
         lambda connection: agent_actions.request(
             connection,
@@ -434,10 +440,10 @@ def ask(
     return made
 
 
-def decide(world: World, written: Written, decision: Decision) -> Written | None:
-    decided: Written | None = asking(
+def decide(world: World, written: RecordedAction, decision: Decision) -> RecordedAction | None:
+    decided: RecordedAction | None = asking(
         world,
-        lambda connection: agent_actions.decide(
+        lambda connection: agent_actions.resolve(
             connection,
             platform_id=written.action.transfer.platform_id,
             transaction_id=written.action.transfer.id,
@@ -451,7 +457,7 @@ def decide(world: World, written: Written, decision: Decision) -> Written | None
 
 def used(world: World, agent_id: Id, at: datetime | None = None) -> Usage:
     found: Usage = asking(
-        world, lambda connection: agents.usage(connection, agent_id, at or datetime.now(UTC))
+        world, lambda connection: usage.of_agent(connection, agent_id, at or datetime.now(UTC))
     )
     return found
 
@@ -464,7 +470,7 @@ def at_once(acts: list[Callable[[], Made]]) -> list[Made | Exception]:
         start.wait()
         try:
             return act()
-        except (RefusedError, agent_actions.NotPendingError) as error:
+        except (ActionRefusedError, agent_actions.NotPendingError) as error:
             return error
 
     with ThreadPoolExecutor(len(acts)) as pool:
@@ -479,7 +485,7 @@ def test_requests_at_once_cannot_together_break_a_limit(world: World, platform: 
     made = at_once([lambda: ask(world, agent_id, source, destination, 100)] * 8)
     world.drain(world.engine())
 
-    refused = [one for one in made if isinstance(one, RefusedError)]
+    refused = [one for one in made if isinstance(one, ActionRefusedError)]
     assert len(refused) == 5
     assert {one.reason for one in refused} == {RefusalReason.DAILY_LIMIT}
     assert world.balance(destination) == 300
@@ -495,7 +501,7 @@ def test_what_waits_for_approval_counts_and_what_was_refused_does_not(
     first = ask(world, agent_id, source, destination, 400)
     second = ask(world, agent_id, source, destination, 50)
 
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ActionRefusedError) as refused:
         ask(world, agent_id, source, destination, 1)
     decide(world, first, APPROVE)
     decide(world, second, REJECT)
@@ -539,7 +545,7 @@ def test_of_an_approval_and_a_rejection_at_once_exactly_one_wins(
     )
     world.drain(world.engine())
 
-    [winner] = [one for one in made if isinstance(one, Written)]
+    [winner] = [one for one in made if isinstance(one, RecordedAction)]
     assert sum(isinstance(one, agent_actions.NotPendingError) for one in made) == 3
     is_approved = winner.action.transfer.status == transfers.PROCESSING
     assert world.balance(destination) == (400 if is_approved else 0)
@@ -565,7 +571,7 @@ def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platfor
 
         assert decided is not None
         assert decided.message is None
-        assert agent_actions.status_of(decided.action.transfer) == "FAILED"
+        assert action_queries.status_of(decided.action.transfer) == "FAILED"
         assert decided.action.transfer.failure_reason == reason
     assert world.balance(source) == 1_000
 
@@ -589,10 +595,10 @@ def test_an_agent_moves_nothing_to_an_account_that_it_may_not_use(
     only = {"allowedAccountIds": [f"InternalAccount:{source.account_id}"]}
     agent_id = world.agent(source, accountRestrictions=only)
 
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ActionRefusedError) as refused:
         ask(world, agent_id, source, destination, 10)
 
-    assert refused.value.refusal is Refusal.POLICY
+    assert refused.value.refusal is ActionRefusal.POLICY
     assert refused.value.reason is RefusalReason.ACCOUNT_NOT_ALLOWED
 
 

@@ -16,8 +16,9 @@ from cardledger.api.http.request_context import (
 from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires_agent
 from cardledger.api.routes import transactions
+from cardledger.ledger.agents import action_queries
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents.actions import Refusal, Wanted
+from cardledger.ledger.agents.actions import ActionRefusal, TransferRequest
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.customers import external_accounts
 from cardledger.schema.ids import Id
@@ -44,13 +45,13 @@ _TAG = "Agent Operations"
 
 router = guarded_router(_TAG)
 
-_CODES: Final[Mapping[Refusal, Code]] = {
-    Refusal.AGENT: Code.FORBIDDEN,
-    Refusal.POLICY: Code.FORBIDDEN,
-    Refusal.SAME_ACCOUNT: Code.SELF_PAYMENT,
-    Refusal.UNKNOWN_SOURCE: Code.REFERENCE_NOT_FOUND,
-    Refusal.UNKNOWN_DESTINATION: Code.REFERENCE_NOT_FOUND,
-    Refusal.CURRENCY: Code.INVALID_CURRENCY,
+_CODES: Final[Mapping[ActionRefusal, Code]] = {
+    ActionRefusal.AGENT: Code.FORBIDDEN,
+    ActionRefusal.POLICY: Code.FORBIDDEN,
+    ActionRefusal.SAME_ACCOUNT: Code.SELF_PAYMENT,
+    ActionRefusal.UNKNOWN_SOURCE: Code.REFERENCE_NOT_FOUND,
+    ActionRefusal.UNKNOWN_DESTINATION: Code.REFERENCE_NOT_FOUND,
+    ActionRefusal.CURRENCY: Code.INVALID_CURRENCY,
 }
 _TRANSFER_ERRORS: Final = error_responses(
     *_CODES.values(), Code.INVALID_AMOUNT, Code.NOT_IMPLEMENTED
@@ -95,10 +96,10 @@ async def list_agent_actions(
     """List the agent's actions, newest first."""
     listing = Listing(call, "agent-actions", query)
     async with call.reading() as connection:
-        page = await agent_actions.of_agent(
+        page = await action_queries.of_agent(
             connection,
             call.agent,
-            filters=agent_actions.Filters(status=query.status),
+            filters=action_queries.ActionFilters(status=query.status),
             wanted=listing.wanted(newest_first=True),
         )
     return listing.response(page)
@@ -145,7 +146,7 @@ def _visibility(call: AgentContext) -> transactions.Visibility:
 async def _request(
     call: AgentContext, body: AgentTransferCreate, action_type: ActionType
 ) -> Response:
-    wanted = Wanted(
+    wanted = TransferRequest(
         type=action_type,
         amount=_amount(body.amount),
         source_account_id=await _account(call, body.source.account_id, "source"),
@@ -166,17 +167,19 @@ async def _request(
                 reply_to=call.client.reply_list,
                 at=call.now(),
             )
-    except agent_actions.RefusedError as error:
+    except agent_actions.ActionRefusedError as error:
         details = {"reason": error.reason.value} if error.reason else None
         raise ApiError(_CODES[error.refusal], str(error), details=details) from None
     await transactions.carry_out(call, written)
     return resource_response(await action_after(call, written), CREATED)
 
 
-async def action_after(call: RequestContext, written: agent_actions.Written) -> AgentActionResource:
+async def action_after(
+    call: RequestContext, written: agent_actions.RecordedAction
+) -> AgentActionResource:
     """Return the action after a decision; before the commit of a key, as it was written."""
     if call.attempt is not None:
-        return agent_actions.render(written.action)
+        return action_queries.render(written.action)
     transfer = written.action.transfer
     assert transfer.agent_id is not None, "an action has an agent"
     return await _action(call, transfer.id, transfer.agent_id)
@@ -184,12 +187,12 @@ async def action_after(call: RequestContext, written: agent_actions.Written) -> 
 
 async def _action(call: RequestContext, action_id: Id, agent_id: Id) -> AgentActionResource:
     async with call.reading() as connection:
-        action = await agent_actions.get(
+        action = await action_queries.get(
             connection, platform_id=call.platform_id, transaction_id=action_id, agent_id=agent_id
         )
     if action is None:
         raise no_action()
-    return agent_actions.render(action)
+    return action_queries.render(action)
 
 
 def _amount(amount: int | None) -> int:

@@ -9,6 +9,7 @@ from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes import transactions
 from cardledger.api.routes.agents.actions import action_after, no_action
+from cardledger.ledger.agents import action_queries
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.actions import Decision
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -27,14 +28,14 @@ async def list_agent_approvals(
 ) -> Response:
     """List the actions pending approval, newest first unless `sortOrder` is `asc`."""
     listing = Listing(call, "agent-approvals", query)
-    filters = agent_actions.Filters(
+    filters = action_queries.ActionFilters(
         agent_id=query.agent_id,
         customer_id=query.customer_id,
         created_from=query.start_date,
         created_to=query.end_date,
     )
     async with call.reading() as connection:
-        page = await agent_actions.waiting(
+        page = await action_queries.pending_approval(
             connection,
             platform_id=call.platform_id,
             filters=filters,
@@ -81,7 +82,7 @@ async def _decide(
 ) -> Response:
     try:
         async with call.writing() as connection:
-            written = await agent_actions.decide(
+            written = await agent_actions.resolve(
                 connection,
                 platform_id=call.platform_id,
                 transaction_id=action_id,

@@ -35,11 +35,11 @@ async def _admit(request: Request) -> DeviceCodeContext:
 
 
 async def _check(
-    connection: AsyncConnection, device_code: device_codes.Found, at: datetime
+    connection: AsyncConnection, device_code: device_codes.DeviceCode, at: datetime
 ) -> None:
     try:
         await device_codes.check(connection, device_code, at)
-    except device_codes.SpentError as error:
+    except device_codes.CodeRefusedError as error:
         raise _spent_error(error) from None
 
 
@@ -67,7 +67,7 @@ async def redeem_agent_device_code(
             connected = await device_codes.redeem(
                 connection, call.device_code, keys=call.keys, at=call.now()
             )
-    except device_codes.SpentError as error:
+    except device_codes.CodeRefusedError as error:
         raise _spent_error(error) from None
     if connected is None:
         raise no_code()
@@ -76,5 +76,5 @@ async def redeem_agent_device_code(
     return response
 
 
-def _spent_error(error: device_codes.SpentError) -> ApiError:
+def _spent_error(error: device_codes.CodeRefusedError) -> ApiError:
     return ApiError(Code.INVALID_INPUT, str(error), details={"reason": error.reason.value})

@@ -13,7 +13,7 @@ from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
-from cardledger.ledger.agents.registry import Refusal
+from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.agents.agents import (
     AgentCreate,
@@ -33,10 +33,10 @@ _NO_CONTENT = 204
 
 router = guarded_router(_TAG)
 
-_INVALID: Final[Mapping[Refusal, Code]] = {
-    Refusal.CUSTOMER: Code.INVALID_INPUT,
-    Refusal.POLICY: Code.INVALID_INPUT,
-    Refusal.CURRENCY: Code.INVALID_CURRENCY,
+_INVALID: Final[Mapping[AgentRefusal, Code]] = {
+    AgentRefusal.CUSTOMER: Code.INVALID_INPUT,
+    AgentRefusal.POLICY: Code.INVALID_INPUT,
+    AgentRefusal.CURRENCY: Code.INVALID_CURRENCY,
 }
 
 
@@ -78,7 +78,7 @@ async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
 async def list_agents(query: Annotated[AgentsQuery, Query()], call: PlatformCall) -> Response:
     """List the platform's agents, newest first."""
     listing = Listing(call, "agents", query)
-    filters = agents.Filters(
+    filters = agents.AgentFilters(
         customer_id=query.customer_id,
         is_paused=_boolean(query.is_paused),
         is_connected=_boolean(query.is_connected),
@@ -183,7 +183,7 @@ async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Res
                 keys=call.keys,
                 at=call.now(),
             )
-    except device_codes.ConnectedError as error:
+    except device_codes.AgentConnectedError as error:
         raise ApiError(Code.CONFLICT, str(error)) from None
     if device_code is None:
         raise no_agent()
@@ -234,8 +234,8 @@ def _api_errors(prefix: str) -> Iterator[None]:
     """Turn a refusal into an error that names fields of the policy below `prefix`."""
     try:
         yield
-    except agents.RefusedError as refused:
+    except AgentRefusedError as refused:
         errors = refused.errors
-        if refused.refusal is not Refusal.CUSTOMER:
+        if refused.refusal is not AgentRefusal.CUSTOMER:
             errors = [error.model_copy(update={"field": prefix + error.field}) for error in errors]
         raise invalid(errors, _INVALID[refused.refusal]) from None

@@ -262,7 +262,7 @@ async def send_test(call: PlatformContext, endpoint_id: Id | None) -> WebhookTes
 def _send(call: PlatformContext, url: str, body: bytes, signed: dict[str, str]) -> Attempt:
     """Make one attempt; runs in a thread, because it blocks."""
     egress = Egress(
-        timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.is_sandbox
+        timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.allow_loopback
     )
     at, started = call.now(), time.monotonic_ns()
     try:
@@ -291,7 +291,7 @@ def _changes(body: WebhookEndpointUpdate) -> dict[str, Any]:
 
 
 def _check_url(call: PlatformContext, url: str) -> None:
-    if not call.services.is_sandbox:
+    if not call.services.allow_loopback:
         check_production(url, "url")
 
 

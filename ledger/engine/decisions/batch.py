@@ -1,15 +1,15 @@
 """One batch: decide its messages in order, each on the state that its predecessors left."""
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from cardledger.ledger.engine.change_set import BatchSnapshot, ChangeSet
 from cardledger.ledger.engine.decisions.card_closures import CardClosures
 from cardledger.ledger.engine.decisions.deposits import Deposits
 from cardledger.ledger.engine.decisions.network_events import AUTHORIZATIONS, NetworkEvents
+from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
-from cardledger.ledger.engine.decisions.sandbox_answers import SandboxAnswers
 from cardledger.ledger.engine.decisions.transfers import Transfers
 from cardledger.ledger.engine.parsing import (
     RejectedError,
@@ -21,6 +21,7 @@ from cardledger.ledger.engine.parsing import (
 from cardledger.ledger.engine.records import Decided, OutcomeRow
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
@@ -31,19 +32,17 @@ class Batch:
     An applied message leaves all its consequences; a rejected message leaves only its rejection.
     """
 
-    def __init__(
-        self, snapshot: BatchSnapshot, *, now: datetime, sandbox_delay: timedelta | None
-    ) -> None:
+    def __init__(self, snapshot: BatchSnapshot, *, now: datetime, rail: FundingRail | None) -> None:
         """Start from `snapshot`; `now` is the time of every decision.
 
-        `sandbox_delay` is how long the sandbox's slow answers take; None outside the sandbox.
+        `rail` is the connected funding rail, if any.
         """
         self._changes: Final = ChangeSet(snapshot, now=now)
         self.writes: Final = self._changes.writes
         self._outcomes: Final = dict(snapshot.outcomes)  # Also those of this batch.
-        sandbox = SandboxAnswers(sandbox_delay)
-        self._recovery: Final = Recovery(self._changes, sandbox)
-        self._network_events: Final = NetworkEvents(self._changes, self._recovery, sandbox)
+        answers = RailAnswers(rail)
+        self._recovery: Final = Recovery(self._changes, answers)
+        self._network_events: Final = NetworkEvents(self._changes, self._recovery, answers)
         self._card_closures: Final = CardClosures(self._changes, self._recovery)
         self._deposits: Final = Deposits(self._changes, self._recovery)
         self._transfers: Final = Transfers(self._changes, self._recovery)

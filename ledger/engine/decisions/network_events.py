@@ -16,8 +16,8 @@ from cardledger.ledger.core.card_transaction import (
 from cardledger.ledger.core.events import Declined
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
+from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
-from cardledger.ledger.engine.decisions.sandbox_answers import SandboxAnswers
 from cardledger.ledger.engine.parsing import (
     RejectedError,
     amount_of,
@@ -48,11 +48,11 @@ AUTHORIZATIONS: Final = frozenset(
 class NetworkEvents:
     """Decides network events; messages that came too early are parked until they can be decided."""
 
-    def __init__(self, changes: ChangeSet, recovery: Recovery, sandbox: SandboxAnswers) -> None:
+    def __init__(self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers) -> None:
         self.first_deadline: datetime | None = None  # Of the approvals given.
         self._changes: Final = changes
         self._recovery: Final = recovery
-        self._sandbox: Final = sandbox
+        self._rail: Final = rail
         self._parked: Final = {key: [*rows] for key, rows in changes.snapshot.parked.items()}
 
     def authorize(self, message: Message) -> Decided:
@@ -60,7 +60,7 @@ class NetworkEvents:
         card, context = self._concerned(message)
         before, account, body = context.roll_up, context.account, message.body
         decide_by = parse_time(body.get("decideBy"))
-        descriptor = self._sandbox.descriptor(before.identity, body)
+        descriptor = self._rail.descriptor(before.identity, body)
         command = commands.Authorize(
             amount=amount_of(body),
             balance=account.balance,
@@ -68,10 +68,10 @@ class NetworkEvents:
             card_state=card.state,
             account_usable=account.status == accounts.ACTIVE,
             max_spend=card.max_spend,
-            forced_decline=self._sandbox.forced_decline(descriptor),
+            issuer_decline=self._rail.issuer_decline(descriptor),
             decided_at=self._changes.now,
             decide_by=decide_by,
-            confirms_later=self._sandbox.confirms_later(descriptor),
+            confirms_later=self._rail.confirms_later(descriptor),
             clears=body["type"] == EventType.FINANCIAL_AUTHORIZATION,
         )
         decision = decide(before.state, command)
@@ -149,7 +149,7 @@ class NetworkEvents:
     def _pullable(self, context: CardTransactionContext) -> int:
         """Return what a pull after a clearing may take from the funding account."""
         account = context.account
-        refused = self._sandbox.refuses_pull(context.roll_up.identity)
+        refused = self._rail.refuses_pull(context.roll_up.identity)
         return 0 if refused or account.status != accounts.ACTIVE else account.balance
 
     # --- the card transaction of a message -------------------------------------------------

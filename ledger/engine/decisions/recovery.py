@@ -16,7 +16,7 @@ from cardledger.ledger.core.events import (
 )
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
-from cardledger.ledger.engine.decisions.sandbox_answers import SandboxAnswers
+from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.parsing import occurred_at
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Account, Decided, Parked, PendingPull
@@ -35,9 +35,9 @@ _SOURCE: Final = "engine"  # Of the messages that the engine sends to itself.
 class Recovery:
     """Applies decisions, and retries the open debts of accounts that get money."""
 
-    def __init__(self, changes: ChangeSet, sandbox: SandboxAnswers) -> None:
+    def __init__(self, changes: ChangeSet, rail: RailAnswers) -> None:
         self._changes: Final = changes
-        self._sandbox: Final = sandbox
+        self._rail: Final = rail
 
     def apply(
         self,
@@ -127,8 +127,8 @@ class Recovery:
     ) -> None:
         """Keep the pending pull among `facts`, the latest of `context`, until it is confirmed."""
         identity, state = context.roll_up.identity, context.roll_up.state
-        descriptor = self._sandbox.descriptor(identity, body)
-        due_at = self._sandbox.confirmation_due_at(self._changes.now)
+        descriptor = self._rail.descriptor(identity, body)
+        due_at = self._rail.confirmation_due_at(self._changes.now)
         for sequence, fact in enumerate(facts, start=state.sequence - len(facts) + 1):
             if isinstance(fact, PullPending):
                 self._changes.writes.pending_pulls.append(
@@ -139,7 +139,7 @@ class Recovery:
                         card_id=context.key.card_id,
                         token=context.key.token,
                         amount=fact.amount,
-                        succeeds=self._sandbox.confirms(descriptor),
+                        succeeds=self._rail.confirms(descriptor),
                         due_at=due_at,
                     )
                 )

@@ -1,36 +1,28 @@
-"""Numbers of sandbox cards: made from the card's id and the server key whenever they are shown.
+"""Numbers of sandbox cards: derived from the card's id and the server key whenever shown.
 
-Nothing is stored, so nothing can be stolen from the record. They are of a range that no issuer
-gives out, and end in the `last4` that everybody may see; two cards may have the same number.
+Nothing is stored, so nothing can be stolen from the database. They are in a range that no issuer
+uses, and end in the card's `last4`; two cards may have the same number.
 """
 
-from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
+from cardledger.ledger.ports import CardNumber
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 
 _RANGE: Final = "400000"
-"""Six digits with which test cards begin, VISA's by the first."""
+"""The first six digits of test cards; the first digit is VISA's."""
 
 _FREE_DIGITS: Final = 5
 _CVV_DIGITS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class CardNumber:
-    """What a cardholder types into a shop. It has no `repr`, so that no log can show it."""
-
-    pan: str
-    cvv: str
-
-
 def number_of(keys: KeyRing, card_id: Id, last4: str) -> CardNumber:
     """Return the number of a card: 16 digits that pass Luhn's check and end in `last4`."""
     free = _digits(keys, b"pan", card_id, _FREE_DIGITS)
-    # The last digits are given, so the one before them is what makes the sum come out. Exactly
-    # one of ten does: Luhn maps the digits of a place onto each other one to one.
+    # The last digits are given, so the digit before them makes the sum come out. Exactly one
+    # digit of ten does: Luhn maps the digits of a place onto each other one to one.
     candidates = (f"{_RANGE}{free}{check}{last4}" for check in range(10))
     pan = next(candidate for candidate in candidates if passes_luhn(candidate))
     return CardNumber(pan=pan, cvv=_digits(keys, b"cvv", card_id, _CVV_DIGITS))
