@@ -179,6 +179,8 @@ class InMemoryLedger:
                 return commands.ReverseClearing(amount=amount)
             case "RETURN":
                 return commands.Refund(amount=amount)
+            case "FINANCIAL_CREDIT_AUTHORIZATION":
+                return commands.Credit(amount=amount)
             case "RETURN_REVERSAL":
                 return commands.ReverseRefund(amount=amount, balance=balance)
             case "PULL_CONFIRMATION":
@@ -201,7 +203,7 @@ class InMemoryLedger:
             self.debts.setdefault(name, number)
         else:
             self.debts.pop(name, None)
-        again = events.Released | events.Refunded | events.PullResized
+        again = events.Released | events.Refunded | events.Credited | events.PullResized
         if any(isinstance(fact, again) for fact in facts):
             self._recover(number)
         elif any(isinstance(fact, events.PullFailed) for fact in facts):

@@ -268,16 +268,16 @@ async def simulate_financial_credit_authorization(
 ) -> Response:
     """Credit `amount` to the card with one message, as a cash deposit or a push payment does.
 
-    Creates a card transaction with direction `CREDIT` and status `REFUNDED`, the amount in
-    `refundedAmount`. The network has already moved the money, so the state of the card does not
-    matter. A merchant suffix that requests a decline is 501.
+    Creates a card transaction with direction `CREDIT` and status `CREDITED`, the amount in
+    `creditedAmount`: it is not a refund of a purchase. The network has already moved the money, so
+    the state of the card does not matter. A merchant suffix that requests a decline is 501.
     """
     card = await _card_in(call, card_id, body)
     rail = call.services.adapters.funding_rail
     if rail is not None and rail.issuer_decline(body.merchant.descriptor):
         raise _not_implemented("Credits cannot be declined; use a descriptor without suffix.")
     event = {
-        "type": EventType.RETURN,
+        "type": EventType.FINANCIAL_CREDIT_AUTHORIZATION,
         "issuerTransactionToken": str(uuid4()),
         "amount": body.amount,
         "currency": card.currency,

@@ -25,6 +25,7 @@ class Status(StrEnum):
     PARTIALLY_SETTLED = "PARTIALLY_SETTLED"
     SETTLED = "SETTLED"
     REFUNDED = "REFUNDED"
+    CREDITED = "CREDITED"
     EXCEPTION = "EXCEPTION"
     DECLINED = "DECLINED"
     VOIDED = "VOIDED"
@@ -38,10 +39,15 @@ class Closure(StrEnum):
     EXPIRED = "EXPIRED"
     CARD_CLOSED = "CARD_CLOSED"
     REFUNDED = "REFUNDED"  # A refund without a purchase.
+    CREDITED = "CREDITED"  # A credit that belongs to no purchase, such as a cash deposit.
+
+
+WITHOUT_PURCHASE: Final = frozenset({Closure.REFUNDED, Closure.CREDITED})
+"""Closures that a purchase with the same token opens again."""
 
 
 # Whoever gave an authorization up may take it again; one that has cleared is over.
-_REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, Closure.REFUNDED})
+_REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, *WITHOUT_PURCHASE})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +102,11 @@ class CardTransaction:
         return max(self.authorized - self.settled, 0)
 
     @property
+    def credited(self) -> int:
+        """The amount of a credit that belongs to no purchase; `refunded` includes it."""
+        return self.refunded if self.closed_by is Closure.CREDITED else 0
+
+    @property
     def held(self) -> int:
         """What is set aside for clearings to come."""
         return max(self.pulled - self.released - self.settled, 0)
@@ -131,7 +142,7 @@ class CardTransaction:
         if self.in_debt:
             return Status.EXCEPTION
         if self.closed and self.refunded and self.refunded >= self.settled:
-            return Status.REFUNDED
+            return Status.CREDITED if self.credited else Status.REFUNDED
         if self.settled:
             return Status.SETTLED if self.closed else Status.PARTIALLY_SETTLED
         return Status.VOIDED if self.closed else Status.AUTHORIZED
@@ -202,6 +213,10 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
         case commands.Refund(amount=amount):
             final = not (state.authorized or state.settled)
             return _record(state, events.Refunded(amount=amount, final=final))
+        case commands.Credit(amount=amount):
+            if state.authorized or state.settled:
+                return _record(state, events.Refunded(amount=amount, final=False))
+            return _record(state, events.Credited(amount=amount))
         case commands.ReverseRefund(amount=amount, balance=balance):
             unfunded = 0 if amount <= balance else amount
             return _record(state, events.RefundReversed(amount=amount, unfunded=unfunded))
@@ -287,7 +302,7 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
             draft.settlement_count += 1
             if final:
                 draft.closed_by = Closure.CLEARED
-            elif draft.closed_by is Closure.REFUNDED:
+            elif draft.closed_by in WITHOUT_PURCHASE:
                 # A refund without a purchase closed it; now there is one, and more of it to come.
                 draft.closed_by = None
         case events.Released(amount=amount):
@@ -332,6 +347,10 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
             draft.refunded = checked(draft.refunded + amount)
             draft.refund_count += 1
             _shut(draft, Closure.REFUNDED if final else None)
+        case events.Credited(amount=amount):
+            draft.refunded = checked(draft.refunded + amount)
+            draft.refund_count += 1
+            _shut(draft, Closure.CREDITED)
         case events.RefundReversed(amount=amount, unfunded=unfunded):
             draft.refunded = checked(draft.refunded - amount)
             draft.unpaid = checked(draft.unpaid + unfunded)

@@ -94,6 +94,16 @@ class Refund:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """The network has credited `amount`: a cash deposit or a push payment.
+
+    For a known purchase it is a refund.
+    """
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReverseRefund:
     """The merchant has taken `amount` of the refunds back."""
 
@@ -126,6 +136,7 @@ Command: TypeAlias = (
     | Clear
     | ReverseClearing
     | Refund
+    | Credit
     | ReverseRefund
     | ConfirmPull
     | Recover

@@ -69,7 +69,7 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
                 (Account.NETWORK_SETTLEMENT, Account.CARD_HOLDS, amount - unfunded),
                 (Account.NETWORK_SETTLEMENT, Account.RECEIVABLE, unfunded),
             )
-        case events.Refunded(amount=amount):
+        case events.Refunded(amount=amount) | events.Credited(amount=amount):
             return [Entry(Account.NETWORK_SETTLEMENT, Account.CUSTOMER, amount)]
         case events.RefundReversed(amount=amount, unfunded=unfunded):
             return _moves(

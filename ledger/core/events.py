@@ -157,6 +157,13 @@ class Refunded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Credited:
+    """The network credited `amount` that belongs to no purchase."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefundReversed:
     """The merchant took a refund of `amount` back; `unfunded` is all of it or nothing."""
 
@@ -189,6 +196,7 @@ Event: TypeAlias = (
     | Cleared
     | ClearingReversed
     | Refunded
+    | Credited
     | RefundReversed
     | DebitRecovered
 )

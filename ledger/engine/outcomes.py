@@ -71,7 +71,7 @@ async def _outcomes(
     rows = await cursor.fetchall()
     places = [(subject, sequence) for *_, subject, sequence in rows if sequence]
     then = await history.at_async(connection, places)
-    now = await history.today(connection, [subject for subject, _ in places])
+    now = await history.current_async(connection, [subject for subject, _ in places])
     return {
         key: _outcome(
             references[key],

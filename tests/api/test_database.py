@@ -316,7 +316,7 @@ def test_what_was_told_of_a_resource_is_found_by_key(
             lambda connection: deliveries.page(
                 connection,
                 platform_id=platform_id,
-                filters=deliveries.Filters(subject_ids=[subject_id]),
+                filters=deliveries.DeliveryFilters(subject_ids=[subject_id]),
                 wanted=paging.Wanted(limit=20, newest_first=True),
             ),
         )

@@ -194,7 +194,7 @@ class World:
         single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         with single.connect() as connection:
             return leases.record_and_claim(
-                connection, ended, room=room, at=self.clock(), lease=lease
+                connection, ended, capacity=room, at=self.clock(), lease=lease
             )
 
     def delivery(self, key: Id) -> Row[*tuple[Any, ...]]:

@@ -41,7 +41,7 @@ async def list_webhook_deliveries(
 ) -> Response:
     """List webhook deliveries, newest first: one for each webhook and endpoint."""
     listing = Listing(call, "webhook-deliveries", query)
-    filters = deliveries.Filters(
+    filters = deliveries.DeliveryFilters(
         endpoint_id=query.endpoint_id,
         type=query.type,
         subject_ids=[key for key in (query.subject_id, query.card_transaction_id) if key],

@@ -54,7 +54,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
     with `isDefault`.
     """
     _check_url(call, body.url)
-    wanted = endpoints.Wanted(
+    new = endpoints.NewEndpoint(
         url=body.url,
         description=body.description,
         event_types=body.event_types,
@@ -66,12 +66,13 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
             created = await endpoints.create(
                 connection,
                 platform_id=call.platform_id,
-                wanted=wanted,
+                new=new,
                 keys=call.keys,
                 at=call.now(),
             )
-    except endpoints.TooManyError:
-        message = f"The platform has {endpoints.MOST} endpoints, the maximum; delete one first."
+    except endpoints.TooManyEndpointsError:
+        limit = endpoints.ENDPOINT_LIMIT
+        message = f"The platform has {limit} endpoints, the maximum; delete one first."
         raise ApiError(Code.CONFLICT, message) from None
     await call.ring(doorbell.WEBHOOKS)
     return _secret(resource_response(created, CREATED))

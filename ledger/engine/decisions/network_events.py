@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from cardledger.ledger.core import commands
 from cardledger.ledger.core.card_transaction import (
+    WITHOUT_PURCHASE,
     CardTransaction,
-    Closure,
     Decision,
     decide,
     waits,
@@ -118,7 +118,7 @@ class NetworkEvents:
             self._unpark(context)
         return context.roll_up
 
-    def _command(
+    def _command(  # noqa: C901 - one branch a type
         self, body: Mapping[str, Any], context: CardTransactionContext
     ) -> commands.Command:
         """Return the command in `body`."""
@@ -131,6 +131,8 @@ class NetworkEvents:
                 return commands.ReverseClearing(amount=amount_of(body))
             case EventType.RETURN:
                 return commands.Refund(amount=amount_of(body))
+            case EventType.FINANCIAL_CREDIT_AUTHORIZATION:
+                return commands.Credit(amount=amount_of(body))
             case EventType.RETURN_REVERSAL:
                 return commands.ReverseRefund(amount=amount_of(body), balance=balance)
             case EventType.STAND_IN_AUTHORIZATION:
@@ -249,7 +251,7 @@ def _reason_to_ignore(command: commands.Command) -> OutcomeFlag:
 def _flag(before: CardTransaction, command: commands.Command) -> OutcomeFlag | None:
     """Return what is unusual about `command`, which was applied all the same."""
     match command:
-        case commands.Clear() if before.closed and before.closed_by is not Closure.REFUNDED:
+        case commands.Clear() if before.closed and before.closed_by not in WITHOUT_PURCHASE:
             return OutcomeFlag.LATE_CLEARING
         case commands.Clear() if not before.authorized:
             return OutcomeFlag.FORCE_POST

@@ -7,6 +7,7 @@ from typing import Any, Final
 from cardledger.ledger.core import commands
 from cardledger.ledger.core.card_transaction import Decision, decide
 from cardledger.ledger.core.events import (
+    Credited,
     Event,
     PullFailed,
     PullPending,
@@ -27,7 +28,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType
 
-_FREES_MONEY: Final = frozenset({Released, Refunded, PullResized})
+_FREES_MONEY: Final = frozenset({Credited, Released, Refunded, PullResized})
 
 _SOURCE: Final = "engine"  # Of the messages that the engine sends to itself.
 

@@ -55,6 +55,7 @@ class CardTransactionResource(Response):
     authorized_amount: CurrencyAmount
     settled_amount: CurrencyAmount | None = None
     refunded_amount: CurrencyAmount | None = None
+    credited_amount: CurrencyAmount | None = None
     held_amount: CurrencyAmount
     owed_amount: CurrencyAmount
     pull_summary: PullSummary

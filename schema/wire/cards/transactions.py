@@ -29,6 +29,7 @@ TransactionStatus = Literal[
     "PARTIALLY_SETTLED",
     "SETTLED",
     "REFUNDED",
+    "CREDITED",
     "EXCEPTION",
     "DECLINED",
     "VOIDED",
