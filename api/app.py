@@ -1,4 +1,4 @@
-"""The application: routes, errors and what lives as long as the process."""
+"""The application: routes, error handlers, and the services of the process."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from cardledger.api.http.in_flight import InFlight
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
-from cardledger.api.http.routing import REQUESTS, SANDBOX
+from cardledger.api.http.routing import REQUESTS
 from cardledger.api.openapi import docs_page, not_implemented
 from cardledger.api.routes import (
     beneficial_owners,
@@ -28,14 +28,15 @@ from cardledger.api.routes import (
     health,
     internal_accounts,
     platform_config,
+    sandbox,
     simulators,
     tokens,
     transactions,
     verifications,
 )
-from cardledger.api.routes.agents import actions, device_codes, management, me
-from cardledger.api.routes.webhooks import deliveries, endpoints
-from cardledger.ledger import sandbox
+from cardledger.api.routes.agents import actions, approvals, device_codes, management, me
+from cardledger.api.routes.webhooks import deliveries, endpoints, published_keys
+from cardledger.ledger import sandbox as sandbox_adapters
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
@@ -43,54 +44,34 @@ from cardledger.schema import migrate
 from cardledger.workers.client.submission import Client
 
 _CONNECTIONS: Final = 20
-_MORE_CONNECTIONS: Final = 20
-_WAIT_FOR_CONNECTION_S: Final = 5.0
+_OVERFLOW_CONNECTIONS: Final = 20
+_POOL_TIMEOUT_S: Final = 5.0
 
-# The lists of accounts come before customers: their paths would otherwise be read as a customer's
-# id; and what an agent sees of itself before all agents, because `me` would be read as an id.
+# The lists of accounts come before customers, whose paths would read `internal-accounts` as an id;
+# `me` comes before `management` for the same reason.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
-    transactions.reads,
-    transactions.decisions,
-    platform_config.reads,
-    platform_config.writes,
-    internal_accounts.reads,
-    internal_accounts.writes,
-    internal_accounts.sandbox,
-    external_accounts.reads,
-    external_accounts.writes,
-    customers.reads,
-    customers.writes,
-    beneficial_owners.reads,
-    beneficial_owners.writes,
-    verifications.reads,
-    verifications.writes,
-    cards.reads,
-    cards.writes,
-    tokens.reads,
-    tokens.writes,
-    me.own,
-    me.views,
-    me.reads,
-    me.writes,
-    actions.own,
-    actions.views,
-    actions.transfers,
-    actions.approvals,
-    actions.decisions,
-    management.reads,
-    management.writes,
+    transactions.router,
+    platform_config.router,
+    internal_accounts.router,
+    external_accounts.router,
+    customers.router,
+    beneficial_owners.router,
+    verifications.router,
+    cards.router,
+    tokens.router,
+    me.router,
+    actions.router,
+    approvals.router,
+    management.router,
     device_codes.router,
-    endpoints.reads,
-    endpoints.writes,
-    endpoints.sandbox,
-    deliveries.reads,
-    deliveries.writes,
+    endpoints.router,
+    deliveries.router,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiConfig:
-    """What the facade needs to know."""
+    """The settings of the application."""
 
     database_url: str
     redis_url: str
@@ -106,7 +87,7 @@ class ApiConfig:
 def create_app(
     config: ApiConfig, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> FastAPI:
-    """Return the application; nothing is connected to before it starts."""
+    """Return the application; it opens no connection before it starts."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -118,23 +99,20 @@ def create_app(
         title="cardledger",
         version=version("cardledger"),
         lifespan=lifespan,
-        # Ours say more, and their pages load scripts from elsewhere: see api/openapi/docs_page.py.
+        # `api.openapi` serves the document; FastAPI's page would load scripts from other servers.
         openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
     )
     app.state.is_sandbox = config.sandbox
     if config.sandbox:
-        # What is called most comes first, because paths are tried one after the other.
-        app.include_router(simulators.sandbox, prefix=BASE_PATH)
-    app.include_router(health.router)
-    app.include_router(card_embed.router)
-    app.include_router(docs_page.router)
+        # Paths are matched in order, and the simulators are called most.
+        app.include_router(simulators.router, prefix=BASE_PATH)
+        app.include_router(sandbox.router, prefix=BASE_PATH)
+    for router in (health.router, card_embed.router, docs_page.router, published_keys.router):
+        app.include_router(router)
     app.router.routes.extend(not_implemented.routes(BASE_PATH, sandbox=config.sandbox))
-    app.include_router(endpoints.router)
     for router in _ROUTERS:
-        if SANDBOX in router.tags and not config.sandbox:
-            continue  # So its paths are not there at all, for nobody.
         app.include_router(router, prefix=BASE_PATH)
     errors.install(app)
     hide_tokens_in_access_log()
@@ -148,8 +126,8 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
         config.database_url,
         keyed=True,
         pool_size=_CONNECTIONS,
-        max_overflow=_MORE_CONNECTIONS,
-        pool_timeout=_WAIT_FOR_CONNECTION_S,
+        max_overflow=_OVERFLOW_CONNECTIONS,
+        pool_timeout=_POOL_TIMEOUT_S,
     )
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
     keys = KeyRing(config.secret_key)
@@ -185,10 +163,10 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
 def _adapters(config: ApiConfig, keys: KeyRing) -> Adapters:
     if not config.sandbox:
         return NONE_CONNECTED
-    return sandbox.adapters(keys, delay=timedelta(seconds=config.sandbox_delay_s))
+    return sandbox_adapters.adapters(keys, delay=timedelta(seconds=config.sandbox_delay_s))
 
 
 def _operation_id(route: APIRoute) -> str:
-    """Return `createCard` for `create_card`: names that generated clients can use as they are."""
+    """Return `createCard` for `create_card`: generated clients use operation ids as names."""
     first, *rest = route.name.split("_")
     return first + "".join(word.capitalize() for word in rest)

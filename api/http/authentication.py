@@ -1,4 +1,4 @@
-"""Who calls: a platform with HTTP Basic, or an agent with its bearer token."""
+"""Authentication: platforms with HTTP Basic, agents with a bearer token."""
 
 import binascii
 import time
@@ -20,24 +20,25 @@ from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
 
-_TTL_S: Final = 3.0  # A deleted token lives on for so long, and no longer.
-_MANY: Final = 10_000
+_CACHE_TTL_S: Final = 3.0  # A deleted token is accepted for at most this long.
+_CACHE_LIMIT: Final = 10_000
 
 FAILURES: Final = "failures"
 """The limit on wrong credentials."""
 
-_MESSAGE: Final = "send HTTP Basic credentials: the client id as user name, its secret as password"
-_BEARER_MESSAGE: Final = "send the agent's access token: Authorization: Bearer <accessToken>"
+_SEND_BASIC: Final = (
+    "Send HTTP Basic credentials: the client id as user name, its secret as password."
+)
+_SEND_BEARER: Final = "Send the agent's access token: Authorization: Bearer <accessToken>."
 _BEARER: Final = 'Bearer realm="api"'
 
 
 class Authenticator:
-    """Knows callers again without asking the database every time.
+    """Authenticates callers, with a short-lived cache in front of the database.
 
-    Remembered are only successes, by client id and hash of the secret that was presented: a wrong
-    secret never meets the memory of a right one. That is also why the limit on failures is not
-    for those who once came with the same credentials and succeeded: a guesser who shares their
-    address cannot lock them out.
+    Only successes are cached, by client id and hash of the presented secret, so a wrong secret
+    never matches a cached right one. Credentials that succeeded once are exempt from the limit on
+    failures: a guesser behind the same address cannot lock their owner out.
     """
 
     def __init__(
@@ -48,19 +49,19 @@ class Authenticator:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look tokens up through `engine`, hash what is presented with `keys`."""
+        """Look up tokens through `engine`; hash presented secrets with `keys`."""
         self._engine: Final = engine
         self._keys: Final = keys
         self._limits: Final = limits
         self._monotonic: Final = monotonic
         self._known: Final[dict[tuple[str, bytes], tuple[Token, float]]] = {}
         self._proven: Final[set[tuple[str, bytes]]] = set()
-        self._tried: Final[set[tuple[str, bytes]]] = set()  # Just now, for the first time.
+        self._tried: Final[set[tuple[str, bytes]]] = set()  # In progress, for the first time.
 
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
-        """Return the token that the values of the `Authorization` header present.
+        """Return the token that the `Authorization` header values present.
 
-        `address` is the caller's, for the limit on failures.
+        `address` is the caller's address, which the limit on failures counts by.
 
         Raises: ApiError UNAUTHORIZED; RATE_LIMITED after too many failures.
         """
@@ -75,16 +76,16 @@ class Authenticator:
                 token = await api_tokens.authenticate_hash(connection, *key)
             if token is None:
                 self._known.pop(key, None)
-                raise ApiError(Code.UNAUTHORIZED, f"these credentials are not known; {_MESSAGE}")
-        if len(self._known) >= _MANY:
+                raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
+        if len(self._known) >= _CACHE_LIMIT:
             self._known.clear()
-        self._known[key] = token, now + _TTL_S
+        self._known[key] = token, now + _CACHE_TTL_S
         return token
 
     async def agent(self, authorization: Sequence[str], *, address: str = "") -> Agent:
-        """Return the agent whose token the values of the `Authorization` header present.
+        """Return the agent whose access token the `Authorization` header values present.
 
-        Asked of the database every time: a deleted agent is gone at once, everywhere.
+        Never cached: a deleted agent is refused at once, in every process.
         Raises: ApiError UNAUTHORIZED; RATE_LIMITED after too many failures.
         """
         presented = self._keys.hash_secret(_bearer(authorization))
@@ -92,16 +93,16 @@ class Authenticator:
             async with self._engine.connect() as connection:
                 agent = await agents.authenticate_hash(connection, presented)
             if agent is None:
-                message = f"this access token is not known, or its agent is gone; {_BEARER_MESSAGE}"
-                raise _no_agent(message, f'{_BEARER}, error="invalid_token"')
+                message = f"Invalid credentials: unknown token or deleted agent. {_SEND_BEARER}"
+                raise _bearer_error(message, f'{_BEARER}, error="invalid_token"')
         return agent
 
     @contextmanager
     def _guessing(self, presented: tuple[str, bytes], who: str) -> Iterator[None]:
-        """Hold `who` to the limit on failures, unless `presented` was right before.
+        """Apply the limit on failures to `who`, unless `presented` succeeded before.
 
-        The same credentials many times at once are one guess: whoever starts with a hundred
-        requests is no guesser, and whoever guesses learns no more from them.
+        Concurrent requests with the same credentials count as one guess: they reveal no more than
+        one, and a client may start with many requests at once.
         """
         try:
             if presented in self._proven or presented in self._tried:
@@ -112,7 +113,7 @@ class Authenticator:
         except ApiError:
             self._proven.discard(presented)
             raise
-        if len(self._proven) >= _MANY:
+        if len(self._proven) >= _CACHE_LIMIT:
             self._proven.clear()
         self._proven.add(presented)
 
@@ -125,36 +126,36 @@ class Authenticator:
             self._tried.discard(presented)
 
     def forget(self, token_id: Id) -> None:
-        """Forget a token that was deleted; other processes forget it in time."""
+        """Remove a deleted token from the cache; other processes do so when it expires."""
         for key in [key for key, (token, _) in self._known.items() if token.id == token_id]:
             del self._known[key]
 
 
 def require(token: Token, permission: Permission) -> None:
-    """Let `token` pass if it allows `permission`.
+    """Check that `token` has `permission`.
 
     Raises: ApiError FORBIDDEN.
     """
     if not token.allows(permission):
         raise ApiError(
             Code.FORBIDDEN,
-            f"this token lacks the permission {permission}; use one that has it",
+            f"The API token lacks the permission {permission}; use a token that has it.",
             details={"permission": permission.value},
         )
 
 
 def require_of_agent(agent: Agent, permission: AgentPermission | None, *, writes: bool) -> None:
-    """Let `agent` pass if it is not paused, where it `writes`, and its policy has `permission`.
+    """Check that the policy of `agent` grants `permission`, and that it may write if it `writes`.
 
     Raises: ApiError FORBIDDEN.
     """
     if writes and agent.is_paused:
-        message = "this agent is paused and may only read; its platform can let it go on"
+        message = "Agent is paused; only read operations are allowed."
         raise ApiError(Code.FORBIDDEN, message, details={"reason": "AGENT_PAUSED"})
     if permission is not None and not agent.policy.allows(permission):
         raise ApiError(
             Code.FORBIDDEN,
-            f"this agent's policy lacks the permission {permission}; its platform can grant it",
+            f"The agent's policy lacks the permission {permission}; its platform can grant it.",
             details={"permission": permission.value},
         )
 
@@ -164,25 +165,25 @@ def _bearer(authorization: Sequence[str]) -> str:
         scheme, _, token = authorization[0].partition(" ")
         if scheme.lower() == "bearer" and token.strip():
             return token.strip()
-    raise _no_agent(_BEARER_MESSAGE, _BEARER)
+    raise _bearer_error(_SEND_BEARER, _BEARER)
 
 
-def _no_agent(message: str, challenge: str) -> ApiError:
+def _bearer_error(message: str, challenge: str) -> ApiError:
     return ApiError(Code.UNAUTHORIZED, message, headers={"WWW-Authenticate": challenge})
 
 
 def _credentials(authorization: Sequence[str]) -> tuple[str, str]:
     if len(authorization) != 1:
-        raise ApiError(Code.UNAUTHORIZED, _MESSAGE)
+        raise ApiError(Code.UNAUTHORIZED, _SEND_BASIC)
     scheme, _, encoded = authorization[0].partition(" ")
     if scheme.lower() != "basic":
-        raise ApiError(Code.UNAUTHORIZED, _MESSAGE)
+        raise ApiError(Code.UNAUTHORIZED, _SEND_BASIC)
     try:
         decoded = b64decode(encoded.strip(), validate=True).decode()
     except (binascii.Error, ValueError):
         decoded = ""
     user, colon, password = decoded.partition(":")
     if not colon:
-        message = f"the credentials are not base64 of id:secret in UTF-8; {_MESSAGE}"
+        message = f"Invalid credentials: not base64 of id:secret in UTF-8. {_SEND_BASIC}"
         raise ApiError(Code.UNAUTHORIZED, message)
     return user, password

@@ -1,4 +1,4 @@
-"""Refusals: every error leaves in one envelope, with a message that says what to change."""
+"""Error responses: one envelope, with a message that says what is wrong and what to change."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,14 @@ RETRY_AFTER_S: Final = 1
 TOO_LARGE: Final = 413
 TOO_SLOW: Final = 408
 
+IS_HEAD: Final = "cardledger.is_head"
+"""Key of the ASGI scope: the request is a HEAD request, routed as GET."""
+
 _HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
     401: {"WWW-Authenticate": 'Basic realm="api", charset="UTF-8"'},
-    # The public clients repeat a 409 twice unless they are told that it is no use.
+    # The public clients retry a 409 twice unless this header forbids it.
     409: {"x-should-retry": "false"},
-    # They also repeat every 5xx, and nothing gets built between two requests.
+    # They also retry every 5xx, and a 501 stays a 501.
     501: {"x-should-retry": "false"},
     503: {"Retry-After": str(RETRY_AFTER_S)},
 }
@@ -45,13 +48,13 @@ NOT_FOUND: Final[Mapping[str, Code]] = {
     "token_id": Code.TOKEN_NOT_FOUND,
     "transaction_id": Code.TRANSACTION_NOT_FOUND,
 }
-"""Code of an id in the path that nothing has; every other is `REFERENCE_NOT_FOUND`."""
+"""Code of an unknown id by path parameter; every other is `REFERENCE_NOT_FOUND`."""
 
 _log = structlog.get_logger()
 
 
 class ApiError(Exception):
-    """An answer that is a refusal; `status` is that of the code unless said otherwise."""
+    """An error response; `status` is that of the code unless it is given."""
 
     def __init__(
         self,
@@ -71,22 +74,22 @@ class ApiError(Exception):
 
 
 def invalid(errors: Sequence[FieldError], code: Code = Code.INVALID_INPUT) -> ApiError:
-    """Return the refusal of an input whose `errors` have to be mended."""
+    """Return the error of an input that is invalid because of `errors`."""
     return ApiError(code, sentence(errors), details={"errors": [error.wire() for error in errors]})
 
 
 def invalid_field(field: str, message: str, code: Code = Code.INVALID_INPUT) -> ApiError:
-    """Return the refusal of an input in which one field has to change."""
+    """Return the error of an input in which one field is invalid."""
     return invalid([FieldError(field=field, message=message)], code)
 
 
 def not_found(code: Code, what: str) -> ApiError:
-    """Return the refusal of an id that the caller's platform does not have."""
-    return ApiError(code, f"there is no {what} with this id; check the id and whose token it is")
+    """Return the error for an id that the caller's platform does not have."""
+    return ApiError(code, f"No {what} with this id; check the id and the credentials' platform.")
 
 
-def answer_to(error: ApiError) -> Response:
-    """Return `error` as it is sent."""
+def error_response(error: ApiError) -> Response:
+    """Return the response for `error`."""
     body = ErrorBody(
         status=error.status,
         code=error.code,
@@ -103,106 +106,110 @@ def answer_to(error: ApiError) -> Response:
 
 INTERNAL: Final = ApiError(
     Code.INTERNAL_ERROR,
-    "something went wrong here, not with the request; quote X-Request-Id when you report it",
+    "Internal error; report it with the X-Request-Id of this response.",
 )
 
 
 def unavailable(message: str, headers: Mapping[str, str] | None = None) -> ApiError:
-    """Return the refusal to say anything now."""
+    """Return the error of a service that cannot respond now."""
     return ApiError(Code.SERVICE_UNAVAILABLE, message, headers=headers)
 
 
 def install(app: FastAPI) -> None:
-    """Make every way to fail end in the envelope."""
+    """Make every failure of `app` a response with the envelope."""
     for raised in (OperationalError, InterfaceError, PoolTimeoutError, psycopg.OperationalError):
-        app.add_exception_handler(raised, _database_is_away)
-    app.add_exception_handler(UnavailableError, _database_is_away)
-    app.add_exception_handler(ReplyTimeoutError, _no_reply)
+        app.add_exception_handler(raised, _database_unavailable)
+    app.add_exception_handler(UnavailableError, _database_unavailable)
+    app.add_exception_handler(ReplyTimeoutError, _reply_timeout)
     app.add_exception_handler(NotConnectedError, _not_connected)
-    app.add_exception_handler(ApiError, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _not_routed)
+    app.add_exception_handler(ApiError, _api_error)
+    app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(HTTPException, _routing_error)
 
 
-async def _refused(_request: Request, error: Exception) -> Response:
+async def _api_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
-    return answer_to(error)
+    return error_response(error)
 
 
-async def _invalid(request: Request, error: Exception) -> Response:
+async def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     complaints = error.errors()
     for complaint in complaints:
-        # Nothing can have an id that is none, so this is about the resource, not about the form.
+        # No resource has a malformed id, so the response is 404, not 400.
         if complaint["loc"][0] == "path":
-            if request.method not in _methods(request):
-                return _no_such_method(request)
+            if request.method not in _allowed_methods(request):
+                return _method_not_allowed(request)
             code = NOT_FOUND.get(str(complaint["loc"][1]), Code.REFERENCE_NOT_FOUND)
             message = field_errors([complaint])[0].message
-            return answer_to(ApiError(code, f"there is nothing with this id: an id {message}"))
-    return answer_to(invalid(field_errors([{**one, "loc": one["loc"][1:]} for one in complaints])))
+            return error_response(ApiError(code, f"Invalid id in the path: the id {message}."))
+    in_body = [{**complaint, "loc": complaint["loc"][1:]} for complaint in complaints]
+    return error_response(invalid(field_errors(in_body)))
 
 
-async def _not_routed(request: Request, error: Exception) -> Response:
+async def _routing_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     match error.status_code:
         case 404:
-            message = "there is no such path; check the path and the version in it"
-            return answer_to(ApiError(Code.REFERENCE_NOT_FOUND, message))
+            return error_response(ApiError(Code.REFERENCE_NOT_FOUND, "Unknown path."))
         case 405:
-            return _no_such_method(request)
+            return _method_not_allowed(request)
         case _:
-            return answer_to(ApiError(Code.INVALID_INPUT, str(error.detail)))
+            return error_response(ApiError(Code.INVALID_INPUT, str(error.detail)))
 
 
-def _no_such_method(request: Request) -> Response:
-    allowed = ", ".join(_methods(request))
-    message = f"{request.method} is not possible here; use {allowed}"
-    return answer_to(ApiError(Code.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
+def _method_not_allowed(request: Request) -> Response:
+    allowed = ", ".join(_allowed_methods(request))
+    method = "HEAD" if IS_HEAD in request.scope else request.method
+    message = f"Method {method} not allowed; allowed: {allowed}."
+    return error_response(ApiError(Code.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed}))
 
 
-def _methods(request: Request) -> list[str]:
-    """Return what the path can do; Starlette names only what its first route can.
+def _allowed_methods(request: Request) -> list[str]:
+    """Return the methods of the path; Starlette names only those of the first matching route.
 
-    Where an operation has the very path, those that would take the end of it for an id do not
-    count.
+    Where an operation has exactly this path, routes that would read its end as an id are left out.
     """
     routes = iter_route_contexts(request.app.routes)
     exact = [route.methods or () for route in routes if route.path == request.scope["path"]]
     if exact:
-        return [method for method in _METHODS if any(method in methods for methods in exact)]
-    return [
-        method
-        for method in _METHODS
-        if any(
-            route.matches({**request.scope, "method": method})[0] is Match.FULL
-            for route in request.app.routes
-        )
-    ]
+        allowed = {method for methods in exact for method in methods}
+    else:
+        allowed = {
+            method
+            for method in _METHODS
+            if any(
+                route.matches({**request.scope, "method": method})[0] is Match.FULL
+                for route in request.app.routes
+            )
+        }
+    if "GET" in allowed:
+        allowed.add("HEAD")  # Routed as GET: see `middleware`.
+    return [method for method in _METHODS if method in allowed]
 
 
 async def _not_connected(_request: Request, error: Exception) -> Response:
-    return answer_to(ApiError(Code.NOT_IMPLEMENTED, str(error)))
+    return error_response(ApiError(Code.NOT_IMPLEMENTED, str(error)))
 
 
-async def _database_is_away(_request: Request, error: Exception) -> Response:
-    _log.warning("PostgreSQL is away", error=_cause(error))
-    return answer_to(unavailable("the database does not answer; try again in a moment"))
+async def _database_unavailable(_request: Request, error: Exception) -> Response:
+    _log.warning("database unavailable", error=_cause(error))
+    return error_response(unavailable("The database is unavailable; retry in a moment."))
 
 
 def _cause(error: Exception) -> str:
-    """Return what PostgreSQL or the driver said, without the statement and its parameters."""
-    said = getattr(error, "orig", None) or error
-    # The details of a server's message can hold rows, which are about people.
-    primary = said.diag.message_primary if isinstance(said, psycopg.Error) else None
-    return primary or str(said).strip()
+    """Return the message of PostgreSQL or its driver, without the statement and its parameters."""
+    cause = getattr(error, "orig", None) or error
+    # The details of a server's message can quote rows, which hold personal data.
+    primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
+    return primary or str(cause).strip()
 
 
-async def _no_reply(_request: Request, error: Exception) -> Response:
+async def _reply_timeout(_request: Request, error: Exception) -> Response:
     _log.warning("no outcome in time", error=str(error))
     message = (
-        "the message was accepted and not decided in time; its effect will show in"
-        " GET /transactions, so do not send it again before you have looked"
+        "The event was accepted but not decided in time; check GET /transactions before you send"
+        " it again."
     )
-    # A repetition would be another message: the network has no way to know that it is the same.
-    return answer_to(unavailable(message, {"x-should-retry": "false"}))
+    # Sent again, it would be another event: the network cannot recognize it as the same.
+    return error_response(unavailable(message, {"x-should-retry": "false"}))

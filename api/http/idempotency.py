@@ -1,9 +1,8 @@
-"""`Idempotency-Key`: a request that is sent again is answered again, and done once.
+"""`Idempotency-Key`: a repeated request is applied once and gets the first response again.
 
-Three things see to that. In a process, requests with one key wait for the first of them. Between
-processes, the row of the key is what they meet on. And after a crash, either the row is not there
-and neither is the effect, or the row has the event in it, which is then sent again as it was: the
-engine applies it once (docs/decisions/0015).
+In a process, requests with one key wait for the first of them. Between processes, they meet on the
+row of the key. After a crash either neither the row nor the effect exists, or the row holds the
+event, which is sent again unchanged and which the engine applies once (docs/decisions/0015).
 """
 
 import json
@@ -15,53 +14,53 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 
-from cardledger.api.http.errors import ApiError, unavailable
-from cardledger.api.http.in_flight import HEADER, answer_of, key_reused, replay
-from cardledger.api.http.request_context import AnyCall, Attempt
+from cardledger.api.http.errors import ApiError, invalid_field, unavailable
+from cardledger.api.http.in_flight import HEADER, key_reused, replay, stored_response
+from cardledger.api.http.request_context import Attempt, RequestContext
 from cardledger.ledger.messaging import idempotency_keys
 from cardledger.ledger.messaging.idempotency_keys import Claim, Kept
 from cardledger.schema.wire.errors import Code
 from cardledger.workers.client.submission import ReplyTimeoutError
 
 _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
-"""What every proxy and log passes on as it is."""
+"""Characters that every proxy and log passes on unchanged."""
 
 Handler = Callable[[Request], Awaitable[Response]]
-Sender = Callable[[AnyCall, Mapping[str, Any]], Awaitable[Response]]
-"""Sends an event and answers with what came of it; it may be sent again."""
+Sender = Callable[[RequestContext, Mapping[str, Any]], Awaitable[Response]]
+"""Sends an event and returns the response with its outcome; the event may be sent again."""
 
 
 def key_of(request: Request) -> str | None:
-    """Return the key of `request`; only a POST has one.
+    """Return the key of `request`, which only a POST has.
 
     Raises: ApiError INVALID_INPUT.
     """
-    sent = request.headers.getlist(HEADER)
-    if not sent or request.method != "POST":
+    values = request.headers.getlist(HEADER)
+    if not values or request.method != "POST":
         return None
-    if len(sent) > 1 or not _KEY.fullmatch(sent[0]):
-        message = f"send the header {HEADER} once, 1 to 255 visible ASCII characters, no blanks"
+    if len(values) > 1 or not _KEY.fullmatch(values[0]):
+        message = f"Invalid {HEADER}; send it once, 1 to 255 visible ASCII characters, no spaces."
         raise ApiError(Code.INVALID_INPUT, message, details={"header": HEADER})
-    return sent[0]
+    return values[0]
 
 
-async def answer(
+async def respond(
     request: Request, key: str, body: object, *, handle: Handler, send: Sender | None
 ) -> Response:
-    """Answer a request that came with `key`, as it was answered the first time.
+    """Return the response to a request with `key`: the first response, if there was one.
 
-    `send` is for routes whose effects are events; what others do is in one database transaction
-    with the key. Only success is kept: what was refused has done nothing, so it is judged anew.
-    Raises: ApiError CONFLICT when the key stands for another request.
+    `send` is for routes whose effects are events; other routes write in one database transaction
+    with the key. Only success is stored: an error had no effect, so the request is tried again.
+    Raises: ApiError CONFLICT when the key was used with another request.
     """
-    first: AnyCall = request.state.call
-    # Not `request.url`, which is made of the header Host as well.
-    said = [request.method, request.scope["path"], request.scope["query_string"].decode("latin-1")]
+    first: RequestContext = request.state.call
+    # Not `request.url`, which depends on the header Host as well.
+    parts = [request.method, request.scope["path"], request.scope["query_string"].decode("latin-1")]
     claim = Claim(
         platform_id=first.platform_id,
-        # No header has a line break in it, so what an agent sends is never a key of the platform.
+        # No header has a line break in it, so an agent's key is never a key of the platform.
         key=f"{first.idempotency_scope}\n{key}" if first.idempotency_scope else key,
-        request_hash=_hash([*said, body]),
+        request_hash=_hash([*parts, body]),
     )
     attempt = Attempt(claim)
     call = replace(first, attempt=attempt)
@@ -79,33 +78,33 @@ async def answer(
 
 
 async def _with_rows(
-    call: AnyCall, attempt: Attempt, request: Request, handle: Handler
+    call: RequestContext, attempt: Attempt, request: Request, handle: Handler
 ) -> Response:
-    """Let the route write in the database transaction that uses the key and keeps the answer."""
+    """Run the route in the database transaction that uses the key and stores the response."""
     claim = attempt.claim
     async with call.services.writer.begin() as connection:
         if await idempotency_keys.use(connection, claim, at=call.now()):
             attempt.connection = connection
             response = await handle(request)
             await idempotency_keys.keep(
-                connection, claim, answer_of(response), keys=call.keys, at=call.now()
+                connection, claim, stored_response(response), keys=call.keys, at=call.now()
             )
         else:
             response = None
-    if response is None:  # Another process was faster; it has committed.
-        return await _first_answer(call, claim)
+    if response is None:  # Another process has committed this key.
+        return await _first_response(call, claim)
     await call.client.ring(*attempt.doorbells)
     return response
 
 
 async def _with_event(
-    call: AnyCall,
+    call: RequestContext,
     claim: Claim,
     kept: Kept | None,
     handle: Callable[[], Awaitable[Response]],
     send: Sender,
 ) -> Response:
-    """Let the route send its event, or send that of a request whose answer was lost."""
+    """Run the route, or send the stored event of a request whose response was lost."""
     try:
         if kept is not None and kept.event is not None:
             response = await send(call, kept.event)
@@ -113,21 +112,21 @@ async def _with_event(
             response = await handle()
     except ReplyTimeoutError:
         message = (
-            "the message was accepted and not decided in time; send it again with the same"
-            f" {HEADER}, and it is done once"
+            "The event was accepted but not decided in time; send the request again with the same"
+            f" {HEADER}: it is applied once."
         )
         raise unavailable(message) from None
     async with call.services.writer.begin() as connection:
         ours = await idempotency_keys.keep(
-            connection, claim, answer_of(response), keys=call.keys, at=call.now()
+            connection, claim, stored_response(response), keys=call.keys, at=call.now()
         )
-    return response if ours else await _first_answer(call, claim)
+    return response if ours else await _first_response(call, claim)
 
 
-async def settle(call: AnyCall, event: dict[str, Any]) -> Mapping[str, Any]:
-    """Return the event that this request sends: `event`, or the one its key already stands for.
+async def settle(call: RequestContext, event: dict[str, Any]) -> Mapping[str, Any]:
+    """Return the event that this request sends: `event`, or the event stored for its key.
 
-    From here on a repetition sends the same one. Raises: ApiError CONFLICT.
+    Repetitions of the request send the same event. Raises: ApiError CONFLICT.
     """
     if call.attempt is None:
         return event
@@ -136,13 +135,13 @@ async def settle(call: AnyCall, event: dict[str, Any]) -> Mapping[str, Any]:
     async with call.services.writer.begin() as connection:
         if await idempotency_keys.use(connection, claim, at=call.now(), event=named):
             return named
-    kept = await _kept(call, claim)  # Another process was faster.
+    kept = await _kept(call, claim)  # Another process has used this key.
     assert kept is not None
     assert kept.event is not None
     return kept.event
 
 
-async def _kept(call: AnyCall, claim: Claim) -> Kept | None:
+async def _kept(call: RequestContext, claim: Claim) -> Kept | None:
     async with call.services.reader.connect() as connection:
         kept = await idempotency_keys.find(
             connection, platform_id=claim.platform_id, key=claim.key, keys=call.keys
@@ -152,17 +151,17 @@ async def _kept(call: AnyCall, claim: Claim) -> Kept | None:
     return kept
 
 
-async def _first_answer(call: AnyCall, claim: Claim) -> Response:
+async def _first_response(call: RequestContext, claim: Claim) -> Response:
     kept = await _kept(call, claim)
     assert kept is not None
     assert kept.answer is not None
     return replay(kept.answer)
 
 
-def _hash(said: list[object]) -> bytes:
-    """Return what tells a repetition from another request; the order of names says nothing."""
+def _hash(parts: list[object]) -> bytes:
+    """Return a hash that is equal for repetitions, with names in any order."""
     try:
-        canonical = json.dumps(said, sort_keys=True)
+        canonical = json.dumps(parts, sort_keys=True)
     except RecursionError:
-        raise ApiError(Code.INVALID_INPUT, "the body is nested too deeply") from None
+        raise invalid_field("", "is nested too deeply") from None
     return sha256(canonical.encode()).digest()

@@ -20,14 +20,14 @@ REPLAYED: Final = "Idempotent-Replayed"
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A request that is being answered, and its future answer."""
+    """A request in progress, and its future response."""
 
     request_hash: bytes
-    answer: "Future[Answer]"
+    response: "Future[Answer]"
 
 
 class InFlight:
-    """Requests that this process is answering, by platform and key."""
+    """Requests in progress in this process, by platform and key."""
 
     def __init__(self) -> None:
         self._requests: Final[dict[tuple[Id, str], _Request]] = {}
@@ -42,32 +42,33 @@ class InFlight:
         if first is not None:
             if first.request_hash != claim.request_hash:
                 raise key_reused()
-            # Shielded: a client that disconnects must not cancel the answer of the others.
-            return replay(await asyncio.shield(first.answer))
+            # Shielded: a client that disconnects must not cancel the response of the others.
+            return replay(await asyncio.shield(first.response))
         first = _Request(claim.request_hash, asyncio.get_running_loop().create_future())
         self._requests[scope] = first
         try:
             response = await run()
         except BaseException as error:
-            known = isinstance(error, Exception)
-            first.answer.set_exception(error if known else UnavailableError("request cancelled"))
+            is_error = isinstance(error, Exception)
+            failure = error if is_error else UnavailableError("request cancelled")
+            first.response.set_exception(failure)
             # Marks the exception as retrieved: perhaps no other request waits for it.
-            first.answer.exception()
+            first.response.exception()
             raise
         else:
-            first.answer.set_result(answer_of(response))
+            first.response.set_result(stored_response(response))
             return response
         finally:
             del self._requests[scope]
 
 
-def answer_of(response: Response) -> Answer:
-    """Return what is kept of `response`: its status and body."""
+def stored_response(response: Response) -> Answer:
+    """Return the part of `response` that is stored: its status and body."""
     return Answer(response.status_code, bytes(response.body))
 
 
 def replay(first: Answer) -> Response:
-    """Return the first answer again, marked as a replay."""
+    """Return the first response again, marked as a replay."""
     return Response(
         first.body,
         status_code=first.status,

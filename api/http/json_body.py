@@ -1,7 +1,8 @@
-"""JSON as we take it: strict where the standard library is kind.
+"""A strict JSON parser for request bodies.
 
-Refused: what is not UTF-8, NaN and Infinity, a key that comes twice, numbers of absurd length,
-nesting without end, and strings that no `text` column can keep (U+0000, lone surrogates).
+Beyond the standard library it rejects: bytes that are not UTF-8, NaN and Infinity, duplicate keys,
+overlong numbers, too deep nesting, and strings that a `text` column cannot hold (U+0000, lone
+surrogates).
 """
 
 import json
@@ -10,25 +11,24 @@ from typing import Any, Final, NoReturn
 from cardledger.schema.wire.errors import dotted
 
 _MAX_DIGITS: Final = 100
-"""No amount has more than 19; converting a long number takes time that grows with its square."""
-
+"""An amount has at most 19; the time to convert a number grows with the square of its length."""
 
 _Place = tuple["_Place | None", object]
-"""Where a value is: the place it is in, and its name or number there.
+"""The location of a value: the location of its parent, and its name or index there.
 
-A whole path for every value would take gigabytes when many are nested deeply.
+A list with the whole path of every value would take gigabytes for deeply nested bodies.
 """
 
 
 class JsonError(ValueError):
-    """The body cannot be read; `field` says where, when it is known."""
+    """The body is not valid; `field` is the location of the error, if it is known."""
 
     def __init__(self, message: str, field: str = "") -> None:
         super().__init__(message)
         self.field: Final = field
 
 
-def parse(raw: bytes) -> Any:  # noqa: ANN401 - whatever was sent
+def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
     """Return the value of `raw`.
 
     Raises: JsonError.
@@ -36,38 +36,38 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401 - whatever was sent
     try:
         value = _DECODER.decode(raw.decode())
     except UnicodeDecodeError as error:
-        raise JsonError(f"must be UTF-8; byte {error.start} is not") from None
+        raise JsonError(f"must be UTF-8; byte {error.start} is not valid") from None
     except json.JSONDecodeError as error:
         raise JsonError(
-            f"must be JSON; line {error.lineno}, column {error.colno}: {error.msg}"
+            f"must be valid JSON; line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
     except RecursionError:
         raise JsonError("is nested too deeply") from None
-    # Only an escape can smuggle them in; a raw one is no JSON, or no UTF-8.
+    # Only an escape can contain them: raw, they are not valid JSON or not UTF-8.
     if b"\\u" in raw:
         _check_strings(value)
     return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    parsed = dict(pairs)
+    if len(parsed) != len(pairs):
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise JsonError("comes twice; send it once", dotted([name]))
+                raise JsonError("is a duplicate key; send it once", dotted([name]))
             seen.add(name)
-    return found
+    return parsed
 
 
 def _integer(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise JsonError(f"has a number of {len(digits)} digits; no amount has more than 19")
+        raise JsonError(f"has a number of {len(digits)} digits; an amount has at most 19")
     return int(digits)
 
 
 def _constant(name: str) -> NoReturn:
-    raise JsonError(f"must be JSON, which has no {name}")
+    raise JsonError(f"must be valid JSON, which has no {name}")
 
 
 _DECODER: Final = json.JSONDecoder(
@@ -76,19 +76,19 @@ _DECODER: Final = json.JSONDecoder(
 
 
 def _check_strings(value: object) -> None:
-    # A list of what is left to look at, because nesting may be as deep as the parser allows.
-    left: list[tuple[_Place | None, object]] = [(None, value)]
-    while left:
-        place, one = left.pop()
-        match one:
+    # A stack instead of recursion: nesting may be as deep as the parser allows.
+    stack: list[tuple[_Place | None, object]] = [(None, value)]
+    while stack:
+        place, current = stack.pop()
+        match current:
             case str():
-                _check_string(one, place)
+                _check_string(current, place)
             case dict():
-                for name, inner in one.items():
+                for name, inner in current.items():
                     _check_string(name, (place, name))
-                    left.append(((place, name), inner))
+                    stack.append(((place, name), inner))
             case list():
-                left.extend(((place, number), inner) for number, inner in enumerate(one))
+                stack.extend(((place, index), inner) for index, inner in enumerate(current))
 
 
 def _check_string(text: str, place: _Place | None) -> None:

@@ -1,50 +1,99 @@
-"""What an operation says of itself, so that the document can be made of it.
+"""Declarations of operations: who may call them, and which errors only they return.
 
-A route names what only it refuses: `responses=answers(Code.CONFLICT)`. What all routes share is
-added by `cardledger.api.openapi.document`, which reads the rest from the route itself.
+The OpenAPI document is made of these declarations (`cardledger.api.openapi.document`); errors that
+all operations share are added there.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
+from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from cardledger.api.http.idempotency import Sender
+from cardledger.api.http.request_context import RequestContext
 from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import Code
 
 CODES: Final = "x-codes"
-NEVER: Final = "x-never"
+UNIMPLEMENTED: Final = "x-unimplemented"
 
 BASIC: Final = "BasicAuth"
 AGENT: Final = "AgentAuth"
 
-Answers = dict[int | str, dict[str, Any]]
+OpenApiResponses = dict[int | str, dict[str, Any]]
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Awaitable[Response]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may call an operation.
+
+    `admit` authenticates the caller or raises. `send` sends the operation's event, where the
+    effect of the operation is an event: it may be sent again.
+    """
+
+    admit: Callable[[Request], Awaitable[RequestContext]]
+    scheme: str | None = None
+    permissions: Sequence[str] = ()
+    send: Sender | None = None
+
+
+_ACCESS: Final[dict[Callable[..., object], Access]] = {}
+
+
+def declare(access: Access) -> Callable[[Endpoint], Endpoint]:
+    """Return a decorator that declares `access` for an endpoint; the route goes above it."""
+
+    def declared(endpoint: Endpoint) -> Endpoint:
+        _ACCESS[endpoint] = access
+        return endpoint
+
+    return declared
 
 
 class Guarded(APIRoute):
-    """A route that asks who calls: by which scheme, if by any, and with which permission."""
+    """A route whose endpoint declares its access."""
 
-    scheme: ClassVar[str | None] = None
-    needs: ClassVar[Sequence[str]] = ()
+    @property
+    def access(self) -> Access:
+        """What the endpoint declares."""
+        assert self.endpoint in _ACCESS, f"declare who may call {self.name}"
+        return _ACCESS[self.endpoint]
+
+    @property
+    def scheme(self) -> str | None:
+        """The authentication scheme, if there is one."""
+        return self.access.scheme
+
+    @property
+    def needs(self) -> Sequence[str]:
+        """The permissions that callers must have."""
+        return self.access.permissions
 
 
-def answers(*codes: Code, succeeds: bool = True) -> Answers:
-    """Return, for `responses` of a route, what only this route refuses.
+def error_responses(*codes: Code, implemented: bool = True) -> OpenApiResponses:
+    """Return the `responses` of a route: the errors that only this route returns.
 
-    Not `succeeds`: the route is there to say that it is not built.
+    Without `implemented`, the route never succeeds.
     """
-    found: Answers = {}
+    responses: OpenApiResponses = {}
     for code in codes:
-        said = found.setdefault(STATUS[code], {"description": "", CODES: [], NEVER: not succeeds})
-        said[CODES].append(code)
-    return found
+        empty = {"description": "", CODES: [], UNIMPLEMENTED: not implemented}
+        responses.setdefault(STATUS[code], empty)[CODES].append(code)
+    return responses
 
 
 def codes_in(responses: Mapping[int | str, Mapping[str, Any]]) -> dict[int, list[Code]]:
-    """Return what `answers` was told, by status."""
-    return {int(status): list(said[CODES]) for status, said in responses.items() if CODES in said}
+    """Return the codes that `error_responses` was called with, by status."""
+    return {
+        int(status): list(response[CODES])
+        for status, response in responses.items()
+        if CODES in response
+    }
 
 
 def ever_succeeds(responses: Mapping[int | str, Mapping[str, Any]]) -> bool:
-    """Return whether a route with these `responses` does what its name says."""
-    return not any(said.get(NEVER) for said in responses.values())
+    """Return whether a route with these `responses` is implemented."""
+    return not any(response.get(UNIMPLEMENTED) for response in responses.values())

@@ -1,7 +1,7 @@
-"""HTTP as we take it: uvicorn's, with an end to every request and an envelope for what is no HTTP.
+"""uvicorn's HTTP protocol with limits of time and size, and the envelope for malformed requests.
 
-uvicorn waits for ever for the rest of a head or a body, and takes a head of any size. A server
-that is to be seen from outside needs all three ends; a body's size is `routing`'s.
+uvicorn waits without limit for the rest of a head or a body, and accepts a head of any size.
+`routing` limits the size of a body.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 from uvicorn.server import ServerState
 
-from cardledger.api.http.errors import ApiError, answer_to
+from cardledger.api.http.errors import ApiError, error_response
 from cardledger.api.http.middleware import REQUEST_ID
 from cardledger.api.http.routing import MAX_BODY
 from cardledger.schema.wire.errors import Code
 
 MAX_HEAD: Final = 64 * 1024
 MAX_REQUEST: Final = 4 * MAX_BODY
-"""What chunks may say about themselves, and trailers, is in it; nobody needs it."""
+"""The limit for a request with its chunk extensions and trailers."""
 
 _LINGER_S: Final = 1.0
 _AROUND: Final = len(": \r\n")
@@ -35,7 +35,7 @@ _HEAD_TOO_LARGE: Final = 431
 
 
 def bounded(*, patience_s: float) -> type[asyncio.Protocol]:
-    """Return a protocol for uvicorn whose requests take at most `patience_s` to arrive."""
+    """Return a protocol for uvicorn whose requests must arrive within `patience_s`."""
 
     class Bounded(_BoundedProtocol):
         patience: float = patience_s
@@ -54,7 +54,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         _loop: AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self.url = b""  # uvicorn sets both when a request begins; what is none never does.
+        self.url = b""  # uvicorn sets both when a request begins, which a malformed one never does.
         self.headers = []
         self._deadline: TimerHandle | None = None
         self._is_in_head = True
@@ -65,18 +65,18 @@ class _BoundedProtocol(HttpToolsProtocol):
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
         super().connection_made(transport)
-        self._expect_an_end()
+        self._start_timer()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        self._ended()
+        self._stop_timer()
         super().connection_lost(exc)
 
     @override
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
-        # The parser shows a header when it has all of it; so what comes before that is counted.
+        # The parser reports a header only when it is complete, so raw bytes are counted.
         if self._is_in_head:
             self._head_size += len(data)
         self._size += len(data)
@@ -90,7 +90,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if self._deadline is None:
-            self._expect_an_end()
+            self._start_timer()
 
     @override
     def on_headers_complete(self) -> None:
@@ -104,64 +104,64 @@ class _BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._is_in_head = True
         self._size = 0
-        self._ended()
+        self._stop_timer()
         super().on_message_complete()
 
     @override
     def send_400_response(self, msg: str) -> None:
         if self.transport.is_closing() or self._is_refused:
             return
-        cycle: RequestResponseCycle | None = self.cycle  # uvicorn leaves the None out.
+        cycle: RequestResponseCycle | None = self.cycle  # None is missing in uvicorn's types.
         if cycle is not None and not cycle.response_complete and not cycle.more_body:
-            # What came before it was a whole request, whose answer is still to be sent.
+            # A complete request came before, whose response has not been sent yet.
             cycle.keep_alive = False
             return
         if self._is_too_large():
             self._refuse_head()
             return
-        said = "this is not HTTP/1.1 as we understand it; check the request line and the headers"
-        self._refuse(_BAD_REQUEST, said)
+        message = "Malformed HTTP/1.1 request; check the request line and the headers."
+        self._refuse(_BAD_REQUEST, message)
 
     def _is_too_large(self) -> bool:
         lines = sum(len(name) + len(value) + _AROUND for name, value in self.headers)
         return len(self.url) + lines > MAX_HEAD
 
     def _refuse_head(self) -> None:
-        message = f"request line and headers are too large; send at most {MAX_HEAD} bytes"
+        message = f"Request line and headers too large; send at most {MAX_HEAD} bytes."
         self._refuse(_HEAD_TOO_LARGE, message)
 
     def _refuse(self, status: int, message: str) -> None:
-        answer = answer_to(ApiError(Code.INVALID_INPUT, message, status=status))
-        headers = [*answer.raw_headers, (REQUEST_ID.lower().encode(), str(uuid4()).encode())]
+        response = error_response(ApiError(Code.INVALID_INPUT, message, status=status))
+        headers = [*response.raw_headers, (REQUEST_ID.lower().encode(), str(uuid4()).encode())]
         lines = [b"%b: %b\r\n" % header for header in headers]
         head = [STATUS_LINE[status], *lines, b"connection: close\r\n\r\n"]
-        self.transport.write(b"".join([*head, bytes(answer.body)]))
-        # Closed at once, what is still under way would be answered with a reset, and that can cost
-        # the other side the answer. So it is read for a moment, and thrown away.
+        self.transport.write(b"".join([*head, bytes(response.body)]))
+        # Closed at once, the connection would be reset by bytes still in transit, and the client
+        # could lose the response. So they are read for a moment and discarded.
         self._is_refused = True
         self.transport.write_eof()
         self.loop.call_later(_LINGER_S, self.transport.close)
 
     # --- time ------------------------------------------------------------------------------
 
-    def _expect_an_end(self) -> None:
-        self._deadline = self.loop.call_later(self.patience, self._give_up)
+    def _start_timer(self) -> None:
+        self._deadline = self.loop.call_later(self.patience, self._time_out)
 
-    def _ended(self) -> None:
+    def _stop_timer(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _give_up(self) -> None:
+    def _time_out(self) -> None:
         self._deadline = None
         if self.transport.is_closing():
             return
         if self._is_in_head or self.cycle.response_complete:
             self.transport.close()
         else:
-            # Whoever reads the body answers, and closes; unless it is we who are slow.
-            self._expect_an_end()
+            # `routing` reads the body, responds and closes, unless this process is slow.
+            self._start_timer()
 
 
 class _HeadTooLargeError(httptools.HttpParserError):
-    """Ends the parser's work on this connection; uvicorn takes it for what is no HTTP."""
+    """Stops the parser on this connection; uvicorn treats the request as malformed."""

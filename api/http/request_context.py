@@ -1,4 +1,4 @@
-"""What a route has at hand: the services of this process, and who calls."""
+"""The context of a request: the services of this process and the authenticated caller."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -47,16 +47,16 @@ class Services:
 
 @dataclass(slots=True)
 class Attempt:
-    """A request that came with a key of its sender's, while it is answered."""
+    """The processing of a request that has an idempotency key."""
 
     claim: Claim
     connection: AsyncConnection | None = None  # The database transaction of the key.
-    doorbells: list[Doorbell] = field(default_factory=list)  # To ring after its commit.
+    doorbells: list[Doorbell] = field(default_factory=list)  # Rung after its commit.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AnyCall(ABC):
-    """One request, whoever calls."""
+class RequestContext(ABC):
+    """One request of an authenticated caller."""
 
     services: Services
     attempt: Attempt | None = None
@@ -64,16 +64,16 @@ class AnyCall(ABC):
     @property
     @abstractmethod
     def platform_id(self) -> Id:
-        """The caller's platform: part of every query."""
+        """The caller's platform; every query is limited to it."""
 
     @property
     @abstractmethod
     def idempotency_scope(self) -> str:
-        """Whose keys and cursors the caller's are; empty for the platform as a whole."""
+        """The owner of the caller's idempotency keys and cursors; empty for the platform."""
 
     @property
     def client(self) -> Client:
-        """The way to the workers."""
+        """The client that submits messages to the workers."""
         return self.services.client
 
     @property
@@ -82,14 +82,14 @@ class AnyCall(ABC):
         return self.services.keys
 
     def now(self) -> datetime:
-        """Return the time."""
+        """Return the current time."""
         return self.services.clock()
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Return a connection on which every statement is a database transaction of its own.
 
-        When the request has a key, it is the connection that `writing` returns: who has one and
-        waited for a second would keep others from theirs, until nobody has any.
+        When the request has a key, this is the connection of `writing`: requests that hold one
+        connection and wait for a second can exhaust the pool and block each other.
         """
         if self.attempt is not None and self.attempt.connection is not None:
             return nullcontext(self.attempt.connection)
@@ -98,15 +98,15 @@ class AnyCall(ABC):
     def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Return a connection in a database transaction that commits at the end of the block.
 
-        When the request has a key, its row and the answer are in the same database transaction,
-        which then commits after the route.
+        When the request has a key, the row of the key and the response are in the same database
+        transaction, which commits after the route.
         """
         if self.attempt is not None and self.attempt.connection is not None:
             return nullcontext(self.attempt.connection)
         return self.services.writer.begin()
 
     async def ring(self, *doorbells: Doorbell) -> None:
-        """Ring `doorbells` once what this request has written is committed."""
+        """Ring `doorbells` after the rows of this request are committed."""
         if self.attempt is not None and self.attempt.connection is not None:
             self.attempt.doorbells += doorbells
         else:
@@ -114,8 +114,8 @@ class AnyCall(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(AnyCall):
-    """One request of one platform."""
+class PlatformContext(RequestContext):
+    """One request of a platform."""
 
     token: Token
 
@@ -131,8 +131,8 @@ class Call(AnyCall):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentCall(AnyCall):
-    """One request of one agent, for its customer."""
+class AgentContext(RequestContext):
+    """One request of an agent, for its customer."""
 
     agent: Agent
 
@@ -148,41 +148,41 @@ class AgentCall(AnyCall):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CodeCall(AnyCall):
-    """One request of a program that has a device code of an agent, and no credentials yet."""
+class DeviceCodeContext(RequestContext):
+    """One request of a program that presents a device code and has no credentials yet."""
 
-    found: DeviceCode
+    device_code: DeviceCode
 
     @property
     @override
     def platform_id(self) -> Id:
-        return self.found.platform_id
+        return self.device_code.platform_id
 
     @property
     @override
     def idempotency_scope(self) -> str:
-        # Not the agent's: who comes with another code must not see what this one was answered.
-        return f"DeviceCode:{self.found.code_hash.hex()}"
+        # Not the agent's: another code of the agent must not replay this code's response.
+        return f"DeviceCode:{self.device_code.code_hash.hex()}"
 
 
 def services_of(request: Request) -> Services:
-    """Return the services of the process that answers `request`."""
+    """Return the services of the process that handles `request`."""
     services: Services = request.app.state.services
     return services
 
 
-async def _call(request: Request) -> Call:
-    call: Call = request.state.call
+async def _platform_context(request: Request) -> PlatformContext:
+    call: PlatformContext = request.state.call
     return call
 
 
-async def _agent_call(request: Request) -> AgentCall:
-    call: AgentCall = request.state.call
+async def _agent_context(request: Request) -> AgentContext:
+    call: AgentContext = request.state.call
     return call
 
 
-PlatformCall = Annotated[Call, Depends(_call)]
-"""A parameter of this type gets the call that a route answers."""
+PlatformCall = Annotated[PlatformContext, Depends(_platform_context)]
+"""Type of the endpoint parameter that receives the context of a platform's request."""
 
-AgentCallDependency = Annotated[AgentCall, Depends(_agent_call)]
-"""The same for the call of an agent."""
+AgentCall = Annotated[AgentContext, Depends(_agent_context)]
+"""Type of the endpoint parameter that receives the context of an agent's request."""

@@ -1,4 +1,4 @@
-"""What a route returns."""
+"""Responses of routes: resources and pages."""
 
 from typing import Any, Final, TypeVar
 
@@ -6,7 +6,7 @@ from fastapi import Response
 from pydantic_core import to_json
 
 from cardledger.api.http.errors import invalid_field
-from cardledger.api.http.request_context import AnyCall
+from cardledger.api.http.request_context import RequestContext
 from cardledger.ledger.storage import paging
 from cardledger.schema.wire.common import PageQuery
 from cardledger.schema.wire.common import Response as Resource
@@ -16,30 +16,30 @@ CREATED: Final = 201
 Item = TypeVar("Item", bound=Resource)
 
 
-def answer(resource: Resource, status: int = 200) -> Response:
-    """Return `resource` as an answer."""
-    return answer_json(resource.wire(), status)
+def resource_response(resource: Resource, status: int = 200) -> Response:
+    """Return the response with `resource`."""
+    return json_response(resource.wire(), status)
 
 
-def answer_json(body: dict[str, Any], status: int = 200) -> Response:
-    """Return `body` as an answer."""
+def json_response(body: dict[str, Any], status: int = 200) -> Response:
+    """Return the response with `body`."""
     return Response(to_json(body), status_code=status, media_type="application/json")
 
 
 class Listing:
-    """One list of one caller with its filters: what a cursor is bound to."""
+    """One list of one caller with its filters; a cursor is valid for this list only."""
 
-    def __init__(self, call: AnyCall, name: str, query: PageQuery) -> None:
-        """List `name` as `query` asks for it."""
+    def __init__(self, call: RequestContext, name: str, query: PageQuery) -> None:
+        """List `name` with the filters of `query`."""
         filters = query.model_dump_json(exclude={"limit", "cursor"})
         self._keys: Final = call.keys
         self._binding: Final = f"{name} {call.platform_id}{call.idempotency_scope} {filters}"
         self._query: Final = query
 
     def wanted(self, *, newest_first: bool) -> paging.Wanted:
-        """Return which page is asked for.
+        """Return the page to read.
 
-        Raises: ApiError INVALID_INPUT when the cursor is not one of this list.
+        Raises: ApiError INVALID_INPUT when the cursor is not valid for this list.
         """
         cursor = self._query.cursor
         try:
@@ -48,8 +48,8 @@ class Listing:
             raise invalid_field("cursor", str(error)) from None
         return paging.Wanted(limit=self._query.limit, after=after, newest_first=newest_first)
 
-    def answer(self, page: paging.Page[Item]) -> Response:
-        """Return `page` as a response.
+    def response(self, page: paging.Page[Item]) -> Response:
+        """Return the response with `page`.
 
         `nextCursor` is present only when there is a next page, `totalCount` only when it is known.
         """
@@ -61,4 +61,4 @@ class Listing:
             body["totalCount"] = page.total_count
         if page.last is not None:
             body["nextCursor"] = paging.cursor_of(self._keys, self._binding, page.last)
-        return answer_json(body)
+        return json_response(body)

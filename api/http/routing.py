@@ -1,13 +1,13 @@
-"""Routes that know who calls before they look at what was sent.
+"""Routes that authenticate the caller before they read anything else.
 
-In this order: credentials (401), rate limit (429), permission (403), the idempotency key and the
-body as such (400, 408, 413), what was answered to that key before, then what FastAPI makes of path,
-query and body, then the route. So nobody without a token learns anything.
+In this order: credentials (401), rate limit (429), permission (403), idempotency key and body
+(400, 408, 413), the stored response to that key, then FastAPI's checks of path, query and body,
+then the endpoint. So a caller without credentials learns nothing about resources.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from email.message import Message
 from typing import Any, Final
 
@@ -16,14 +16,14 @@ from typing_extensions import override
 
 from cardledger.api.http import idempotency, json_body
 from cardledger.api.http.authentication import require, require_of_agent
-from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW, ApiError, invalid_field
-from cardledger.api.http.operations import AGENT, BASIC, Guarded
+from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW, ApiError, invalid, invalid_field
+from cardledger.api.http.operations import AGENT, BASIC, Access, Endpoint, Guarded, declare
 from cardledger.api.http.rate_limits import address_of
-from cardledger.api.http.request_context import AgentCall, AnyCall, Call, services_of
+from cardledger.api.http.request_context import AgentContext, PlatformContext, services_of
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms.api_tokens import Permission, Token
-from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.errors import Code, FieldError, dotted
 
 MAX_BODY: Final = 1024 * 1024
 
@@ -31,80 +31,73 @@ REQUESTS: Final = "requests"
 """The limit on requests of one token."""
 
 SANDBOX: Final = "Sandbox"
-"""Tag of what only a sandbox has."""
+"""Tag of operations that exist in the sandbox only."""
 
 
-def routes(
-    permission: Permission, *, tag: str, send: idempotency.Sender | None = None
-) -> APIRouter:
-    """Return a router whose routes need `permission`.
+def requires(
+    permission: Permission, *, send: idempotency.Sender | None = None
+) -> Callable[[Endpoint], Endpoint]:
+    """Declare that platforms call an endpoint, with a token that has `permission`.
 
-    `send` sends an event a second time: for routes whose effects are events.
+    `send` is for endpoints whose effect is an event: see `operations.Access`.
     """
 
-    async def admit(request: Request) -> Call:
+    async def admit(request: Request) -> PlatformContext:
         token = await token_of(request)
         require(token, permission)
-        return Call(services=services_of(request), token=token)
+        return PlatformContext(services=services_of(request), token=token)
 
-    guarded = guarded_by(admit, send)
-    guarded.scheme, guarded.needs = BASIC, (permission.value,)
-    return APIRouter(route_class=guarded, tags=[tag])
+    return declare(Access(admit=admit, scheme=BASIC, permissions=(permission.value,), send=send))
 
 
-def agent_routes(
-    permission: AgentPermission | None,
-    *,
-    tag: str,
-    writes: bool = False,
-    send: idempotency.Sender | None = None,
-) -> APIRouter:
-    """Return a router whose routes an agent calls; its policy has to grant `permission`.
+def requires_agent(
+    permission: AgentPermission | None, *, writes: bool = False
+) -> Callable[[Endpoint], Endpoint]:
+    """Declare that agents call an endpoint, under a policy that grants `permission`, if given.
 
-    A paused agent is refused where it `writes`. `send` as in `routes`.
+    A paused agent is refused where the endpoint `writes`.
     """
 
-    async def admit(request: Request) -> AgentCall:
+    async def admit(request: Request) -> AgentContext:
         agent = await agent_of(request)
         require_of_agent(agent, permission, writes=writes)
-        return AgentCall(services=services_of(request), agent=agent)
+        return AgentContext(services=services_of(request), agent=agent)
 
-    guarded = guarded_by(admit, send)
-    guarded.scheme, guarded.needs = AGENT, (permission.value,) if permission else ()
-    return APIRouter(route_class=guarded, tags=[tag])
+    permissions = (permission.value,) if permission else ()
+    return declare(Access(admit=admit, scheme=AGENT, permissions=permissions))
 
 
-def guarded_by(
-    admit: Callable[[Request], Awaitable[AnyCall]], send: idempotency.Sender | None
-) -> type[Guarded]:
-    """Return the class of routes that `admit` lets in before they look at what was sent.
+def guarded_router(tag: str) -> APIRouter:
+    """Return a router for endpoints that declare who may call them."""
+    return APIRouter(route_class=_GuardedRoute, tags=[tag])
 
-    `admit` says who calls, or refuses.
-    """
 
-    class GuardedRoute(Guarded):
-        @override
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
-            takes_body = self.body_field is not None
+class _GuardedRoute(Guarded):
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        access = self.access
+        takes_body = self.body_field is not None
 
-            async def guarded(request: Request) -> Response:
-                request.state.call = await admit(request)
-                key = idempotency.key_of(request)
-                _refuse_repeated_parameters(request)
-                parsed = await _parsed(request) if takes_body else request
-                if key is None:
-                    return await handle(parsed)
-                body = await parsed.json() if takes_body else None
-                return await idempotency.answer(parsed, key, body, handle=handle, send=send)
+        async def guarded(request: Request) -> Response:
+            request.state.call = await access.admit(request)
+            key = idempotency.key_of(request)
+            _refuse_repeated_parameters(request)
+            # A POST without a body of its own is read as well: unknown fields are refused.
+            reads_body = takes_body or request.method == "POST"
+            parsed = await _parsed(request) if reads_body else request
+            if reads_body and not takes_body:
+                _require_empty(await parsed.json())
+            if key is None:
+                return await handle(parsed)
+            body = await parsed.json() if takes_body else None
+            return await idempotency.respond(parsed, key, body, handle=handle, send=access.send)
 
-            return guarded
-
-    return GuardedRoute
+        return guarded
 
 
 async def token_of(request: Request) -> Token:
-    """Return the token that calls, unless it calls too often.
+    """Return the token of the caller, and count the request against its rate limit.
 
     Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
     """
@@ -116,7 +109,7 @@ async def token_of(request: Request) -> Token:
 
 
 async def agent_of(request: Request) -> Agent:
-    """Return the agent that calls, unless it calls too often.
+    """Return the agent that calls, and count the request against its rate limit.
 
     Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
     """
@@ -128,7 +121,7 @@ async def agent_of(request: Request) -> Agent:
 
 
 class _ParsedRequest(Request):
-    """A request whose body has been read and understood; FastAPI asks it for both."""
+    """A request whose body has been read and parsed; FastAPI reads both from it."""
 
     def __init__(self, request: Request, raw: bytes, value: object) -> None:
         super().__init__(request.scope, request.receive)
@@ -147,7 +140,7 @@ class _ParsedRequest(Request):
 async def _parsed(request: Request) -> Request:
     raw = await _read(request)
     if not raw.strip():
-        return _ParsedRequest(request, b"", None)  # FastAPI says what is missing, if anything is.
+        return _ParsedRequest(request, b"", None)  # FastAPI reports missing fields.
     _check_content_type(request)
     try:
         return _ParsedRequest(request, raw, json_body.parse(raw))
@@ -156,18 +149,18 @@ async def _parsed(request: Request) -> Request:
 
 
 async def _read(request: Request) -> bytes:
-    """Return the body, without ever holding more than we would take, or waiting for ever."""
-    patience_s = services_of(request).body_timeout_s
+    """Return the body, within the limits of size and time."""
+    timeout_s = services_of(request).body_timeout_s
     try:
-        async with asyncio.timeout(patience_s):
-            return await _all_of(request)
+        async with asyncio.timeout(timeout_s):
+            return await _whole_body(request)
     except TimeoutError:
-        message = f"the body did not come to its end within {patience_s:g} s; send it again"
+        message = f"Request body timed out after {timeout_s:g} s."
         headers = {"Connection": "close"}
         raise ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers) from None
 
 
-async def _all_of(request: Request) -> bytes:
+async def _whole_body(request: Request) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and len(declared) <= len(str(MAX_BODY)) and int(declared) <= MAX_BODY:
         raw = bytearray()
@@ -177,29 +170,48 @@ async def _all_of(request: Request) -> bytes:
                 break
         else:
             return bytes(raw)
-    message = f"the body is too large; send at most {MAX_BODY} bytes"
-    # What is left of the body is not read, so the connection cannot be used again.
+    message = f"Request body too large; send at most {MAX_BODY} bytes."
+    # The rest of the body stays unread, so the connection cannot be used again.
     raise ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
 
 
+def _require_empty(body: object) -> None:
+    """Refuse the `body` of an operation that has no fields, unless it is empty or `{}`.
+
+    Raises: ApiError INVALID_INPUT naming every field.
+    """
+    if body is None:
+        return
+    if not isinstance(body, dict):
+        raise invalid_field("", "must be an object")
+    if body:
+        message = "is not a known field; remove it"
+        raise invalid([FieldError(field=dotted([name]), message=message) for name in body])
+
+
 def _check_content_type(request: Request) -> None:
-    sent = request.headers.getlist("content-type")
-    if sent == ["application/json"]:
-        return  # As nearly everybody says it.
-    if len(sent) == 1:
+    values = request.headers.getlist("content-type")
+    if values == ["application/json"]:
+        return  # The usual form, without parsing.
+    if len(values) == 1:
         parsed = Message()
-        parsed["content-type"] = sent[0]
+        parsed["content-type"] = values[0]
         charset = parsed.get_param("charset", "utf-8")
         if parsed.get_content_type() == "application/json" and str(charset).lower() == "utf-8":
             return
-    message = "send the header Content-Type: application/json, once"
+    message = "Unsupported content type; send the header Content-Type: application/json once."
     raise ApiError(Code.INVALID_INPUT, message, details={"header": "Content-Type"})
 
 
 def _refuse_repeated_parameters(request: Request) -> None:
     if not request.scope["query_string"]:
         return
-    counted = Counter(name for name, _ in request.query_params.multi_items())
-    for name, times in counted.items():
-        if times > 1:
-            raise invalid_field(name, "comes twice in the query; send it once")
+    counts = Counter(name for name, _ in request.query_params.multi_items())
+    repeated = [name for name, count in counts.items() if count > 1]
+    if repeated:
+        errors = [
+            FieldError(field=dotted([name]), message="is sent more than once") for name in repeated
+        ]
+        message = f"Duplicate query parameter: {errors[0].field}; send it once."
+        details = {"errors": [error.wire() for error in errors]}
+        raise ApiError(Code.INVALID_INPUT, message, details=details)

@@ -1,4 +1,4 @@
-"""How often is too often: a rate as people write it, and the arithmetic of a sliding window.
+"""Rates such as `100/second`, and the arithmetic of a sliding window.
 
 Standard library only, because the settings read it before anything heavy is imported.
 """
@@ -23,7 +23,7 @@ class Rate:
 
 @dataclass(slots=True)
 class Count:
-    """How often something happened in the running window and in the one before it."""
+    """The number of events in the current window and in the previous one."""
 
     window: int
     before: int = 0
@@ -31,44 +31,44 @@ class Count:
 
 
 def parse(text: str) -> Rate | None:
-    """Return the rate that `text` says, such as `100/second`; None for `off`.
+    """Return the rate in `text`, such as `100/second`; None for `off`.
 
     Raises: ValueError.
     """
-    said = text.strip().lower()
-    if said == OFF:
+    rate = text.strip().lower()
+    if rate == OFF:
         return None
-    found = _RATE.fullmatch(said)
-    if found is None:
+    match = _RATE.fullmatch(rate)
+    if match is None:
         raise ValueError(f"must be a number per {', '.join(_PERIODS)}, as 100/second, or {OFF}")
-    return Rate(int(found[1]), _PERIODS[found[2]])
+    return Rate(int(match[1]), _PERIODS[match[2]])
 
 
 def window_of(rate: Rate, at: float) -> int:
-    """Return the number of the window that the time `at` is in; the same in every process."""
+    """Return the number of the window that contains the time `at`; the same in every process."""
     return int(at // rate.period_s)
 
 
 def turn(count: Count, window: int) -> None:
-    """Let `count` be about `window`."""
+    """Move `count` on to `window`."""
     if window != count.window:
-        # A clock that was set back starts anew: to be too generous once locks nobody out.
+        # A clock that was set back starts anew: too generous once, but no caller is locked out.
         count.before = count.now if window == count.window + 1 else 0
         count.now = 0
         count.window = window
 
 
 def wait_s(rate: Rate, count: Count, at: float) -> float:
-    """Return how long one more has to wait, 0.0 when it need not.
+    """Return how long the next event has to wait; 0.0 when it is within the limit.
 
-    The window slides: of the one before, the part counts that it still covers, as if what happened
-    there had come evenly. So nobody gets twice the limit around the turn of a window.
+    The window slides: of the previous window the part counts that it still covers, as if its events
+    were spread evenly. So no caller gets twice the limit around the end of a window.
     """
     passed = at / rate.period_s - count.window
     if count.before * (1 - passed) + count.now + 1 <= rate.limit:
         return 0.0
     if count.now < rate.limit:
-        # Later in this window, when enough of the one before has slid out.
+        # Later in this window, when enough of the previous one has slid out.
         return (1 - (rate.limit - count.now - 1) / count.before - passed) * rate.period_s
-    # In the next one, of which this one is then the one before.
+    # In the next window, whose previous window is then this one.
     return (2 - (rate.limit - 1) / count.now - passed) * rate.period_s

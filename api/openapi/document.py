@@ -177,7 +177,9 @@ class _Operation:
                 "content": {"application/json": {"schema": parts["body"]}},
             }
         rendered["responses"] = self._successes(parts.get("result", {}))
-        for status, codes in self._refusals(has_body="body" in parts).items():
+        for status, codes in self._refusals(
+            has_body="body" in parts or self.method == "POST"
+        ).items():
             rendered["responses"][str(status)] = responses.ref(status, codes)
         if not ever_succeeds(self.route.responses):
             rendered[UNIMPLEMENTED] = True

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, invalid_field, not_found
-from cardledger.api.http.operations import answers
+from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.customers.beneficial_owners import NewOwner, OwnerChange
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -25,21 +25,20 @@ from cardledger.schema.wire.errors import Code
 
 _TAG = "KYC/KYB Verifications"
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
 
-@writes.post(
+@router.post(
     "/beneficial-owners",
     status_code=CREATED,
     response_model=BeneficialOwnerResource,
-    responses=answers(Code.USER_NOT_FOUND),
+    responses=error_responses(Code.USER_NOT_FOUND),
 )
+@requires(Permission.MANAGE)
 async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCall) -> Response:
-    """Add somebody who owns or controls a business; `PENDING` until the business is decided.
+    """Add a beneficial owner to a business; `PENDING` until the business is verified.
 
-    The shares of those with the role `UBO` cannot be more than 100 together; other roles' shares
-    are kept and not added up.
+    The `ownershipPercentage` of all owners with the role `UBO` adds up to at most 100.
     """
     owner = NewOwner(
         customer_id=body.customer_id,
@@ -47,7 +46,7 @@ async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCal
         ownership_percentage=body.ownership_percentage,
         personal_info=body.personal_info.model_dump(mode="json", by_alias=True, exclude_none=True),
     )
-    with _refusals():
+    with _api_errors():
         async with call.writing() as connection:
             created = await beneficial_owners.create(
                 connection,
@@ -56,16 +55,17 @@ async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCal
                 keys=call.keys,
                 at=call.now(),
             )
-    return answer(created, CREATED)
+    return resource_response(created, CREATED)
 
 
-@reads.get("/beneficial-owners", response_model=Page[BeneficialOwnerResource])
+@router.get("/beneficial-owners", response_model=Page[BeneficialOwnerResource])
+@requires(Permission.VIEW)
 async def list_beneficial_owners(
     query: Annotated[BeneficialOwnersQuery, Query()], call: PlatformCall
 ) -> Response:
-    """List the owners of a business, in the order in which they were added.
+    """List the beneficial owners of a business, oldest first.
 
-    Nobody owns a person or a customer that is not there: their lists are empty.
+    The list of an individual or of an unknown customer is empty.
     """
     listing = Listing(call, "beneficial-owners", query)
     async with call.reading() as connection:
@@ -76,40 +76,42 @@ async def list_beneficial_owners(
             wanted=listing.wanted(newest_first=False),
             keys=call.keys,
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get("/beneficial-owners/{beneficial_owner_id}", response_model=BeneficialOwnerResource)
+@router.get("/beneficial-owners/{beneficial_owner_id}", response_model=BeneficialOwnerResource)
+@requires(Permission.VIEW)
 async def get_beneficial_owner(
     beneficial_owner_id: BeneficialOwnerId, call: PlatformCall
 ) -> Response:
-    """Return an owner, with the identifier that was sent."""
+    """Return a beneficial owner, with the identifier that was sent."""
     async with call.reading() as connection:
-        found = await beneficial_owners.get(
+        owner = await beneficial_owners.get(
             connection,
             platform_id=call.platform_id,
             owner_id=beneficial_owner_id,
             keys=call.keys,
         )
-    if found is None:
+    if owner is None:
         raise _no_owner()
-    return answer(found)
+    return resource_response(owner)
 
 
-@writes.patch(
+@router.patch(
     "/beneficial-owners/{beneficial_owner_id}",
     response_model=BeneficialOwnerResource,
-    responses=answers(Code.USER_NOT_FOUND),
+    responses=error_responses(Code.USER_NOT_FOUND),
 )
+@requires(Permission.MANAGE)
 async def update_beneficial_owner(
     beneficial_owner_id: BeneficialOwnerId, body: BeneficialOwnerUpdate, call: PlatformCall
 ) -> Response:
-    """Change an owner: a field that is not there stays, in `personalInfo`, too.
+    """Change a beneficial owner; omitted fields stay, in `personalInfo` as well.
 
-    Null takes away what need not be there. Who is decided stays so, whatever is changed.
+    Null removes an optional field. A change does not affect `kycStatus`.
     """
     if not body.model_fields_set:
-        message = "nothing to change; send roles, ownershipPercentage or personalInfo"
+        message = "Nothing to change; send roles, ownershipPercentage or personalInfo."
         raise ApiError(Code.INVALID_INPUT, message)
     info = body.personal_info
     change = OwnerChange(
@@ -119,7 +121,7 @@ async def update_beneficial_owner(
         if info is None
         else info.model_dump(mode="json", by_alias=True, exclude_unset=True),
     )
-    with _refusals():
+    with _api_errors():
         async with call.writing() as connection:
             changed = await beneficial_owners.change(
                 connection,
@@ -131,17 +133,19 @@ async def update_beneficial_owner(
             )
     if changed is None:
         raise _no_owner()
-    return answer(changed)
+    return resource_response(changed)
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _api_errors() -> Iterator[None]:
     try:
         yield
     except beneficial_owners.UnknownBusinessError:
         raise not_found(Code.USER_NOT_FOUND, "customer") from None
     except beneficial_owners.NotABusinessError:
-        raise invalid_field("customerId", "is a person; only a business has owners") from None
+        raise invalid_field(
+            "customerId", "is an individual; only a business has beneficial owners"
+        ) from None
     except beneficial_owners.InvalidOwnerError as error:
         raise invalid(error.errors) from None
 

@@ -1,7 +1,7 @@
-"""The page that shows a card's number, in a frame of the platform's own.
+"""The page that shows a card's number, made for a frame on the platform's site.
 
-Its address is the permission to see it, once; so nobody else is asked who they are. Nothing on it
-comes from elsewhere, nothing on it runs, and nobody may keep it.
+The URL is the credential: it works for five minutes, in the browser that opens it first, which a
+cookie recognizes. The page loads nothing, runs nothing and must not be stored.
 """
 
 from base64 import b64encode
@@ -12,6 +12,7 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from cardledger.api.http.errors import IS_HEAD
 from cardledger.api.http.request_context import services_of
 from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.reveals import RevealedCard
@@ -19,10 +20,11 @@ from cardledger.ledger.core.card import CardState
 from cardledger.ledger.ports import CardNumber
 
 PATH: Final = "/embed/cards"
+VIEWER_COOKIE: Final = "card_viewer"
 
 router = APIRouter(tags=["Cards"])
 
-_GONE: Final = 404
+_NOT_FOUND: Final = 404
 
 _STYLE: Final = """
 :root{color-scheme:light dark}
@@ -82,12 +84,12 @@ _CARD: Final = Template(
 )
 
 _NOTES: Final = {
-    CardState.ACTIVE: "A test card. This page opens once; leave it and it is gone.",
-    CardState.FROZEN: "This card is frozen: it pays nothing until it is used again.",
+    CardState.ACTIVE: "A test card. This page expires after five minutes.",
+    CardState.FROZEN: "This card is frozen: authorizations are declined until it is unfrozen.",
 }
 
-_NOTHING: Final = """<h1>Nothing to see here any more</h1>
-<p>This page opens once, and only for a few minutes. Ask for the card details again.</p>"""
+_UNAVAILABLE: Final = """<h1>Card details unavailable</h1>
+<p>This page opens in one browser only, for five minutes. Request the card details again.</p>"""
 
 _STYLE_HASH: Final = b64encode(sha256(_STYLE.encode()).digest()).decode()
 
@@ -96,8 +98,8 @@ _HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex",
-    # Who may frame it: any page that came over TLS, and a developer's own machine. Which pages a
-    # platform has is not known here; the address is the secret, not who frames it.
+    # Framed by any page that came over TLS, and by a developer's own machine: the origins of a
+    # platform's pages are not known here, and the secret is the URL, not the frame.
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none';"
         " form-action 'none'; frame-ancestors https: http://localhost:* http://127.0.0.1:*"
@@ -107,21 +109,44 @@ _HEADERS: Final = {
 
 @router.get(PATH + "/{token}", include_in_schema=False)
 async def show_card(token: str, request: Request) -> Response:
-    """Show number, CVV and expiry of a card to whoever has a fresh `token`."""
+    """Show number, CVV and expiry of a card to the first browser that presents `token`."""
     services = services_of(request)
+    # A link preview sends HEAD: it must not be taken for the first browser.
+    look = reveals.peek if IS_HEAD in request.scope else reveals.view
+    at = services.clock()
     async with services.writer.begin() as connection:
-        shown = await reveals.open_once(
-            connection, token=token, keys=services.keys, at=services.clock()
+        view = await look(
+            connection,
+            token=token,
+            viewer=request.cookies.get(VIEWER_COOKIE),
+            keys=services.keys,
+            at=at,
         )
     issuer = services.adapters.issuer
-    if shown is None or issuer is None:
-        return _page("Card details", _NOTHING, _GONE)
-    number = issuer.card_number(shown.card_id, shown.last4)
-    return _page("Card details", _card(shown, number), 200)
+    if view is None or issuer is None:
+        return _page("Card details", _UNAVAILABLE, _NOT_FOUND)
+    number = issuer.card_number(view.card_id, view.last4)
+    response = _page("Card details", _card(view, number), 200)
+    if IS_HEAD not in request.scope:
+        max_age_s = int((view.expires_at - at).total_seconds())
+        response.headers["Set-Cookie"] = _viewer_cookie(request, view.viewer, max_age_s)
+    return response
+
+
+def _viewer_cookie(request: Request, viewer: str, max_age_s: int) -> str:
+    """Return the cookie that opens this page again, and no other page.
+
+    In a frame on another site a cookie needs `SameSite=None`, which needs TLS. `Partitioned` lets
+    browsers that block third-party cookies keep it for this frame.
+    """
+    is_secure = request.url.scheme == "https"
+    rules = "SameSite=None; Secure; Partitioned" if is_secure else "SameSite=Lax"
+    path = request.url.path
+    return f"{VIEWER_COOKIE}={viewer}; Path={path}; Max-Age={max_age_s}; HttpOnly; {rules}"
 
 
 def _card(shown: RevealedCard, number: CardNumber) -> str:
-    # Groups by margin, not by blanks: what is copied is the number as shops want it.
+    # Groups by margin, not by blanks: the copied number is in the form that shops accept.
     groups = (number.pan[start : start + 4] for start in range(0, len(number.pan), 4))
     return _CARD.substitute(
         pan="".join(f"<span>{group}</span>" for group in groups),

@@ -6,11 +6,11 @@ from urllib.parse import urlsplit
 
 from fastapi import Query, Request, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import answers
+from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes import card_embed
 from cardledger.ledger.cards import issuing, lifecycle, reveals
 from cardledger.ledger.cards import registry as cards
@@ -33,8 +33,7 @@ from cardledger.workers.signals import doorbell
 
 _TAG = "Cards"
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
 _CODES = {
     CardRefusal.DUPLICATE_FUNDING_SOURCE: Code.INVALID_INPUT,
@@ -50,20 +49,21 @@ _CONFLICTS = {
 }
 
 
-@writes.post(
+@router.post(
     "/cards",
     status_code=CREATED,
     response_model=CardResource,
-    responses=answers(
+    responses=error_responses(
         Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE, Code.NOT_IMPLEMENTED
     ),
 )
+@requires(Permission.MANAGE)
 async def create_card(body: CardCreate, call: PlatformCall) -> Response:
-    """Issue a card; it is `PROCESSING` until the issuer has answered. 501 without an issuer.
+    """Issue a card; it is `PROCESSING` until the issuer responds. 501 without an issuer.
 
-    In the sandbox the end of `platformCardId`, or without one that of `cardholderId`, says how:
-    `001` never, `002` refused, `005` late.
-    A funding source whose id ends in `002` or `003` is refused.
+    In the sandbox the last three characters of `platformCardId`, or else of `cardholderId`, decide
+    the issuer's response: `001` none, `002` rejected, `005` delayed.
+    A funding source whose id ends in `002` or `003` is rejected.
     """
     application = issuing.CardApplication(
         cardholder_id=body.cardholder_id,
@@ -81,16 +81,17 @@ async def create_card(body: CardCreate, call: PlatformCall) -> Response:
                 at=call.now(),
             )
     except CardRefusedError as error:
-        raise _refused(error) from None
+        raise _refusal_error(error) from None
     await call.ring(doorbell.CARDS)
-    return answer(created, CREATED)
+    return resource_response(created, CREATED)
 
 
-@reads.get("/cards", response_model=Page[CardResource])
+@router.get("/cards", response_model=Page[CardResource])
+@requires(Permission.VIEW)
 async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) -> Response:
-    """List cards by creation, newest first unless `sortOrder` says otherwise.
+    """List cards by creation, newest first unless `sortOrder` is `asc`.
 
-    `accountId` finds the cards that spend from an account; a closed card spends from none.
+    `accountId` selects the cards funded by an account; a closed card has no funding account.
     """
     listing = Listing(call, "cards", query)
     filters = cards.CardFilters(
@@ -106,37 +107,39 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) 
             filters=filters,
             wanted=listing.wanted(newest_first=query.sort_order == "desc"),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get("/cards/{card_id}", response_model=CardResource)
+@router.get("/cards/{card_id}", response_model=CardResource)
+@requires(Permission.VIEW)
 async def get_card(card_id: CardId, call: PlatformCall) -> Response:
     """Return a card."""
     async with call.reading() as connection:
-        found = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
-    if found is None:
+        card = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
+    if card is None:
         raise no_card()
-    return answer(found)
+    return resource_response(card)
 
 
-@writes.patch(
+@router.patch(
     "/cards/{card_id}",
     response_model=CardResource,
-    responses=answers(
+    responses=error_responses(
         Code.FUNDING_SOURCE_INELIGIBLE,
         Code.INVALID_STATE_TRANSITION,
         Code.CARD_ALREADY_CLOSED,
         Code.CARD_NOT_MUTABLE,
     ),
 )
+@requires(Permission.MANAGE)
 async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> Response:
-    """Freeze a card, use it again, close it for ever, or change what it spends from and how much.
+    """Freeze, unfreeze or close a card, or change its funding sources or spend limit.
 
-    All that a body says happens at once or not at all. `fundingSources` replaces the whole list;
-    `maxSpendPerTransaction` null takes the limit away.
+    All changes of one request are applied together or not at all. `fundingSources` replaces the
+    whole list; `maxSpendPerTransaction` null removes the limit.
 
-    `CLOSED` comes alone. What is held for open authorizations goes back to the funding account:
-    the answer waits for that, but not longer than for any other, and it happens all the same.
+    `CLOSED` must be the only field and is final. Open authorizations are voided and their holds
+    released; the response waits for that up to the usual time-out, and it happens in any case.
     """
     change = _change(body)
     try:
@@ -151,28 +154,29 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
                 issuer=call.services.adapters.issuer,
             )
     except CardRefusedError as error:
-        raise _refused(error) from None
+        raise _refusal_error(error) from None
     except lifecycle.CardConflictError as error:
         raise ApiError(_CONFLICTS[error.conflict], str(error)) from None
     if changed is None:
         raise no_card()
     await call.ring(doorbell.WEBHOOKS)
     if changed.closing is not None:
-        with suppress(ReplyTimeoutError):  # The card is closed; what is held follows.
+        with suppress(ReplyTimeoutError):  # The card is closed; holds are released later.
             await call.client.outcome_of(changed.closing)
-    return answer(changed.card)
+    return resource_response(changed.card)
 
 
-@writes.post(
+@router.post(
     "/cards/{card_id}/reveal",
     response_model=RevealResource,
-    responses=answers(Code.NOT_IMPLEMENTED),
+    responses=error_responses(Code.NOT_IMPLEMENTED),
 )
+@requires(Permission.MANAGE)
 async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> Response:
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
-    It can be opened once, within five minutes; every call makes a new one. Who asked is recorded.
-    Without a connected card issuer it is 501.
+    The page works for five minutes, in the browser that opens it first; every call returns a new
+    URL. Calls and views are recorded. 501 without an issuer.
     """
     if call.services.adapters.issuer is None:
         raise NotConnectedError("card issuer")
@@ -192,48 +196,48 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
     if reveal is None:
         raise no_card()
     url = f"{root}{card_embed.PATH}/{reveal.token}"
-    revealed = answer(RevealResource(pan_embed_url=url, expires_at=reveal.expires_at))
+    revealed = resource_response(RevealResource(pan_embed_url=url, expires_at=reveal.expires_at))
     revealed.headers["Cache-Control"] = "no-store"
     return revealed
 
 
 def no_card() -> ApiError:
-    """Return the refusal of a card id that the platform does not have."""
+    """Return the error for a card id that the platform does not have."""
     return not_found(Code.REFERENCE_NOT_FOUND, "card")
 
 
 def _change(body: CardUpdate) -> lifecycle.CardChange:
-    said = body.model_fields_set
-    if not said:
-        message = "nothing to change; send state, fundingSources or maxSpendPerTransaction"
+    fields = body.model_fields_set
+    if not fields:
+        message = "Nothing to change; send state, fundingSources or maxSpendPerTransaction."
         raise ApiError(Code.INVALID_INPUT, message)
-    if body.state == "CLOSED" and len(said) > 1:
-        message = "CLOSED comes alone; leave fundingSources and maxSpendPerTransaction out"
+    if body.state == "CLOSED" and len(fields) > 1:
+        message = "cannot be CLOSED together with fundingSources or maxSpendPerTransaction"
         raise invalid_field("state", message)
     return lifecycle.CardChange(
         state=None if body.state is None else CardState(body.state),
         funding_sources=body.funding_sources,
         max_spend_per_transaction=(
             body.max_spend_per_transaction
-            if "max_spend_per_transaction" in said
+            if "max_spend_per_transaction" in fields
             else lifecycle.UNCHANGED
         ),
     )
 
 
-def _refused(error: CardRefusedError) -> ApiError:
+def _refusal_error(error: CardRefusedError) -> ApiError:
     return invalid_field(error.field, str(error), _CODES[error.refusal])
 
 
 def _root(request: Request) -> str:
-    """Return the server's root as the caller sees it: what it wrote into the header Host."""
+    """Return the server's root as the caller addresses it: by the header Host."""
     try:
         url = request.base_url
         parts = urlsplit(str(url))
-        has_port = parts.port != 0  # Reading it is what checks it.
+        has_port = parts.port != 0  # Reading the port validates it.
     except ValueError:
         parts, has_port = None, False
     if parts is None or not parts.hostname or not has_port:
-        message = "the header Host names no server"
+        message = "Invalid header Host; send the server's host name, and its port if needed."
         raise ApiError(Code.INVALID_INPUT, message, details={"header": "Host"})
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

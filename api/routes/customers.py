@@ -7,11 +7,11 @@ from typing import Annotated, Any
 from fastapi import Query, Response
 from pydantic import BaseModel
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, invalid_field, not_found
-from cardledger.api.http.operations import answers
+from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import deletion, updates
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -37,11 +37,10 @@ from cardledger.schema.wire.errors import Code
 
 _TAG = "Customers"
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
-_DUE = frozenset(DueDiligence.model_fields)
-_REFUSES = answers(
+_DUE_DILIGENCE_FIELDS = frozenset(DueDiligence.model_fields)
+_CUSTOMER_ERRORS = error_responses(
     Code.INVALID_UMA_ADDRESS,
     Code.INVALID_CURRENCY,
     Code.MISSING_MANDATORY_USER_INFO,
@@ -51,23 +50,25 @@ _REFUSES = answers(
 _TAKEN = {"platformCustomerId": Code.CONFLICT, "umaAddress": Code.UMA_ADDRESS_EXISTS}
 
 
-@writes.post(
+@router.post(
     "/customers",
     status_code=CREATED,
     response_model=CustomerResource,
-    responses=_REFUSES,
+    responses=_CUSTOMER_ERRORS,
 )
+@requires(Permission.MANAGE)
 async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
     """Create a customer, with one internal account per currency.
 
-    In the sandbox the end of `fullName` decides on KYC: `001` pending, `002` rejected, `003`
-    unverified, anything else approved. Outside it everybody starts unverified, and so does a
-    business everywhere: `POST /verifications` moves both on. In the European Economic Area `email`
-    and `phoneNumber` have to be there. `identifier` is kept encrypted and never returned.
+    In the sandbox the last three characters of `fullName` decide `kycStatus`: `001` pending, `002`
+    rejected, `003` unverified, anything else approved. Outside the sandbox every customer starts
+    unverified, and everywhere every business does; `POST /verifications` starts the verification.
+    In the European Economic Area `email` and `phoneNumber` are required. `identifier` is stored
+    encrypted and never returned.
     """
     _check(body.uma_address, body.currencies)
     _check_new(body)
-    with _refusals():
+    with _api_errors():
         async with call.writing() as connection:
             created = await customers.create(
                 connection,
@@ -76,12 +77,13 @@ async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
                 verifier=call.services.adapters.identity_verifier,
                 at=call.now(),
             )
-    return answer(created, CREATED)
+    return resource_response(created, CREATED)
 
 
-@reads.get("/customers", response_model=Page[CustomerResource])
+@router.get("/customers", response_model=Page[CustomerResource])
+@requires(Permission.VIEW)
 async def list_customers(query: Annotated[CustomersQuery, Query()], call: PlatformCall) -> Response:
-    """List customers, newest first; deleted ones only with `isIncludingDeleted`."""
+    """List customers, newest first; deleted customers only with `isIncludingDeleted`."""
     listing = Listing(call, "customers", query)
     filters = customers.CustomerFilters(
         platform_customer_id=query.platform_customer_id,
@@ -102,40 +104,42 @@ async def list_customers(query: Annotated[CustomersQuery, Query()], call: Platfo
             filters=filters,
             wanted=listing.wanted(newest_first=True),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get("/customers/{customer_id}", response_model=CustomerResource)
+@router.get("/customers/{customer_id}", response_model=CustomerResource)
+@requires(Permission.VIEW)
 async def get_customer(customer_id: CustomerId, call: PlatformCall) -> Response:
-    """Return a customer, also one that was deleted."""
+    """Return a customer; deleted customers are returned as well."""
     async with call.reading() as connection:
-        found = await customers.get(
+        customer = await customers.get(
             connection, platform_id=call.platform_id, customer_id=customer_id
         )
-    if found is None:
+    if customer is None:
         raise _no_customer()
-    return answer(found)
+    return resource_response(customer)
 
 
-@writes.patch(
+@router.patch(
     "/customers/{customer_id}",
     response_model=CustomerResource,
-    responses=_REFUSES,
+    responses=_CUSTOMER_ERRORS,
 )
+@requires(Permission.MANAGE)
 async def update_customer(
     customer_id: CustomerId, body: CustomerUpdate, call: PlatformCall
 ) -> Response:
-    """Change a customer: a field that is not there stays, null takes it away.
+    """Change a customer; omitted fields stay, null removes a field.
 
-    `customerType` says what is changed and cannot be changed itself. `currencies` replaces the
-    list: a new currency gets an account, the account of one that goes stays. `email` and
-    `phoneNumber` are changed one at a time, and stay where the region asks for them. Another name
-    decides nothing about KYC again.
+    `customerType` must be the customer's own. `currencies` replaces the list: an account is opened
+    for every new currency, and accounts of removed currencies stay. `email` and `phoneNumber` are
+    changed in separate requests and cannot be removed where the region requires them. A new name
+    does not change `kycStatus`.
     """
     changes = _changes(body)
     _check(body.uma_address, body.currencies)
     try:
-        with _refusals():
+        with _api_errors():
             async with call.writing() as connection:
                 changed = await updates.change(
                     connection,
@@ -147,25 +151,26 @@ async def update_customer(
                     at=call.now(),
                 )
     except updates.CustomerTypeError as error:
-        raise invalid_field("customerType", f"does not match: {error}") from None
+        raise invalid_field("customerType", f"does not match the customer: {error}") from None
     except customers.CustomerDeletedError:
-        message = "the customer is deleted; nothing about it can be changed any more"
+        message = "The customer is deleted and cannot be changed."
         raise ApiError(Code.USER_NOT_FOUND, message) from None
     if changed is None:
         raise _no_customer()
-    return answer(changed)
+    return resource_response(changed)
 
 
-@writes.delete(
+@router.delete(
     "/customers/{customer_id}",
     response_model=CustomerResource,
-    responses=answers(Code.CONFLICT, Code.CUSTOMER_DELETED),
+    responses=error_responses(Code.CONFLICT, Code.CUSTOMER_DELETED),
 )
+@requires(Permission.MANAGE)
 async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Response:
-    """Delete a customer and close its accounts; the answer shows it with `isDeleted` true.
+    """Delete a customer and close its accounts; the response has `isDeleted` true.
 
-    409 while it has a card that is not `CLOSED`, or an account with money on it, held on it or
-    owed by it: nobody could reach that any more. What was booked stays in the record.
+    409 while it has a card that is not `CLOSED`, or an account with a balance, a held amount or an
+    owed amount. Its transactions are kept.
     """
     try:
         async with call.writing() as connection:
@@ -173,19 +178,19 @@ async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Respon
                 connection, platform_id=call.platform_id, customer_id=customer_id, at=call.now()
             )
     except customers.CustomerDeletedError:
-        raise ApiError(Code.CUSTOMER_DELETED, "the customer has been deleted before") from None
+        raise ApiError(Code.CUSTOMER_DELETED, "The customer is already deleted.") from None
     except deletion.CustomerInUseError as error:
         message = f"{error}; close its cards and bring its accounts to zero first"
         raise ApiError(Code.CONFLICT, message, details={"reason": error.reason}) from None
     if deleted is None:
         raise _no_customer()
-    return answer(deleted)
+    return resource_response(deleted)
 
 
 def _applicant(
     body: IndividualCreate | BusinessCreate, keys: KeyRing
 ) -> customers.Individual | customers.Business:
-    said: dict[str, Any] = {
+    common: dict[str, Any] = {
         "platform_customer_id": body.platform_customer_id,
         "uma_address": body.uma_address,
         "region": body.region,
@@ -196,9 +201,9 @@ def _applicant(
         "end_user_terms_consent": _object(body.end_user_terms_consent),
     }
     if isinstance(body, BusinessCreate):
-        return customers.Business(**said, info=_object(body.business_info) or {})
+        return customers.Business(**common, info=_object(body.business_info) or {})
     return customers.Individual(
-        **said,
+        **common,
         full_name=body.full_name,
         birth_date=body.birth_date,
         nationality=body.nationality,
@@ -210,7 +215,7 @@ def _applicant(
 
 
 def _due_diligence(body: DueDiligence) -> dict[str, Any]:
-    """Return what `body` says of a person's money, null included: it takes away."""
+    """Return the due-diligence fields of `body`, null included: it removes a field."""
     return body.model_dump(
         mode="json",
         by_alias=True,
@@ -223,14 +228,20 @@ def _changes(body: IndividualUpdate | BusinessUpdate) -> dict[str, Any]:
     """Return the columns that `body` changes."""
     named = body.model_fields_set - {"customer_type", "kyc_status"}
     if not named:
-        raise ApiError(Code.INVALID_INPUT, "nothing to change; send a field beside customerType")
+        raise ApiError(
+            Code.INVALID_INPUT, "Nothing to change; send a field other than customerType."
+        )
     if {"email", "phone_number"} <= named:
-        raise invalid_field("phoneNumber", "cannot change together with email; send them apart")
+        raise invalid_field(
+            "phoneNumber", "cannot change together with email; send one of them per request"
+        )
     changes = {name: getattr(body, name) for name in sorted(named)}
     for name in {"address", "end_user_terms_consent"} & named:
         changes[name] = _object(getattr(body, name))
     if isinstance(body, IndividualUpdate) and (due := _due_diligence(body)):
-        changes = {name: said for name, said in changes.items() if name not in _DUE}
+        changes = {
+            name: value for name, value in changes.items() if name not in _DUE_DILIGENCE_FIELDS
+        }
         changes["due_diligence"] = due
     if isinstance(body, BusinessUpdate) and body.business_info is not None:
         changes["business_info"] = body.business_info.model_dump(
@@ -239,16 +250,18 @@ def _changes(body: IndividualUpdate | BusinessUpdate) -> dict[str, Any]:
     return changes
 
 
-def _object(said: BaseModel | None) -> dict[str, Any] | None:
-    return None if said is None else said.model_dump(mode="json", by_alias=True, exclude_none=True)
+def _object(model: BaseModel | None) -> dict[str, Any] | None:
+    if model is None:
+        return None
+    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _check(uma_address: str | None, currencies: list[str] | None) -> None:
     if uma_address is not None and not UMA_ADDRESS.fullmatch(uma_address):
-        message = "must be of the form $name@domain, the name of a-z, 0-9 and -_.+"
+        message = "must be of the form $name@domain, with a-z, 0-9 and -_.+ in the name"
         raise invalid_field("umaAddress", message, Code.INVALID_UMA_ADDRESS)
     if currencies and len(set(currencies)) != len(currencies):
-        raise invalid_field("currencies", "names a currency twice; send every currency once")
+        raise invalid_field("currencies", "has a duplicate currency; send every currency once")
 
 
 def _check_new(body: IndividualCreate | BusinessCreate) -> None:
@@ -269,18 +282,18 @@ def _check_new(body: IndividualCreate | BusinessCreate) -> None:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _api_errors() -> Iterator[None]:
     try:
         yield
     except customers.UnsupportedCurrencyError as error:
-        message = f"has {error.currency}; this platform has {', '.join(error.supported)}"
+        message = f"contains {error.currency}; the platform supports {', '.join(error.supported)}"
         raise invalid_field("currencies", message, Code.INVALID_CURRENCY) from None
     except updates.MissingContactError as error:
         raise invalid(error.errors, Code.MISSING_MANDATORY_USER_INFO) from None
     except updates.InvalidCustomerError as error:
         raise invalid(error.errors) from None
     except customers.CustomerExistsError as error:
-        message = f"{error}; send another one, or use that customer"
+        message = f"{error}; send another value, or use that customer"
         raise ApiError(_TAKEN[error.field], message, details={"field": error.field}) from None
 
 

@@ -5,11 +5,11 @@ from typing import Annotated, Final
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, not_found
-from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.operations import error_responses
+from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import external_accounts
 from cardledger.ledger.customers.external_accounts import Registration, RegistrationRefusal
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -29,10 +29,9 @@ _CUSTOMERS = "/customers/external-accounts"
 _PLATFORM = "/platform/external-accounts"
 _NO_CONTENT = 204
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
-REFUSES: Final = answers(Code.INVALID_CURRENCY, Code.INVALID_BANK_ACCOUNT)
+REGISTRATION_ERRORS: Final = error_responses(Code.INVALID_CURRENCY, Code.INVALID_BANK_ACCOUNT)
 
 _INVALID: Final[Mapping[RegistrationRefusal, Code]] = {
     RegistrationRefusal.INPUT: Code.INVALID_INPUT,
@@ -41,8 +40,8 @@ _INVALID: Final[Mapping[RegistrationRefusal, Code]] = {
 }
 
 
-async def register(call: AnyCall, wanted: Registration) -> Response:
-    """Answer with the account that `wanted` describes, for whoever it is registered."""
+async def register(call: RequestContext, wanted: Registration) -> Response:
+    """Register the account that `wanted` describes and return the response with it."""
     try:
         async with call.writing() as connection:
             created = await external_accounts.create(
@@ -56,23 +55,24 @@ async def register(call: AnyCall, wanted: Registration) -> Response:
         if error.refusal is RegistrationRefusal.DUPLICATE:
             raise ApiError(Code.CONFLICT, sentence(error.errors)) from None
         raise invalid(error.errors, _INVALID[error.refusal]) from None
-    return answer(created, CREATED)
+    return resource_response(created, CREATED)
 
 
-@writes.post(
+@router.post(
     _CUSTOMERS,
     status_code=CREATED,
     response_model=ExternalAccountResource,
-    responses=REFUSES,
+    responses=REGISTRATION_ERRORS,
 )
+@requires(Permission.MANAGE)
 async def create_customer_external_account(
     body: ExternalAccountCreate, call: PlatformCall
 ) -> Response:
-    """Register an account of a customer; without `customerId`, of the platform.
+    """Register an account of a customer or, without `customerId`, of the platform.
 
-    In the sandbox the end of the account's identifier decides on the name check: `102` not
-    matched, `103` partial match, `104` pending, `105` no such account, `106` unsupported, `107`
-    checked by the receiving institution, anything else matched.
+    In the sandbox the last three characters of the account's identifier decide the beneficiary
+    check: `102` not matched, `103` partial match, `104` pending, `105` unknown account, `106`
+    unsupported, `107` checked by the receiving institution, anything else matched.
     """
     wanted = Registration(
         customer_id=body.customer_id,
@@ -84,7 +84,8 @@ async def create_customer_external_account(
     return await register(call, wanted)
 
 
-@reads.get(_CUSTOMERS, response_model=Page[ExternalAccountResource])
+@router.get(_CUSTOMERS, response_model=Page[ExternalAccountResource])
+@requires(Permission.VIEW)
 async def list_customer_external_accounts(
     query: Annotated[ExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
@@ -95,28 +96,31 @@ async def list_customer_external_accounts(
     return await _list(call, Listing(call, "customer-external-accounts", query), filters)
 
 
-@reads.get(_CUSTOMERS + "/{external_account_id}", response_model=ExternalAccountResource)
+@router.get(_CUSTOMERS + "/{external_account_id}", response_model=ExternalAccountResource)
+@requires(Permission.VIEW)
 async def get_customer_external_account(
     external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
-    """Return an external account, of whichever owner."""
+    """Return an external account of a customer or of the platform."""
     return await _get(call, external_account_id)
 
 
-@writes.delete(_CUSTOMERS + "/{external_account_id}", status_code=_NO_CONTENT)
+@router.delete(_CUSTOMERS + "/{external_account_id}", status_code=_NO_CONTENT)
+@requires(Permission.MANAGE)
 async def delete_customer_external_account(
     external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
-    """Delete an external account, of whichever owner."""
+    """Delete an external account of a customer or of the platform."""
     return await _delete(call, external_account_id)
 
 
-@writes.post(
+@router.post(
     _PLATFORM,
     status_code=CREATED,
     response_model=ExternalAccountResource,
-    responses=REFUSES,
+    responses=REGISTRATION_ERRORS,
 )
+@requires(Permission.MANAGE)
 async def create_platform_external_account(
     body: PlatformExternalAccountCreate, call: PlatformCall
 ) -> Response:
@@ -130,7 +134,8 @@ async def create_platform_external_account(
     return await register(call, wanted)
 
 
-@reads.get(_PLATFORM, response_model=Page[ExternalAccountResource])
+@router.get(_PLATFORM, response_model=Page[ExternalAccountResource])
+@requires(Permission.VIEW)
 async def list_platform_external_accounts(
     query: Annotated[PlatformExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
@@ -139,7 +144,8 @@ async def list_platform_external_accounts(
     return await _list(call, Listing(call, "platform-external-accounts", query), filters)
 
 
-@reads.get(_PLATFORM + "/{external_account_id}", response_model=ExternalAccountResource)
+@router.get(_PLATFORM + "/{external_account_id}", response_model=ExternalAccountResource)
+@requires(Permission.VIEW)
 async def get_platform_external_account(
     external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
@@ -147,7 +153,8 @@ async def get_platform_external_account(
     return await _get(call, external_account_id, of_platform=True)
 
 
-@writes.delete(_PLATFORM + "/{external_account_id}", status_code=_NO_CONTENT)
+@router.delete(_PLATFORM + "/{external_account_id}", status_code=_NO_CONTENT)
+@requires(Permission.MANAGE)
 async def delete_platform_external_account(
     external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
@@ -156,7 +163,7 @@ async def delete_platform_external_account(
 
 
 async def _list(
-    call: Call, listing: Listing, filters: external_accounts.ExternalAccountFilters
+    call: PlatformContext, listing: Listing, filters: external_accounts.ExternalAccountFilters
 ) -> Response:
     async with call.reading() as connection:
         page = await external_accounts.page(
@@ -165,23 +172,23 @@ async def _list(
             filters=filters,
             wanted=listing.wanted(newest_first=False),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-async def _get(call: Call, account_id: Id, *, of_platform: bool = False) -> Response:
+async def _get(call: PlatformContext, account_id: Id, *, of_platform: bool = False) -> Response:
     async with call.reading() as connection:
-        found = await external_accounts.get(
+        account = await external_accounts.get(
             connection,
             platform_id=call.platform_id,
             account_id=account_id,
             of_platform=of_platform,
         )
-    if found is None:
+    if account is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "external account")
-    return answer(found)
+    return resource_response(account)
 
 
-async def _delete(call: Call, account_id: Id, *, of_platform: bool = False) -> Response:
+async def _delete(call: PlatformContext, account_id: Id, *, of_platform: bool = False) -> Response:
     async with call.writing() as connection:
         existed = await external_accounts.delete(
             connection,

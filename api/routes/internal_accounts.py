@@ -1,16 +1,14 @@
-"""Internal accounts: listing them, and putting sandbox money on them."""
+"""Internal accounts."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
-from uuid import uuid4
+from typing import Annotated
 
 from fastapi import Query, Response
 
-from cardledger.api.http import idempotency, routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.operations import error_responses
+from cardledger.api.http.request_context import PlatformCall, RequestContext
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers import updates
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -18,7 +16,6 @@ from cardledger.ledger.projections import accounts
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import InternalAccountId, Page
 from cardledger.schema.wire.customers.accounts import (
-    FundRequest,
     InternalAccountCreate,
     InternalAccountResource,
     InternalAccountsQuery,
@@ -26,38 +23,14 @@ from cardledger.schema.wire.customers.accounts import (
     PlatformAccountsQuery,
 )
 from cardledger.schema.wire.errors import Code
-from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 _TAG = "Internal Accounts"
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
-
-_SOURCE = "sandbox"
+router = guarded_router(_TAG)
 
 
-async def _send(call: AnyCall, deposit: Mapping[str, Any]) -> Response:
-    account_id = Id.parse(deposit["accountId"])
-    outcome = await call.client.deposit(
-        platform_id=call.platform_id,
-        account_id=account_id,
-        amount=deposit["amount"],
-        source=_SOURCE,
-        reference=deposit["reference"],
-    )
-    if outcome.reason == RejectionReason.AMOUNT_OUT_OF_RANGE:
-        message = "the balance would leave the range of a 64-bit integer; fund less"
-        raise ApiError(Code.AMOUNT_OUT_OF_RANGE, message)
-    if outcome.reason == RejectionReason.ACCOUNT_NOT_ACTIVE:
-        raise _not_active((await _account(call, account_id)).status)
-    assert outcome.outcome in {OutcomeType.APPLIED, OutcomeType.DUPLICATE}, outcome
-    return answer(await _account(call, account_id))
-
-
-sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX, send=_send)
-
-
-@reads.get("/customers/internal-accounts", response_model=Page[InternalAccountResource])
+@router.get("/customers/internal-accounts", response_model=Page[InternalAccountResource])
+@requires(Permission.VIEW)
 async def list_customer_internal_accounts(
     query: Annotated[InternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
@@ -73,22 +46,23 @@ async def list_customer_internal_accounts(
             filters=filters,
             wanted=listing.wanted(newest_first=False),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@writes.post(
+@router.post(
     "/customers/internal-accounts",
     status_code=CREATED,
     response_model=InternalAccountResource,
-    responses=answers(Code.INVALID_CURRENCY),
+    responses=error_responses(Code.INVALID_CURRENCY),
 )
+@requires(Permission.MANAGE)
 async def create_customer_internal_account(
     body: InternalAccountCreate, call: PlatformCall
 ) -> Response:
-    """Open one more account of a customer, in one of the platform's currencies.
+    """Open another account of a customer, in one of the platform's currencies.
 
-    An addition of ours: every customer gets one account per currency by itself, and a transfer
-    needs two of one currency.
+    Customers have one account per currency from the start; a transfer within one currency needs a
+    second one.
     """
     try:
         async with call.writing() as connection:
@@ -106,61 +80,44 @@ async def create_customer_internal_account(
         opened = None
     except accounts.TooManyAccountsError:
         message = (
-            f"the customer has {accounts.ACCOUNT_LIMIT} accounts, which is as many as one may have"
+            f"The customer has {accounts.ACCOUNT_LIMIT} accounts, the maximum; use one of them."
         )
         raise ApiError(Code.CONFLICT, message) from None
     if opened is None:
         raise invalid_field("customerId", "is not a customer of this platform")
-    return answer(opened, CREATED)
+    return resource_response(opened, CREATED)
 
 
-@reads.get("/platform/internal-accounts", response_model=PlatformAccounts)
+@router.get("/platform/internal-accounts", response_model=PlatformAccounts)
+@requires(Permission.VIEW)
 async def list_platform_internal_accounts(
     _query: Annotated[PlatformAccountsQuery, Query()],
 ) -> Response:
-    """List the platform's own internal accounts: none, whatever is asked for.
+    """List the platform's own internal accounts: always an empty list.
 
-    Nothing pays into or out of a platform yet, so no platform has an account of its own.
+    No payment goes to or from a platform yet, so platforms have no accounts of their own.
     """
-    return answer(PlatformAccounts(data=[]))
+    return resource_response(PlatformAccounts(data=[]))
 
 
-@reads.get("/internal-accounts/{internal_account_id}", response_model=InternalAccountResource)
+@router.get("/internal-accounts/{internal_account_id}", response_model=InternalAccountResource)
+@requires(Permission.VIEW)
 async def get_internal_account(
     internal_account_id: InternalAccountId, call: PlatformCall
 ) -> Response:
     """Return an internal account."""
-    return answer(await _account(call, internal_account_id))
+    return resource_response(await internal_account(call, internal_account_id))
 
 
-@sandbox.post(
-    "/sandbox/internal-accounts/{internal_account_id}/fund",
-    response_model=InternalAccountResource,
-    responses=answers(Code.AMOUNT_OUT_OF_RANGE),
-)
-async def fund_internal_account(
-    internal_account_id: InternalAccountId, body: FundRequest, call: PlatformCall
-) -> Response:
-    """Put `amount` on an internal account; the answer shows it with the money on it."""
-    before = await _account(call, internal_account_id)
-    if before.status != accounts.ACTIVE:
-        raise _not_active(before.status)
-    deposit = {
-        "accountId": str(internal_account_id),
-        "amount": body.amount,
-        "reference": str(uuid4()),
-    }
-    return await _send(call, await idempotency.settle(call, deposit))
+async def internal_account(call: RequestContext, account_id: Id) -> InternalAccountResource:
+    """Return the platform's internal account.
 
-
-async def _account(call: AnyCall, account_id: Id) -> InternalAccountResource:
+    Raises: ApiError REFERENCE_NOT_FOUND.
+    """
     async with call.reading() as connection:
-        found = await accounts.get(connection, platform_id=call.platform_id, account_id=account_id)
-    if found is None:
+        account = await accounts.get(
+            connection, platform_id=call.platform_id, account_id=account_id
+        )
+    if account is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "internal account")
-    return found
-
-
-def _not_active(status: str) -> ApiError:
-    message = f"the account is {status}; only an ACTIVE account can be funded"
-    return ApiError(Code.INVALID_INPUT, message, details={"reason": "ACCOUNT_NOT_ACTIVE"})
+    return account

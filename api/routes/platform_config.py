@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 from fastapi import Response
 from pydantic import BaseModel
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field
-from cardledger.api.http.operations import answers
+from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import answer
+from cardledger.api.http.responses import resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, money
@@ -29,7 +29,7 @@ from cardledger.schema.wire.webhooks.urls import is_loopback
 from cardledger.workers.signals import doorbell
 
 _FEE_CURRENCY: Final = "USD"
-_KEPT: Final = {
+_STORED_FIELDS: Final = {
     "min_amount",
     "max_amount",
     "required_counterparty_fields",
@@ -37,32 +37,33 @@ _KEPT: Final = {
 }
 _TAG = "Platform Configuration"
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
 
-@reads.get("/config", response_model=PlatformConfigResource)
+@router.get("/config", response_model=PlatformConfigResource)
+@requires(Permission.VIEW)
 async def get_config(call: PlatformCall) -> Response:
     """Return the platform's settings."""
     async with call.reading() as connection:
-        return answer(_render(await platforms.get(connection, call.platform_id)))
+        return resource_response(_render(await platforms.get(connection, call.platform_id)))
 
 
-@writes.patch(
+@router.patch(
     "/config",
     response_model=PlatformConfigResource,
-    responses=answers(Code.INVALID_CURRENCY, Code.CONFLICT, Code.NOT_IMPLEMENTED),
+    responses=error_responses(Code.INVALID_CURRENCY, Code.CONFLICT, Code.NOT_IMPLEMENTED),
 )
+@requires(Permission.MANAGE)
 async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
-    """Change the platform's settings: a field that is not there stays, null takes it away.
+    """Change the platform's settings; omitted fields stay, null removes a field.
 
-    `supportedCurrencies` replaces the list: 409 when it leaves out a currency in which somebody
-    has an open account. The two configurations are changed field by field. `feeConfigs` adds fees,
-    or replaces those of the same `feeType` and `sourceCurrency`. None of these but the currencies
-    and `umaDomain` changes what happens here: they are kept, and returned.
+    `supportedCurrencies` replaces the list: 409 when it omits a currency of an open account. The
+    two configurations are changed field by field. `feeConfigs` adds fees, or replaces those with
+    the same `feeType` and `sourceCurrency`. Only the currencies and `umaDomain` have an effect in
+    this installation; the other settings are stored and returned.
     """
     if not body.model_fields_set:
-        message = "nothing to change; send a setting, such as webhookEndpoint, a URL or null"
+        message = "Nothing to change; send a setting, such as webhookEndpoint."
         raise ApiError(Code.INVALID_INPUT, message)
     endpoint = body.webhook_endpoint
     if endpoint is not None and not call.services.allow_loopback:
@@ -74,27 +75,27 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
                 connection, call.platform_id, settings, at=call.now()
             )
         except platforms.CurrencyInUseError as error:
-            message = f"{error}; a currency can go when nobody has an account in it any more"
+            message = f"{error}; close the open accounts in that currency first"
             details = {"reason": "CURRENCY_IN_USE", "currency": error.currency}
             raise ApiError(Code.CONFLICT, message, details=details) from None
         if "webhook_endpoint" in body.model_fields_set:
             changed = await platforms.set_webhook_endpoint(
                 connection, call.platform_id, endpoint, at=call.now()
             )
-    await call.ring(doorbell.WEBHOOKS)  # A new endpoint is tried out.
-    return answer(_render(changed))
+    await call.ring(doorbell.WEBHOOKS)  # A new endpoint gets a test webhook.
+    return resource_response(_render(changed))
 
 
 def _settings(body: ConfigUpdate) -> platforms.PlatformSettings:
-    """Return what `body` changes beside the webhook endpoint."""
+    """Return the changes of `body`, without the webhook endpoint."""
     for fee in body.fee_configs or []:
         _check_fee(fee)
     return platforms.PlatformSettings(
         named=frozenset(body.model_fields_set),
         uma_domain=body.uma_domain,
         currencies=_currencies(body.supported_currencies or []),
-        embedded_wallet_config=_said(body.embedded_wallet_config),
-        card_tokenization_2fa_config=_said(body.card_tokenization_2fa_config),
+        embedded_wallet_config=_sent_fields(body.embedded_wallet_config),
+        card_tokenization_2fa_config=_sent_fields(body.card_tokenization_2fa_config),
         fee_configs=[
             {
                 "feeType": fee.fee_type,
@@ -109,43 +110,45 @@ def _settings(body: ConfigUpdate) -> platforms.PlatformSettings:
 
 def _check_fee(fee: FeeConfigUpdate) -> None:
     if fee.source_currency != _FEE_CURRENCY:
-        message = f"fees are taken in {_FEE_CURRENCY} only; send it as sourceCurrency"
+        message = f"Fees are supported in {_FEE_CURRENCY} only; send it as sourceCurrency."
         raise ApiError(Code.NOT_IMPLEMENTED, message)
     if fee.fixed_fee.currency.code != fee.source_currency:
-        message = f"must be {fee.source_currency}, the currency from which it is taken"
+        message = f"must be {fee.source_currency}, the sourceCurrency of the fee"
         raise invalid_field("feeConfigs.fixedFee.currency.code", message)
 
 
 def _currencies(wanted: Sequence[SupportedCurrencyUpdate]) -> dict[str, dict[str, Any]]:
-    said = {
-        one.currency_code: one.model_dump(mode="json", by_alias=True, include=_KEPT)
-        for one in wanted
+    settings = {
+        currency.currency_code: currency.model_dump(
+            mode="json", by_alias=True, include=_STORED_FIELDS
+        )
+        for currency in wanted
     }
-    if len(said) < len(wanted):
-        message = "names a currency twice; send every currency once"
+    if len(settings) < len(wanted):
+        message = "has a duplicate currency; send every currency once"
         raise invalid_field("supportedCurrencies", message)
-    if unknown := [code for code in said if code not in CURRENCIES]:
-        message = f"has {unknown[0]}; there are {', '.join(CURRENCIES)}"
+    if unknown := [code for code in settings if code not in CURRENCIES]:
+        message = f"contains {unknown[0]}; supported are {', '.join(CURRENCIES)}"
         raise invalid_field("supportedCurrencies", message, Code.INVALID_CURRENCY)
-    return said
+    return settings
 
 
-def _said(update: BaseModel | None) -> dict[str, Any] | None:
+def _sent_fields(update: BaseModel | None) -> dict[str, Any] | None:
     if update is None:
         return None
     return update.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
 def check_production(webhook_endpoint: str, field: str) -> None:
-    """Refuse what only a sandbox may have: http, which goes to loopback only, and loopback.
+    """Reject http and loopback addresses, which only a sandbox accepts.
 
     Raises: ApiError INVALID_INPUT naming `field`.
     """
     url = urlsplit(webhook_endpoint)
     if url.scheme != "https":
-        raise invalid_field(field, "must start with https://; this is no sandbox")
+        raise invalid_field(field, "must start with https:// outside the sandbox")
     if is_loopback(url.hostname or ""):
-        raise invalid_field(field, "must lead to a public address; this is no sandbox")
+        raise invalid_field(field, "must be a public address outside the sandbox")
 
 
 def _render(platform: platforms.Platform) -> PlatformConfigResource:
@@ -178,14 +181,14 @@ def _render(platform: platforms.Platform) -> PlatformConfigResource:
     )
 
 
-def _currency(code: str, said: Mapping[str, Any]) -> SupportedCurrency:
+def _currency(code: str, settings: Mapping[str, Any]) -> SupportedCurrency:
     return SupportedCurrency(
         currency_code=code,
-        min_amount=said.get("minAmount", 1),
-        max_amount=said.get("maxAmount", MAX_AMOUNT),
-        required_counterparty_fields=said.get("requiredCounterpartyFields", []),
-        enabled_transaction_types=said.get("enabledTransactionTypes", []),
-        # No provider is connected that could ask for any.
+        min_amount=settings.get("minAmount", 1),
+        max_amount=settings.get("maxAmount", MAX_AMOUNT),
+        required_counterparty_fields=settings.get("requiredCounterpartyFields", []),
+        enabled_transaction_types=settings.get("enabledTransactionTypes", []),
+        # No provider is connected that requires fields.
         provider_required_customer_fields=[],
         provider_required_counterparty_customer_fields=[],
     )

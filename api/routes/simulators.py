@@ -1,4 +1,4 @@
-"""What the network does, on request: the sandbox's messages take the way of all others."""
+"""Card simulators: each sends a network event, which is processed like every other one."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -9,11 +9,12 @@ from typing import Any
 from fastapi import Response
 from uuid_utils import uuid4
 
-from cardledger.api.http import idempotency, routing
+from cardledger.api.http import idempotency
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
-from cardledger.api.http.responses import answer, answer_json
+from cardledger.api.http.operations import error_responses
+from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
+from cardledger.api.http.responses import json_response, resource_response
+from cardledger.api.http.routing import SANDBOX, guarded_router, requires
 from cardledger.api.routes.cards import no_card
 from cardledger.ledger.cards import inquiries
 from cardledger.ledger.messaging.inbox import CardRoute
@@ -42,179 +43,205 @@ from cardledger.schema.wire.sandbox import (
 )
 
 
-async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
+async def _send(call: RequestContext, event: Mapping[str, Any]) -> Response:
     [outcome] = await call.client.submit_written([event], platform_id=call.platform_id)
-    said = outcome.wire
-    reason = said.get("reason")
+    reason = outcome.wire.get("reason")
     if reason == RejectionReason.OUTDATED:
         if call.attempt is None:
-            raise _MovedOnError
-        # Its key stands for the event as it was written, so nobody can look again for it.
-        message = "the card transaction has moved on meanwhile; send a new request with a new key"
+            raise _ModifiedConcurrentlyError
+        # The key is bound to the event as it was written, so it cannot be written anew.
+        message = (
+            "The card transaction was modified concurrently; retry with a new Idempotency-Key."
+        )
         raise ApiError(Code.CONFLICT, message)
     if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
         raise ApiError(
-            Code.INVALID_INPUT, NOT_APPLIED[OutcomeFlag(said["reason"])], details={"reason": reason}
+            Code.INVALID_INPUT, NOT_APPLIED[OutcomeFlag(str(reason))], details={"reason": reason}
         )
-    card_transaction = said.get("cardTransaction")
+    card_transaction = outcome.wire.get("cardTransaction")
     if card_transaction is None:
-        raise _rejected(outcome)
-    return answer_json(card_transaction)
+        raise _rejection_error(outcome)
+    return json_response(card_transaction)
 
 
-sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX, send=_send)
+router = guarded_router(SANDBOX)
 
 _SOURCE = "simulator"
-_OPEN = frozenset({"AUTHORIZED", "PARTIALLY_SETTLED"})
-# An authorization that its caller has stopped waiting for must not be approved any more; decided
-# a little earlier, the refusal still reaches him.
-_DECIDED_WITHIN = 0.9
+# An authorization must not be approved after its caller has stopped waiting; the deadline is a
+# little earlier, so that the decline still reaches the caller.
+_DECIDE_WITHIN = 0.9  # Of the reply time-out.
 
-_LOOKS = 20  # More simulations of one card transaction at once than anybody makes.
+_ATTEMPT_LIMIT = 20  # Well above the number of simulations of one card transaction at once.
 
 _Route = Callable[..., Awaitable[Response]]
 
 
-class _MovedOnError(Exception):
-    """The card transaction is not what it was when it was looked at."""
+class _ModifiedConcurrentlyError(Exception):
+    """The card transaction has changed since it was read."""
 
 
-def _looking_again(route: _Route) -> _Route:
-    """Run `route` from the start while others change its card transaction under its hands."""
+def _retrying(route: _Route) -> _Route:
+    """Run `route` again from the start while its card transaction is modified concurrently."""
 
     @wraps(route)
-    async def looking(*args: Any, **named: Any) -> Response:  # noqa: ANN401 - the route's own
-        for _ in range(_LOOKS):
-            with suppress(_MovedOnError):
+    async def retrying(*args: Any, **named: Any) -> Response:  # noqa: ANN401 - the route's own
+        for _ in range(_ATTEMPT_LIMIT):
+            with suppress(_ModifiedConcurrentlyError):
                 return await route(*args, **named)
-        message = "too much happens to this card transaction at once; try again"
+        message = "The card transaction was modified concurrently; retry."
         raise ApiError(Code.CONFLICT, message)
 
-    return looking
+    return retrying
 
 
 _PATH = "/sandbox/cards/{card_id}/simulate"
 
-_ASKS = answers(Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE)
-_TELLS = answers(Code.TRANSACTION_NOT_FOUND, Code.AMOUNT_OUT_OF_RANGE)
-_CREDITS = answers(Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE, Code.NOT_IMPLEMENTED)
-_NEVER = answers(Code.INVALID_CURRENCY, Code.NOT_IMPLEMENTED, succeeds=False)
+_AUTHORIZATION_ERRORS = error_responses(Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE)
+_EVENT_ERRORS = error_responses(Code.TRANSACTION_NOT_FOUND, Code.AMOUNT_OUT_OF_RANGE)
+_CREDIT_ERRORS = error_responses(
+    Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE, Code.NOT_IMPLEMENTED
+)
+_UNIMPLEMENTED = error_responses(Code.INVALID_CURRENCY, Code.NOT_IMPLEMENTED, implemented=False)
 
 
-@sandbox.post(_PATH + "/authorization", response_model=CardTransactionResource, responses=_ASKS)
+@router.post(
+    _PATH + "/authorization",
+    response_model=CardTransactionResource,
+    responses=_AUTHORIZATION_ERRORS,
+)
+@requires(Permission.TRANSACT, send=_send)
 async def simulate_authorization(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
-    """Ask whether `amount` may be spent; a refusal is an answer, with status `DECLINED`."""
-    return await _ask(card_id, body, call, EventType.AUTHORIZATION)
+    """Authorize `amount`; a declined authorization is 200 as well, with status `DECLINED`."""
+    return await _authorize(card_id, body, call, EventType.AUTHORIZATION)
 
 
-@sandbox.post(
-    _PATH + "/financial_authorization", response_model=CardTransactionResource, responses=_ASKS
+@router.post(
+    _PATH + "/financial_authorization",
+    response_model=CardTransactionResource,
+    responses=_AUTHORIZATION_ERRORS,
 )
+@requires(Permission.TRANSACT, send=_send)
 async def simulate_financial_authorization(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
     """Authorize and clear with one message, as a cash machine does."""
-    return await _ask(card_id, body, call, EventType.FINANCIAL_AUTHORIZATION)
+    return await _authorize(card_id, body, call, EventType.FINANCIAL_AUTHORIZATION)
 
 
-@sandbox.post(_PATH + "/clearing", response_model=CardTransactionResource, responses=_TELLS)
-@_looking_again
+@router.post(_PATH + "/clearing", response_model=CardTransactionResource, responses=_EVENT_ERRORS)
+@requires(Permission.TRANSACT, send=_send)
+@_retrying
 async def simulate_clearing(
     card_id: CardId, body: SimulateClearing, call: PlatformCall
 ) -> Response:
-    """Move `amount` for a card transaction that still expects it; 0 lets it expire."""
+    """Clear `amount`; 0 expires an open authorization.
+
+    A clearing of a closed card transaction is accepted as well, as a force post: the network has
+    already moved the money.
+    """
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
     if not body.amount:
-        return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
-    said = {"amount": body.amount} | ({} if body.final is None else {"final": body.final})
-    return await _tell(call, card_id, card, parent, EventType.CLEARING, said)
+        _require_open(parent)
+        return await _apply(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
+    fields = {"amount": body.amount} | ({} if body.final is None else {"final": body.final})
+    return await _apply(call, card_id, card, parent, EventType.CLEARING, fields)
 
 
-@sandbox.post(
-    _PATH + "/authorization_advice", response_model=CardTransactionResource, responses=_TELLS
+@router.post(
+    _PATH + "/authorization_advice", response_model=CardTransactionResource, responses=_EVENT_ERRORS
 )
-@_looking_again
+@requires(Permission.TRANSACT, send=_send)
+@_retrying
 async def simulate_authorization_advice(
     card_id: CardId, body: SimulateAdvice, call: PlatformCall
 ) -> Response:
-    """Say that the authorized total is `amount` from now on."""
+    """Set the authorized total of an open authorization to `amount`."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
+    _require_open(parent)
     if body.amount < parent.settled:
-        raise _beyond("BELOW_SETTLED", "must be at least what has settled", parent.settled)
-    said = {"amount": body.amount}
-    return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_ADVICE, said)
+        raise _out_of_bounds("BELOW_SETTLED", "must be at least the settled amount", parent.settled)
+    fields = {"amount": body.amount}
+    return await _apply(call, card_id, card, parent, EventType.AUTHORIZATION_ADVICE, fields)
 
 
-@sandbox.post(
-    _PATH + "/authorization_reversal", response_model=CardTransactionResource, responses=_TELLS
+@router.post(
+    _PATH + "/authorization_reversal",
+    response_model=CardTransactionResource,
+    responses=_EVENT_ERRORS,
 )
-@_looking_again
+@requires(Permission.TRANSACT, send=_send)
+@_retrying
 async def simulate_authorization_reversal(
     card_id: CardId, body: SimulateReversal, call: PlatformCall
 ) -> Response:
-    """Take an authorization back, wholly or in part, before anything has cleared."""
+    """Reverse an open authorization, in full or by `amount`, before anything has cleared."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
+    _require_open(parent)
     if parent.settled:
-        raise _wrong_state(parent, "something has settled; only an authorization can be reversed")
+        raise _wrong_state(parent, "it has settled in part; expire or refund it instead")
     if body.amount is not None and body.amount > parent.authorized:
-        raise _beyond("OVER_REVERSAL", "must be at most what is authorized", parent.authorized)
-    said = {} if body.amount is None else {"amount": body.amount}
-    return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_REVERSAL, said)
+        message = "must be at most the authorized amount"
+        raise _out_of_bounds("OVER_REVERSAL", message, parent.authorized)
+    fields = {} if body.amount is None else {"amount": body.amount}
+    return await _apply(call, card_id, card, parent, EventType.AUTHORIZATION_REVERSAL, fields)
 
 
-@sandbox.post(
-    _PATH + "/authorization_expiry", response_model=CardTransactionResource, responses=_TELLS
+@router.post(
+    _PATH + "/authorization_expiry", response_model=CardTransactionResource, responses=_EVENT_ERRORS
 )
-@_looking_again
+@requires(Permission.TRANSACT, send=_send)
+@_retrying
 async def simulate_authorization_expiry(
     card_id: CardId, body: SimulateOnParent, call: PlatformCall
 ) -> Response:
-    """Let an authorization come to its end."""
+    """Expire an open authorization: what has not cleared is released."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    _must_be_open(parent)
-    return await _tell(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
+    _require_open(parent)
+    return await _apply(call, card_id, card, parent, EventType.AUTHORIZATION_EXPIRY)
 
 
-@sandbox.post(_PATH + "/return", response_model=CardTransactionResource, responses=_TELLS)
-@_looking_again
+@router.post(_PATH + "/return", response_model=CardTransactionResource, responses=_EVENT_ERRORS)
+@requires(Permission.TRANSACT, send=_send)
+@_retrying
 async def simulate_return(card_id: CardId, body: SimulateReturn, call: PlatformCall) -> Response:
-    """Give `amount` back; at most what has settled and was not given back yet."""
+    """Refund `amount`, at most the settled amount that has not been refunded yet."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    left = parent.settled - parent.refunded
-    if body.amount > left:
-        raise _beyond("OVER_REFUND", "must be at most what settled and was not refunded", left)
-    return await _tell(call, card_id, card, parent, EventType.RETURN, {"amount": body.amount})
+    refundable = parent.settled - parent.refunded
+    if body.amount > refundable:
+        message = "must be at most the settled amount that has not been refunded"
+        raise _out_of_bounds("OVER_REFUND", message, refundable)
+    return await _apply(call, card_id, card, parent, EventType.RETURN, {"amount": body.amount})
 
 
-@sandbox.post(_PATH + "/return_reversal", response_model=CardTransactionResource, responses=_TELLS)
-@_looking_again
+@router.post(
+    _PATH + "/return_reversal", response_model=CardTransactionResource, responses=_EVENT_ERRORS
+)
+@requires(Permission.TRANSACT, send=_send)
+@_retrying
 async def simulate_return_reversal(
     card_id: CardId, body: SimulateOnParent, call: PlatformCall
 ) -> Response:
-    """Take the refunds of a card transaction back."""
+    """Reverse all refunds of a card transaction."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
     if not parent.refunded:
-        raise _wrong_state(parent, "nothing has been refunded")
-    said = {"amount": parent.refunded}
-    return await _tell(call, card_id, card, parent, EventType.RETURN_REVERSAL, said)
+        raise _wrong_state(parent, "it has no refund to reverse")
+    fields = {"amount": parent.refunded}
+    return await _apply(call, card_id, card, parent, EventType.RETURN_REVERSAL, fields)
 
 
-@sandbox.post(_PATH + "/balance_inquiry", response_model=InquiryResource)
+@router.post(_PATH + "/balance_inquiry", response_model=InquiryResource)
+@requires(Permission.TRANSACT, send=_send)
 async def simulate_balance_inquiry(
     card_id: CardId, body: SimulateInquiry, call: PlatformCall
 ) -> Response:
-    """Ask whether the card is good, for nothing: an authorization of amount 0 and no record of it.
+    """Check a card with an authorization of amount 0, which is not recorded.
 
-    Answers `{issuerTransactionToken, approved, declineReason?, availableBalance}`. Looked at are
-    the merchant's suffix, the state of the card and its account, as for every authorization, but
-    no funds: a card without money is good. `availableBalance` is what an authorization would be
-    judged on, 0 for a closed card. There is no card transaction, no entry and no webhook, so the
-    token leads to nothing.
+    Returns `{issuerTransactionToken, approved, declineReason?, availableBalance}`. The merchant's
+    suffix, the state of the card and its account are checked as for every authorization; funds are
+    not. `availableBalance` is the balance that an authorization would be checked against, 0 for a
+    closed card. No card transaction, entry or webhook is created, so the token refers to nothing.
     """
     async with call.reading() as connection:
         inquiry = await inquiries.inquire(
@@ -227,7 +254,7 @@ async def simulate_balance_inquiry(
         )
     if inquiry is None:
         raise no_card()
-    return answer(
+    return resource_response(
         InquiryResource(
             issuer_transaction_token=str(uuid4()),
             approved=inquiry.decline_reason is None,
@@ -237,25 +264,26 @@ async def simulate_balance_inquiry(
     )
 
 
-@sandbox.post(
+@router.post(
     _PATH + "/financial_credit_authorization",
     response_model=CardTransactionResource,
-    responses=_CREDITS,
+    responses=_CREDIT_ERRORS,
 )
+@requires(Permission.TRANSACT, send=_send)
 async def simulate_financial_credit_authorization(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
-    """Credit `amount` with one message, as a cash deposit or a push payment does.
+    """Credit `amount` to the card with one message, as a cash deposit or a push payment does.
 
-    The result is a card transaction with direction `CREDIT` and status `CREDITED`, whose amount is
-    in `creditedAmount`: it is not a refund of a purchase. The network has already moved the money,
-    so the state of the card declines nothing. A merchant whose suffix asks for a decline is 501.
+    Creates a card transaction with direction `CREDIT` and status `CREDITED`, the amount in
+    `creditedAmount`: it is not a refund of a purchase. The network has already moved the money, so
+    the state of the card does not matter. A merchant suffix that requests a decline is 501.
     """
     card = await _card_in(call, card_id, body)
     rail = call.services.adapters.funding_rail
     if rail is not None and rail.issuer_decline(body.merchant.descriptor):
-        raise _not_implemented("a credit cannot be refused yet; use another descriptor")
-    said = {
+        raise _not_implemented("Credits cannot be declined; use a descriptor without suffix.")
+    event = {
         "type": EventType.FINANCIAL_CREDIT_AUTHORIZATION,
         "issuerTransactionToken": str(uuid4()),
         "amount": body.amount,
@@ -263,81 +291,88 @@ async def simulate_financial_credit_authorization(
         "merchant": body.merchant,
         "occurredAt": call.now(),
     }
-    return await _submit(call, card_id, said)
+    return await _submit(call, card_id, event)
 
 
-@sandbox.post(
-    _PATH + "/credit_authorization", response_model=CardTransactionResource, responses=_NEVER
+@router.post(
+    _PATH + "/credit_authorization",
+    response_model=CardTransactionResource,
+    responses=_UNIMPLEMENTED,
 )
+@requires(Permission.TRANSACT, send=_send)
 async def simulate_credit_authorization(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
-    """Announce a credit that moves no money yet: 501, there is no such event yet."""
-    raise await _no_credit_to_come(call, card_id, body)
+    """Announce a credit that moves no money yet: 501, not implemented."""
+    raise await _pending_credit_error(call, card_id, body)
 
 
-@sandbox.post(
-    _PATH + "/credit_authorization_advice", response_model=CardTransactionResource, responses=_NEVER
+@router.post(
+    _PATH + "/credit_authorization_advice",
+    response_model=CardTransactionResource,
+    responses=_UNIMPLEMENTED,
 )
+@requires(Permission.TRANSACT, send=_send)
 async def simulate_credit_authorization_advice(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
-    """Say that a credit was announced in our stead: 501, there is no such event yet."""
-    raise await _no_credit_to_come(call, card_id, body)
+    """Advise of a credit that the network announced: 501, not implemented."""
+    raise await _pending_credit_error(call, card_id, body)
 
 
-async def _no_credit_to_come(call: Call, card_id: Id, body: SimulateAuthorization) -> ApiError:
+async def _pending_credit_error(
+    call: PlatformContext, card_id: Id, body: SimulateAuthorization
+) -> ApiError:
     await _card_in(call, card_id, body)
     return _not_implemented(
-        "a credit that is announced and not paid yet cannot be recorded;"
-        " financial_credit_authorization pays one at once"
+        "Announced credits are not implemented; use financial_credit_authorization, which credits"
+        " the account at once."
     )
 
 
 def _not_implemented(message: str) -> ApiError:
-    # A repetition gets the same answer, and the public clients repeat every 5xx.
     return ApiError(Code.NOT_IMPLEMENTED, message)
 
 
-async def _ask(
-    card_id: Id, body: SimulateAuthorization, call: Call, question: EventType
+async def _authorize(
+    card_id: Id, body: SimulateAuthorization, call: PlatformContext, event_type: EventType
 ) -> Response:
     card = await _card_in(call, card_id, body)
     now = call.now()
-    said = {
-        "type": question,
+    event = {
+        "type": event_type,
         "issuerTransactionToken": str(uuid4()),
         "amount": body.amount,
         "currency": card.currency,
         "merchant": body.merchant,
         "occurredAt": now,
-        "decideBy": now + _DECIDED_WITHIN * call.services.reply_timeout,
+        "decideBy": now + _DECIDE_WITHIN * call.services.reply_timeout,
     }
-    return await _submit(call, card_id, said)
+    return await _submit(call, card_id, event)
 
 
-async def _tell(  # noqa: PLR0913, PLR0917 - what about, and what
-    call: Call,
+async def _apply(  # noqa: PLR0913, PLR0917 - the parent and the event
+    call: PlatformContext,
     card_id: Id,
     card: inquiries.Spending,
     parent: inquiries.Parent,
-    kind: EventType,
-    said: Mapping[str, Any] = MappingProxyType({}),
+    event_type: EventType,
+    fields: Mapping[str, Any] = MappingProxyType({}),
 ) -> Response:
     event = {
-        "type": kind,
+        "type": event_type,
         "issuerTransactionToken": parent.issuer_transaction_token,
         "currency": card.currency,
         "occurredAt": call.now(),
-        # What was checked has to be true still when the engine decides.
+        # What was checked here must still hold when the engine decides.
         "expectedSequence": parent.sequence,
-        **said,
+        **fields,
     }
     return await _submit(call, card_id, event)
 
 
 async def _parent(
-    call: Call, card_id: Id, card_transaction_id: Id
+    call: PlatformContext, card_id: Id, card_transaction_id: Id
 ) -> tuple[inquiries.Spending, inquiries.Parent]:
     card = await _card(call, card_id, card_transaction_id)
     if card.parent is None:
@@ -345,39 +380,39 @@ async def _parent(
     return card, card.parent
 
 
-def _must_be_open(parent: inquiries.Parent) -> None:
-    if parent.status not in _OPEN:
-        raise _wrong_state(parent, "it has to be AUTHORIZED or PARTIALLY_SETTLED for this")
+def _require_open(parent: inquiries.Parent) -> None:
+    if not parent.is_open:
+        raise _wrong_state(parent, "only an open authorization can be changed")
 
 
-def _wrong_state(parent: inquiries.Parent, why: str) -> ApiError:
+def _wrong_state(parent: inquiries.Parent, reason: str) -> ApiError:
     details = {"reason": "CARD_TRANSACTION_NOT_OPEN", "status": parent.status}
-    message = f"the card transaction is {parent.status}; {why}"
+    message = f"The card transaction is {parent.status}; {reason}."
     return ApiError(Code.INVALID_INPUT, message, details=details)
 
 
-def _beyond(reason: str, message: str, limit: int) -> ApiError:
+def _out_of_bounds(reason: str, message: str, limit: int) -> ApiError:
     details = {"reason": reason, "limit": limit}
-    return ApiError(Code.INVALID_INPUT, f"amount {message}: {limit}", details=details)
+    return ApiError(Code.INVALID_INPUT, f"amount {message}, {limit}", details=details)
 
 
 async def _card(
-    call: Call, card_id: Id, card_transaction_id: Id | None = None
+    call: PlatformContext, card_id: Id, card_transaction_id: Id | None = None
 ) -> inquiries.Spending:
     async with call.reading() as connection:
-        found = await inquiries.spending(
+        card = await inquiries.spending(
             connection,
             platform_id=call.platform_id,
             card_id=card_id,
             card_transaction_id=card_transaction_id,
         )
-    if found is None:
+    if card is None:
         raise no_card()
-    return found
+    return card
 
 
-async def _card_in(call: Call, card_id: Id, body: SimulateAuthorization) -> CardRoute:
-    """Return where the caller's card belongs; what never changes about it is asked for once."""
+async def _card_in(call: PlatformContext, card_id: Id, body: SimulateAuthorization) -> CardRoute:
+    """Return the route of the caller's card, which is cached: it never changes."""
     card = await call.client.card(card_id)
     if card is None or card.owner.platform_id != call.platform_id:
         raise no_card()
@@ -386,17 +421,17 @@ async def _card_in(call: Call, card_id: Id, body: SimulateAuthorization) -> Card
     return card
 
 
-async def _submit(call: Call, card_id: Id, said: dict[str, Any]) -> Response:
-    event = {"source": _SOURCE, "reference": str(uuid4()), "cardId": card_id, **said}
+async def _submit(call: PlatformContext, card_id: Id, fields: dict[str, Any]) -> Response:
+    event = {"source": _SOURCE, "reference": str(uuid4()), "cardId": card_id, **fields}
     written = body_of(NETWORK_EVENT.validate_python(event))
     return await _send(call, await idempotency.settle(call, written))
 
 
-def _rejected(outcome: Outcome) -> Exception:
+def _rejection_error(outcome: Outcome) -> Exception:
     if outcome.reason == RejectionReason.AMOUNT_OUT_OF_RANGE:
-        message = "a total of this card transaction would leave the range of a 64-bit integer"
+        message = "A total of the card transaction would exceed a 64-bit integer; lower the amount."
         return ApiError(Code.AMOUNT_OUT_OF_RANGE, message)
-    # The card and its currency have been looked at, so the engine has no reason left.
+    # Card and currency were checked before, so the engine has no other reason.
     return AssertionError(f"a simulated event was rejected: {outcome}")
 
 

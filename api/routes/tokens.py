@@ -1,13 +1,13 @@
-"""API tokens: making, listing and deleting what callers present."""
+"""API tokens."""
 
 from typing import Annotated
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.common import Page, TokenId
@@ -17,15 +17,15 @@ from cardledger.schema.wire.tokens import TokenCreate, TokenResource, TokensQuer
 _TAG = "API Tokens"
 _NO_CONTENT = 204
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
 
-@writes.post("/tokens", status_code=CREATED, response_model=TokenResource)
+@router.post("/tokens", status_code=CREATED, response_model=TokenResource)
+@requires(Permission.MANAGE)
 async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
-    """Make a token; its `clientSecret` is in this answer and in no other."""
+    """Create a token; only this response contains its `clientSecret`."""
     async with call.writing() as connection:
-        made = await api_tokens.issue(
+        created = await api_tokens.issue(
             connection,
             platform_id=call.platform_id,
             name=body.name,
@@ -33,12 +33,13 @@ async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
             keys=call.keys,
             at=call.now(),
         )
-    response = answer(made, CREATED)
+    response = resource_response(created, CREATED)
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
-@reads.get("/tokens", response_model=Page[TokenResource])
+@router.get("/tokens", response_model=Page[TokenResource])
+@requires(Permission.VIEW)
 async def list_tokens(query: Annotated[TokensQuery, Query()], call: PlatformCall) -> Response:
     """List the platform's tokens, newest first."""
     listing = Listing(call, "tokens", query)
@@ -56,33 +57,35 @@ async def list_tokens(query: Annotated[TokensQuery, Query()], call: PlatformCall
             filters=filters,
             wanted=listing.wanted(newest_first=True),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get("/tokens/{token_id}", response_model=TokenResource)
+@router.get("/tokens/{token_id}", response_model=TokenResource)
+@requires(Permission.VIEW)
 async def get_token(token_id: TokenId, call: PlatformCall) -> Response:
     """Return a token, without its secret."""
     async with call.reading() as connection:
-        found = await api_tokens.get(connection, platform_id=call.platform_id, token_id=token_id)
-    if found is None:
+        token = await api_tokens.get(connection, platform_id=call.platform_id, token_id=token_id)
+    if token is None:
         raise _no_token()
-    return answer(found)
+    return resource_response(token)
 
 
-@writes.delete("/tokens/{token_id}", status_code=_NO_CONTENT)
+@router.delete("/tokens/{token_id}", status_code=_NO_CONTENT)
+@requires(Permission.MANAGE)
 async def delete_token(token_id: TokenId, call: PlatformCall) -> Response:
-    """Delete a token; within a few seconds nobody is let in with it any more.
+    """Delete a token; it is refused within a few seconds.
 
-    Not the one that asks for it: so a platform that can manage its tokens stays one.
+    A token cannot delete itself, so that a platform always keeps one that manages tokens.
     """
     if token_id == call.token.id:
-        message = "this is the token that you call with; delete it with another one"
+        message = "A token cannot delete itself; delete it with another token."
         raise ApiError(Code.INVALID_INPUT, message)
     async with call.writing() as connection:
-        was_there = await api_tokens.delete(
+        existed = await api_tokens.delete(
             connection, platform_id=call.platform_id, token_id=token_id
         )
-    if not was_there:
+    if not existed:
         raise _no_token()
     call.services.authenticator.forget(token_id)
     return Response(status_code=_NO_CONTENT)

@@ -7,11 +7,11 @@ from typing import Annotated, Final
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, not_found
-from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
-from cardledger.api.http.responses import Listing, answer
+from cardledger.api.http.operations import error_responses
+from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
+from cardledger.api.http.responses import Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.actions import Decision, RecordedAction
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -33,30 +33,30 @@ from cardledger.workers.signals import doorbell
 
 _TAG = "Transactions"
 
-DECIDED: Final = answers(Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL)
-"""What every decision refuses: to be the second one."""
+DECISION_ERRORS: Final = error_responses(Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL)
+"""Errors of every decision: only a pending transaction can be decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
-    """Whose transactions a caller sees, and of which accounts; None is all of its platform's."""
+class Visibility:
+    """The customer and the accounts whose transactions a caller sees; None: all of the platform."""
 
     customer_id: Id | None = None
     account_ids: Collection[Id] | None = None
 
 
-ALL = Sight()
-"""What a platform sees."""
+ALL = Visibility()
+"""All transactions of the platform."""
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-decisions = routing.routes(Permission.TRANSACT, tag=_TAG)
+router = guarded_router(_TAG)
 
 
-@reads.get("/transactions", response_model=Page[TransactionResource])
+@router.get("/transactions", response_model=Page[TransactionResource])
+@requires(Permission.VIEW)
 async def list_transactions(
     query: Annotated[TransactionsQuery, Query()], call: PlatformCall
 ) -> Response:
-    """List transactions by creation, newest first unless `sortOrder` says otherwise."""
+    """List transactions by creation, newest first unless `sortOrder` is `asc`."""
     filters = replace(
         filters_of(query),
         customer_id=query.customer_id,
@@ -66,61 +66,65 @@ async def list_transactions(
     return await list_matching(call, "transactions", query, filters)
 
 
-@reads.get("/transactions/{transaction_id}", response_model=TransactionResource)
+@router.get("/transactions/{transaction_id}", response_model=TransactionResource)
+@requires(Permission.VIEW)
 async def get_transaction(transaction_id: AnyTransactionId, call: PlatformCall) -> Response:
     """Return a transaction."""
     return await get_one(call, transaction_id)
 
 
-@decisions.post(
+@router.post(
     "/transactions/{transaction_id}/approve",
     response_model=TransactionResource,
-    responses=DECIDED,
+    responses=DECISION_ERRORS,
 )
+@requires(Permission.TRANSACT)
 async def approve_transaction(
     transaction_id: AnyTransactionId,
     call: PlatformCall,
-    body: ApproveRequest | None = None,  # noqa: ARG001 - what it may say is for other types
+    body: ApproveRequest | None = None,  # noqa: ARG001 - its fields are for other types
 ) -> Response:
-    """Let a transaction happen that an agent asked for and that waits for its platform.
+    """Approve a transaction that an agent initiated and that is pending the platform's approval.
 
-    What its agent's policy forbids by now, or its accounts cannot do, ends as `FAILED`; nothing
-    moves then. The answer waits for the ledger; with an `Idempotency-Key` it is `PROCESSING`, and
-    a webhook tells the rest.
+    It ends as `FAILED`, without moving money, if the agent's policy no longer allows it or its
+    accounts cannot execute it. The response waits for the ledger; with an `Idempotency-Key` it is
+    `PROCESSING`, and a webhook reports the result.
     """
     return await _decide(call, transaction_id, Decision(approve=True))
 
 
-@decisions.post(
+@router.post(
     "/transactions/{transaction_id}/reject",
     response_model=TransactionResource,
-    responses=DECIDED,
+    responses=DECISION_ERRORS,
 )
+@requires(Permission.TRANSACT)
 async def reject_transaction(
     transaction_id: AnyTransactionId, call: PlatformCall, body: RejectRequest | None = None
 ) -> Response:
-    """Refuse a transaction that an agent asked for and that waits for its platform."""
+    """Reject a transaction that an agent initiated and that is pending the platform's approval."""
     reason = None if body is None else body.reason
     return await _decide(call, transaction_id, Decision(approve=False, reason=reason))
 
 
-@reads.get("/transactions/{transaction_id}/events", response_model=EventList)
+@router.get("/transactions/{transaction_id}/events", response_model=EventList)
+@requires(Permission.VIEW)
 async def list_events(transaction_id: CardTransactionId, call: PlatformCall) -> Response:
-    """Explain a card transaction: its events in order, what each moved and changed, and why."""
+    """List the events of a card transaction in order, each with its entries and an explanation."""
     async with call.reading() as connection:
-        found = await card_transactions.events(
+        events = await card_transactions.events(
             connection, platform_id=call.platform_id, card_transaction_id=transaction_id
         )
-    if found is None:
+    if events is None:
         raise no_transaction()
-    return answer(EventList(data=found))
+    return resource_response(EventList(data=events))
 
 
 # --- for platforms and for agents ----------------------------------------------------------------
 
 
 def filters_of(query: PaymentsQuery) -> transactions.TransactionFilters:
-    """Return the filters of `query` that every list of transactions has."""
+    """Return the filters of `query` that all lists of transactions have in common."""
     return transactions.TransactionFilters(
         type=query.type,
         account_id=query.account_identifier,
@@ -134,42 +138,47 @@ def filters_of(query: PaymentsQuery) -> transactions.TransactionFilters:
 
 
 async def list_matching(
-    call: AnyCall, name: str, query: PaymentsQuery, filters: transactions.TransactionFilters
+    call: RequestContext,
+    name: str,
+    query: PaymentsQuery,
+    filters: transactions.TransactionFilters,
 ) -> Response:
-    """Answer with the page that `query` asks for of the list `name`."""
+    """Return the page of the list `name` that `query` selects."""
     listing = Listing(call, name, query)
     wanted = listing.wanted(newest_first=query.sort_order == "desc")
     async with call.reading() as connection:
         page = await transactions.page(
             connection, platform_id=call.platform_id, filters=filters, wanted=wanted
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-async def get_one(call: AnyCall, transaction_id: TypedId, *, within: Sight = ALL) -> Response:
-    """Answer with a transaction of the caller's, as far as it sees.
+async def get_one(
+    call: RequestContext, transaction_id: TypedId, *, visible: Visibility = ALL
+) -> Response:
+    """Return the response with a transaction that the caller sees.
 
     Raises: ApiError TRANSACTION_NOT_FOUND.
     """
-    return answer(await _found(call, transaction_id, within))
+    return resource_response(await _transaction(call, transaction_id, visible))
 
 
 def no_transaction() -> ApiError:
-    """Return the refusal of a transaction id that the caller does not have."""
+    """Return the error for a transaction id that the caller does not have."""
     return not_found(Code.TRANSACTION_NOT_FOUND, "transaction")
 
 
 def not_pending(status: str) -> ApiError:
-    """Return the refusal to decide about what nobody waits for."""
-    message = f"the transaction is {status}; only one that waits for your approval is decided about"
+    """Return the error for a decision on a transaction that is not pending."""
+    message = f"The transaction is {status}; only one pending platform approval can be decided."
     code = Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL
     return ApiError(code, message, details={"status": status})
 
 
-async def carry_out(call: AnyCall, written: RecordedAction) -> None:
-    """Have the engine decide what was `written`; wait for that where it is committed by now.
+async def carry_out(call: RequestContext, written: RecordedAction) -> None:
+    """Have the engine process what was `written`, and wait for it if it is committed.
 
-    The rows of a request with a key are not: they are committed with its answer.
+    The rows of a request with a key are committed later, together with its response.
     """
     await call.ring(doorbell.WEBHOOKS)
     if written.message is None:
@@ -177,13 +186,13 @@ async def carry_out(call: AnyCall, written: RecordedAction) -> None:
     if call.attempt is not None:
         await call.ring(doorbell.drain(written.message.lane, written.message.shard))
         return
-    with suppress(ReplyTimeoutError):  # It is on its way, and says so.
+    with suppress(ReplyTimeoutError):  # Its status is PROCESSING.
         await call.client.outcome_of(written.message)
 
 
-async def _decide(call: Call, transaction_id: TypedId, decision: Decision) -> Response:
+async def _decide(call: PlatformContext, transaction_id: TypedId, decision: Decision) -> Response:
     if transaction_id.resource != "Transaction":
-        raise not_pending((await _found(call, transaction_id)).status)
+        raise not_pending((await _transaction(call, transaction_id)).status)
     try:
         async with call.writing() as connection:
             written = await agent_actions.resolve(
@@ -197,32 +206,32 @@ async def _decide(call: Call, transaction_id: TypedId, decision: Decision) -> Re
     except agent_actions.NotPendingError as error:
         raise not_pending(error.status) from None
     if written is None:
-        raise not_pending((await _found(call, transaction_id)).status)
+        raise not_pending((await _transaction(call, transaction_id)).status)
     await carry_out(call, written)
     if call.attempt is not None:
-        return answer(transfers.outgoing(written.action.transfer))
+        return resource_response(transfers.outgoing(written.action.transfer))
     return await get_one(call, transaction_id)
 
 
-async def _found(
-    call: AnyCall, transaction_id: TypedId, within: Sight = ALL
+async def _transaction(
+    call: RequestContext, transaction_id: TypedId, visible: Visibility = ALL
 ) -> transactions.Resource:
-    found: transactions.Resource | None
+    transaction: transactions.Resource | None
     async with call.reading() as connection:
         if transaction_id.resource == "CardTransaction":
-            found = await card_transactions.get(
+            transaction = await card_transactions.get(
                 connection,
                 platform_id=call.platform_id,
                 card_transaction_id=transaction_id.key,
-                account_ids=within.account_ids,
+                account_ids=visible.account_ids,
             )
         else:
-            found = await transactions.payment(
+            transaction = await transactions.payment(
                 connection,
                 platform_id=call.platform_id,
                 transaction_id=transaction_id.key,
-                account_ids=within.account_ids,
+                account_ids=visible.account_ids,
             )
-    if found is None or within.customer_id not in {None, found.customer_id}:
+    if transaction is None or visible.customer_id not in {None, transaction.customer_id}:
         raise no_transaction()
-    return found
+    return transaction

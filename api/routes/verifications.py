@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, not_found
-from cardledger.api.http.operations import answers
+from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import Listing, answer
+from cardledger.api.http.responses import Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import verifications
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.common import Page, VerificationId
@@ -21,25 +21,23 @@ from cardledger.schema.wire.errors import Code
 
 _TAG = "KYC/KYB Verifications"
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
 
-@writes.post(
+@router.post(
     "/verifications",
     response_model=VerificationResource,
-    responses=answers(Code.USER_NOT_FOUND, Code.NOT_IMPLEMENTED),
+    responses=error_responses(Code.USER_NOT_FOUND, Code.NOT_IMPLEMENTED),
 )
+@requires(Permission.MANAGE)
 async def create_verification(body: VerificationCreate, call: PlatformCall) -> Response:
-    """Have a customer verified; 400 when it is `APPROVED` or `REJECTED` already.
+    """Start or resume the verification of a customer; 400 when it is `APPROVED` or `REJECTED`.
 
-    In the sandbox, the end of a person's `fullName` decides: `002` rejected; what is missing has
-    to be added first; then `003` poor document, `001` waits for a person, anything else approved.
-    Of a business, the end of its `registrationNumber` does: `002` rejected; `001` and `003` the
-    ordinary way (what is missing, then a person); anything else approved at once. Without a
-    connected identity verifier it is 501.
-
-    A verification that is not decided is taken up again when it is asked for once more.
+    In the sandbox the last three characters of an individual's `fullName` decide: `002` rejected;
+    missing information is required first; then `003` poor document, `001` manual review, anything
+    else approved. For a business those of `registrationNumber` decide: `002` rejected; `001` and
+    `003` the regular process (missing information, then manual review); anything else approved.
+    Without a connected identity verifier it is 501.
     """
     try:
         async with call.writing() as connection:
@@ -51,15 +49,16 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
                 at=call.now(),
             )
     except verifications.AlreadyDecidedError as error:
-        message = f"{error}; nothing about that is decided again"
+        message = f"{error}; a decided verification cannot be repeated"
         details = {"reason": "ALREADY_DECIDED", "status": error.status}
         raise ApiError(Code.INVALID_INPUT, message, details=details) from None
     if submitted is None:
         raise not_found(Code.USER_NOT_FOUND, "customer")
-    return answer(submitted)
+    return resource_response(submitted)
 
 
-@reads.get("/verifications", response_model=Page[VerificationResource])
+@router.get("/verifications", response_model=Page[VerificationResource])
+@requires(Permission.VIEW)
 async def list_verifications(
     query: Annotated[VerificationsQuery, Query()], call: PlatformCall
 ) -> Response:
@@ -75,16 +74,17 @@ async def list_verifications(
             filters=filters,
             wanted=listing.wanted(newest_first=True),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get("/verifications/{verification_id}", response_model=VerificationResource)
+@router.get("/verifications/{verification_id}", response_model=VerificationResource)
+@requires(Permission.VIEW)
 async def get_verification(verification_id: VerificationId, call: PlatformCall) -> Response:
     """Return a verification."""
     async with call.reading() as connection:
-        found = await verifications.get(
+        verification = await verifications.get(
             connection, platform_id=call.platform_id, verification_id=verification_id
         )
-    if found is None:
+    if verification is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "verification")
-    return answer(found)
+    return resource_response(verification)

@@ -31,10 +31,16 @@ class Parent:
 
     issuer_transaction_token: str
     status: str
+    closed_by: str | None  # None: open, whatever its status.
     sequence: int
     authorized: int
     settled: int
     refunded: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a further clearing is expected; never of a declined authorization."""
+        return self.closed_by is None and bool(self.authorized or self.settled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +121,7 @@ async def spending(
             cards.currency,
             parents.issuer_transaction_token,
             parents.status,
+            parents.closed_by,
             parents.sequence,
             parents.authorized,
             parents.settled,
@@ -137,6 +144,7 @@ async def spending(
         parent = Parent(
             issuer_transaction_token=row.issuer_transaction_token,
             status=row.status,
+            closed_by=row.closed_by,
             sequence=row.sequence,
             authorized=row.authorized,
             settled=row.settled,

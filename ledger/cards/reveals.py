@@ -1,12 +1,13 @@
-"""Card number reveals: one page view per token, for five minutes, with an audit record."""
+"""Reveals of a card's number: a page for one browser, for five minutes, on record."""
 
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from hmac import compare_digest
+from typing import Any, Final
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.card import CardState
@@ -19,16 +20,28 @@ LIFETIME: Final = timedelta(minutes=5)
 _TOKEN_BYTES: Final = 32
 _SHOWN: Final = frozenset({CardState.ACTIVE, CardState.FROZEN})
 
+_REVEAL: Final = tables.card_reveals.c
+_CARD: Final = tables.cards.c
+_SHOWN_COLUMNS: Final = (
+    _REVEAL.api_token_id,
+    _REVEAL.expires_at,
+    _CARD.id,
+    _CARD.state,
+    _CARD.last4,
+    _CARD.exp_month,
+    _CARD.exp_year,
+)
+
 _log = structlog.get_logger()
 
 
 class NotRevealableError(Exception):
-    """The card's state, which the message names, has no number to show."""
+    """The card is in a state without a number to show; the message names the state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reveal:
-    """A page that can be opened once; only the caller knows `token`."""
+    """A page for one browser; only the caller of `create` knows `token`."""
 
     token: str
     expires_at: datetime
@@ -36,16 +49,18 @@ class Reveal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevealedCard:
-    """The card whose page was opened."""
+    """The card on a page; `viewer` lets the same browser open the page again."""
 
     card_id: Id
     state: CardState
     last4: str
     exp_month: int
     exp_year: int
+    expires_at: datetime
+    viewer: str
 
 
-async def create(  # noqa: PLR0913 - each by name
+async def create(  # noqa: PLR0913 - the card and the caller, by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -54,10 +69,10 @@ async def create(  # noqa: PLR0913 - each by name
     keys: KeyRing,
     at: datetime,
 ) -> Reveal | None:
-    """Create a token that shows a card number once; the caller is recorded and logged.
+    """Create a page with the number of a card; the API token is recorded and logged.
 
     None when the platform has no such card.
-    Raises: NotRevealableError when the card has no number yet, or none any more.
+    Raises: NotRevealableError when the card's state has no number to show.
     """
     columns = tables.cards.c
     rows = await connection.execute(
@@ -83,49 +98,78 @@ async def create(  # noqa: PLR0913 - each by name
     return reveal
 
 
-async def open_once(
-    connection: AsyncConnection, *, token: str, keys: KeyRing, at: datetime
+async def view(
+    connection: AsyncConnection, *, token: str, viewer: str | None, keys: KeyRing, at: datetime
 ) -> RevealedCard | None:
-    """Return the card of `token` and mark the token as used.
+    """Return the card of `token` to its first viewer, and count the view.
 
-    None when there is no such token, when it is used or expired, or when the card has been closed
-    since.
+    `viewer` is the key that an earlier view returned to this browser. None when there is no such
+    token or it has expired, when another browser opened the page first, or when the card has been
+    closed since.
     """
-    reveals, card = tables.card_reveals.c, tables.cards.c
-    # One statement: of two concurrent calls, the second waits and then finds the token used.
+    # One statement: of two first views at once, the second waits and then finds the page opened.
     rows = await connection.execute(
         tables.card_reveals.update()
-        .where(
-            reveals.token_hash == keys.hash_secret(token),
-            reveals.opened_at.is_(None),
-            reveals.expires_at > at,
-            card.id == reveals.card_id,
-            card.state.in_(_SHOWN),
+        .where(*_visible(token, viewer, keys, at))
+        .values(
+            opened_at=func.coalesce(_REVEAL.opened_at, at),
+            view_count=_REVEAL.view_count + 1,
         )
-        .values(opened_at=at)
-        .returning(
-            reveals.api_token_id,
-            card.id,
-            card.state,
-            card.last4,
-            card.exp_month,
-            card.exp_year,
-        )
+        .returning(*_SHOWN_COLUMNS)
     )
     row = rows.one_or_none()
     if row is None:
         return None
     _audit("card number shown", row.id, row.api_token_id, at)
+    return _view(row, token, keys)
+
+
+async def peek(
+    connection: AsyncConnection, *, token: str, viewer: str | None, keys: KeyRing, at: datetime
+) -> RevealedCard | None:
+    """Return what `view` would return, and count nothing: for HEAD requests."""
+    rows = await connection.execute(
+        select(*_SHOWN_COLUMNS)
+        .join_from(tables.card_reveals, tables.cards, _CARD.id == _REVEAL.card_id)
+        .where(*_visible(token, viewer, keys, at))
+    )
+    row = rows.one_or_none()
+    return None if row is None else _view(row, token, keys)
+
+
+def viewer_key(token: str, keys: KeyRing) -> str:
+    """Return what proves that a browser was the first to open the page of `token`."""
+    return keys.hash_secret(f"first viewer of {token}").hex()
+
+
+def _visible(
+    token: str, viewer: str | None, keys: KeyRing, at: datetime
+) -> list[ColumnElement[bool]]:
+    conditions = [
+        _REVEAL.token_hash == keys.hash_secret(token),
+        _REVEAL.expires_at > at,
+        _CARD.id == _REVEAL.card_id,
+        _CARD.state.in_(_SHOWN),
+    ]
+    expected = viewer_key(token, keys).encode()
+    if viewer is None or not compare_digest(viewer.encode(errors="replace"), expected):
+        conditions.append(_REVEAL.opened_at.is_(None))
+    return conditions
+
+
+def _view(row: Row[*tuple[Any, ...]], token: str, keys: KeyRing) -> RevealedCard:
     return RevealedCard(
         card_id=row.id,
         state=CardState(row.state),
         last4=row.last4,
         exp_month=row.exp_month,
         exp_year=row.exp_year,
+        expires_at=row.expires_at,
+        viewer=viewer_key(token, keys),
     )
 
 
-def _audit(what: str, card_id: Id, api_token_id: Id, at: datetime) -> None:
-    """Log who did what to which card, without anything secret."""
+def _audit(action: str, card_id: Id, api_token_id: Id, at: datetime) -> None:
+    """Log the action, the API token and the card, and nothing that is secret."""
     card = public_id("Card", card_id)
-    _log.info(what, audit=True, actor=str(api_token_id), card=card, at=at.isoformat())
+    _log.info(action, audit=True, actor=str(api_token_id), card=card, at=at.isoformat())

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Row, bindparam, select
+from sqlalchemy import ColumnElement, Row, and_, bindparam, not_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.card_transaction import Status
@@ -47,6 +47,10 @@ _EVENTS: Final = (
 )
 
 
+Direction = Literal["DEBIT", "CREDIT"]
+"""Whether the account of a card transaction pays or is paid."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardTransactionFilters:
     """Conditions on card transactions; None matches every one. Times are inclusive."""
@@ -56,6 +60,7 @@ class CardTransactionFilters:
     card_id: Id | None = None
     account_id: Id | None = None
     account_ids: Collection[Id] | None = None
+    direction: Direction | None = None
     status: str | None = None
     token: str | None = None
     created_from: datetime | None = None
@@ -152,6 +157,10 @@ def _matching(filters: CardTransactionFilters) -> Iterator[ColumnElement[bool]]:
         yield columns.debt_id.is_not(None)
     if filters.account_ids is not None:
         yield columns.account_id.in_(filters.account_ids)
+    # As `projections.card_transaction` renders it: a credit is a refund without a purchase.
+    is_credit = and_(columns.authorizations == 0, columns.settlement_count == 0)
+    if filters.direction is not None:
+        yield is_credit if filters.direction == "CREDIT" else not_(is_credit)
     if filters.created_from is not None:
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:

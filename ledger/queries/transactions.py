@@ -115,10 +115,12 @@ def _merged(pages: Sequence[_Page], wanted: paging.Wanted) -> paging.Page[Resour
 
 def _branches(filters: TransactionFilters) -> Iterator[_Branch]:
     """Yield the query of each type that can match `filters`."""
-    senders = {filters.sender_id, filters.account_id} - {None}
     receivers = {filters.receiver_id, filters.account_id} - {None}
     is_payment = filters.card_id is None
-    if filters.type in {None, "CARD"} and filters.receiver_id is None and len(senders) <= 1:
+    # A card transaction has one account: the sender of a debit, the receiver of a credit.
+    has_one_party = filters.sender_id is None or filters.receiver_id is None
+    parties = {filters.sender_id, filters.receiver_id, filters.account_id} - {None}
+    if filters.type in {None, "CARD"} and has_one_party and len(parties) <= 1:
         yield _card_transactions
     can_send = is_payment and filters.status in {None, *OUTGOING_STATUSES}
     if filters.type in {None, "OUTGOING"} and can_send:
@@ -141,8 +143,9 @@ async def _card_transactions(
         customer_id=filters.customer_id,
         platform_customer_id=filters.platform_customer_id,
         card_id=filters.card_id,
-        account_id=filters.sender_id or filters.account_id,
+        account_id=filters.sender_id or filters.receiver_id or filters.account_id,
         account_ids=filters.account_ids,
+        direction=_direction(filters),
         status=filters.status,
         token=filters.reference,
         created_from=filters.created_from,
@@ -151,6 +154,12 @@ async def _card_transactions(
     return await card_transactions.page(
         connection, platform_id=platform_id, filters=own, wanted=wanted
     )
+
+
+def _direction(filters: TransactionFilters) -> card_transactions.Direction | None:
+    if filters.sender_id is not None:
+        return "DEBIT"
+    return "CREDIT" if filters.receiver_id is not None else None
 
 
 async def _transfers(

@@ -7,10 +7,12 @@ from sqlalchemy import (
     Column,
     ForeignKey,
     Index,
+    Integer,
     LargeBinary,
     SmallInteger,
     Table,
     Uuid,
+    text,
 )
 
 from cardledger.schema.tables.columns import key, metadata, text_column, timestamp
@@ -84,6 +86,13 @@ card_reveals = Table(
     timestamp("created_at", "Time of the request."),
     timestamp("expires_at", "When the page expires."),
     timestamp("opened_at", "When the page was first opened; null: never.", nullable=True),
+    Column(
+        "view_count",
+        Integer,
+        nullable=False,
+        server_default=text("0"),
+        comment="How often the page was opened, always by the browser that opened it first.",
+    ),
     comment="Access log of card numbers: who requested one and when it was viewed. Card"
     " numbers are not stored.",
 )

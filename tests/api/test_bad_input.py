@@ -9,6 +9,7 @@ import httpx2
 import psycopg
 import pytest
 
+from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.routing import MAX_BODY
 from tests.api.support import Api, authorization, made, new_tenant, ok, refused
@@ -382,10 +383,12 @@ def test_what_is_not_there_is_not_found(api: Api) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"),
     [
-        ("DELETE", "/config", "GET, PATCH"),
-        ("POST", "/config", "GET, PATCH"),
-        ("PUT", "/customers", "GET, POST"),
-        ("OPTIONS", "/transactions", "GET"),
+        ("DELETE", "/config", "GET, HEAD, PATCH"),
+        ("POST", "/config", "GET, HEAD, PATCH"),
+        ("PUT", "/customers", "GET, HEAD, POST"),
+        ("OPTIONS", "/transactions", "GET, HEAD"),
+        ("PUT", "/verifications", "GET, HEAD, POST"),
+        ("GET", "/webhooks/test", "POST"),
     ],
 )
 def test_a_method_that_is_not_there_is_refused_with_those_that_are(
@@ -395,7 +398,57 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are(
 
     body = refused(answer, 405, "METHOD_NOT_ALLOWED")
     assert answer.headers["allow"] == allowed
-    assert body["message"].endswith(f"use {allowed}")
+    assert body["message"] == f"Method {method} not allowed; allowed: {allowed}."
+
+
+@pytest.mark.parametrize("path", ["/config", "/customers", "/cards/{card}", "/exchange-rates"])
+def test_head_returns_the_headers_of_get_and_no_body(
+    api: Api, card: dict[str, Any], path: str
+) -> None:
+    url, who = f"{api.root}{BASE_PATH}{path.format(card=card['id'])}", api.http.auth
+    ignored = {"date", "x-request-id"}
+
+    with httpx2.Client(auth=who, timeout=limit_s()) as client:
+        got, head = client.get(url), client.head(url)
+
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert {name: value for name, value in head.headers.items() if name not in ignored} == {
+        name: value for name, value in got.headers.items() if name not in ignored
+    }
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/docs"])
+def test_head_works_at_the_root_of_the_server(root: str, path: str) -> None:
+    with httpx2.Client(base_url=root, timeout=limit_s()) as client:
+        got, head = client.get(path), client.head(path)
+
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == got.headers["content-length"]
+
+
+def test_head_of_what_is_only_posted_is_refused(api: Api) -> None:
+    head = httpx2.head(f"{api.root}{BASE_PATH}/webhooks/test", auth=api.http.auth)
+
+    assert (head.status_code, head.headers["allow"], head.content) == (405, "POST", b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"), [('{"amount": 1}', "amount"), ("[]", ""), ("1", ""), ('{"a.b": {}}', "a.b")]
+)
+def test_an_operation_without_a_body_refuses_fields(
+    api: Api, card: dict[str, Any], body: str, field: str
+) -> None:
+    for path in (f"/cards/{card['id']}/reveal", "/webhooks/endpoints/x/rotate-secret"):
+        answer = api.raw("POST", path, body)
+        details = refused(answer, 400, "INVALID_INPUT")["details"]
+        assert [error["field"] for error in details["errors"]] == [field]
+
+
+@pytest.mark.parametrize("body", ["", "{}", "null", " "])
+def test_an_operation_without_a_body_accepts_an_empty_one(
+    api: Api, card: dict[str, Any], body: str
+) -> None:
+    assert api.raw("POST", f"/cards/{card['id']}/reveal", body).status_code == 200
 
 
 def test_nothing_to_change_is_refused(api: Api) -> None:
@@ -499,7 +552,7 @@ def test_every_answer_carries_a_request_id(api: Api) -> None:
     assert missing.headers["x-request-id"]
 
 
-def test_a_list_is_no_id(api: Api) -> None:
+def test_a_list_is_not_an_id(api: Api) -> None:
     for path in ("/customers/external-accounts", "/customers/internal-accounts"):
         answer = api.delete(path)
 

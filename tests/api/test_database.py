@@ -130,7 +130,7 @@ def test_what_is_logged_when_postgresql_falters_names_nobody(
 
     assert answer.status_code == 503
     assert "Ada" not in json.dumps(logs)
-    [told] = [one for one in logs if one["event"] == "PostgreSQL is away"]
+    [told] = [one for one in logs if one["event"] == "database unavailable"]
     assert told["error"] == "canceling statement due to lock timeout"
 
 

@@ -75,7 +75,8 @@ def test_the_platform_has_accounts_of_its_own(own: Api) -> None:
     first = made(own.post(PLATFORM, usd("1000200")))
     second = register(own, "EUR_ACCOUNT")  # Without a customer.
 
-    assert "customerId" not in first
+    assert first["customerId"] is None
+    assert ok(own.get(f"{PLATFORM}/{first['id']}")) == first
     assert ok(own.get(PLATFORM))["data"] == [first, second]
     assert ok(own.get(PLATFORM, currency="EUR"))["data"] == [second]
     assert ok(own.get(CUSTOMERS))["data"] == [theirs]

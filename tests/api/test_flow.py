@@ -135,18 +135,68 @@ def test_a_clearing_waits_for_another_one_while_less_has_settled(api: Api) -> No
     assert second["settlementSummary"] == {"count": 2, "totalAmount": 1000}
 
 
-def test_a_clearing_of_what_is_closed_is_refused_with_a_reason(api: Api) -> None:
+def test_a_late_clearing_of_a_closed_card_transaction_is_force_posted(api: Api) -> None:
     card = api.active_card()
     authorized = api.authorize(card["id"], 1000)
     api.clear(card["id"], authorized["id"], 1000)
 
-    again = api.post(
-        f"/sandbox/cards/{card['id']}/simulate/clearing",
-        {"cardTransactionId": authorized["id"], "amount": 1},
-    )
+    late = api.clear(card["id"], authorized["id"], 300)
 
-    details = refused(again, 400, "INVALID_INPUT")["details"]
-    assert details == {"reason": "CARD_TRANSACTION_NOT_OPEN", "status": "SETTLED"}
+    assert late["status"] == "SETTLED"
+    assert late["settlementSummary"] == {"count": 2, "totalAmount": 1300}
+    assert late["pullSummary"]["totalAmount"] == 1300
+
+
+def test_a_clearing_of_a_declined_authorization_is_force_posted(api: Api) -> None:
+    card = api.active_card(balance=1000, maxSpendPerTransaction=300)
+    declined = api.authorize(card["id"], 400)
+
+    posted = api.clear(card["id"], declined["id"], 400)
+
+    assert declined["status"] == "DECLINED"
+    assert posted["status"] == "SETTLED"
+    assert posted["settlementSummary"] == {"count": 1, "totalAmount": 400}
+
+
+def test_a_closed_card_transaction_cannot_be_reversed_expired_or_advised(api: Api) -> None:
+    card = api.active_card()
+    authorized = api.authorize(card["id"], 1000)
+    api.clear(card["id"], authorized["id"], 1000)
+    parent = {"cardTransactionId": authorized["id"]}
+
+    for name, body in (
+        ("clearing", parent | {"amount": 0}),
+        ("authorization_reversal", parent),
+        ("authorization_expiry", parent),
+        ("authorization_advice", parent | {"amount": 2000}),
+    ):
+        answer = api.simulate(card["id"], name, body)
+        details = refused(answer, 400, "INVALID_INPUT")["details"]
+        assert details == {"reason": "CARD_TRANSACTION_NOT_OPEN", "status": "SETTLED"}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "status"),
+    [
+        ("clearing", {"amount": 1000}, "EXCEPTION"),
+        ("authorization_advice", {"amount": 1200}, "EXCEPTION"),
+        ("authorization_reversal", {}, "VOIDED"),
+        ("authorization_expiry", {}, "VOIDED"),
+        ("clearing", {"amount": 0}, "VOIDED"),
+    ],
+)
+def test_an_open_card_transaction_in_exception_can_still_change(
+    api: Api, name: str, change: dict[str, Any], status: str
+) -> None:
+    card = api.active_card(balance=1000)
+    authorized = api.authorize(card["id"], 600)
+    body = {"cardTransactionId": authorized["id"], "amount": 1300}
+    advised = ok(api.simulate(card["id"], "authorization_advice", body))
+
+    changed = ok(api.simulate(card["id"], name, {"cardTransactionId": authorized["id"], **change}))
+
+    assert advised["status"] == "EXCEPTION"
+    assert changed["status"] == status
 
 
 def test_many_authorizations_at_once_never_overdraw(api: Api) -> None:

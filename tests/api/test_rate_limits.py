@@ -250,8 +250,8 @@ def test_what_is_past_is_forgotten(redis_url: str) -> None:
         for number in range(20_000):
             limits.admit("requests", f"token {number}")
         now = 100.0
-        limits._forget()
-        return len(limits._counts) + len(limits._untold)
+        limits._prune()
+        return len(limits._counts) + len(limits._unsent)
 
     assert asyncio.run(act()) == 0
 
@@ -266,10 +266,10 @@ def test_counts_of_the_others_are_taken_over(redis_url: str) -> None:
         ):
             for _ in range(6):
                 one.admit("requests", "token")
-            await one._tell()
+            await one._exchange()
             for _ in range(3):
                 other.admit("requests", "token")
-            await other._tell()
+            await other._exchange()
             other.admit("requests", "token")
             with pytest.raises(ApiError):
                 other.admit("requests", "token")

@@ -47,7 +47,7 @@ def assert_guarded(page: httpx2.Response) -> None:
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-request-id"]
     assert "x-frame-options" not in headers
-    assert "set-cookie" not in headers
+    assert ("set-cookie" in headers) == (page.status_code == 200)
     [style] = re.findall(r"<style>(.*?)</style>", page.text, re.DOTALL)
     policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
     assert policy == {
@@ -71,7 +71,7 @@ def logs() -> Iterator[list[Any]]:
     structlog.configure(**configured)
 
 
-def test_a_card_is_shown_once(api: Api) -> None:
+def test_a_card_is_shown_to_one_browser(api: Api) -> None:
     card = api.active_card(balance=0)
 
     answer = api.http.post(f"/cards/{card['id']}/reveal")
@@ -140,7 +140,7 @@ def test_a_card_closed_since_is_not_shown(api: Api) -> None:
 
 
 @pytest.mark.parametrize("token", ["x", "%00", "%ff", "a" * 43, "a" * 5000, "%F0%9F%8E%82", "'--"])
-def test_a_page_that_nobody_made_is_not_there(root: str, token: str) -> None:
+def test_a_page_that_does_not_exist_is_404(root: str, token: str) -> None:
     page = httpx2.get(f"{root}/embed/cards/{token}")
 
     assert page.status_code == 404
@@ -151,13 +151,86 @@ def test_a_page_that_nobody_made_is_not_there(root: str, token: str) -> None:
 def test_a_page_is_only_read(api: Api) -> None:
     url = reveal(api, api.active_card(balance=0))
 
-    for method in ("HEAD", "POST", "PUT", "DELETE", "OPTIONS"):
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
         assert httpx2.request(method, url).status_code == 405
 
-    assert httpx2.get(url).status_code == 200  # None of them has used it up.
+    assert httpx2.get(url).status_code == 200  # None of them was the first view.
 
 
-def test_of_many_who_look_at_once_one_sees(api: Api) -> None:
+def test_head_is_not_a_view(api: Api) -> None:
+    url = reveal(api, api.active_card(balance=0))
+
+    head = httpx2.head(url)
+    page = httpx2.get(url)
+    late = httpx2.head(url)
+
+    assert (head.status_code, head.content, late.status_code) == (200, b"", 404)
+    assert "set-cookie" not in head.headers
+    assert head.headers["content-length"] == page.headers["content-length"]
+    assert page.status_code == 200
+
+
+def test_the_first_browser_opens_the_page_again_and_no_other_does(
+    api: Api, database_url: str
+) -> None:
+    card = api.active_card(balance=0)
+    url, other_url = reveal(api, card), reveal(api, card)
+
+    with httpx2.Client() as browser, httpx2.Client() as other:
+        pages = [browser.get(url) for _ in range(3)]
+        refusals = [other.get(url), httpx2.get(url)]
+        assert other.get(other_url).status_code == 200
+        [viewer] = [cookie.value for cookie in other.cookies.jar]
+        refusals.append(httpx2.get(url, headers={"cookie": f"card_viewer={viewer}"}))
+
+    assert [page.status_code for page in pages] == [200, 200, 200]
+    assert len({digits(page) for page in pages}) == 1
+    assert {page.status_code for page in refusals} == {404}
+    for page in (*pages, *refusals):
+        assert_guarded(page)
+    with psycopg.connect(database_url) as connection:
+        counts = connection.execute(
+            "SELECT view_count FROM card_reveals WHERE card_id = %s ORDER BY view_count",
+            [card["id"].removeprefix("Card:")],
+        ).fetchall()
+    assert counts == [(1,), (3,)]
+
+
+def test_the_first_browser_loses_the_page_after_five_minutes(api: Api, database_url: str) -> None:
+    url = reveal(api, api.active_card(balance=0))
+
+    with httpx2.Client() as browser:
+        assert browser.get(url).status_code == 200
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE card_reveals SET expires_at = created_at")
+        page = browser.get(url)
+
+    assert page.status_code == 404
+    assert_guarded(page)
+
+
+def test_the_viewers_cookie_is_for_this_page_only(api: Api) -> None:
+    url = reveal(api, api.active_card(balance=0))
+
+    cookie = httpx2.get(url).headers["set-cookie"]
+
+    name, *attributes = cookie.split("; ")
+    assert re.fullmatch("card_viewer=[0-9a-f]{64}", name)
+    path, age, *rules = attributes
+    assert path == "Path=" + url.removeprefix(api.root)
+    assert 290 <= int(age.removeprefix("Max-Age=")) <= 300
+    assert rules == ["HttpOnly", "SameSite=Lax"]
+
+
+def test_over_tls_the_viewers_cookie_works_in_a_frame_of_another_site(api: Api) -> None:
+    url = reveal(api, api.active_card(balance=0))
+
+    cookie = httpx2.get(url, headers={"x-forwarded-proto": "https"}).headers["set-cookie"]
+
+    assert cookie.split("; ")[3:] == ["HttpOnly", "SameSite=None", "Secure", "Partitioned"]
+
+
+def test_of_many_browsers_at_once_one_sees_the_card(api: Api) -> None:
     url = reveal(api, api.active_card(balance=0))
 
     with ThreadPoolExecutor(12) as pool:

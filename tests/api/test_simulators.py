@@ -136,6 +136,26 @@ def test_a_credit_is_a_card_transaction_that_gives(api: Api) -> None:
     assert ok(api.get(f"/transactions/{credit['id']}")) == credit
 
 
+def test_the_account_of_a_credit_is_its_receiver_and_that_of_a_debit_its_sender(api: Api) -> None:
+    card = api.active_card(balance=1000)
+    [account_id] = card["fundingSources"]
+    credit = ok(api.simulate(card["id"], "financial_credit_authorization", authorization(250)))
+    debit = api.authorize(card["id"], 100)
+
+    def listed(**filters: str) -> set[str]:
+        page = ok(api.get("/transactions", type="CARD", **filters))
+        assert page["totalCount"] == len(page["data"])
+        return {item["id"] for item in page["data"]}
+
+    assert listed(receiverAccountIdentifier=account_id) == {credit["id"]}
+    assert listed(senderAccountIdentifier=account_id) == {debit["id"]}
+    assert listed(accountIdentifier=account_id) == {credit["id"], debit["id"]}
+    both = {"accountIdentifier": account_id, "receiverAccountIdentifier": account_id}
+    assert listed(**both) == {credit["id"]}
+    neither = {"senderAccountIdentifier": account_id, "receiverAccountIdentifier": account_id}
+    assert listed(**neither) == set()
+
+
 def test_a_cash_deposit_is_told_apart_from_a_refund(api: Api) -> None:
     card = api.active_card(balance=1000)
     authorized = api.authorize(card["id"], 250)
@@ -228,7 +248,10 @@ def test_what_may_happen_once_happens_once_however_many_ask_at_once(api: Api) ->
     parent = api.authorize(card["id"], 4000)
     whole = {"cardTransactionId": parent["id"], "amount": 4000}
 
-    assert at_once(api, card["id"], "clearing", whole, 6) == [200] + 5 * [400]
+    assert at_once(api, card["id"], "authorization_reversal", whole, 6) == [200] + 5 * [400]
+    parent = api.authorize(card["id"], 4000)
+    whole = {"cardTransactionId": parent["id"], "amount": 4000}
+    api.clear(card["id"], parent["id"], 4000)
     assert at_once(api, card["id"], "return", whole, 6) == [200] + 5 * [400]
     back = {"cardTransactionId": parent["id"]}
     assert at_once(api, card["id"], "return_reversal", back, 6) == [200] + 5 * [400]
@@ -237,3 +260,14 @@ def test_what_may_happen_once_happens_once_however_many_ask_at_once(api: Api) ->
     assert (seen["status"], seen["settlementSummary"]["totalAmount"]) == ("SETTLED", 4000)
     assert seen["refundSummary"] == {"count": 0, "totalAmount": 0}
     assert ok(api.simulate(card["id"], "return", whole))["status"] == "REFUNDED"
+
+
+def test_clearings_of_one_card_transaction_at_once_are_all_posted(api: Api) -> None:
+    card = api.active_card(balance=50_000)
+    parent = api.authorize(card["id"], 4000)
+    whole = {"cardTransactionId": parent["id"], "amount": 4000}
+
+    assert at_once(api, card["id"], "clearing", whole, 6) == 6 * [200]
+
+    seen = ok(api.get(f"/transactions/{parent['id']}"))
+    assert seen["settlementSummary"] == {"count": 6, "totalAmount": 24_000}

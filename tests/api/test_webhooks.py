@@ -476,6 +476,18 @@ def test_a_test_of_an_endpoint_says_everything_and_is_listed(own: Api, receiver:
     missing = f"WebhookEndpoint:{new_id()}"
     refused(own.post("/webhooks/test", {"endpointId": missing}), 404, "REFERENCE_NOT_FOUND")
     refused(own.post("/webhooks/test", {}), 400, "WEBHOOK_ENDPOINT_NOT_SET")
+    refused(own.http.post("/webhooks/test"), 400, "WEBHOOK_ENDPOINT_NOT_SET")
+
+
+def test_a_test_without_a_body_goes_to_the_configured_endpoint(
+    own: Api, receiver: Receiver
+) -> None:
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+    arrived(receiver, "TEST")
+
+    tested = ok(own.http.post("/webhooks/test"))
+
+    assert (tested["delivered"], tested["url"]) == (True, receiver.url)
 
 
 # --- who may -----------------------------------------------------------------------------------

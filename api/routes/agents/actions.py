@@ -1,4 +1,4 @@
-"""What agents ask for, and what their platforms say to it."""
+"""Transfers of agents, their actions, and the transactions of their customer."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -6,55 +6,44 @@ from typing import Annotated, Final
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import answers
+from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import (
     AgentCall,
-    AgentCallDependency,
-    AnyCall,
-    Call,
-    PlatformCall,
+    AgentContext,
+    RequestContext,
 )
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires_agent
 from cardledger.api.routes import transactions
 from cardledger.ledger.agents import action_queries
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents.actions import ActionRefusal, Decision, TransferRequest
+from cardledger.ledger.agents.actions import ActionRefusal, TransferRequest
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.customers import external_accounts
-from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import (
     ActionType,
     AgentActionResource,
     AgentActionsQuery,
     AgentTransferCreate,
-    ApprovalsQuery,
 )
 from cardledger.schema.wire.cards.transactions import (
     PaymentsQuery,
-    RejectRequest,
     TransactionResource,
 )
 from cardledger.schema.wire.common import (
     MAX_AMOUNT,
     AgentActionId,
-    AgentId,
     AnyTransactionId,
     Page,
     TypedId,
 )
 from cardledger.schema.wire.errors import Code
 
-_AGENT_TAG = "Agent Operations"
-_TAG = "Agent Management"
+_TAG = "Agent Operations"
 
-own = routing.agent_routes(None, tag=_AGENT_TAG)
-views = routing.agent_routes(AgentPermission.VIEW_TRANSACTIONS, tag=_AGENT_TAG)
-transfers = routing.agent_routes(AgentPermission.CREATE_TRANSFERS, tag=_AGENT_TAG, writes=True)
-approvals = routing.routes(Permission.VIEW, tag=_TAG)
-decisions = routing.routes(Permission.TRANSACT, tag=_TAG)
+router = guarded_router(_TAG)
 
 _CODES: Final[Mapping[ActionRefusal, Code]] = {
     ActionRefusal.AGENT: Code.FORBIDDEN,
@@ -64,49 +53,47 @@ _CODES: Final[Mapping[ActionRefusal, Code]] = {
     ActionRefusal.UNKNOWN_DESTINATION: Code.REFERENCE_NOT_FOUND,
     ActionRefusal.CURRENCY: Code.INVALID_CURRENCY,
 }
-_REFUSES: Final = answers(*_CODES.values(), Code.INVALID_AMOUNT, Code.NOT_IMPLEMENTED)
+_TRANSFER_ERRORS: Final = error_responses(
+    *_CODES.values(), Code.INVALID_AMOUNT, Code.NOT_IMPLEMENTED
+)
 
 
-# --- by the agent ------------------------------------------------------------------------------
-
-
-@transfers.post(
+@router.post(
     "/agents/me/transfer-out",
     status_code=CREATED,
     response_model=AgentActionResource,
-    responses=_REFUSES,
+    responses=_TRANSFER_ERRORS,
 )
-async def create_agent_transfer_out(
-    body: AgentTransferCreate, call: AgentCallDependency
-) -> Response:
-    """Move money between two internal accounts of the agent's customer, in one currency.
+@requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True)
+async def create_agent_transfer_out(body: AgentTransferCreate, call: AgentCall) -> Response:
+    """Transfer money between two internal accounts of the agent's customer, in one currency.
 
-    The policy decides whether that happens at once, waits for the platform's approval, or is
-    refused (403, with the reason). What happens at once is answered with what came of it; with an
-    `Idempotency-Key` the answer is `PROCESSING`. A lack of funds is no error but a transaction
-    that is `FAILED`. External accounts cannot be paid from here yet (501).
+    The policy decides whether the transfer is executed at once, is pending the platform's approval,
+    or is refused (403, with the reason). An executed transfer is returned with its result; with an
+    `Idempotency-Key` it is `PROCESSING`. Insufficient funds are not an error: the transaction is
+    `FAILED`. Transfers to external accounts are not implemented (501).
     """
     return await _request(call, body, "TRANSFER_OUT")
 
 
-@transfers.post(
+@router.post(
     "/agents/me/transfer-in",
     status_code=CREATED,
     response_model=AgentActionResource,
-    responses=_REFUSES,
+    responses=_TRANSFER_ERRORS,
 )
-async def create_agent_transfer_in(
-    body: AgentTransferCreate, call: AgentCallDependency
-) -> Response:
-    """Do as `transfer-out` does; what is different is the type of the action."""
+@requires_agent(AgentPermission.CREATE_TRANSFERS, writes=True)
+async def create_agent_transfer_in(body: AgentTransferCreate, call: AgentCall) -> Response:
+    """Transfer money like `transfer-out`; only the type of the action differs."""
     return await _request(call, body, "TRANSFER_IN")
 
 
-@own.get("/agents/me/actions", response_model=Page[AgentActionResource])
+@router.get("/agents/me/actions", response_model=Page[AgentActionResource])
+@requires_agent(None)
 async def list_agent_actions(
-    query: Annotated[AgentActionsQuery, Query()], call: AgentCallDependency
+    query: Annotated[AgentActionsQuery, Query()], call: AgentCall
 ) -> Response:
-    """List what the agent has asked for, newest first."""
+    """List the agent's actions, newest first."""
     listing = Listing(call, "agent-actions", query)
     async with call.reading() as connection:
         page = await action_queries.of_agent(
@@ -115,103 +102,52 @@ async def list_agent_actions(
             filters=action_queries.ActionFilters(status=query.status),
             wanted=listing.wanted(newest_first=True),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@own.get("/agents/me/actions/{action_id}", response_model=AgentActionResource)
-async def get_agent_action(action_id: AgentActionId, call: AgentCallDependency) -> Response:
-    """Return something that the agent has asked for."""
-    return answer(await _action(call, action_id, call.agent.id))
+@router.get("/agents/me/actions/{action_id}", response_model=AgentActionResource)
+@requires_agent(None)
+async def get_agent_action(action_id: AgentActionId, call: AgentCall) -> Response:
+    """Return an action of the agent."""
+    return resource_response(await _action(call, action_id, call.agent.id))
 
 
-@views.get("/agents/me/transactions", response_model=Page[TransactionResource])
+@router.get("/agents/me/transactions", response_model=Page[TransactionResource])
+@requires_agent(AgentPermission.VIEW_TRANSACTIONS)
 async def list_agent_transactions(
-    query: Annotated[PaymentsQuery, Query()], call: AgentCallDependency
+    query: Annotated[PaymentsQuery, Query()], call: AgentCall
 ) -> Response:
-    """List the transactions of the agent's customer, newest first unless `sortOrder` differs.
+    """List the transactions of the agent's customer, newest first unless `sortOrder` is `asc`.
 
-    Where its policy has `allowedAccountIds`, only those of which one of these accounts is a part.
+    If the policy has `allowedAccountIds`, only transactions that involve one of these accounts.
     """
-    own = _sight(call)
+    visible = _visibility(call)
     filters = replace(
-        transactions.filters_of(query), customer_id=own.customer_id, account_ids=own.account_ids
+        transactions.filters_of(query),
+        customer_id=visible.customer_id,
+        account_ids=visible.account_ids,
     )
     return await transactions.list_matching(call, "agent-transactions", query, filters)
 
 
-@views.get("/agents/me/transactions/{transaction_id}", response_model=TransactionResource)
-async def get_agent_transaction(
-    transaction_id: AnyTransactionId, call: AgentCallDependency
-) -> Response:
-    """Return a transaction of the agent's customer that the list shows."""
-    return await transactions.get_one(call, transaction_id, within=_sight(call))
+@router.get("/agents/me/transactions/{transaction_id}", response_model=TransactionResource)
+@requires_agent(AgentPermission.VIEW_TRANSACTIONS)
+async def get_agent_transaction(transaction_id: AnyTransactionId, call: AgentCall) -> Response:
+    """Return a transaction of the agent's customer, if the list contains it."""
+    return await transactions.get_one(call, transaction_id, visible=_visibility(call))
 
 
-# --- by the platform ---------------------------------------------------------------------------
-
-
-@approvals.get("/agents/approvals", response_model=Page[AgentActionResource])
-async def list_agent_approvals(
-    query: Annotated[ApprovalsQuery, Query()], call: PlatformCall
-) -> Response:
-    """List the actions that wait for approval, newest first unless `sortOrder` says otherwise."""
-    listing = Listing(call, "agent-approvals", query)
-    filters = action_queries.ActionFilters(
-        agent_id=query.agent_id,
-        customer_id=query.customer_id,
-        created_from=query.start_date,
-        created_to=query.end_date,
-    )
-    async with call.reading() as connection:
-        page = await action_queries.pending_approval(
-            connection,
-            platform_id=call.platform_id,
-            filters=filters,
-            wanted=listing.wanted(newest_first=query.sort_order == "desc"),
-        )
-    return listing.answer(page)
-
-
-@decisions.post(
-    "/agents/{agent_id}/actions/{action_id}/approve",
-    response_model=AgentActionResource,
-    responses=transactions.DECIDED,
-)
-async def approve_agent_action(
-    agent_id: AgentId, action_id: AgentActionId, call: PlatformCall
-) -> Response:
-    """Let happen what an agent has asked for: the same as approving its transaction.
-
-    What its policy forbids by now, or its accounts cannot do, ends as `FAILED`.
-    """
-    return await _decide(call, agent_id, action_id, Decision(approve=True))
-
-
-@decisions.post(
-    "/agents/{agent_id}/actions/{action_id}/reject",
-    response_model=AgentActionResource,
-    responses=transactions.DECIDED,
-)
-async def reject_agent_action(
-    agent_id: AgentId,
-    action_id: AgentActionId,
-    call: PlatformCall,
-    body: RejectRequest | None = None,
-) -> Response:
-    """Refuse what an agent has asked for: the same as rejecting its transaction."""
-    reason = None if body is None else body.reason
-    return await _decide(call, agent_id, action_id, Decision(approve=False, reason=reason))
-
-
-def _sight(call: AgentCall) -> transactions.Sight:
+def _visibility(call: AgentContext) -> transactions.Visibility:
     agent = call.agent
     allowed = agent.policy.account_restrictions.allowed_account_ids
-    return transactions.Sight(customer_id=agent.customer_id, account_ids=allowed)
+    return transactions.Visibility(customer_id=agent.customer_id, account_ids=allowed)
 
 
-async def _request(call: AgentCall, body: AgentTransferCreate, kind: ActionType) -> Response:
+async def _request(
+    call: AgentContext, body: AgentTransferCreate, action_type: ActionType
+) -> Response:
     wanted = TransferRequest(
-        type=kind,
+        type=action_type,
         amount=_amount(body.amount),
         source_account_id=await _account(call, body.source.account_id, "source"),
         destination_account_id=await _account(call, body.destination.account_id, "destination"),
@@ -219,7 +155,7 @@ async def _request(call: AgentCall, body: AgentTransferCreate, kind: ActionType)
         purpose_of_payment=body.purpose_of_payment,
     )
     if body.destination.payment_rail is not None:
-        message = "is for external accounts; leave it out"
+        message = "applies to external accounts only; leave it out"
         raise invalid_field("destination.paymentRail", message)
     try:
         async with call.writing() as connection:
@@ -235,31 +171,13 @@ async def _request(call: AgentCall, body: AgentTransferCreate, kind: ActionType)
         details = {"reason": error.reason.value} if error.reason else None
         raise ApiError(_CODES[error.refusal], str(error), details=details) from None
     await transactions.carry_out(call, written)
-    return answer(await _after(call, written), CREATED)
+    return resource_response(await action_after(call, written), CREATED)
 
 
-async def _decide(call: Call, agent_id: Id, action_id: Id, decision: Decision) -> Response:
-    try:
-        async with call.writing() as connection:
-            written = await agent_actions.resolve(
-                connection,
-                platform_id=call.platform_id,
-                transaction_id=action_id,
-                agent_id=agent_id,
-                decision=decision,
-                reply_to=call.client.reply_list,
-                at=call.now(),
-            )
-    except agent_actions.NotPendingError as error:
-        raise transactions.not_pending(error.status) from None
-    if written is None:
-        raise _no_action()
-    await transactions.carry_out(call, written)
-    return answer(await _after(call, written))
-
-
-async def _after(call: AnyCall, written: agent_actions.RecordedAction) -> AgentActionResource:
-    """Return the action as it is now; before the commit of a key, as it was written."""
+async def action_after(
+    call: RequestContext, written: agent_actions.RecordedAction
+) -> AgentActionResource:
+    """Return the action after a decision; before the commit of a key, as it was written."""
     if call.attempt is not None:
         return action_queries.render(written.action)
     transfer = written.action.transfer
@@ -267,47 +185,48 @@ async def _after(call: AnyCall, written: agent_actions.RecordedAction) -> AgentA
     return await _action(call, transfer.id, transfer.agent_id)
 
 
-async def _action(call: AnyCall, action_id: Id, agent_id: Id) -> AgentActionResource:
+async def _action(call: RequestContext, action_id: Id, agent_id: Id) -> AgentActionResource:
     async with call.reading() as connection:
-        found = await action_queries.get(
+        action = await action_queries.get(
             connection, platform_id=call.platform_id, transaction_id=action_id, agent_id=agent_id
         )
-    if found is None:
-        raise _no_action()
-    return action_queries.render(found)
+    if action is None:
+        raise no_action()
+    return action_queries.render(action)
 
 
-def _amount(said: int | None) -> int:
-    if said is None:
+def _amount(amount: int | None) -> int:
+    if amount is None:
         raise invalid_field("amount", "is required", Code.INVALID_AMOUNT)
-    if not 0 < said <= MAX_AMOUNT:
+    if not 0 < amount <= MAX_AMOUNT:
         message = f"must be from 1 to {MAX_AMOUNT}"
         raise invalid_field("amount", message, Code.INVALID_AMOUNT)
-    return said
+    return amount
 
 
-async def _account(call: AgentCall, account_id: TypedId, field: str) -> Id:
-    """Return the key of an internal account; there is no other way to move money yet.
+async def _account(call: AgentContext, account_id: TypedId, field: str) -> Id:
+    """Return the key of an internal account: transfers to others are not implemented.
 
     Raises: ApiError.
     """
     if account_id.resource == "InternalAccount":
         return account_id.key
     async with call.reading() as connection:
-        found = await external_accounts.get(
+        account = await external_accounts.get(
             connection,
             platform_id=call.platform_id,
             account_id=account_id.key,
             customer_id=call.agent.customer_id,
         )
-    if found is None:
+    if account is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "external account")
     message = (
-        f"the {field} is an external account, which cannot be paid from here yet; name two"
-        " internal accounts of the customer in one currency"
+        f"Transfers with an external account as {field} are not implemented; send two internal"
+        " accounts of the customer in one currency."
     )
     raise ApiError(Code.NOT_IMPLEMENTED, message, details={"field": f"{field}.accountId"})
 
 
-def _no_action() -> ApiError:
+def no_action() -> ApiError:
+    """Return the error for an action id that the caller does not have."""
     return not_found(Code.REFERENCE_NOT_FOUND, "action")

@@ -1,77 +1,80 @@
-"""Redeeming a device code: the one route without credentials, because the code is the proof."""
+"""Redemption of device codes: without credentials, because the code is the credential."""
 
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Depends, Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.http import routing
 from cardledger.api.http.authentication import FAILURES
 from cardledger.api.http.errors import ApiError
+from cardledger.api.http.operations import Access, declare
 from cardledger.api.http.rate_limits import address_of, stranger
-from cardledger.api.http.request_context import CodeCall, services_of
-from cardledger.api.http.responses import answer
+from cardledger.api.http.request_context import DeviceCodeContext, services_of
+from cardledger.api.http.responses import resource_response
+from cardledger.api.http.routing import guarded_router
 from cardledger.api.routes.agents.management import no_code
 from cardledger.ledger.agents import device_codes
-from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.schema.wire.agents.agents import AgentConnection
 from cardledger.schema.wire.errors import Code
 
 
-async def _admit(request: Request) -> CodeCall:
+async def _admit(request: Request) -> DeviceCodeContext:
     services = services_of(request)
     code = request.path_params["code"]
     with services.limits.guessing(FAILURES, stranger(address_of(request), "device code")):
         async with services.reader.connect() as connection:
-            found = await device_codes.find(connection, code=code, keys=services.keys)
-            if found is None:
+            device_code = await device_codes.find(connection, code=code, keys=services.keys)
+            if device_code is None:
                 raise no_code()
             now = services.clock()
-            if found.expires_at <= now:
-                # Here, so that an old code is not even answered again: codes get about.
-                await _check(connection, found, now)
-    return CodeCall(services=services, found=found)
+            if device_code.expires_at <= now:
+                # Checked here, so that an expired code is not replayed either: codes leak.
+                await _check(connection, device_code, now)
+    return DeviceCodeContext(services=services, device_code=device_code)
 
 
-async def _check(connection: AsyncConnection, found: DeviceCode, at: datetime) -> None:
+async def _check(
+    connection: AsyncConnection, device_code: device_codes.DeviceCode, at: datetime
+) -> None:
     try:
-        await device_codes.check(connection, found, at)
+        await device_codes.check(connection, device_code, at)
     except device_codes.CodeRefusedError as error:
-        raise _spent(error) from None
+        raise _spent_error(error) from None
 
 
-async def _call(request: Request) -> CodeCall:
-    call: CodeCall = request.state.call
+async def _context(request: Request) -> DeviceCodeContext:
+    call: DeviceCodeContext = request.state.call
     return call
 
 
-router = APIRouter(route_class=routing.guarded_by(_admit, None), tags=["Agent Management"])
+router = guarded_router("Agent Management")
 
 
 @router.post("/agents/device-codes/{code}/redeem", response_model=AgentConnection)
+@declare(Access(admit=_admit))
 async def redeem_agent_device_code(
-    code: str,  # noqa: ARG001 - looked up before
-    call: Annotated[CodeCall, Depends(_call)],
+    code: str,  # noqa: ARG001 - read by `_admit`
+    call: Annotated[DeviceCodeContext, Depends(_context)],
 ) -> Response:
-    """Become the agent that a code is for: `accessToken` is in this answer and in no other.
+    """Redeem a device code for the agent's `accessToken`, which only this response contains.
 
-    Without credentials and without a body. A code works once, within fifteen minutes; who comes
-    again with the same `Idempotency-Key` within that time is answered again.
+    Without credentials and without a body. A code works once, within fifteen minutes; within that
+    time a request with the same `Idempotency-Key` gets the same response.
     """
     try:
         async with call.writing() as connection:
             connected = await device_codes.redeem(
-                connection, call.found, keys=call.keys, at=call.now()
+                connection, call.device_code, keys=call.keys, at=call.now()
             )
     except device_codes.CodeRefusedError as error:
-        raise _spent(error) from None
+        raise _spent_error(error) from None
     if connected is None:
         raise no_code()
-    response = answer(connected)
+    response = resource_response(connected)
     response.headers["Cache-Control"] = "no-store"
     return response
 
 
-def _spent(error: device_codes.CodeRefusedError) -> ApiError:
+def _spent_error(error: device_codes.CodeRefusedError) -> ApiError:
     return ApiError(Code.INVALID_INPUT, str(error), details={"reason": error.reason.value})

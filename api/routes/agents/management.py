@@ -1,4 +1,4 @@
-"""Agents as their platform sees them: making, changing and connecting them."""
+"""Management of agents by their platform."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -6,11 +6,11 @@ from typing import Annotated, Final
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid, not_found
-from cardledger.api.http.operations import answers
+from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
@@ -31,8 +31,7 @@ from cardledger.schema.wire.errors import Code
 _TAG = "Agent Management"
 _NO_CONTENT = 204
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
+router = guarded_router(_TAG)
 
 _INVALID: Final[Mapping[AgentRefusal, Code]] = {
     AgentRefusal.CUSTOMER: Code.INVALID_INPUT,
@@ -41,18 +40,19 @@ _INVALID: Final[Mapping[AgentRefusal, Code]] = {
 }
 
 
-@writes.post(
+@router.post(
     "/agents",
     status_code=CREATED,
     response_model=AgentCreated,
-    responses=answers(Code.INVALID_CURRENCY),
+    responses=error_responses(Code.INVALID_CURRENCY),
 )
+@requires(Permission.MANAGE)
 async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
-    """Make an agent that acts for a customer, and the code with which a program becomes it.
+    """Create an agent that acts for a customer, with a device code to connect a program.
 
-    The code is in this answer and in no other; it can be redeemed once, within fifteen minutes.
+    Only this response contains the code; it can be redeemed once, within fifteen minutes.
     """
-    with _refusals("policy."):
+    with _api_errors("policy."):
         async with call.writing() as connection:
             created = await agents.create(
                 connection,
@@ -70,17 +70,18 @@ async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
                 at=call.now(),
             )
     assert code is not None
-    return _secret(answer(AgentCreated(agent=created, device_code=code), CREATED))
+    return _secret(resource_response(AgentCreated(agent=created, device_code=code), CREATED))
 
 
-@reads.get("/agents", response_model=Page[AgentResource])
+@router.get("/agents", response_model=Page[AgentResource])
+@requires(Permission.VIEW)
 async def list_agents(query: Annotated[AgentsQuery, Query()], call: PlatformCall) -> Response:
     """List the platform's agents, newest first."""
     listing = Listing(call, "agents", query)
     filters = agents.AgentFilters(
         customer_id=query.customer_id,
-        is_paused=_truth(query.is_paused),
-        is_connected=_truth(query.is_connected),
+        is_paused=_boolean(query.is_paused),
+        is_connected=_boolean(query.is_connected),
         created_from=query.created_after,
         created_to=query.created_before,
         updated_from=query.updated_after,
@@ -94,27 +95,29 @@ async def list_agents(query: Annotated[AgentsQuery, Query()], call: PlatformCall
             wanted=listing.wanted(newest_first=True),
             at=call.now(),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get("/agents/{agent_id}", response_model=AgentResource)
+@router.get("/agents/{agent_id}", response_model=AgentResource)
+@requires(Permission.VIEW)
 async def get_agent(agent_id: AgentId, call: PlatformCall) -> Response:
     """Return an agent."""
     async with call.reading() as connection:
-        found = await agents.get(
+        agent = await agents.get(
             connection, platform_id=call.platform_id, agent_id=agent_id, at=call.now()
         )
-    return _agent(found)
+    return _agent(agent)
 
 
-@writes.patch("/agents/{agent_id}", response_model=AgentResource)
+@router.patch("/agents/{agent_id}", response_model=AgentResource)
+@requires(Permission.MANAGE)
 async def update_agent(agent_id: AgentId, body: AgentUpdate, call: PlatformCall) -> Response:
-    """Name an agent anew, pause it or let it go on; from its next request on.
+    """Rename, pause or resume an agent; effective from its next request.
 
-    A paused agent may still read.
+    A paused agent can use read operations only.
     """
     if not body.model_fields_set:
-        raise ApiError(Code.INVALID_INPUT, "nothing to change; send name or isPaused")
+        raise ApiError(Code.INVALID_INPUT, "Nothing to change; send name or isPaused.")
     async with call.writing() as connection:
         changed = await agents.change(
             connection,
@@ -126,9 +129,10 @@ async def update_agent(agent_id: AgentId, body: AgentUpdate, call: PlatformCall)
     return _agent(changed)
 
 
-@writes.delete("/agents/{agent_id}", status_code=_NO_CONTENT)
+@router.delete("/agents/{agent_id}", status_code=_NO_CONTENT)
+@requires(Permission.MANAGE)
 async def delete_agent(agent_id: AgentId, call: PlatformCall) -> Response:
-    """Delete an agent; its access token lets nobody in any more from now on."""
+    """Delete an agent; its access token is refused immediately."""
     async with call.writing() as connection:
         existed = await agents.delete(
             connection, platform_id=call.platform_id, agent_id=agent_id, at=call.now()
@@ -138,22 +142,23 @@ async def delete_agent(agent_id: AgentId, call: PlatformCall) -> Response:
     return Response(status_code=_NO_CONTENT)
 
 
-@writes.patch(
+@router.patch(
     "/agents/{agent_id}/policy",
     response_model=AgentResource,
-    responses=answers(Code.INVALID_CURRENCY),
+    responses=error_responses(Code.INVALID_CURRENCY),
 )
+@requires(Permission.MANAGE)
 async def update_agent_policy(
     agent_id: AgentId, body: AgentPolicyUpdate, call: PlatformCall
 ) -> Response:
-    """Change parts of an agent's policy; it holds from the agent's next request on.
+    """Change parts of an agent's policy; effective from the agent's next request.
 
-    What is not there stays, in `spendingLimits`, `accountRestrictions` and `approvalThresholds` as
-    well. A list replaces the whole list. Null takes away what is optional.
+    Omitted fields stay, in `spendingLimits`, `accountRestrictions` and `approvalThresholds` as
+    well. A list replaces the whole list. Null removes an optional field.
     """
     if not body.model_fields_set:
-        raise ApiError(Code.INVALID_INPUT, "nothing to change; send a part of the policy")
-    with _refusals(""):
+        raise ApiError(Code.INVALID_INPUT, "Nothing to change; send a field of the policy.")
+    with _api_errors(""):
         async with call.writing() as connection:
             changed = await agents.change_policy(
                 connection,
@@ -165,12 +170,13 @@ async def update_agent_policy(
     return _agent(changed)
 
 
-@writes.post("/agents/{agent_id}/device-codes", status_code=CREATED, response_model=AgentDeviceCode)
+@router.post("/agents/{agent_id}/device-codes", status_code=CREATED, response_model=AgentDeviceCode)
+@requires(Permission.MANAGE)
 async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Response:
-    """Make another code for an agent that is not connected; an earlier one works no more."""
+    """Create a new device code for an agent that is not connected; it replaces earlier codes."""
     try:
         async with call.writing() as connection:
-            made = await device_codes.create(
+            device_code = await device_codes.create(
                 connection,
                 platform_id=call.platform_id,
                 agent_id=agent_id,
@@ -179,38 +185,39 @@ async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Res
             )
     except device_codes.AgentConnectedError as error:
         raise ApiError(Code.CONFLICT, str(error)) from None
-    if made is None:
+    if device_code is None:
         raise no_agent()
-    return _secret(answer(made, CREATED))
+    return _secret(resource_response(device_code, CREATED))
 
 
-@reads.get("/agents/device-codes/{code}/status", response_model=DeviceCodeStatus)
+@router.get("/agents/device-codes/{code}/status", response_model=DeviceCodeStatus)
+@requires(Permission.VIEW)
 async def get_agent_device_code_status(code: str, call: PlatformCall) -> Response:
-    """Return whether a code was redeemed."""
+    """Return the status of a device code."""
     async with call.reading() as connection:
-        found = await device_codes.status(
+        status = await device_codes.status(
             connection, platform_id=call.platform_id, code=code, keys=call.keys
         )
-    if found is None:
+    if status is None:
         raise no_code()
-    return answer(found)
+    return resource_response(status)
 
 
 def no_agent() -> ApiError:
-    """Return the refusal of an agent id that the platform does not have."""
+    """Return the error for an agent id that the platform does not have."""
     return not_found(Code.REFERENCE_NOT_FOUND, "agent")
 
 
 def no_code() -> ApiError:
-    """Return the refusal of a code that connects nobody."""
-    message = "there is no such code; check it, or ask the platform for a new one"
+    """Return the error for an unknown device code."""
+    message = "Unknown device code; check it, or request a new one from the platform."
     return ApiError(Code.REFERENCE_NOT_FOUND, message)
 
 
-def _agent(found: AgentResource | None) -> Response:
-    if found is None:
+def _agent(agent: AgentResource | None) -> Response:
+    if agent is None:
         raise no_agent()
-    return answer(found)
+    return resource_response(agent)
 
 
 def _secret(response: Response) -> Response:
@@ -218,17 +225,17 @@ def _secret(response: Response) -> Response:
     return response
 
 
-def _truth(said: str | None) -> bool | None:
-    return None if said is None else said == "true"
+def _boolean(value: str | None) -> bool | None:
+    return None if value is None else value == "true"
 
 
 @contextmanager
-def _refusals(prefix: str) -> Iterator[None]:
-    """Say what to change in a body that has the policy at `prefix`."""
+def _api_errors(prefix: str) -> Iterator[None]:
+    """Turn a refusal into an error that names fields of the policy below `prefix`."""
     try:
         yield
-    except AgentRefusedError as error:
-        errors = error.errors
-        if error.refusal is not AgentRefusal.CUSTOMER:
-            errors = [one.model_copy(update={"field": prefix + one.field}) for one in errors]
-        raise invalid(errors, _INVALID[error.refusal]) from None
+    except AgentRefusedError as refused:
+        errors = refused.errors
+        if refused.refusal is not AgentRefusal.CUSTOMER:
+            errors = [error.model_copy(update={"field": prefix + error.field}) for error in errors]
+        raise invalid(errors, _INVALID[refused.refusal]) from None

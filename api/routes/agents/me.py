@@ -1,15 +1,15 @@
-"""What an agent sees and registers with its own token, for its customer and for nobody else."""
+"""Operations of an agent on itself and on the accounts of its customer."""
 
 from typing import Annotated
 
 from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import AgentCallDependency
-from cardledger.api.http.responses import CREATED, Listing, answer
-from cardledger.api.routes import external_accounts as for_platforms
+from cardledger.api.http.operations import error_responses
+from cardledger.api.http.request_context import AgentCall
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires_agent
+from cardledger.api.routes import external_accounts as platform_accounts
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.customers import external_accounts
@@ -32,31 +32,30 @@ _TAG = "Agent Operations"
 _EXTERNAL = "/agents/me/external-accounts"
 _NO_CONTENT = 204
 
-own = routing.agent_routes(None, tag=_TAG)
-views = routing.agent_routes(AgentPermission.VIEW_TRANSACTIONS, tag=_TAG)
-reads = routing.agent_routes(AgentPermission.MANAGE_EXTERNAL_ACCOUNTS, tag=_TAG)
-writes = routing.agent_routes(AgentPermission.MANAGE_EXTERNAL_ACCOUNTS, tag=_TAG, writes=True)
+router = guarded_router(_TAG)
 
 
-@own.get(
+@router.get(
     "/agents/me",
     response_model=AgentResource,
-    responses=answers(Code.REFERENCE_NOT_FOUND),
+    responses=error_responses(Code.REFERENCE_NOT_FOUND),
 )
-async def get_own_agent(call: AgentCallDependency) -> Response:
-    """Return the agent that calls, with its policy and what it has spent."""
+@requires_agent(None)
+async def get_own_agent(call: AgentCall) -> Response:
+    """Return the calling agent, with its policy and its usage."""
     async with call.reading() as connection:
-        found = await agents.get(
+        agent = await agents.get(
             connection, platform_id=call.platform_id, agent_id=call.agent.id, at=call.now()
         )
-    if found is None:  # Deleted since it was let in.
+    if agent is None:  # Deleted since it was authenticated.
         raise not_found(Code.REFERENCE_NOT_FOUND, "agent")
-    return answer(found)
+    return resource_response(agent)
 
 
-@views.get("/agents/me/internal-accounts", response_model=Page[InternalAccountResource])
+@router.get("/agents/me/internal-accounts", response_model=Page[InternalAccountResource])
+@requires_agent(AgentPermission.VIEW_TRANSACTIONS)
 async def list_agent_internal_accounts(
-    query: Annotated[AgentAccountsQuery, Query()], call: AgentCallDependency
+    query: Annotated[AgentAccountsQuery, Query()], call: AgentCall
 ) -> Response:
     """List the internal accounts of the agent's customer that its policy allows, oldest first."""
     listing = Listing(call, "agent-internal-accounts", query)
@@ -73,25 +72,23 @@ async def list_agent_internal_accounts(
             filters=filters,
             wanted=listing.wanted(newest_first=False),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@writes.post(
+@router.post(
     _EXTERNAL,
     status_code=CREATED,
     response_model=ExternalAccountResource,
-    responses=for_platforms.REFUSES,
+    responses=platform_accounts.REGISTRATION_ERRORS,
 )
-async def create_agent_external_account(
-    body: ExternalAccountCreate, call: AgentCallDependency
-) -> Response:
-    """Register an account of the agent's customer; `customerId` can be left out.
+@requires_agent(AgentPermission.MANAGE_EXTERNAL_ACCOUNTS, writes=True)
+async def create_agent_external_account(body: ExternalAccountCreate, call: AgentCall) -> Response:
+    """Register an external account of the agent's customer; `customerId` is optional.
 
-    In the sandbox the end of the account's identifier decides on the name check, as it does for
-    platforms.
+    In the sandbox the account's identifier decides the beneficiary check, as it does for platforms.
     """
     if body.customer_id not in {None, call.agent.customer_id}:
-        message = "must be the agent's own customer; leave it out"
+        message = "must be the agent's customer; leave it out"
         raise invalid_field("customerId", message)
     wanted = Registration(
         customer_id=call.agent.customer_id,
@@ -100,12 +97,13 @@ async def create_agent_external_account(
         platform_account_id=body.platform_account_id,
         is_default=body.default_uma_deposit_account,
     )
-    return await for_platforms.register(call, wanted)
+    return await platform_accounts.register(call, wanted)
 
 
-@reads.get(_EXTERNAL, response_model=Page[ExternalAccountResource])
+@router.get(_EXTERNAL, response_model=Page[ExternalAccountResource])
+@requires_agent(AgentPermission.MANAGE_EXTERNAL_ACCOUNTS)
 async def list_agent_external_accounts(
-    query: Annotated[AgentExternalAccountsQuery, Query()], call: AgentCallDependency
+    query: Annotated[AgentExternalAccountsQuery, Query()], call: AgentCall
 ) -> Response:
     """List the external accounts of the agent's customer, oldest first."""
     listing = Listing(call, "agent-external-accounts", query)
@@ -119,29 +117,31 @@ async def list_agent_external_accounts(
             filters=filters,
             wanted=listing.wanted(newest_first=False),
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get(_EXTERNAL + "/{external_account_id}", response_model=ExternalAccountResource)
+@router.get(_EXTERNAL + "/{external_account_id}", response_model=ExternalAccountResource)
+@requires_agent(AgentPermission.MANAGE_EXTERNAL_ACCOUNTS)
 async def get_agent_external_account(
-    external_account_id: ExternalAccountId, call: AgentCallDependency
+    external_account_id: ExternalAccountId, call: AgentCall
 ) -> Response:
     """Return an external account of the agent's customer."""
     async with call.reading() as connection:
-        found = await external_accounts.get(
+        account = await external_accounts.get(
             connection,
             platform_id=call.platform_id,
             account_id=external_account_id,
             customer_id=call.agent.customer_id,
         )
-    if found is None:
+    if account is None:
         raise _no_account()
-    return answer(found)
+    return resource_response(account)
 
 
-@writes.delete(_EXTERNAL + "/{external_account_id}", status_code=_NO_CONTENT)
+@router.delete(_EXTERNAL + "/{external_account_id}", status_code=_NO_CONTENT)
+@requires_agent(AgentPermission.MANAGE_EXTERNAL_ACCOUNTS, writes=True)
 async def delete_agent_external_account(
-    external_account_id: ExternalAccountId, call: AgentCallDependency
+    external_account_id: ExternalAccountId, call: AgentCall
 ) -> Response:
     """Delete an external account of the agent's customer."""
     async with call.writing() as connection:

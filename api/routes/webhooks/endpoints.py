@@ -1,27 +1,26 @@
-"""Where platforms are told: endpoints, their secrets, the keys that sign, and tests of them."""
+"""Webhook endpoints: their secrets, signing keys and tests."""
 
 import asyncio
 import time
 from datetime import timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import Query, Response
 
-from cardledger.api.http import routing
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import answers
-from cardledger.api.http.request_context import Call, PlatformCall, services_of
-from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.api.http.operations import error_responses
+from cardledger.api.http.request_context import PlatformCall, PlatformContext
+from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes.platform_config import check_production
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import deliveries, endpoints, signing_keys
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.common import Page, PlatformConfigId, WebhookEndpointId, public_id
+from cardledger.schema.wire.common import Page, WebhookEndpointId, public_id
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.endpoints import (
-    SandboxWebhookTestResource,
     SigningKeyRotate,
     SigningKeys,
     WebhookEndpointCreate,
@@ -40,22 +39,18 @@ _TAG = "Webhooks"
 _PATH = "/webhooks/endpoints"
 _ONE = _PATH + "/{webhook_endpoint_id}"
 _NO_CONTENT = 204
-# Whoever asks for a test waits for it, so it has less time than others.
+# Shorter than for other webhooks: the caller waits for the test.
 _TEST_TIMEOUT_S: Final = 10.0
-_KEYS_MAY_BE_KEPT: Final = "public, max-age=300"
 
-reads = routing.routes(Permission.VIEW, tag=_TAG)
-writes = routing.routes(Permission.MANAGE, tag=_TAG)
-sandbox = routing.routes(Permission.TRANSACT, tag=routing.SANDBOX)
-router = APIRouter(tags=[_TAG])
-"""What anybody may read: public keys."""
+router = guarded_router(_TAG)
 
 
-@writes.post(_PATH, status_code=CREATED, response_model=WebhookEndpointResource)
+@router.post(_PATH, status_code=CREATED, response_model=WebhookEndpointResource)
+@requires(Permission.MANAGE)
 async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCall) -> Response:
-    """Set up an endpoint; its `secret` is in this answer and in no other.
+    """Create an endpoint; only this response contains its `secret`.
 
-    It is sent one `TEST` at once. The `webhookEndpoint` of the settings is an endpoint as well,
+    It receives one `TEST` webhook. The `webhookEndpoint` of the settings is an endpoint as well,
     with `isDefault`.
     """
     _check_url(call, body.url)
@@ -76,13 +71,15 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
                 at=call.now(),
             )
     except endpoints.TooManyEndpointsError:
-        message = f"The platform already has {endpoints.ENDPOINT_LIMIT} endpoints; delete one."
+        limit = endpoints.ENDPOINT_LIMIT
+        message = f"The platform has {limit} endpoints, the maximum; delete one first."
         raise ApiError(Code.CONFLICT, message) from None
     await call.ring(doorbell.WEBHOOKS)
-    return _secret(answer(created, CREATED))
+    return _secret(resource_response(created, CREATED))
 
 
-@reads.get(_PATH, response_model=Page[WebhookEndpointResource])
+@router.get(_PATH, response_model=Page[WebhookEndpointResource])
+@requires(Permission.VIEW)
 async def list_webhook_endpoints(
     query: Annotated[WebhookEndpointsQuery, Query()], call: PlatformCall
 ) -> Response:
@@ -92,29 +89,31 @@ async def list_webhook_endpoints(
         page = await endpoints.page(
             connection, platform_id=call.platform_id, wanted=listing.wanted(newest_first=False)
         )
-    return listing.answer(page)
+    return listing.response(page)
 
 
-@reads.get(_ONE, response_model=WebhookEndpointResource)
+@router.get(_ONE, response_model=WebhookEndpointResource)
+@requires(Permission.VIEW)
 async def get_webhook_endpoint(
     webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
 ) -> Response:
     """Return an endpoint, without its secret."""
     async with call.reading() as connection:
-        found = await endpoints.get(
+        endpoint = await endpoints.get(
             connection, platform_id=call.platform_id, endpoint_id=webhook_endpoint_id
         )
-    return answer(_found(found))
+    return resource_response(_existing(endpoint))
 
 
-@writes.patch(_ONE, response_model=WebhookEndpointResource)
+@router.patch(_ONE, response_model=WebhookEndpointResource)
+@requires(Permission.MANAGE)
 async def update_webhook_endpoint(
     webhook_endpoint_id: WebhookEndpointId, body: WebhookEndpointUpdate, call: PlatformCall
 ) -> Response:
-    """Change an endpoint; what waits for it goes where it is then.
+    """Change an endpoint; pending deliveries go to its new URL.
 
-    A new URL is sent one `TEST`. A disabled endpoint is sent nothing, and everything that it
-    missed once it is enabled again.
+    A new URL receives one `TEST` webhook. A disabled endpoint receives nothing until it is enabled
+    again; then it receives everything that is pending.
     """
     changes = _changes(body)
     if body.url is not None:
@@ -127,35 +126,37 @@ async def update_webhook_endpoint(
             changes=changes,
             at=call.now(),
         )
-    found = _found(changed)
+    endpoint = _existing(changed)
     await call.ring(doorbell.WEBHOOKS)
-    return answer(found)
+    return resource_response(endpoint)
 
 
-@writes.delete(_ONE, status_code=_NO_CONTENT)
+@router.delete(_ONE, status_code=_NO_CONTENT)
+@requires(Permission.MANAGE)
 async def delete_webhook_endpoint(
     webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
 ) -> Response:
-    """Take an endpoint away; what waited for it is kept, and not sent."""
+    """Delete an endpoint; its pending deliveries are kept and not sent."""
     async with call.writing() as connection:
-        was_there = await endpoints.delete(
+        existed = await endpoints.delete(
             connection,
             platform_id=call.platform_id,
             endpoint_id=webhook_endpoint_id,
             at=call.now(),
         )
-    if not was_there:
+    if not existed:
         raise _no_endpoint()
     return Response(status_code=_NO_CONTENT)
 
 
-@writes.post(_ONE + "/rotate-secret", response_model=WebhookEndpointResource)
+@router.post(_ONE + "/rotate-secret", response_model=WebhookEndpointResource)
+@requires(Permission.MANAGE)
 async def rotate_webhook_secret(
     webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
 ) -> Response:
-    """Give an endpoint a new secret, which is in this answer and in no other.
+    """Replace the secret of an endpoint; only this response contains the new one.
 
-    For 24 hours webhooks carry a signature with each of both, so there is time to change over.
+    For 24 hours webhooks are signed with both secrets, so that receivers can change over.
     """
     async with call.writing() as connection:
         changed = await endpoints.rotate_secret(
@@ -165,27 +166,29 @@ async def rotate_webhook_secret(
             keys=call.keys,
             at=call.now(),
         )
-    return _secret(answer(_found(changed)))
+    return _secret(resource_response(_existing(changed)))
 
 
 # --- keys of X-Grid-Signature ------------------------------------------------------------------
 
 
-@reads.get("/webhooks/signing-keys", response_model=SigningKeys)
+@router.get("/webhooks/signing-keys", response_model=SigningKeys)
+@requires(Permission.VIEW)
 async def list_webhook_signing_keys(call: PlatformCall) -> Response:
-    """Return the public keys that a receiver should accept, the one that signs first."""
+    """Return the public keys that a receiver must accept, the signing key first."""
     async with call.reading() as connection:
-        found = await signing_keys.published_at(connection, call.platform_id, call.now())
-    assert found is not None, "whoever calls has a platform"
-    return answer(SigningKeys(data=found))
+        keys = await signing_keys.published_at(connection, call.platform_id, call.now())
+    assert keys is not None, "the caller has a platform"
+    return resource_response(SigningKeys(data=keys))
 
 
-@writes.post("/webhooks/signing-keys/rotate", response_model=SigningKeys)
+@router.post("/webhooks/signing-keys/rotate", response_model=SigningKeys)
+@requires(Permission.MANAGE)
 async def rotate_webhook_signing_key(body: SigningKeyRotate, call: PlatformCall) -> Response:
-    """Make a new signing key: published now, in use after `overlapHours`.
+    """Create a new signing key: published now, in use after `overlapHours`.
 
-    The one before stays published for as long again. 0 is for a key that is known to others: the
-    new one signs within seconds, and receivers have to ask for it.
+    The previous key stays published for as long again. 0 is for a compromised key: the new key
+    signs within seconds, and receivers must fetch it.
     """
     async with call.writing() as connection:
         published = await signing_keys.rotate(
@@ -195,62 +198,32 @@ async def rotate_webhook_signing_key(body: SigningKeyRotate, call: PlatformCall)
             overlap=timedelta(hours=body.overlap_hours),
             at=call.now(),
         )
-    return answer(SigningKeys(data=published))
-
-
-@router.get("/.well-known/cardledger/webhook-keys/{platform_id}", response_model=SigningKeys)
-async def get_published_webhook_keys(platform_id: PlatformConfigId, request: Request) -> Response:
-    """Return the public keys of a platform's webhooks to anybody: they are no secret.
-
-    `platformId` is the `id` of `GET /config`. Ask again when a signature has another key.
-    """
-    services = services_of(request)
-    async with services.reader.connect() as connection:
-        found = await signing_keys.published_at(connection, platform_id, services.clock())
-    if found is None:
-        raise not_found(Code.REFERENCE_NOT_FOUND, "platform")
-    response = answer(SigningKeys(data=found))
-    response.headers["Cache-Control"] = _KEYS_MAY_BE_KEPT
-    return response
+    return resource_response(SigningKeys(data=published))
 
 
 # --- tests -------------------------------------------------------------------------------------
 
 
-@writes.post(
+@router.post(
     "/webhooks/test",
     response_model=WebhookTestResource,
-    responses=answers(Code.REFERENCE_NOT_FOUND, Code.WEBHOOK_ENDPOINT_NOT_SET),
+    responses=error_responses(Code.REFERENCE_NOT_FOUND, Code.WEBHOOK_ENDPOINT_NOT_SET),
 )
-async def send_test_webhook(body: WebhookTest, call: PlatformCall) -> Response:
-    """Send an endpoint one signed `TEST` now, and say what came of it, whatever that is.
+@requires(Permission.MANAGE)
+async def send_test_webhook(call: PlatformCall, body: WebhookTest | None = None) -> Response:
+    """Send one signed `TEST` to an endpoint now and return the result of the attempt.
 
-    Without `endpointId` to the `webhookEndpoint` of the settings. Also to a disabled endpoint.
+    Without `endpointId`, or without a body, to the `webhookEndpoint` of the settings. Disabled
+    endpoints are tested as well.
     """
-    return answer(await _test(call, body.endpoint_id))
+    return resource_response(await send_test(call, None if body is None else body.endpoint_id))
 
 
-@sandbox.post(
-    "/sandbox/webhooks/test",
-    response_model=SandboxWebhookTestResource,
-    responses=answers(Code.WEBHOOK_ENDPOINT_NOT_SET, Code.WEBHOOK_DELIVERY_ERROR),
-)
-async def send_sandbox_test_webhook(call: PlatformCall) -> Response:
-    """Send the `webhookEndpoint` of the settings one signed `TEST` now, and say what came back."""
-    tested = await _test(call, None)
-    if tested.response_status is None:
-        message = f"the webhook was not answered: {tested.error}; check webhookEndpoint"
-        raise ApiError(Code.WEBHOOK_DELIVERY_ERROR, message, details={"url": tested.url})
-    return answer(
-        SandboxWebhookTestResource(
-            url=tested.url,
-            response_status=tested.response_status,
-            response_body=tested.response_body or "",
-        )
-    )
+async def send_test(call: PlatformContext, endpoint_id: Id | None) -> WebhookTestResource:
+    """Send one `TEST` now and return the result; without `endpoint_id` to the default endpoint.
 
-
-async def _test(call: Call, endpoint_id: Id | None) -> WebhookTestResource:
+    Raises: ApiError REFERENCE_NOT_FOUND; WEBHOOK_ENDPOINT_NOT_SET.
+    """
     async with call.reading() as connection:
         target = await endpoints.target(
             connection,
@@ -287,41 +260,38 @@ async def _test(call: Call, endpoint_id: Id | None) -> WebhookTestResource:
     )
 
 
-def _send(call: Call, url: str, body: bytes, signed: dict[str, str]) -> Attempt:
-    """Make one attempt; in a thread, for it may take its time."""
+def _send(call: PlatformContext, url: str, body: bytes, signed: dict[str, str]) -> Attempt:
+    """Make one attempt; runs in a thread, because it blocks."""
     egress = Egress(
         timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.allow_loopback
     )
     at, started = call.now(), time.monotonic_ns()
     try:
-        came = egress.post(url, body, HEADERS | signed)
+        result = egress.post(url, body, HEADERS | signed)
     finally:
         egress.close()
     return Attempt(
         at=at,
         ended_at=call.now(),
         duration_ms=(time.monotonic_ns() - started) // 1_000_000,
-        status=came.status,
-        error=came.error,
-        response_head=came.head,
+        status=result.status,
+        error=result.error,
+        response_head=result.head,
     )
-
-
-# --- words -------------------------------------------------------------------------------------
 
 
 def _changes(body: WebhookEndpointUpdate) -> dict[str, Any]:
     sent = {name: getattr(body, name) for name in body.model_fields_set}
     if not sent:
-        message = "nothing to change; send url, description, eventTypes or state"
+        message = "Nothing to change; send url, description, eventTypes or state."
         raise ApiError(Code.INVALID_INPUT, message)
     for name, field in (("url", "url"), ("event_types", "eventTypes"), ("state", "state")):
         if name in sent and sent[name] is None:
-            raise invalid_field(field, "must not be null; leave it out to keep it")
+            raise invalid_field(field, "must not be null; leave it out to keep its value")
     return sent
 
 
-def _check_url(call: Call, url: str) -> None:
+def _check_url(call: PlatformContext, url: str) -> None:
     if not call.services.allow_loopback:
         check_production(url, "url")
 
@@ -331,7 +301,7 @@ def _secret(response: Response) -> Response:
     return response
 
 
-def _found(endpoint: WebhookEndpointResource | None) -> WebhookEndpointResource:
+def _existing(endpoint: WebhookEndpointResource | None) -> WebhookEndpointResource:
     if endpoint is None:
         raise _no_endpoint()
     return endpoint
@@ -342,5 +312,5 @@ def _no_endpoint() -> ApiError:
 
 
 def _not_set() -> ApiError:
-    message = "the platform has no webhookEndpoint; set one with PATCH /config"
+    message = "The platform has no webhookEndpoint; set one with PATCH /config."
     return ApiError(Code.WEBHOOK_ENDPOINT_NOT_SET, message)

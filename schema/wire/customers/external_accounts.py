@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 from pydantic import Field, create_model
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
+from typing_extensions import override
 
 from cardledger.schema.wire.common import (
     Currency,
@@ -175,10 +176,10 @@ class VerifiedData(Response):
 
 
 class ExternalAccountResource(Response):
-    """An external account; the platform's own accounts have no `customerId`."""
+    """An external account; `customerId` is null when it belongs to the platform."""
 
     id: ExternalAccountId
-    customer_id: CustomerId | None = None
+    customer_id: CustomerId | None
     status: Status
     platform_account_id: str | None = None
     currency: str
@@ -186,6 +187,13 @@ class ExternalAccountResource(Response):
     beneficiary_verification_status: VerificationStatus | None = None
     beneficiary_verified_data: VerifiedData | None = None
     account_info: AccountInfoResource
+
+    @override
+    def wire(self) -> dict[str, Any]:
+        """Return the JSON object that is sent; `customerId` is always present."""
+        fields = super().wire()
+        fields.setdefault("customerId", None)
+        return fields
 
 
 # --- rules across fields -----------------------------------------------------------------------
