@@ -34,6 +34,7 @@ from cardledger.ledger.testing.strategies import Story, arbitrary, duplicated, h
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from tests.core.test_lifecycles import events_of, playable
+from tests.waiting import limit_s
 from tests.world import RAIL, Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -985,7 +986,7 @@ def test_a_batch_that_waits_for_an_account_is_recorded_when_it_has_it(
             assert not drained.done(), "the batch did not wait"
         now[0] = after
         other.rollback()
-        [decided] = drained.result(10)
+        [decided] = drained.result(limit_s())
 
     assert rolled_up(decided).updated_at == after
 
