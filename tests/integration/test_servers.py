@@ -28,16 +28,15 @@ from cardledger.embedded.servers import (
     ServerError,
     find_postgres,
     find_redis,
-    redis_in_memory,
     redis_in_wheel,
     redis_on_path,
 )
 from tests.databases import fresh_database
 
-PROGRAMS = {"path": redis_on_path(), "wheel": redis_in_wheel(), "memory": redis_in_memory()}
+PROGRAMS = {"path": redis_on_path(), "wheel": redis_in_wheel()}
 OWNER = """
 import pathlib, sys, time
-from cardledger.servers import EmbeddedPostgres, OwnRedis
+from cardledger.embedded.servers import EmbeddedPostgres, OwnRedis
 for server in (EmbeddedPostgres(pathlib.Path(sys.argv[1])), OwnRedis(pathlib.Path(sys.argv[1]))):
     server.start()
     print(server.pid, flush=True)
@@ -253,7 +252,7 @@ def test_servers_end_even_when_their_guard_is_killed(data_dir: Path) -> None:
         for pid in pids:
             guard = psutil.Process(pid).parent()
             assert guard is not None
-            assert "guard.py" in " ".join(guard.cmdline())
+            assert "watchdog.py" in " ".join(guard.cmdline())
             guard.kill()
 
         for pid in pids:
@@ -304,7 +303,7 @@ def test_every_kind_of_redis_answers_stops_and_answers_again(
         kept = redis_at(server.url).get("doorbell")
 
     assert pid is None
-    assert kept == (None if program.path is None else "rung")
+    assert kept == "rung"
     assert server.origin == program.origin
 
 
@@ -321,12 +320,9 @@ def test_every_kind_of_redis_starts_again_after_kill_9(
         assert redis_at(server.url).ping()
 
 
-def test_a_real_redis_wants_its_password_and_never_forgets_for_lack_of_memory(
-    data_dir: Path,
+def test_every_kind_of_redis_requires_its_password_and_evicts_nothing(
+    data_dir: Path, program: RedisProgram
 ) -> None:
-    program = redis_on_path() or redis_in_wheel()
-    if program is None:
-        pytest.skip("only fakeredis here")
     server = OwnRedis(data_dir, program)
 
     with running(server):
