@@ -20,6 +20,7 @@ from cardledger.config import gc_tuning
 from cardledger.ledger.engine.build import is_compiled
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import sync_engine
 
 _MESSAGES: Final = 2_000
@@ -44,7 +45,7 @@ def main() -> None:
 
 def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     """Return how many instructions the last round of `kind` took a child under callgrind."""
-    holders = bench.holders(engine.HOLDERS)
+    cardholders = bench.cardholders(engine.HOLDERS)
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--instr-atstart=no"]
     child = subprocess.Popen(
         [*command, sys.executable, __file__, _DRAIN],
@@ -56,7 +57,7 @@ def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     assert child.stdin is not None
     child.stdin.write(f"{bench.app_url}\n")  # Not for all to see among the arguments.
     for number in range(_WARM_UP + 1):
-        wanted = scene.purchases(holders, _MESSAGES, seed=number, run="counted")
+        wanted = scene.purchases(cardholders, _MESSAGES, seed=number, run="counted")
         asked = {
             "authorizations": scene.authorizations(wanted),
             "clearings": scene.clearings(wanted),
@@ -95,7 +96,7 @@ def _work() -> None:
         database,
         clock=lambda: datetime.now(UTC),
         batch_size=_BATCH,
-        sandbox_delay=timedelta(0),
+        rail=SandboxFundingRail(delay=timedelta(0)),
     )
     for _ in sys.stdin:
         waiting = [shard for _, shard in worker.waiting()]

@@ -18,28 +18,30 @@ from typing import Any, Final
 import psycopg
 
 from benchmarks import scene
-from benchmarks.scene import Holder
+from benchmarks.scene import Cardholder
 from benchmarks.workbench import Bench
 
 EVENTS_PER_PURCHASE: Final = 3.5
 """Authorized, pulled, cleared; every second one has the pull of a tip besides."""
 
 _CONNECTIONS: Final = 2
-_AT_A_TIME: Final = 40_000  # Purchases a connection writes at a time, as near as its holders allow.
+_AT_A_TIME: Final = (
+    40_000  # Purchases a connection writes at a time, as near as its cardholders allow.
+)
 
 Progress = Callable[[int], None]
 """Called now and then with how many more events there are."""
 
 
-def write(bench: Bench, holders: Sequence[Holder], events: int, progress: Progress) -> int:
-    """Write at least `events` events about purchases of `holders`; return how many.
+def write(bench: Bench, cardholders: Sequence[Cardholder], events: int, progress: Progress) -> int:
+    """Write at least `events` events about purchases of `cardholders`; return how many.
 
-    Nobody else may use the accounts of `holders` meanwhile.
+    Nobody else may use the accounts of `cardholders` meanwhile.
     """
-    share = ceil(len(holders) / _CONNECTIONS)
+    share = ceil(len(cardholders) / _CONNECTIONS)
     parts = [
-        _Part(bench.owner_url, part, wanted=events * len(part) // len(holders))
-        for part in scene.in_batches(holders, share)
+        _Part(bench.owner_url, part, wanted=events * len(part) // len(cardholders))
+        for part in scene.in_batches(cardholders, share)
     ]
     with ThreadPoolExecutor(len(parts)) as pool:
         written = sum(
@@ -54,21 +56,21 @@ def write(bench: Bench, holders: Sequence[Holder], events: int, progress: Progre
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Some of the holders, and the events that they still lack."""
+    """Some of the cardholders, and the events that they still lack."""
 
     url: str
-    holders: Sequence[Holder]
+    cardholders: Sequence[Cardholder]
     wanted: int
 
     def write(self, progress: Progress) -> int:
         written = 0
         with psycopg.connect(self.url) as connection:
-            connection.execute(_HOLDERS)
-            with connection.cursor().copy("COPY holder FROM STDIN") as copy:
-                for place, one in enumerate(self.holders):
+            connection.execute(_CARDHOLDERS)
+            with connection.cursor().copy("COPY cardholder FROM STDIN") as copy:
+                for place, one in enumerate(self.cardholders):
                     copy.write_row((place, one.card_id, one.account_id))
             while written < self.wanted:
-                purchases = self._each(self.wanted - written) * len(self.holders)
+                purchases = self._each(self.wanted - written) * len(self.cardholders)
                 self._round(connection, purchases)
                 events = int(purchases * EVENTS_PER_PURCHASE)
                 progress(events)
@@ -76,9 +78,9 @@ class _Part:
         return written
 
     def _each(self, events: int) -> int:
-        """Return how many purchases each holder makes next: even, as every second one tips."""
-        wanted = ceil(events / EVENTS_PER_PURCHASE / len(self.holders))
-        most = _AT_A_TIME // len(self.holders)
+        """Return how many purchases each cardholder makes next: even, as every second one tips."""
+        wanted = ceil(events / EVENTS_PER_PURCHASE / len(self.cardholders))
+        most = _AT_A_TIME // len(self.cardholders)
         return max(2, 2 * ceil(min(wanted, most) / 2))
 
     def _round(self, connection: psycopg.Connection[Any], purchases: int) -> None:
@@ -103,8 +105,8 @@ def _id(salt: str) -> str:
     )
 
 
-_HOLDERS: Final = """
-    CREATE TEMP TABLE holder (place int PRIMARY KEY, card_id uuid, account_id uuid)
+_CARDHOLDERS: Final = """
+    CREATE TEMP TABLE cardholder (place int PRIMARY KEY, card_id uuid, account_id uuid)
 """
 
 _AUTHORIZE: Final = (
@@ -120,9 +122,9 @@ _AUTHORIZE: Final = (
     FROM (
         SELECT n, 100 + mod(n * 7919::int8, 19900) AS amount, mod(n, h.count) AS place,
             1 + n / h.count AS nth
-        FROM generate_series(0, %(purchases)s - 1) n, (SELECT count(*) FROM holder) h
+        FROM generate_series(0, %(purchases)s - 1) n, (SELECT count(*) FROM cardholder) h
     ) p
-    JOIN holder h USING (place)
+    JOIN cardholder h USING (place)
     JOIN internal_accounts a ON a.id = h.account_id
     JOIN system_accounts s
         ON (s.platform_id, s.currency, s.kind) = (a.platform_id, a.currency, 'CARD_HOLDS')

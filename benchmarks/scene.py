@@ -28,24 +28,24 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class Cardholder:
     """A cardholder with one card on one account."""
 
-    home: Owner
+    owner: Owner
     account_id: Id
     card_id: Id
 
     @property
     def shard(self) -> int:
         """The queue that is theirs."""
-        return inbox.shard_of(self.home.customer_id)
+        return inbox.shard_of(self.owner.customer_id)
 
 
 @dataclass(frozen=True, slots=True)
 class CardTransactionKey:
     """What a clearing has to name of an authorization."""
 
-    holder: Holder
+    cardholder: Cardholder
     token: str
     amount: int
 
@@ -65,9 +65,9 @@ def new_platform(app_url: str, secret_key: str) -> Id:
     return asyncio.run(create())
 
 
-def new_holders(owner_url: str, platform_id: Id, count: int) -> list[Holder]:
+def new_cardholders(owner_url: str, platform_id: Id, count: int) -> list[Cardholder]:
     """Set up `count` cardholders with an active card each, as evenly over the queues as it goes."""
-    holders = [_holder(platform_id, number % inbox.SHARDS) for number in range(count)]
+    cardholders = [_cardholder(platform_id, number % inbox.SHARDS) for number in range(count)]
     now = datetime.now(UTC)
     with psycopg.connect(owner_url) as connection, connection.cursor() as cursor:
         cursor.executemany(
@@ -76,16 +76,19 @@ def new_holders(owner_url: str, platform_id: Id, count: int) -> list[Holder]:
             " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, %s, %s, %s)",
             [
                 (
-                    h.home.customer_id, platform_id, str(h.home.customer_id),
-                    f"${h.home.customer_id}@bench.test", [_CURRENCY], now, now,
+                    h.owner.customer_id, platform_id, str(h.owner.customer_id),
+                    f"${h.owner.customer_id}@bench.test", [_CURRENCY], now, now,
                 )
-                for h in holders
+                for h in cardholders
             ],
         )  # fmt: skip
         cursor.executemany(
             "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
             " created_at, updated_at) VALUES (%s, %s, %s, %s, 'INTERNAL_FIAT', 'ACTIVE', %s, %s)",
-            [(h.account_id, h.home.customer_id, platform_id, _CURRENCY, now, now) for h in holders],
+            [
+                (h.account_id, h.owner.customer_id, platform_id, _CURRENCY, now, now)
+                for h in cardholders
+            ],
         )
         cursor.executemany(
             "INSERT INTO cards (id, customer_id, platform_id, platform_card_id, state, form,"
@@ -93,31 +96,33 @@ def new_holders(owner_url: str, platform_id: Id, count: int) -> list[Holder]:
             " VALUES (%s, %s, %s, %s, 'ACTIVE', 'VIRTUAL', %s, %s, 'p', 'i', %s, %s)",
             [
                 (
-                    h.card_id, h.home.customer_id, platform_id, str(h.card_id), _CURRENCY,
+                    h.card_id, h.owner.customer_id, platform_id, str(h.card_id), _CURRENCY,
                     [h.account_id], now, now,
                 )
-                for h in holders
+                for h in cardholders
             ],
         )  # fmt: skip
-    return holders
+    return cardholders
 
 
-def deposits(holders: Iterable[Holder]) -> list[Message]:
-    """Return what brings money to each of `holders`."""
+def deposits(cardholders: Iterable[Cardholder]) -> list[Message]:
+    """Return what brings money to each of `cardholders`."""
     return [
         _message(h, {"type": DEPOSIT, "accountId": str(h.account_id), "amount": _BALANCE})
-        for h in holders
+        for h in cardholders
     ]
 
 
 def purchases(
-    holders: Sequence[Holder], count: int, *, seed: int, run: str = ""
+    cardholders: Sequence[Cardholder], count: int, *, seed: int, run: str = ""
 ) -> list[CardTransactionKey]:
-    """Return `count` purchases to come, the holders in turn; other `run`, other purchases."""
+    """Return `count` purchases to come, the cardholders in turn; other `run`, other purchases."""
     numbers = random.Random(seed)
     return [
         CardTransactionKey(
-            holders[number % len(holders)], f"{run}-{seed}-{number}", numbers.randint(100, 20_000)
+            cardholders[number % len(cardholders)],
+            f"{run}-{seed}-{number}",
+            numbers.randint(100, 20_000),
         )
         for number in range(count)
     ]
@@ -143,29 +148,29 @@ def in_batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-def _holder(platform_id: Id, shard: int) -> Holder:
+def _cardholder(platform_id: Id, shard: int) -> Cardholder:
     customer_id = new_id()
     while inbox.shard_of(customer_id) != shard:
         customer_id = new_id()
-    return Holder(Owner(customer_id, platform_id), new_id(), new_id())
+    return Cardholder(Owner(customer_id, platform_id), new_id(), new_id())
 
 
 def _event(kind: str, one: CardTransactionKey, amount: int, said: dict[str, Any]) -> Message:
     body = {
         "type": kind,
         "issuerTransactionToken": one.token,
-        "cardId": f"Card:{one.holder.card_id}",
+        "cardId": f"Card:{one.cardholder.card_id}",
         "amount": amount,
         "currency": _CURRENCY,
         **said,
     }
-    return _message(one.holder, body)
+    return _message(one.cardholder, body)
 
 
-def _message(holder: Holder, body: dict[str, Any]) -> Message:
+def _message(cardholder: Cardholder, body: dict[str, Any]) -> Message:
     return inbox.address(
         {"source": SOURCE, "reference": str(new_id()), **body},
-        holder.home,
+        cardholder.owner,
         lane=Lane.LIVE,
         reply_to=None,
         at=datetime.now(UTC),

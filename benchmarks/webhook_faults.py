@@ -24,7 +24,7 @@ from cardledger.embedded.servers import find_postgres, find_redis
 from cardledger.schema import migrate
 from tests import storm
 from tests.databases import fresh_database
-from tests.world import World, world_of
+from tests.world import World, open_world
 
 _PASSWORD = "app"  # noqa: S105 - of a role that lives as long as this program
 
@@ -85,7 +85,7 @@ def _world() -> Iterator[tuple[World, str]]:
             with psycopg.connect(postgres.url, autocommit=True) as connection:
                 connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, _PASSWORD))
             try:
-                with world_of(url, url.with_user(migrate.app_role(url), _PASSWORD)) as world:
+                with open_world(url, url.with_user(migrate.app_role(url), _PASSWORD)) as world:
                     yield world, redis.url
             finally:
                 migrate.downgrade(url, "base")  # The role belongs to the server and would stay.

@@ -18,12 +18,13 @@ import psycopg
 from psycopg import sql
 
 from benchmarks import scene
-from benchmarks.scene import Holder
+from benchmarks.scene import Cardholder
 from cardledger.embedded.servers import DatabaseUrl, find_postgres
 from cardledger.install import credentials, databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.schema.ids import Id
 
@@ -41,9 +42,9 @@ class Bench:
     app_url: DatabaseUrl
     platform_id: Id
 
-    def holders(self, count: int) -> list[Holder]:
+    def cardholders(self, count: int) -> list[Cardholder]:
         """Return `count` new cardholders with money, brought to them as all money is."""
-        made = scene.new_holders(self.owner_url, self.platform_id, count)
+        made = scene.new_cardholders(self.owner_url, self.platform_id, count)
         self.accept(scene.deposits(made))
         self.drain()
         with psycopg.connect(self.owner_url, autocommit=True) as connection:
@@ -55,7 +56,7 @@ class Bench:
         started = perf_counter()
         for batch in scene.in_batches(messages, 2_000):
             with psycopg.connect(self.app_url) as connection:
-                inbox.accept_sync(connection, batch)
+                inbox.accept(connection, batch)
         return perf_counter() - started
 
     def drain(
@@ -89,7 +90,7 @@ class Bench:
                 database,
                 clock=lambda: datetime.now(UTC),
                 batch_size=batch_size,
-                sandbox_delay=timedelta(0),
+                rail=SandboxFundingRail(delay=timedelta(0)),
             )
         finally:
             database.dispose()

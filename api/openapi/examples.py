@@ -209,6 +209,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "heldAmount": _usd(0),
         "owedAmount": _usd(0),
         "fundingPaymentInstructions": [],
+        "sequence": 3,
         "createdAt": _TIME,
         "updatedAt": _TIME,
     },

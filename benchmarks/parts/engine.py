@@ -11,7 +11,7 @@ from typing import Final
 
 from benchmarks import scene
 from benchmarks.figures import Figure
-from benchmarks.scene import CardTransactionKey, Holder
+from benchmarks.scene import Cardholder, CardTransactionKey
 from benchmarks.workbench import Bench, Drained
 from cardledger.ledger.messaging import inbox
 
@@ -30,8 +30,8 @@ Say = Callable[[str], None]
 
 def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
     """Yield the rates by batch size, on many accounts and on one."""
-    spread = bench.holders(HOLDERS)
-    hot = bench.holders(1)
+    spread = bench.cardholders(HOLDERS)
+    hot = bench.cardholders(1)
     for size in BATCH_SIZES:
         say(f"engine: batches of {size:,}")
         yield from _rates(bench, spread, size, rounds=rounds)
@@ -43,7 +43,7 @@ def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
 
 def _rates(  # noqa: PLR0913 - what distinguishes the lines of the table
     bench: Bench,
-    holders: list[Holder],
+    cardholders: list[Cardholder],
     size: int,
     *,
     rounds: int,
@@ -53,7 +53,7 @@ def _rates(  # noqa: PLR0913 - what distinguishes the lines of the table
     count = _PER_BATCH_SIZE[size]
     authorizations, clearings, accepted = [], [], []
     for number in range(rounds + 1):
-        wanted = scene.purchases(holders, count, seed=number, run=f"{size}{named}")
+        wanted = scene.purchases(cardholders, count, seed=number, run=f"{size}{named}")
         first, seconds = _authorize(bench, wanted, size, threads)
         bench.accept(scene.clearings(wanted))
         second = bench.drain(batch_size=size, threads=threads)
@@ -93,7 +93,7 @@ def _authorize(
     return bench.drain(batch_size=size, threads=threads), seconds
 
 
-def _several(bench: Bench, holders: list[Holder], *, rounds: int) -> Figure:
+def _several(bench: Bench, cardholders: list[Cardholder], *, rounds: int) -> Figure:
     """Return the rate of several processes, each on queues of its own."""
     count = _PER_BATCH_SIZE[2_000]
     values = []
@@ -102,7 +102,7 @@ def _several(bench: Bench, holders: list[Holder], *, rounds: int) -> Figure:
     ignore = (signal.SIGINT, signal.SIG_IGN)
     with context.Pool(_PROCESSES, signal.signal, ignore) as pool:
         for number in range(rounds + 1):
-            wanted = scene.purchases(holders, count, seed=number, run="several")
+            wanted = scene.purchases(cardholders, count, seed=number, run="several")
             bench.accept(scene.authorizations(wanted))
             shards = [range(first, inbox.SHARDS, _PROCESSES) for first in range(_PROCESSES)]
             started = perf_counter()
@@ -126,10 +126,10 @@ def profile(bench: Bench, *, say: Say) -> str:
     seconds.
     """
     say("profile: authorizations, batches of 500")
-    holders = bench.holders(HOLDERS)
+    cardholders = bench.cardholders(HOLDERS)
     measured = cProfile.Profile()
     for number in range(2):
-        wanted = scene.purchases(holders, _PER_BATCH_SIZE[500], seed=number, run="profile")
+        wanted = scene.purchases(cardholders, _PER_BATCH_SIZE[500], seed=number, run="profile")
         bench.accept(scene.authorizations(wanted))
         if number:  # The first round warms caches and plans.
             bench.drain_here(measured.runcall)

@@ -99,8 +99,8 @@ def decided_rows(
     bench: Bench, connection: psycopg.Connection[Any], *, count: int = _COUNT
 ) -> list[Batch]:
     """Have the engine decide `count` authorizations; return every row that they left."""
-    holders = bench.holders(engine.HOLDERS)
-    bench.accept(scene.authorizations(scene.purchases(holders, count, seed=1, run="floor")))
+    cardholders = bench.cardholders(engine.HOLDERS)
+    bench.accept(scene.authorizations(scene.purchases(cardholders, count, seed=1, run="floor")))
     bench.drain(batch_size=BATCH, threads=engine.THREADS)
     found = connection.execute("SELECT id FROM card_transactions ORDER BY id").fetchall()
     return [

@@ -13,20 +13,20 @@ import psycopg
 from benchmarks import past, scene, workbench
 from benchmarks.figures import Figure
 from benchmarks.parts.engine import Say
-from benchmarks.scene import Holder
+from benchmarks.scene import Cardholder
 from benchmarks.workbench import Bench
 from cardledger.embedded.servers import DatabaseUrl
 
 _PART: Final = "growth"
 _COUNT: Final = 4_000  # Purchases a round: short ones, and many, as a ratio wants.
-_HOLDERS: Final = 4_000
+_CARDHOLDERS: Final = 4_000
 _THREADS: Final = 2
 _MILLION: Final = 1_000_000
 
 _SIZE: Final = """
     SELECT sum(pg_total_relation_size(c.oid))
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'public' AND c.relkind = 'r'
+    WHERE n.nspname = current_schema() AND c.relkind = 'r'
 """
 
 
@@ -39,16 +39,16 @@ def measure(
     """
     stored = 0
     with workbench.bench(postgres) as full:
-        holders = full.holders(_HOLDERS)
+        cardholders = full.cardholders(_CARDHOLDERS)
         for level in sorted({min(1.0, millions), millions}):
             named = f"{level:g} million"
             say(f"growth: writing {named} events")
             missing = int(level * _MILLION) - stored
-            stored += past.write(full, holders, missing, _telling(say, missing))
+            stored += past.write(full, cardholders, missing, _telling(say, missing))
             with workbench.bench(postgres) as empty:
                 records = [
-                    _Record(f"empty, beside {named}", empty, empty.holders(_HOLDERS)),
-                    _Record(f"{named} events", full, holders),
+                    _Record(f"empty, beside {named}", empty, empty.cardholders(_CARDHOLDERS)),
+                    _Record(f"{named} events", full, cardholders),
                 ]
                 for number in range(rounds + 1):
                     say(f"growth: {named} events and none, round {number} of {rounds}")
@@ -84,11 +84,11 @@ class _Round:
 class _Record:
     """A database and what was measured on it, round by round."""
 
-    def __init__(self, name: str, bench: Bench, holders: list[Holder]) -> None:
+    def __init__(self, name: str, bench: Bench, cardholders: list[Cardholder]) -> None:
         self.name: Final = name
         self.rounds: Final[list[_Round]] = []
         self._bench: Final = bench
-        self._holders: Final = holders
+        self._holders: Final = cardholders
 
     def play(self, count: int, number: int, *, is_kept: bool) -> None:
         """Authorize and clear `count` purchases."""

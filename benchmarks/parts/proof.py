@@ -20,7 +20,7 @@ from cardledger.ledger.projections import history
 
 _PART: Final = "proof"
 _MILLION: Final = 1_000_000
-_HOLDERS: Final = 4_000
+_CARDHOLDERS: Final = 4_000
 _REBUILT: Final = 40_000
 _PAGE: Final = 2_000
 _LOOK_EVERY_S: Final = 0.1
@@ -29,7 +29,7 @@ _LOOK_EVERY_S: Final = 0.1
 def measure(bench: Bench, *, rounds: int, say: Say, events: int = _MILLION) -> Iterator[Figure]:
     """Yield how long `verify` takes for a million events, and how fast roll-ups are rebuilt."""
     say(f"proof: writing {events:,} events")
-    past.write(bench, bench.holders(_HOLDERS), events, lambda _events: None)
+    past.write(bench, bench.cardholders(_CARDHOLDERS), events, lambda _events: None)
     say("proof: roll-ups from their events")
     yield Figure(
         part=_PART,

@@ -25,7 +25,7 @@ from benchmarks import load, scene
 from benchmarks.figures import Figure
 from benchmarks.load import Heard
 from benchmarks.parts.engine import Say
-from benchmarks.scene import Holder
+from benchmarks.scene import Cardholder
 from benchmarks.workbench import Bench, memory_of
 from cardledger.config.errors import CommandError
 from cardledger.config.settings import Settings
@@ -35,7 +35,7 @@ from cardledger.schema.ids import Id
 from cardledger.supervisor.system import Plan, System
 
 _PART: Final = "service"
-_HOLDERS: Final = 1_000
+_CARDHOLDERS: Final = 1_000
 _SECONDS: Final = 5.0
 _WARM_UP_S: Final = 2.0
 _CONNECTIONS: Final = 64
@@ -52,7 +52,7 @@ class Service:
 
     bench: Bench
     running: Running
-    holders: list[Holder]
+    cardholders: list[Cardholder]
 
 
 @contextmanager
@@ -76,7 +76,7 @@ def service(bench: Bench) -> Iterator[Service]:
                 app_url=DatabaseUrl(running.database_url),
                 platform_id=Id.parse(system.platform_id),
             )
-            yield Service(bench=own, running=running, holders=own.holders(_HOLDERS))
+            yield Service(bench=own, running=running, cardholders=own.cardholders(_CARDHOLDERS))
         finally:
             system.stop()
 
@@ -168,7 +168,7 @@ class Authorizations:
         self._path: Final = url.path
         pair = f"{one.running.client_id}:{secret or one.running.client_secret}"
         self._authorization: Final = "Basic " + b64encode(pair.encode()).decode()
-        self._holders: Final = itertools.cycle(one.holders)
+        self._holders: Final = itertools.cycle(one.cardholders)
         self._amounts: Final = itertools.cycle(range(100, 1_000))
         self.failed = 0
 
@@ -200,7 +200,7 @@ class Authorizations:
 def _submit(one: Service, say: Say) -> Iterator[Figure]:
     """Have a file of clearings, each of an authorization of its own, decided and printed."""
     say(f"service: {_FILE_LINES:,} authorizations, decided by the worker")
-    wanted = scene.purchases(one.holders, _FILE_LINES, seed=1, run="file")
+    wanted = scene.purchases(one.cardholders, _FILE_LINES, seed=1, run="file")
     started = perf_counter()
     one.bench.accept(scene.authorizations(wanted))
     _wait_until_decided(one)
@@ -242,7 +242,7 @@ def _decide_more(one: Service, say: Say) -> None:
         if row[0] >= _MILLION:
             return
         say(f"service: worker, {row[0] / _MILLION:.2f} of 1 million events")
-        wanted = scene.purchases(one.holders, _AT_A_TIME, seed=number, run="more")
+        wanted = scene.purchases(one.cardholders, _AT_A_TIME, seed=number, run="more")
         one.bench.accept(scene.authorizations(wanted))
         one.bench.accept(scene.clearings(wanted))
         _wait_until_decided(one)

@@ -13,7 +13,7 @@ from benchmarks import scene
 from benchmarks.figures import Figure
 from benchmarks.parts import engine, floor
 from benchmarks.parts.engine import Say
-from benchmarks.scene import Holder
+from benchmarks.scene import Cardholder
 from benchmarks.workbench import Bench
 
 _PART: Final = "smoke"
@@ -32,12 +32,12 @@ def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
     with psycopg.connect(bench.owner_url) as connection:
         say("smoke: the rows of authorizations")
         twins = floor.Twins(connection, floor.decided_rows(bench, connection, count=_COUNT))
-        holders = bench.holders(engine.HOLDERS)
+        cardholders = bench.cardholders(engine.HOLDERS)
         for number in range(rounds + 1):
             say(f"smoke: round {number} of {rounds}")
             copied = twins.append()
-            authorized, cleared = _rates(bench, holders, number, count=_COUNT, size=floor.BATCH)
-            alone, _ = _rates(bench, holders, number, count=_ALONE, size=1)
+            authorized, cleared = _rates(bench, cardholders, number, count=_COUNT, size=floor.BATCH)
+            alone, _ = _rates(bench, cardholders, number, count=_ALONE, size=1)
             if number:  # The first round warms caches and plans.
                 found[_TO_COPY].append(authorized / copied)
                 found[_TO_SINGLE].append(authorized / alone)
@@ -47,9 +47,9 @@ def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
 
 
 def _rates(
-    bench: Bench, holders: list[Holder], number: int, *, count: int, size: int
+    bench: Bench, cardholders: list[Cardholder], number: int, *, count: int, size: int
 ) -> tuple[float, float]:
-    wanted = scene.purchases(holders, count, seed=number, run=f"smoke-{size}")
+    wanted = scene.purchases(cardholders, count, seed=number, run=f"smoke-{size}")
     bench.accept(scene.authorizations(wanted))
     authorized = bench.drain(batch_size=size)
     bench.accept(scene.clearings(wanted))

@@ -106,7 +106,7 @@ class _Endpoint:
 def _delivered(one: Service, endpoint: _Endpoint, backlog: int, number: int) -> float:
     """Let webhooks pile up, then let them go; returns how many were delivered a second."""
     endpoint.set("DISABLED")
-    wanted = scene.purchases(one.holders, backlog, seed=number, run="webhooks")
+    wanted = scene.purchases(one.cardholders, backlog, seed=number, run="webhooks")
     one.bench.accept(scene.authorizations(wanted))
     wait_until(lambda: endpoint.waiting() == backlog, "all webhooks wait for their endpoint")
     started = perf_counter()

@@ -164,7 +164,7 @@ class System:
 
     def _owner(self, postgres: GivenPostgres | EmbeddedPostgres) -> DatabaseUrl:
         if isinstance(postgres, EmbeddedPostgres):
-            return databases.create(postgres.url)
+            return databases.create(postgres.url, schema=self._settings.database_schema)
         return postgres.url
 
     def _start_redis(self) -> None:

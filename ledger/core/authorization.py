@@ -10,8 +10,8 @@ def decline_reason(command: Authorize, needed: int) -> DeclineReason | None:
 
     Units: `needed` is what would have to be pulled, in minor units.
     """
-    if command.forced_decline:
-        return command.forced_decline
+    if command.issuer_decline:
+        return command.issuer_decline
     if command.card_state is CardState.FROZEN:
         return DeclineReason.CARD_PAUSED
     if command.card_state is not CardState.ACTIVE:

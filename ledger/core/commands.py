@@ -17,6 +17,8 @@ class Authorize:
     """The network asks whether `amount` more may be spent; the only command that can be refused.
 
     An increment is the same question again. `clears`: the message also moves the money.
+    `issuer_decline` is what the issuer's processor has decided before us: its fraud score, its
+    velocity limits, a card that it has blocked itself.
     """
 
     amount: int
@@ -25,10 +27,10 @@ class Authorize:
     card_state: CardState
     account_usable: bool
     max_spend: int | None  # Per authorization; equal is allowed. None: no limit.
-    forced_decline: DeclineReason | None  # What the sandbox's magic suffix asks for.
+    issuer_decline: DeclineReason | None
     decided_at: datetime
     decide_by: datetime | None
-    confirms_later: bool = False  # The pull stays pending: another magic suffix.
+    confirms_later: bool = False  # The funding rail confirms the pull some time afterwards.
     clears: bool = False
 
 

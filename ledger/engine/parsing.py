@@ -49,7 +49,7 @@ def rejection_of(
 
 
 def key_of(message: Message) -> Key:
-    """Return what makes `message` the same message as another."""
+    """Return the idempotency key of `message`."""
     return message.reference, message.source, message.platform_id, message.customer_id
 
 
@@ -63,35 +63,35 @@ def card_transaction_key_of(message: Message) -> CardTransactionKey:
     return CardTransactionKey(message.customer_id, card_id_of(body["cardId"]), token)
 
 
-def purchases_of(messages: Iterable[Message]) -> set[CardTransactionKey]:
+def card_transaction_keys_of(messages: Iterable[Message]) -> set[CardTransactionKey]:
     """Return the card transactions that `messages` concern, as far as they can be read."""
-    found = set()
+    keys = set()
     for message in messages:
         try:
-            found.add(card_transaction_key_of(message))
+            keys.add(card_transaction_key_of(message))
         except (KeyError, TypeError, ValueError, AttributeError):
             continue  # It will be rejected when its turn comes.
-    return found
+    return keys
 
 
 def closed_cards(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
     """Return the cards that `messages` say were closed, each with its customer."""
-    found = set()
+    keys = set()
     for message in messages:
         if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED:
             with suppress(KeyError, TypeError, ValueError, AttributeError):
-                found.add((card_id_of(message.body["cardId"]), message.customer_id))
-    return found
+                keys.add((card_id_of(message.body["cardId"]), message.customer_id))
+    return keys
 
 
 def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
     """Return the transfers that `messages` are to carry out, each with its customer."""
-    found = set()
+    keys = set()
     for message in messages:
         if isinstance(message.body, dict) and message.body.get("type") == inbox.TRANSFER:
             with suppress(KeyError, TypeError, ValueError, AttributeError):
-                found.add((Id.parse(message.body["transferId"]), message.customer_id))
-    return found
+                keys.add((Id.parse(message.body["transferId"]), message.customer_id))
+    return keys
 
 
 def receivers_of(messages: Iterable[Message]) -> set[Id]:
@@ -109,7 +109,7 @@ def card_id_of(wire: str) -> Id:
     return Id.parse(wire.removeprefix("Card:"))
 
 
-def refusal(error: Exception) -> RejectedError:
+def rejected_error(error: Exception) -> RejectedError:
     """Return why a message that led to `error` is rejected."""
     if isinstance(error, RejectedError):
         return error

@@ -23,9 +23,9 @@ from cardledger.ledger.engine.records import (
     Parked,
 )
 from cardledger.ledger.messaging.inbox import Lane, Message
-from cardledger.ledger.projections import card_transaction_rows
+from cardledger.ledger.projections import card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.ledger.projections.transfers import TRANSFER_COLUMNS, Transfer
+from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
@@ -226,22 +226,22 @@ def lock_accounts(
 _ROLL_UP: Final = ", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)
 
 
-def columns(purchases: Iterable[CardTransactionKey]) -> list[pg_arrays.Array]:
-    """Return `purchases` as more than one statement asks for them."""
-    return pg_arrays.columns(purchases, "uuid", "uuid", "text")
+def columns(keys: Iterable[CardTransactionKey]) -> list[pg_arrays.Array]:
+    """Return `keys` as more than one statement asks for them."""
+    return pg_arrays.columns(keys, "uuid", "uuid", "text")
 
 
 def roll_ups(
-    connection: Connection[Any], purchases: Sequence[pg_arrays.Array]
+    connection: Connection[Any], keys: Sequence[pg_arrays.Array]
 ) -> Callable[[], list[RollUp]]:
-    """Ask for the card transactions of `purchases` (`columns`) that exist."""
+    """Ask for the card transactions of `keys` (`columns`) that exist."""
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
         " FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)"
         " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
         " AND t.issuer_transaction_token = k.token"
         " JOIN customers u ON u.id = t.customer_id",
-        purchases,
+        keys,
     )
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
 
@@ -276,23 +276,23 @@ def system_accounts(
 
 
 def parked(
-    connection: Connection[Any], purchases: Sequence[pg_arrays.Array]
+    connection: Connection[Any], keys: Sequence[pg_arrays.Array]
 ) -> Callable[[], dict[CardTransactionKey, list[Parked]]]:
-    """Ask for what waits for events of `purchases` (`columns`), in its order of arrival."""
+    """Ask for what waits for events of `keys` (`columns`), in its order of arrival."""
     cursor = connection.cursor(binary=True).execute(
         "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
         " FROM unnest(%s, %s, %s)"
         " AS k (customer_id, card_id, issuer_transaction_token)"
         " JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id",
-        purchases,
+        keys,
     )
 
     def answer() -> dict[CardTransactionKey, list[Parked]]:
-        found: dict[CardTransactionKey, list[Parked]] = {}
+        records: dict[CardTransactionKey, list[Parked]] = {}
         for row in cursor.fetchall():
             record = Parked(*row)
-            found.setdefault(record.purchase, []).append(record)
-        return found
+            records.setdefault(record.key, []).append(record)
+        return records
 
     return answer
 
@@ -323,12 +323,4 @@ def lock_transfers(
     connection: Connection[Any], keys: Iterable[tuple[Id, Id]]
 ) -> dict[Id, Transfer]:
     """Lock and return the transfers with `keys`, each with its customer, that exist."""
-    ids, customers = pg_arrays.columns(sorted(keys), "uuid", "uuid")
-    cursor = connection.cursor(binary=True).execute(
-        f"SELECT {', '.join(f't.{column}' for column in TRANSFER_COLUMNS)}, u.platform_customer_id"
-        " FROM unnest(%s, %s) AS k (id, customer_id)"
-        " JOIN transfers t USING (id, customer_id) JOIN customers u ON u.id = t.customer_id"
-        " ORDER BY t.id FOR UPDATE OF t",
-        [ids, customers],
-    )
-    return {row[0]: Transfer(*row) for row in cursor}
+    return transfers.lock(connection, keys)

@@ -12,7 +12,6 @@ from psycopg import Connection
 
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import PULL_CONFIRMATION, Lane, Message, Owner, address
-from cardledger.ledger.storage.ids import NIL
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.network_events import EventType
@@ -20,7 +19,7 @@ from cardledger.schema.wire.network_events import EventType
 SOURCE: Final = "schedule"
 _MANY: Final = 500
 
-_FIRST: Final = (datetime(1, 1, 2, tzinfo=UTC), NIL)  # Before every card transaction.
+_FIRST: Final = (datetime(1, 1, 2, tzinfo=UTC), Id(bytes(16)))  # Before every card transaction.
 
 _EXPIRED_AFTER: Final = (
     "SELECT customer_id, platform_id, card_id, issuer_transaction_token, currency, id, expires_at"
@@ -60,7 +59,7 @@ def enqueue_all_due(connection: Connection[Any], now: datetime) -> int:
 
 
 def _enqueue(connection: Connection[Any], messages: Sequence[Message]) -> int:
-    inbox.accept_sync(connection, messages)
+    inbox.accept(connection, messages)
     return len(messages)
 
 

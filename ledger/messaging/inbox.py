@@ -14,8 +14,10 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection
 from pydantic_core import to_json
 
-from cardledger.ledger.storage.ids import NIL, new_id
-from cardledger.schema.ids import COPIED_AS, Id
+from cardledger.ledger.storage.bulk_writes import Copy
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
 
 SHARDS: Final = 16
 """Queues per lane. A cardholder has one, so nothing that shares an account is decided in two."""
@@ -72,11 +74,11 @@ class Owner:
 class CardRoute:
     """Where the messages of a card belong, and in which currency they are: for ever."""
 
-    home: Owner
+    owner: Owner
     currency: str
 
 
-UNROUTED: Final = Owner(customer_id=NIL, platform_id=NIL)
+UNROUTED: Final = Owner(customer_id=Id(bytes(16)), platform_id=Id(bytes(16)))
 
 
 def shard_of(customer_id: Id) -> int:
@@ -86,19 +88,19 @@ def shard_of(customer_id: Id) -> int:
 
 def address(
     body: Mapping[str, Any],
-    home: Owner,
+    owner: Owner,
     *,
     lane: Lane,
     reply_to: str | None,
     at: datetime,
 ) -> Message:
-    """Return `body`, a parsed message, as a row for the queue of `home`."""
+    """Return `body`, a parsed message, as a row for the queue of `owner`."""
     return Message(
         lane=lane,
-        shard=shard_of(home.customer_id),
+        shard=shard_of(owner.customer_id),
         id=new_id(),
-        customer_id=home.customer_id,
-        platform_id=home.platform_id,
+        customer_id=owner.customer_id,
+        platform_id=owner.platform_id,
         source=body["source"],
         reference=body["reference"],
         body=body,
@@ -135,7 +137,7 @@ async def routes_of(
 
 
 async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> Owner | None:
-    """Return the home of the internal account `account_id`, or None when there is no such."""
+    """Return the owner of the internal account `account_id`, or None when there is no such."""
     cursor = await connection.execute(
         "SELECT customer_id, platform_id FROM internal_accounts WHERE id = %s", [account_id]
     )
@@ -143,32 +145,17 @@ async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> 
     return None if row is None else Owner(*row)
 
 
-_COPY: Final = (
-    "COPY inbox (lane, shard, id, customer_id, platform_id, source, reference, body, body_hash,"
-    " reply_to, received_at) FROM STDIN (FORMAT BINARY)"
-)
-_TYPES: Final = (
-    "int2", "int2", COPIED_AS, COPIED_AS, COPIED_AS, "text", "text", "text", "bytea", "text",
-    "timestamptz",
-)  # fmt: skip
+_INBOX: Final = Copy(tables.inbox)
 
 
-async def accept(connection: AsyncConnection[Any], messages: Sequence[Message]) -> None:
+async def accept_async(connection: AsyncConnection[Any], messages: Sequence[Message]) -> None:
     """Write `messages` to the inbox; they are accepted once the caller has committed."""
-    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(_TYPES)
-        for message in messages:
-            await copy.write_row(_row(message))
+    await _INBOX.write_async(connection, map(_row, messages))
 
 
-def accept_sync(connection: Connection[Any], messages: Sequence[Message]) -> None:
-    """Do as `accept` does, for a thread."""
-    if not messages:
-        return
-    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(_TYPES)
-        for message in messages:
-            copy.write_row(_row(message))
+def accept(connection: Connection[Any], messages: Sequence[Message]) -> None:
+    """Do as `accept_async` does, for a thread."""
+    _INBOX.write(connection, list(map(_row, messages)))
 
 
 def _row(message: Message) -> tuple[Any, ...]:

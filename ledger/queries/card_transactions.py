@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.core.card_transaction import Status
 from cardledger.ledger.projections import card_transaction, card_transaction_rows, explain
 from cardledger.ledger.projections.event_rows import EventRow, from_row
 from cardledger.ledger.storage import paging
@@ -142,6 +143,9 @@ def _matching(filters: Filters) -> Iterator[ColumnElement[bool]]:
         columns.issuer_transaction_token: filters.token,
     }
     yield from (column == value for column, value in asked.items() if value is not None)
+    if filters.status == Status.EXCEPTION:
+        # Implied by the status: the partial index on debts finds the few that match.
+        yield columns.debt_id.is_not(None)
     if filters.account_ids is not None:
         yield columns.account_id.in_(filters.account_ids)
     if filters.created_from is not None:

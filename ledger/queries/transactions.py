@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import ColumnElement, Row, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.projections import transfers as payments
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections.transfers import DEPOSITS, TRANSFERS
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage import paging
 from cardledger.schema import tables
@@ -31,33 +32,8 @@ Resource: TypeAlias = CardTransactionResource | IncomingTransaction | OutgoingTr
 _Page: TypeAlias = paging.Page[Any]
 _Branch: TypeAlias = Callable[..., Awaitable[_Page]]
 
-_CUSTOMER: Final = tables.customers.c
 _TRANSFER: Final = tables.transfers.c
 _DEPOSIT: Final = tables.deposits.c
-_ACCOUNT: Final = tables.internal_accounts.c
-
-TRANSFERS: Final = select(
-    *(_TRANSFER[column] for column in payments.TRANSFER_COLUMNS), _CUSTOMER.platform_customer_id
-).join_from(tables.transfers, tables.customers, _CUSTOMER.id == _TRANSFER.customer_id)
-"""What `payments.Transfer` is made of, in its order."""
-
-_DEPOSITS: Final = (
-    select(
-        _DEPOSIT.id,
-        _DEPOSIT.customer_id,
-        _DEPOSIT.account_id,
-        _DEPOSIT.amount,
-        _DEPOSIT.recorded_at,
-        _ACCOUNT.currency,
-        _CUSTOMER.platform_customer_id,
-    )
-    .join_from(
-        tables.deposits,
-        tables.internal_accounts,
-        (_ACCOUNT.id == _DEPOSIT.account_id) & (_ACCOUNT.customer_id == _DEPOSIT.customer_id),
-    )
-    .join(tables.customers, _CUSTOMER.id == _DEPOSIT.customer_id)
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +84,7 @@ async def payment(
     sent = (await connection.execute(transfer)).one_or_none()
     if sent is not None:
         return _outgoing(sent)
-    deposit = _DEPOSITS.where(
+    deposit = DEPOSITS.where(
         _DEPOSIT.id == transaction_id,
         _DEPOSIT.platform_id == platform_id,
         *_among(account_ids, _DEPOSIT.account_id),
@@ -129,7 +105,7 @@ def _merged(pages: Sequence[_Page], wanted: paging.Wanted) -> paging.Page[Resour
     return paging.Page(
         items=shown,
         last=shown[-1].id if has_more else None,
-        total_count=sum(one.total_count for one in pages),
+        total_count=paging.total_of(pages),
     )
 
 
@@ -207,7 +183,7 @@ async def _deposits(
     receiver = filters.receiver_id or filters.account_id
     return await paging.read(
         connection,
-        _DEPOSITS,
+        DEPOSITS,
         table=tables.deposits,
         matching=[
             _DEPOSIT.platform_id == platform_id,
@@ -262,8 +238,8 @@ def _common(
 
 
 def _outgoing(row: Row[*tuple[Any, ...]]) -> OutgoingTransaction:
-    return payments.outgoing(payments.Transfer(*row))
+    return transfers.outgoing(transfers.transfer_from_row(row))
 
 
 def _incoming(row: Row[*tuple[Any, ...]]) -> IncomingTransaction:
-    return payments.incoming(payments.Deposit(**row._mapping))  # noqa: SLF001 - SQLAlchemy's public name for it
+    return transfers.incoming(transfers.deposit_from_row(row))

@@ -11,7 +11,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from cardledger.schema import ids
+from cardledger.schema import ids, location
 
 # A hung statement or a lost client must not hold the locks of an account for ever. The facade
 # answers long before these, and a worker tries again.
@@ -41,7 +41,7 @@ def driver(connection: Connection) -> psycopg.Connection[Any]:
     return below
 
 
-async def async_driver(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
+async def driver_async(connection: AsyncConnection) -> psycopg.AsyncConnection[Any]:
     """Do as `driver` does, for an event loop."""
     below = (await connection.get_raw_connection()).driver_connection
     assert isinstance(below, psycopg.AsyncConnection)
@@ -77,7 +77,7 @@ def sync_engine(
     Without `waits_for_disk` a crash of PostgreSQL may undo the last half second of commits: for
     work that is then found again, and done again.
     """
-    made = _options(keyed=keyed, waits_for_disk=waits_for_disk)
+    made = _options(url, keyed=keyed, waits_for_disk=waits_for_disk)
     engine = create_engine(driver_url(url), **made, **options)
     _watch(engine)
     return engine
@@ -85,7 +85,7 @@ def sync_engine(
 
 def async_engine(url: str, *, keyed: bool = False, **options: Any) -> AsyncEngine:  # noqa: ANN401 - handed through
     """Return an engine for an event loop; `keyed` as in `sync_engine`."""
-    engine = create_async_engine(driver_url(url), **_options(keyed=keyed), **options)
+    engine = create_async_engine(driver_url(url), **_options(url, keyed=keyed), **options)
     _watch(engine.sync_engine)
     return engine
 
@@ -120,8 +120,10 @@ def _has_something_to_read(entry: ConnectionPoolEntry) -> bool:
     return bool(readable.poll(0))
 
 
-def _options(*, keyed: bool, waits_for_disk: bool = True) -> dict[str, Any]:
-    settings = _OPTIONS + (_KEYED if keyed else "")
+def _options(url: str, *, keyed: bool, waits_for_disk: bool = True) -> dict[str, Any]:
+    # Those of the URL first: they name the PostgreSQL schema, and cannot undo the others.
+    named = location.options_in(location.with_default(url))
+    settings = f"{named} {_OPTIONS}{_KEYED if keyed else ''}"
     return {
         "connect_args": {
             "options": settings if waits_for_disk else f"{settings} -c synchronous_commit=off",

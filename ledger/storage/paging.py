@@ -13,6 +13,9 @@ from cardledger.schema.ids import Id
 
 Item = TypeVar("Item")
 
+COUNT_LIMIT: Final = 10_000
+"""The highest exact total of a list; a larger list has none, since counting costs too much."""
+
 _KEY_BYTES: Final = 16
 
 
@@ -31,11 +34,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[Item]):
-    """A page; `last` is the key where the next one begins, None when there is no next one."""
+    """A page of a list.
+
+    `last` is the key after which the next page begins, None on the last page. `total_count` is
+    the number of rows of the whole list, None when it is above `COUNT_LIMIT`.
+    """
 
     items: Sequence[Item]
     last: Id | None
-    total_count: int
+    total_count: int | None
 
 
 async def read(  # noqa: PLR0913 - the parts of a query, by name
@@ -46,13 +53,15 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     matching: Sequence[ColumnElement[bool]],
     wanted: Wanted,
     item: Callable[[Row[*tuple[Any, ...]]], Item],
+    count_limit: int | None = COUNT_LIMIT,
 ) -> Page[Item]:
     """Return one page of those rows of `table` that match, as `query` shows them.
 
+    At most one row more than `count_limit` is counted; None counts all of them.
     Shape: `query` has the table's `id` first: a UUIDv7, so its order is that of creation.
     """
     key = table.c.id
-    total = await connection.scalar(select(func.count()).select_from(table).where(*matching))
+    total_count = await _count(connection, table, matching, count_limit)
     page = query.where(*matching).order_by(key.desc() if wanted.newest_first else key)
     if wanted.after is not None:
         page = page.where(key < wanted.after if wanted.newest_first else key > wanted.after)
@@ -62,8 +71,30 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     return Page(
         items=[item(row) for row in shown],
         last=shown[-1][0] if len(rows) > len(shown) else None,
-        total_count=total or 0,
+        total_count=total_count,
     )
+
+
+async def _count(
+    connection: AsyncConnection,
+    table: Table,
+    matching: Sequence[ColumnElement[bool]],
+    count_limit: int | None,
+) -> int | None:
+    """Return how many rows of `table` match; None when that is more than `count_limit`."""
+    keys = select(table.c.id).where(*matching)
+    if count_limit is not None:
+        keys = keys.limit(count_limit + 1)
+    counted = await connection.scalar(select(func.count()).select_from(keys.subquery()))
+    count: int = counted or 0
+    return None if count_limit is not None and count > count_limit else count
+
+
+def total_of(pages: Sequence[Page[Any]]) -> int | None:
+    """Return the total of a list that is merged from `pages`; None when above `COUNT_LIMIT`."""
+    counts = [page.total_count for page in pages if page.total_count is not None]
+    total = sum(counts)
+    return total if len(counts) == len(pages) and total <= COUNT_LIMIT else None
 
 
 def cursor_of(keys: KeyRing, binding: str, last: Id) -> str:

@@ -11,8 +11,8 @@ from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.engines import async_driver
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
 from cardledger.ledger.webhooks.ordering import LATER, LOCK_QUEUES, RELEASE_NEXT, place
 from cardledger.ledger.webhooks.retry_policy import Attempt
@@ -220,7 +220,7 @@ async def _while_no_endpoint_goes(
 
     Or what it has not been told would come to wait for an endpoint that is not there any more.
     """
-    driver = await async_driver(connection)
+    driver = await driver_async(connection)
     await driver.execute("SELECT pg_advisory_xact_lock_shared(%s)", [DISPATCH_LOCK])
     return driver
 
@@ -274,7 +274,7 @@ async def record_test(  # noqa: PLR0913 - a row, by name
     await connection.execute(
         tables.webhook_deliveries.insert().values(
             id=key,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             platform_id=platform_id,
             type=WebhookType.TEST,
             subject_id=endpoint_id,
@@ -292,7 +292,7 @@ async def record_test(  # noqa: PLR0913 - a row, by name
         tables.webhook_attempts.insert().values(
             delivery_id=key,
             number=1,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             attempted_at=attempt.at,
             duration_ms=attempt.duration_ms,
             status=attempt.status,

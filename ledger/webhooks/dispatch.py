@@ -217,7 +217,9 @@ def _body(row: _Row, folded: Mapping[history.Place, RollUp]) -> str:
             raise ValueError("a webhook needs data, or the sequence of an event to fold up to")
         data = card_transaction.wire(folded[row.subject_id, row.sequence])
     elif row.type == WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED:
-        data = accounts.wire(data, key=row.subject_id, customer_id=row.customer_id)
+        data = accounts.wire(
+            data, key=row.subject_id, customer_id=row.customer_id, version=row.sequence
+        )
     return envelope(row.id, row.type, row.recorded_at, data, sequence=row.sequence).decode()
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import driver as driver_of
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
@@ -294,7 +294,7 @@ def disable(
         _TELL_DISABLED,
         {
             "id": new_id(),
-            "customer_id": NIL,
+            "customer_id": Id(bytes(16)),
             "platform_id": platform_id,
             "type": WebhookType.WEBHOOK_ENDPOINT_DISABLED.value,
             "subject_id": endpoint_id,
@@ -327,7 +327,7 @@ async def _try_out(
         outbox.insert(
             type=WebhookType.TEST,
             subject_id=row.id,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             platform_id=platform_id,
             data={},
             at=at,

@@ -8,7 +8,7 @@ Any number of attempts is recorded, and the next deliveries are claimed, in one 
 transaction and one round trip. It waits for nobody: what somebody else has locked is passed over.
 Nor need it wait for the disk: what a crash of PostgreSQL makes it forget is claimed and sent once
 more, with the ids that receivers know.
-Source: docs/decisions/0021-one-desk-for-all-attempts.md
+Source: docs/decisions/0021-one-coordinator-for-attempts.md
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -3,7 +3,7 @@
 Only the first of what is to be told has a time at which it is due; the others have `LATER`, and
 whatever ends one gives the next its time in the same database transaction. A lock on endpoint and
 resource keeps those apart who end one and who add one.
-Source: docs/decisions/0018-webhooks-in-order.md
+Source: docs/decisions/0018-webhook-ordering.md
 """
 
 from collections.abc import Collection

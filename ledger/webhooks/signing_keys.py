@@ -1,7 +1,7 @@
 """Keys of `X-Grid-Signature`: one takes over from another without any receiver noticing.
 
 A signature has no room for a second one, so a new key is published first, signs later, and the
-one before stays published for as long again. Source: docs/decisions/0017-webhook-keys.md
+one before stays published for as long again. Source: docs/decisions/0017-signing-key-rotation.md
 """
 
 from collections.abc import Sequence

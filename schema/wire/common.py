@@ -309,6 +309,16 @@ def amount(amount: int, currency: str) -> dict[str, Any]:
     return {"amount": amount, "currency": _CURRENCIES[currency]}
 
 
+def format_amount(amount: int, currency: str) -> str:
+    """Return `amount`, in minor units, as people read it: `1,234.50 USD`."""
+    known = CURRENCIES.get(currency)
+    if known is None:
+        return f"{amount:,} minor units of {currency}"
+    whole, part = divmod(amount, 10**known.decimals)
+    fraction = f".{part:0{known.decimals}}" if known.decimals else ""
+    return f"{whole:,}{fraction} {currency}"
+
+
 def money(amount: int, currency: str) -> CurrencyAmount:
     """Return `amount` minor units of `currency` as responses show it."""
     return CurrencyAmount(amount=amount, currency=CURRENCIES[currency])
@@ -318,12 +328,16 @@ Item = TypeVar("Item", bound=Response)
 
 
 class Page(Response, Generic[Item]):
-    """One page of a list; `nextCursor` is there only when `hasMore` is true."""
+    """One page of a list.
+
+    `nextCursor` is present only when `hasMore` is true. `totalCount` counts all pages and is exact
+    up to 10,000; above 10,000 it is absent.
+    """
 
     data: list[Item]
     has_more: bool
     next_cursor: str | None = None
-    total_count: int
+    total_count: int | None = None
 
 
 def _digits(value: object) -> object:

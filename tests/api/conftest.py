@@ -5,6 +5,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from tests import fence
 from tests.api.support import SECRET_KEY, Api, new_tenant, server, worker
+from tests.waiting import limit_s
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,6 +20,7 @@ def api_config(app_database_url: str, redis_url: str) -> ApiConfig:
         database_url=app_database_url,
         redis_url=redis_url,
         secret_key=SECRET_KEY,
+        reply_timeout_s=limit_s(10),
         sandbox_delay_s=0.2,
     )
 
@@ -38,7 +40,7 @@ def api(root: str, api_config: ApiConfig) -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def stranger(root: str, api_config: ApiConfig) -> Iterator[Api]:
+def other_platform(root: str, api_config: ApiConfig) -> Iterator[Api]:
     """The interface as seen by another platform in the same database."""
     with Api(root, new_tenant(api_config.database_url)) as client:
         yield client

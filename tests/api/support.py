@@ -5,12 +5,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx2
 import psycopg
@@ -22,17 +21,16 @@ from cardledger.api.http.protocol import bounded
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from tests.api import contract
+from tests.waiting import eventually, limit_s
 
 SECRET_KEY = "a secret key that only tests use, long enough"
 ALL = ("VIEW", "TRANSACT", "MANAGE")
-TIMEOUT_S = 30.0
+TIMEOUT_S = limit_s()
 ROOT = Path(__file__).parents[2]
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -49,15 +47,6 @@ AGENT_POLICY = {
     "defaultExecutionMode": "AUTO",
     "spendingLimits": {"currency": "USD", "perTransactionLimit": 5},
 }
-
-
-def eventually(look: Callable[[], Found | None], timeout_s: float = TIMEOUT_S) -> Found:
-    """Return what `look` finds, as soon as it finds something."""
-    until = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(0.01)
-    return found
 
 
 def new_tenant(
@@ -111,7 +100,7 @@ def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterat
             yield
         finally:
             process.terminate()
-            process.wait(TIMEOUT_S)
+            process.wait(limit_s())
 
 
 @contextmanager
@@ -136,7 +125,7 @@ def server(config: ApiConfig) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         served.should_exit = True
-        thread.join(TIMEOUT_S)
+        thread.join(limit_s())
 
 
 def closed_port() -> int:
@@ -214,7 +203,7 @@ class Api:
         if balance:
             self.fund(account["id"], balance)
         card = self.card(customer["id"], [account["id"]], **fields)
-        return self.becomes(card["id"], "ACTIVE")
+        return self.wait_for_state(card["id"], "ACTIVE")
 
     def agent(self, customer_id: str) -> dict[str, Any]:
         """Return a new agent of a customer, with the code that connects it."""
@@ -226,7 +215,7 @@ class Api:
         code = self.agent(customer_id)["deviceCode"]["code"]
         return str(ok(redeem(self.root, code))["accessToken"])
 
-    def becomes(self, card_id: str, state: str) -> dict[str, Any]:
+    def wait_for_state(self, card_id: str, state: str) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             card = ok(self.get(f"/cards/{card_id}"))
             return card if card["state"] == state else None
@@ -246,7 +235,7 @@ class AgentApi(Api):
     """The interface as an agent sees it, with the access token of its program."""
 
     def __init__(self, root: str, access_token: str) -> None:
-        super().__init__(root, Tenant(NIL, "", ""))
+        super().__init__(root, Tenant(Id(bytes(16)), "", ""))
         self.access_token = access_token
         self.http.auth = self._sign
 

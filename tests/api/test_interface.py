@@ -21,7 +21,7 @@ from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import ERROR_SPECS, Code
-from cardledger.webhooks.receiver import Arrival, Receiver, Reply
+from cardledger.webhooks.receiver import Arrival, Reply
 from tests.api.documents import document
 from tests.api.support import (
     AgentApi,
@@ -37,6 +37,7 @@ from tests.api.test_beneficial_owners import PERSON as OWNER
 from tests.api.test_beneficial_owners import add, business
 from tests.external_accounts import body, info
 from tests.interface import NAMES
+from tests.receiver import Receiver
 
 EXTERNAL: Final = "/agents/me/external-accounts"
 

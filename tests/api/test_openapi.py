@@ -18,12 +18,13 @@ from cardledger.commands import generate_docs
 from cardledger.schema.wire.errors import STATUS, Code
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 from cardledger.schema.wire.webhooks.payloads import IN_ORDER, PAYLOADS
-from cardledger.webhooks.receiver import Arrival, Receiver, Reply
+from cardledger.webhooks.receiver import Arrival, Reply
 from tests.api import contract
 from tests.api.contract import operations, validator_of
 from tests.api.documents import Json, document, resolved, text
 from tests.api.support import TIMEOUT_S, Api, made, ok
 from tests.api.test_transfers import scene_of
+from tests.receiver import Receiver
 
 DOCS = Path(__file__).parents[2] / "docs"
 SUCCESSES = {"200", "201", "202", "204"}

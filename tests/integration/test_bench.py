@@ -18,7 +18,8 @@ from benchmarks.workbench import Bench
 from cardledger.commands import verify
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema.ids import Id
-from tests.system.support import environment, eventually
+from tests.system.support import environment
+from tests.waiting import eventually, limit_s
 
 _BENCH = [sys.executable, "-m", "benchmarks"]
 
@@ -98,14 +99,14 @@ def test_a_past_has_the_shape_of_what_the_engine_writes(
     bench: Bench, postgres_url: DatabaseUrl
 ) -> None:
     with workbench.bench(postgres_url) as played:
-        holders = played.holders(1)
-        wanted = scene.purchases(holders, 2, seed=1)
+        cardholders = played.cardholders(1)
+        wanted = scene.purchases(cardholders, 2, seed=1)
         for messages in (scene.authorizations(wanted), scene.clearings(wanted)):
             played.accept(messages)
             played.drain()
         expected = _shapes(played)
 
-    past.write(bench, bench.holders(1), 7, lambda _events: None)
+    past.write(bench, bench.cardholders(1), 7, lambda _events: None)
 
     assert _shapes(bench) == expected
 
@@ -116,13 +117,13 @@ def _shapes(bench: Bench) -> list[list[str]]:
 
 
 def test_books_with_a_past_are_proved_and_go_on(bench: Bench) -> None:
-    holders = bench.holders(3)
+    cardholders = bench.cardholders(3)
     told: list[int] = []
 
-    first = past.write(bench, holders, 50, told.append)
-    second = past.write(bench, holders, 50, told.append)
+    first = past.write(bench, cardholders, 50, told.append)
+    second = past.write(bench, cardholders, 50, told.append)
 
-    wanted = scene.purchases(holders, 30, seed=1)
+    wanted = scene.purchases(cardholders, 30, seed=1)
     bench.accept(scene.authorizations(wanted))
     assert bench.drain().messages == 30
     found = verify.books(bench.app_url)
@@ -133,7 +134,7 @@ def test_books_with_a_past_are_proved_and_go_on(bench: Bench) -> None:
 
 
 def test_ids_of_a_past_rise_and_are_none_that_the_sandbox_gives_meaning_to(bench: Bench) -> None:
-    past.write(bench, bench.holders(1), 500, lambda _events: None)
+    past.write(bench, bench.cardholders(1), 500, lambda _events: None)
 
     with psycopg.connect(bench.owner_url) as connection:
         # In the order in which they were written, deposits apart.
@@ -210,7 +211,7 @@ def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: Databas
 
             made = eventually(database)
             process.terminate()
-            printed, said = process.communicate(timeout=60)
+            printed, said = process.communicate(timeout=limit_s())
         finally:
             process.kill()
         left = connection.execute(
@@ -237,7 +238,7 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=limit_s(),
     )
 
     written = json.loads(file.read_text())

@@ -94,6 +94,7 @@ def test_readers_see_what_was_written(app_database_url: str) -> None:
                 connection,
                 platform_id=platform.id,
                 person=customers.Individual(platform_customer_id="no. 1"),
+                verifier=None,
                 at=NOON,
             )
             written = [

@@ -13,22 +13,22 @@ from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.history import Place
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
-from tests.world import Holder, World, world_of
+from tests.world import Cardholder, World, open_world
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def holder(world: World) -> Holder:
-    return world.holder(world.platform(), 2000)
+def cardholder(world: World) -> Cardholder:
+    return world.cardholder(world.platform(), 2000)
 
 
 @pytest.fixture(scope="module")
-def told(world: World, holder: Holder) -> dict[Place, RollUp]:
+def told(world: World, cardholder: Cardholder) -> dict[Place, RollUp]:
     """Live a busy day; return what the engine said after every message, by place."""
     chance = random.Random(5)  # noqa: S311 - no secret
     events = []
@@ -37,13 +37,13 @@ def told(world: World, holder: Holder) -> dict[Place, RollUp]:
         said = {"merchant": {"descriptor": "CAFE", "mcc": "5814", "country": "IT"}}
         event = chance.choice(
             [
-                world.authorization(holder, token, amount, **said),
-                world.clearing(holder, token, amount, final=chance.random() < 0.4, **said),
-                world.deposit(holder, amount // 2 + 1),
+                world.authorization(cardholder, token, amount, **said),
+                world.clearing(cardholder, token, amount, final=chance.random() < 0.4, **said),
+                world.deposit(cardholder, amount // 2 + 1),
             ]
         )
-        events.append((holder, event))
-    decided = world.play(world.engine(batch_size=37), events)
+        events.append((cardholder, event))
+    decided = world.process(world.engine(batch_size=37), events)
     return {
         (one.roll_up.identity.id, one.roll_up.state.sequence): one.roll_up
         for one in decided
@@ -69,10 +69,12 @@ def test_the_past_looks_the_same_to_its_readers(world: World, told: dict[Place, 
         assert card_transaction.render(then[place]).wire() == card_transaction.render(said).wire()
 
 
-def test_today_is_the_last_place(world: World, holder: Holder, told: dict[Place, RollUp]) -> None:
+def test_today_is_the_last_place(
+    world: World, cardholder: Cardholder, told: dict[Place, RollUp]
+) -> None:
     assert told
     places: list[Place] = world.rows(
-        "SELECT id, sequence FROM card_transactions WHERE account_id = %s", holder.account_id
+        "SELECT id, sequence FROM card_transactions WHERE account_id = %s", cardholder.account_id
     )
 
     async def today() -> dict[Id, RollUp]:
@@ -87,13 +89,13 @@ def test_today_is_the_last_place(world: World, holder: Holder, told: dict[Place,
 
 
 def test_every_place_in_between_can_be_asked_for(
-    world: World, holder: Holder, told: dict[Place, RollUp]
+    world: World, cardholder: Cardholder, told: dict[Place, RollUp]
 ) -> None:
     assert told
     [(key, last)] = world.rows(
         "SELECT id, sequence FROM card_transactions WHERE account_id = %s"
         " ORDER BY sequence DESC LIMIT 1",
-        holder.account_id,
+        cardholder.account_id,
     )
 
     found = at(world, [(key, sequence) for sequence in range(1, last + 1)])
@@ -121,13 +123,13 @@ def test_an_event_loop_sees_the_same_past(world: World, told: dict[Place, RollUp
 
 
 def test_every_webhook_of_a_card_transaction_can_be_rendered_from_its_place(
-    world: World, holder: Holder, told: dict[Place, RollUp]
+    world: World, cardholder: Cardholder, told: dict[Place, RollUp]
 ) -> None:
     assert told
     waiting = world.rows(
         "SELECT subject_id, sequence, type FROM outbox WHERE customer_id = %s"
         " AND type LIKE 'CARD_TRANSACTION.%%'",
-        holder.home.customer_id,
+        cardholder.owner.customer_id,
     )
 
     found = at(world, [(key, sequence) for key, sequence, _ in waiting])

@@ -14,16 +14,17 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
 from cardledger.ledger.webhooks.ordering import lock_queues
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from tests.integration.test_webhook_endpoints import own_secret, told_in_order
 from tests.integration.test_webhooks import (  # noqa: F401 - a fixture
     World,
     at_least,
     connected,
     logs,
-    until,
     world_in,
 )
+from tests.receiver import Receiver
+from tests.waiting import eventually, limit_s
 
 TEAPOT = 418
 
@@ -68,8 +69,8 @@ def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
 
         world.sender().run_once()
 
-        until(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
-        until(lambda: "webhook attempt is not recorded" in [log["event"] for log in logs])
+        eventually(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
+        eventually(lambda: "webhook attempt is not recorded" in [log["event"] for log in logs])
         after = world.emit(platform)
         world.sender().run_once()
         assert world.attempted(after).state == "DELIVERED"
@@ -91,7 +92,7 @@ def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is
     receiver.wait_for(at_least(1))
 
     with away(postgres_url, database_url):
-        until(lambda: "chore failed" in [log["event"] for log in logs])
+        eventually(lambda: "chore failed" in [log["event"] for log in logs])
         with pytest.raises(OperationalError):
             sender.deliver()
 
@@ -117,7 +118,7 @@ def test_what_is_not_recorded_in_time_is_recorded_later(
         psycopg.connect(database_url, autocommit=True) as owner,
     ):
         somebody.execute("LOCK TABLE webhook_deliveries IN SHARE MODE")
-        until(lambda: out_of_time(owner) and "chore failed" in [log["event"] for log in logs])
+        eventually(lambda: out_of_time(owner) and "chore failed" in [log["event"] for log in logs])
         somebody.rollback()
 
     sender.deliver()
@@ -147,7 +148,7 @@ def test_what_a_standby_cannot_record_is_recorded_when_it_may_write(
     receiver.wait_for(at_least(1))
 
     with read_only(postgres_url, database_url):
-        until(lambda: "chore failed" in [log["event"] for log in logs])
+        eventually(lambda: "chore failed" in [log["event"] for log in logs])
 
     sender.deliver()
     assert world.delivery(key).state == "DELIVERED"
@@ -236,7 +237,7 @@ def test_what_was_sent_is_not_sent_again_because_its_record_outlasts_its_lease(
     sender.run_once()
     with psycopg.connect(database_url) as somebody:
         lock_queues(somebody, [(endpoint, subject)])
-        until(lambda: "webhook delivered" in [log["event"] for log in logs])
+        eventually(lambda: "webhook delivered" in [log["event"] for log in logs])
         sender.deliver()
 
         world.clock.advance(minutes=1)
@@ -263,9 +264,11 @@ def test_a_sender_that_ends_records_an_attempt_whose_queue_somebody_holds_for_a_
 
         closing.start()
 
-        until(lambda: not any(one.name.startswith("webhooks") for one in threading.enumerate()))
+        eventually(
+            lambda: not any(one.name.startswith("webhooks") for one in threading.enumerate())
+        )
         closing.join(timeout=0.2)
         assert closing.is_alive(), "it has something to record"
         somebody.rollback()
-    closing.join(timeout=10)
+    closing.join(limit_s())
     assert world.delivery(key).state == "DELIVERED"

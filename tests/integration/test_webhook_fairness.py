@@ -11,9 +11,11 @@ from sqlalchemy import insert
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from tests.integration.test_webhook_endpoints import own_secret, sequences, state_of
-from tests.integration.test_webhooks import World, at_least, connected, until, world_in
+from tests.integration.test_webhooks import World, at_least, connected, world_in
+from tests.receiver import Receiver
+from tests.waiting import eventually, limit_s
 
 
 @pytest.fixture
@@ -69,11 +71,11 @@ def test_a_new_sender_reaches_who_answers_though_many_dead_ones_have_waited_long
         world.dispatch()
         world.clock.advance(seconds=1)
         world.emit(connected(world, receiver))
-        sender = world.sender(timeout_s=1.5, concurrency=8)
+        sender = world.sender(timeout_s=limit_s(0.75), concurrency=8)
 
         sender.run_once()
 
-        receiver.wait_for(at_least(1), timeout_s=5)
+        receiver.wait_for(at_least(1))
 
 
 def test_among_those_that_fail_whoever_has_recovered_soon_has_a_turn(
@@ -90,11 +92,11 @@ def test_among_those_that_fail_whoever_has_recovered_soon_has_a_turn(
         recovered = connected(world, receiver)
         world.change(recovered.endpoint, failing_since=world.clock() - timedelta(hours=1))
         world.emit(recovered)
-        sender = world.sender(timeout_s=0.5, concurrency=8)
+        sender = world.sender(timeout_s=limit_s(0.25), concurrency=8)
 
         sender.run_once()
 
-        receiver.wait_for(at_least(1), timeout_s=6)
+        receiver.wait_for(at_least(1))
 
 
 def test_a_long_backlog_of_those_that_answer_quickly_holds_up_nobody(
@@ -140,7 +142,7 @@ def test_an_endpoint_that_is_gone_and_cannot_be_disabled_yet_holds_up_nobody(
 
         receiver.wait_for(at_least(1))
         somebody.rollback()
-    until(lambda: state_of(world, platform.endpoint) == ("DISABLED", "GONE"))
+    eventually(lambda: state_of(world, platform.endpoint) == ("DISABLED", "GONE"))
 
 
 def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
@@ -182,6 +184,6 @@ def test_order_survives_a_clock_that_was_put_back_between_two_events(
     world.dispatch()
     sender = world.sender()
     sender.run_once()
-    until(lambda: len(receiver.received) >= 2)
+    eventually(lambda: len(receiver.received) >= 2)
 
     assert sequences(receiver.received) == [1, 2]

@@ -17,15 +17,16 @@ from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import connect
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.signals.webhook_signals import Nudges, WebhookWakeup
-from tests.integration.test_workers import dead_redis, wait_until, working
-from tests.world import World, world_of
+from tests.integration.test_workers import dead_redis, working
+from tests.waiting import eventually
+from tests.world import World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -39,7 +40,7 @@ def told(world: World) -> bool:
 
 
 def test_whoever_decides_nudges_whoever_sends(world: World, platform: Id, redis_url: str) -> None:
-    holder = world.holder(platform, 10_000)
+    cardholder = world.cardholder(platform, 10_000)
     # Only at their start would they look by themselves.
     never: dict[str, Any] = {"sweep_interval_s": 3600.0}
     with (
@@ -47,35 +48,35 @@ def test_whoever_decides_nudges_whoever_sends(world: World, platform: Id, redis_
         working(world, redis_url, only=WorkerRole.EVENTS, **never),
     ):
         for number in range(3):
-            event = world.authorization(holder, f"nudge-{number}", 10)
+            event = world.authorization(cardholder, f"nudge-{number}", 10)
             [outcome] = submit([event], database_url=world.app_url, redis_url=redis_url)
             assert outcome.outcome is OutcomeType.APPLIED
-            wait_until(partial(told, world))
+            eventually(partial(told, world))
 
 
 def test_a_nudge_that_is_lost_costs_a_sweep(world: World, platform: Id, dead_redis: str) -> None:
-    holder = world.holder(platform, 10_000)
+    cardholder = world.cardholder(platform, 10_000)
     with (
         working(world, dead_redis, only=WorkerRole.WEBHOOKS, sweep_interval_s=0.05),
         working(world, dead_redis, only=WorkerRole.EVENTS, sweep_interval_s=0.05),
     ):
-        world.accept([(holder, world.authorization(holder, "lost-nudge", 10))])
-        wait_until(lambda: world.count("inbox") == 0)
-        wait_until(partial(told, world))
+        world.accept([(cardholder, world.authorization(cardholder, "lost-nudge", 10))])
+        eventually(lambda: world.count("inbox") == 0)
+        eventually(partial(told, world))
 
 
 def test_whoever_only_decides_sends_nothing_and_the_other_way_round(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 10_000)
+    cardholder = world.cardholder(platform, 10_000)
     with working(world, redis_url, only=WorkerRole.EVENTS, sweep_interval_s=0.05):
-        world.accept([(holder, world.authorization(holder, "untold", 10))])
-        wait_until(lambda: world.count("inbox") == 0)
+        world.accept([(cardholder, world.authorization(cardholder, "untold", 10))])
+        eventually(lambda: world.count("inbox") == 0)
         assert not told(world)
 
     with working(world, redis_url, only=WorkerRole.WEBHOOKS, sweep_interval_s=0.05):
-        world.accept([(holder, world.authorization(holder, "undecided", 10))])
-        wait_until(partial(told, world))
+        world.accept([(cardholder, world.authorization(cardholder, "undecided", 10))])
+        eventually(partial(told, world))
         assert world.count("inbox") == 1
 
     world.drain(world.engine())
@@ -105,9 +106,9 @@ def test_nudges_that_nobody_hears_do_not_pile_up(redis_url: str) -> None:
         nudges = Nudges(client, sleeper, every_s=0.01)
         nudges.start()
         try:
-            wait_until(lambda: len(sleeper.heard) == 2)
+            eventually(lambda: len(sleeper.heard) == 2)
             nudge.wake_dispatch()
-            wait_until(lambda: len(sleeper.heard) == 3)
+            eventually(lambda: len(sleeper.heard) == 3)
         finally:
             nudges.stop()
 

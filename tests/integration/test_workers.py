@@ -33,23 +33,15 @@ from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from tests.databases import fresh_database
-from tests.world import SECRET_KEY, Holder, World, world_of
+from tests.waiting import eventually, limit_s, slowness
+from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 Result = TypeVar("Result")
-PATIENCE_S = 20
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    """Ask until `true` is; nothing here sleeps for a guessed time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -93,12 +85,14 @@ async def client_of(
     world: World,
     redis_url: str,
     *,
-    reply_timeout_s: float = PATIENCE_S,
+    reply_timeout_s: float | None = None,
     **changes: float,
 ) -> AsyncIterator[Client]:
     engine = async_engine(world.app_url, keyed=True)
     try:
-        async with Client(engine, redis_url, reply_timeout_s=reply_timeout_s, **changes) as client:
+        async with Client(
+            engine, redis_url, reply_timeout_s=reply_timeout_s or limit_s(), **changes
+        ) as client:
             yield client
     finally:
         await engine.dispose()
@@ -117,7 +111,7 @@ def with_client(
     return asyncio.run(run())
 
 
-def words(outcomes: list[Outcome]) -> list[str]:
+def outcomes_of(outcomes: list[Outcome]) -> list[str]:
     return [outcome.outcome.value for outcome in outcomes]
 
 
@@ -132,31 +126,31 @@ def references(outcomes: list[Outcome]) -> list[str | None]:
 def test_outcomes_come_in_the_order_of_the_events(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(10)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(10)]
     events = [
-        world.authorization(holders[n % 10], f"T{n}", 30_000 if n % 7 == 0 else 10)
+        world.authorization(cardholders[n % 10], f"T{n}", 30_000 if n % 7 == 0 else 10)
         for n in range(700)
     ]
 
     outcomes = with_client(world, redis_url, lambda client: client.submit(events))
 
     assert references(outcomes) == [event["reference"] for event in events]
-    assert words(outcomes) == [
+    assert outcomes_of(outcomes) == [
         "DECLINED" if event["amount"] == 30_000 else "APPLIED" for event in events
     ]
-    for holder in holders:
-        world.check_books(holder)
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 @pytest.mark.usefixtures("worker")
 def test_the_tip_of_a_client_that_waits_for_each_answer(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 50_000)
+    cardholder = world.cardholder(platform, 50_000)
 
     async def tip(client: Client) -> list[Outcome]:
-        asked = await client.submit([world.authorization(holder, "T1", 1250)])
-        taken = await client.submit([world.clearing(holder, "T1", 1500)])
+        asked = await client.submit([world.authorization(cardholder, "T1", 1250)])
+        taken = await client.submit([world.clearing(cardholder, "T1", 1500)])
         return asked + taken
 
     asked, taken = with_client(world, redis_url, tip)
@@ -172,32 +166,32 @@ def test_the_tip_of_a_client_that_waits_for_each_answer(
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("lane", Lane)
 def test_both_lanes_answer(world: World, platform: Id, redis_url: str, lane: Lane) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     outcomes = with_client(world, redis_url, lambda client: client.submit([event], lane=lane))
 
-    assert words(outcomes) == ["APPLIED"]
+    assert outcomes_of(outcomes) == ["APPLIED"]
 
 
 @pytest.mark.usefixtures("worker")
 def test_parsed_events_are_taken_as_well_as_objects(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
     parsed = NETWORK_EVENT.validate_python(event)
 
     outcomes = with_client(world, redis_url, lambda client: client.submit([event, parsed]))
 
-    assert words(outcomes) == ["APPLIED", "DUPLICATE"]
+    assert outcomes_of(outcomes) == ["APPLIED", "DUPLICATE"]
 
 
 @pytest.mark.usefixtures("worker")
 def test_an_event_that_is_written_already_is_the_same_event(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    event = world.authorization(world.holder(platform, 1000), "T1", 10)
+    event = world.authorization(world.cardholder(platform, 1000), "T1", 10)
     written = body_of(NETWORK_EVENT.validate_python(event))
 
     async def twice(client: Client) -> list[Outcome]:
@@ -208,20 +202,20 @@ def test_an_event_that_is_written_already_is_the_same_event(
 
     outcomes = with_client(world, redis_url, twice)
 
-    assert words(outcomes) == ["APPLIED", "DUPLICATE"]
+    assert outcomes_of(outcomes) == ["APPLIED", "DUPLICATE"]
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_program_without_an_event_loop_submits_too(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
 
     outcomes = submit(
-        [world.authorization(holder, "T1", 10)], database_url=world.app_url, redis_url=redis_url
+        [world.authorization(cardholder, "T1", 10)], database_url=world.app_url, redis_url=redis_url
     )
 
-    assert words(outcomes) == ["APPLIED"]
+    assert outcomes_of(outcomes) == ["APPLIED"]
 
 
 @pytest.mark.usefixtures("worker")
@@ -231,13 +225,13 @@ def test_nothing_to_submit_is_nothing_to_wait_for(world: World, redis_url: str) 
 
 @pytest.mark.usefixtures("worker")
 def test_a_platform_reaches_its_own_cards_only(world: World, platform: Id, redis_url: str) -> None:
-    stranger = world.platform()
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    other_platform = world.platform()
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     async def ask(client: Client) -> list[Outcome]:
         return [
-            *await client.submit([event], platform_id=stranger),
+            *await client.submit([event], platform_id=other_platform),
             *await client.submit([event | {"cardId": f"Card:{uuid4()}"}]),
             *await client.submit([event], platform_id=platform),
         ]
@@ -253,14 +247,16 @@ def test_a_platform_reaches_its_own_cards_only(world: World, platform: Id, redis
 def test_deposits_reach_the_platforms_own_accounts_only(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    stranger = world.platform()
-    holder = world.holder(platform)
-    account = holder.account_id
+    other_platform = world.platform()
+    cardholder = world.cardholder(platform)
+    account = cardholder.account_id
 
     async def bring(client: Client) -> list[Outcome]:
         say: dict[str, Any] = {"amount": 700, "source": "sandbox"}
         return [
-            await client.deposit(platform_id=stranger, account_id=account, reference="a", **say),
+            await client.deposit(
+                platform_id=other_platform, account_id=account, reference="a", **say
+            ),
             await client.deposit(platform_id=platform, account_id=new_id(), reference="b", **say),
             await client.deposit(platform_id=platform, account_id=account, reference="c", **say),
             await client.deposit(platform_id=platform, account_id=account, reference="c", **say),
@@ -268,9 +264,9 @@ def test_deposits_reach_the_platforms_own_accounts_only(
 
     outcomes = with_client(world, redis_url, bring)
 
-    assert words(outcomes) == ["REJECTED", "REJECTED", "APPLIED", "DUPLICATE"]
+    assert outcomes_of(outcomes) == ["REJECTED", "REJECTED", "APPLIED", "DUPLICATE"]
     assert outcomes[0].reason == outcomes[1].reason == RejectionReason.UNKNOWN_ACCOUNT
-    assert world.account(holder)["balance"] == 700
+    assert world.account(cardholder)["balance"] == 700
 
 
 circle: dict[str, Any] = {}
@@ -296,13 +292,13 @@ MALFORMED: dict[str, Any] = {
 def test_what_is_no_event_is_kept_with_its_reason_and_its_neighbours_go_on(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    good = [world.authorization(holder, f"T{n}", 1) for n in range(len(MALFORMED) + 1)]
+    cardholder = world.cardholder(platform, 1000)
+    good = [world.authorization(cardholder, f"T{n}", 1) for n in range(len(MALFORMED) + 1)]
     mixed: list[Any] = [good[0]]
     for event, spoilt in zip(good[1:], MALFORMED.values(), strict=True):
         mixed += [spoilt, event]
     for amount in (0, -1, 12.5, "12", 2**63, True, None):
-        mixed.append(world.authorization(holder, "TX", 1) | {"amount": amount})
+        mixed.append(world.authorization(cardholder, "TX", 1) | {"amount": amount})
     before = world.count("rejections")
 
     outcomes = with_client(world, redis_url, lambda client: client.submit(mixed))
@@ -311,16 +307,16 @@ def test_what_is_no_event_is_kept_with_its_reason_and_its_neighbours_go_on(
     assert {outcome.reason for outcome in refused} == {RejectionReason.MALFORMED}
     assert all(outcome.detail for outcome in refused)
     assert len(refused) == len(MALFORMED) + 7
-    assert words(outcomes[: 2 * len(MALFORMED) + 1 : 2]) == ["APPLIED"] * len(good)
+    assert outcomes_of(outcomes[: 2 * len(MALFORMED) + 1 : 2]) == ["APPLIED"] * len(good)
     assert world.count("rejections") - before == len(refused)
-    assert world.account(holder)["balance"] == 1000 - len(good)
+    assert world.account(cardholder)["balance"] == 1000 - len(good)
 
 
 @pytest.mark.usefixtures("worker")
 def test_the_record_tells_the_same_as_the_replies(
     world: World, platform: Id, redis_url: str, dead_redis: str
 ) -> None:
-    one, other = (world.holder(platform, 2000) for _ in range(2))
+    one, other = (world.cardholder(platform, 2000) for _ in range(2))
 
     told = with_client(world, redis_url, lambda client: one_of_each(world, one, client))
     looked_up = with_client(world, dead_redis, lambda client: one_of_each(world, other, client))
@@ -334,17 +330,17 @@ def test_the_record_tells_the_same_as_the_replies(
     }
 
 
-async def one_of_each(world: World, holder: Holder, client: Client) -> list[dict[str, Any]]:
+async def one_of_each(world: World, cardholder: Cardholder, client: Client) -> list[dict[str, Any]]:
     """Return the outcomes of a story, without ids and times."""
-    asked = world.authorization(holder, "T1", 1250, merchant={"descriptor": "CAFE"})
+    asked = world.authorization(cardholder, "T1", 1250, merchant={"descriptor": "CAFE"})
     events = [
         asked,
-        world.authorization(holder, "T2", 5000),
-        world.clearing(holder, "T1", 1500),
+        world.authorization(cardholder, "T2", 5000),
+        world.clearing(cardholder, "T1", 1500),
         asked,
         asked | {"amount": 1},
-        world.authorization(holder, "T3", 10, currency="EUR"),
-        world.clearing(holder, "T4", 600),
+        world.authorization(cardholder, "T3", 10, currency="EUR"),
+        world.clearing(cardholder, "T4", 600),
         asked | {"amount": 0},
     ]
     outcomes = await client.submit(events)
@@ -374,7 +370,7 @@ def idle_world(
     """A database that no worker works on, so that rows stay where they were written."""
     with (
         fresh_database(postgres_url, template=template_database.database) as url,
-        world_of(url, app_database_url.with_database(url.database)) as made,
+        open_world(url, app_database_url.with_database(url.database)) as made,
     ):
         yield made
 
@@ -384,15 +380,16 @@ def test_submissions_that_come_together_are_written_together(
 ) -> None:
     world = idle_world
     platform = world.platform()
-    holders = [world.holder(platform) for _ in range(5)]
+    cardholders = [world.cardholder(platform) for _ in range(5)]
 
     async def crowd(client: Client) -> list[object]:
         one = (
-            client.submit([world.authorization(holders[n % 5], f"T{n}", 10)]) for n in range(200)
+            client.submit([world.authorization(cardholders[n % 5], f"T{n}", 10)])
+            for n in range(200)
         )
         return await asyncio.gather(*one, return_exceptions=True)
 
-    answers = with_client(world, redis_url, crowd, reply_timeout_s=1.5)
+    answers = with_client(world, redis_url, crowd, reply_timeout_s=limit_s(0.75))
 
     assert {type(answer) for answer in answers} == {ReplyTimeoutError}
     [(events, writes)] = world.rows(
@@ -408,7 +405,7 @@ def test_while_others_wait_what_comes_in_gathers_until_an_outcome_is_there(
     world = idle_world
     platform = world.platform()
     first, *others = [
-        world.authorization(world.holder(platform, 1000), f"T{n}", 10) for n in range(3)
+        world.authorization(world.cardholder(platform, 1000), f"T{n}", 10) for n in range(3)
     ]
 
     def waiting() -> int:
@@ -426,25 +423,25 @@ def test_while_others_wait_what_comes_in_gathers_until_an_outcome_is_there(
         with working(world, redis_url):
             return written, [[await accepted], *await asyncio.gather(*answers)]
 
-    written, outcomes = with_client(world, redis_url, one_by_one, gather_s=PATIENCE_S)
+    written, outcomes = with_client(world, redis_url, one_by_one, gather_s=limit_s())
 
     assert written == 1
-    assert [words(one) for one in outcomes] == [["APPLIED"]] * 3
+    assert [outcomes_of(one) for one in outcomes] == [["APPLIED"]] * 3
 
 
 def test_an_answer_that_is_late_leaves_the_event_accepted(
     idle_world: World, redis_url: str
 ) -> None:
     world = idle_world
-    holder = world.holder(world.platform(), 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(world.platform(), 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     with pytest.raises(ReplyTimeoutError):
         with_client(world, redis_url, lambda c: c.submit([event]), reply_timeout_s=0.3)
 
     [decided] = world.drain(world.engine())
     assert decided.message.reference == event["reference"]
-    assert world.account(holder)["balance"] == 990
+    assert world.account(cardholder)["balance"] == 990
     with working(world, redis_url):
         [again] = with_client(world, redis_url, lambda client: client.submit([event]))
 
@@ -458,7 +455,7 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = idle_world
-    event = world.authorization(world.holder(world.platform(), 1000), "T1", 10)
+    event = world.authorization(world.cardholder(world.platform(), 1000), "T1", 10)
     cancel = psycopg.AsyncConnection.cancel_safe
 
     async def slowly(connection: psycopg.AsyncConnection[Any], **how: float) -> None:
@@ -473,7 +470,7 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
     async def stopped() -> list[object]:
         async with client_of(world, redis_url) as client:
             waits = asyncio.create_task(client.enqueue([event]))
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(limit_s()):
                 while not world.rows(writing):
                     await client.hears()
             comes_later = asyncio.create_task(client.submit([event]))
@@ -491,31 +488,32 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
 
 @pytest.mark.usefixtures("worker")
 def test_a_client_that_has_just_heard_an_answer_stops_at_once(world: World, redis_url: str) -> None:
-    holder = world.holder(world.platform(), 1000)
+    cardholder = world.cardholder(world.platform(), 1000)
 
     async def one(number: int) -> float:
         async with client_of(world, redis_url) as client:
-            await client.submit([world.authorization(holder, f"once-{number}", 1)])
+            await client.submit([world.authorization(cardholder, f"once-{number}", 1)])
             answered = time.monotonic()
         return time.monotonic() - answered
 
     taken = [asyncio.run(one(number)) for number in range(5)]
 
-    assert statistics.median(taken) < 0.5
+    # One that waited for the next answer would take a second each time.
+    assert min(taken) < 0.5
 
 
 def test_a_program_that_submits_keeps_its_own_connections_as_they_are(
     world: World, redis_url: str
 ) -> None:
-    holder = world.holder(world.platform(), 1000)
+    cardholder = world.cardholder(world.platform(), 1000)
     program = f"""
 import uuid, psycopg
 from cardledger.workers.client import ReplyTimeoutError, submit
 
-event = {world.authorization(holder, "embedded", 1)!r}
+event = {world.authorization(cardholder, "embedded", 1)!r}
 try:
     submit([event], database_url={world.app_url!r}, redis_url={redis_url!r},
-        platform_id=uuid.UUID({str(holder.home.platform_id)!r}), reply_timeout_s=0.1)
+        platform_id=uuid.UUID({str(cardholder.owner.platform_id)!r}), reply_timeout_s=0.1)
 except ReplyTimeoutError:
     pass
 with psycopg.connect({world.url!r}) as connection:
@@ -527,13 +525,13 @@ print(repr(key))
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )
 
-    assert printed.stdout == f"UUID('{holder.home.customer_id}')\n", printed.stderr
+    assert printed.stdout == f"UUID('{cardholder.owner.customer_id}')\n", printed.stderr
 
 
 def test_without_postgresql_events_are_not_accepted_and_the_sender_knows(redis_url: str) -> None:
     async def ask() -> None:
         engine = async_engine("postgresql://nobody@127.0.0.1:1/nothing", poolclass=NullPool)
-        async with Client(engine, redis_url, reply_timeout_s=PATIENCE_S) as client:
+        async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
             await client.submit([{**EVENT, "cardId": f"Card:{uuid4()}"}])
 
     with pytest.raises(UnavailableError):
@@ -557,75 +555,75 @@ EVENT = {
 def test_a_client_without_redis_gets_its_outcomes_from_the_record(
     world: World, platform: Id, dead_redis: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    events = [world.authorization(holder, f"T{n}", 10) for n in range(50)]
+    cardholder = world.cardholder(platform, 1000)
+    events = [world.authorization(cardholder, f"T{n}", 10) for n in range(50)]
 
     outcomes = with_client(world, dead_redis, lambda client: client.submit(events))
 
-    assert words(outcomes) == ["APPLIED"] * 50
+    assert outcomes_of(outcomes) == ["APPLIED"] * 50
     assert references(outcomes) == [event["reference"] for event in events]
 
 
 def test_workers_and_clients_do_their_work_without_any_redis(
     world: World, platform: Id, dead_redis: str
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
 
     async def tip(client: Client) -> list[Outcome]:
-        asked = await client.submit([world.authorization(holder, "T1", 125)])
-        return asked + await client.submit([world.clearing(holder, "T1", 150)])
+        asked = await client.submit([world.authorization(cardholder, "T1", 125)])
+        return asked + await client.submit([world.clearing(cardholder, "T1", 150)])
 
     with working(world, dead_redis, sweep_interval_s=0.05):
         outcomes = with_client(world, dead_redis, tip)
 
-    assert words(outcomes) == ["APPLIED", "APPLIED"]
-    assert world.account(holder)["balance"] == 850
+    assert outcomes_of(outcomes) == ["APPLIED", "APPLIED"]
+    assert world.account(cardholder)["balance"] == 850
 
 
 def test_without_redis_a_waiting_file_does_not_delay_an_authorization(
     world: World, platform: Id, dead_redis: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    others = [world.holder(platform) for _ in range(8)]
+    cardholder = world.cardholder(platform, 1000)
+    others = [world.cardholder(platform) for _ in range(8)]
     file = [(o, world.clearing(o, f"T{n}", 1)) for n in range(1500) for o in others]
     world.accept(file, Lane.BULK)
 
     async def ask(client: Client) -> list[Outcome]:
-        return await client.submit([world.authorization(holder, "T1", 125)])
+        return await client.submit([world.authorization(cardholder, "T1", 125)])
 
     with working(world, dead_redis, sweep_interval_s=0.05):
         outcomes = with_client(world, dead_redis, ask)
-        left = world.owner.execute("SELECT count(*) FROM inbox WHERE lane = 1").fetchone()
+        left = world.connection.execute("SELECT count(*) FROM inbox WHERE lane = 1").fetchone()
 
-    assert words(outcomes) == ["APPLIED"]
+    assert outcomes_of(outcomes) == ["APPLIED"]
     assert left is not None
     assert left[0] > 0, "the file was done before the authorization"
-    world.owner.execute("DELETE FROM inbox")  # What is left of the file is nobody's business.
+    world.connection.execute("DELETE FROM inbox")  # What is left of the file is nobody's business.
 
 
 def test_messages_that_waited_before_redis_lost_everything_are_found_by_the_sweeper(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 1000) for _ in range(8)]
+    cardholders = [world.cardholder(platform, 1000) for _ in range(8)]
     for lane in Lane:
-        for holder in holders:
-            waiting = [world.authorization(holder, f"{lane}-{n}", 1) for n in range(20)]
-            world.accept([(holder, event) for event in waiting], lane)
+        for cardholder in cardholders:
+            waiting = [world.authorization(cardholder, f"{lane}-{n}", 1) for n in range(20)]
+            world.accept([(cardholder, event) for event in waiting], lane)
     with Redis.from_url(redis_url) as redis:
         redis.flushdb()
 
     with working(world, redis_url):
-        wait_until(lambda: world.count("inbox") == 0)
+        eventually(lambda: world.count("inbox") == 0)
 
-    assert {world.account(holder)["balance"] for holder in holders} == {960}
+    assert {world.account(cardholder)["balance"] for cardholder in cardholders} == {960}
 
 
 @pytest.mark.usefixtures("worker")
 def test_redis_may_lose_everything_again_and_again_while_events_are_on_their_way(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(8)]
-    events = [world.authorization(holders[n % 8], f"T{n}", 1) for n in range(2000)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(8)]
+    events = [world.authorization(cardholders[n % 8], f"T{n}", 1) for n in range(2000)]
     done = threading.Event()
     flushes = 0
 
@@ -648,38 +646,38 @@ def test_redis_may_lose_everything_again_and_again_while_events_are_on_their_way
         done.set()
         forgetting.join()
 
-    assert words(outcomes) == ["APPLIED"] * 2000
+    assert outcomes_of(outcomes) == ["APPLIED"] * 2000
     assert flushes
-    for holder in holders:
-        world.check_books(holder)
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_worker_whose_database_connections_are_cut_finishes_its_work(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(8)]
-    events = [world.authorization(holders[n % 8], f"T{n}", 1) for n in range(3000)]
-    accepted = [(holders[n % 8], event) for n, event in enumerate(events)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(8)]
+    events = [world.authorization(cardholders[n % 8], f"T{n}", 1) for n in range(3000)]
+    accepted = [(cardholders[n % 8], event) for n, event in enumerate(events)]
     world.accept(accepted, Lane.BULK)
     cuts = 0
 
     def cut_and_look() -> bool:
         nonlocal cuts
-        world.owner.execute(
+        world.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             " AND datname = current_database() AND usename LIKE '%%_app'"
         )
         cuts += 1
         return cuts >= 5
 
-    wait_until(cut_and_look)
-    wait_until(lambda: world.count("inbox") == 0)
+    eventually(cut_and_look)
+    eventually(lambda: world.count("inbox") == 0)
 
     again = with_client(world, redis_url, lambda client: client.submit(events[:1]))
-    assert words(again) == ["DUPLICATE"]
-    for holder in holders:
-        world.check_books(holder)
+    assert outcomes_of(again) == ["DUPLICATE"]
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 # --- the doorbell ------------------------------------------------------------------------------
@@ -720,25 +718,27 @@ def test_an_idle_worker_starts_within_milliseconds(redis_url: str) -> None:
     latencies = []
     with Redis.from_url(redis_url) as redis, consuming(redis_url, work) as (_, actor):
         for number in range(40):
-            wait_until(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
+            eventually(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
             woken.clear()
             sent = time.perf_counter()
             actor.send(number)
-            assert woken.wait(PATIENCE_S)
+            assert woken.wait(limit_s())
             latencies.append((started[-1] - sent) * 1000)
 
     p50 = statistics.median(latencies)
-    assert p50 < 50, f"{p50:.2f} ms"  # Measured: 0.6 ms; Dramatiq's own consumer: 350 ms.
+    assert p50 < 50 * slowness(), (
+        f"{p50:.2f} ms"
+    )  # Measured: 0.6 ms; Dramatiq's own consumer: 350 ms.
 
 
 def test_a_lost_wake_token_costs_a_moment_and_no_message(redis_url: str) -> None:
     heard: list[int] = []
     with Redis.from_url(redis_url) as redis, consuming(redis_url, heard.append) as (broker, actor):
-        wait_until(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
+        eventually(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
 
         RedisBroker.enqueue(broker, actor.message(7))  # As Dramatiq itself would: no token.
 
-        wait_until(lambda: heard == [7])
+        eventually(lambda: heard == [7])
 
 
 def test_many_tokens_do_not_heap_up(redis_url: str) -> None:
@@ -760,7 +760,7 @@ def test_doorbells_of_another_sender_are_heard_once_each(redis_url: str) -> None
         doorbell.notify(pipeline, bells)
         pipeline.execute()
 
-        wait_until(lambda: len(heard) == 100)
+        eventually(lambda: len(heard) == 100)
         assert sorted(heard) == list(range(100))
 
 
@@ -769,14 +769,14 @@ def test_a_busy_consumer_takes_all_that_waits(redis_url: str) -> None:
     gate = threading.Event()
 
     def work(number: int) -> None:
-        gate.wait(PATIENCE_S)
+        gate.wait(limit_s())
         heard.append(number)
 
     with consuming(redis_url, work) as (_, actor):
         for number in range(200):
             actor.send(number)
         gate.set()
-        wait_until(lambda: len(heard) == 200)
+        eventually(lambda: len(heard) == 200)
 
 
 # --- who drains what ------------------------------------------------------------------------------
@@ -802,11 +802,11 @@ class Slow:
     def __call__(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         self.calls.append((lane, list(shards)))
         self.entered.release()
-        assert self.leave.acquire(timeout=PATIENCE_S)
+        assert self.leave.acquire(timeout=limit_s())
         return []
 
     def wait_entered(self) -> None:
-        assert self.entered.acquire(timeout=PATIENCE_S)
+        assert self.entered.acquire(timeout=limit_s())
 
 
 def test_queues_rung_for_while_a_thread_is_at_work_are_its_next_batch() -> None:
@@ -818,7 +818,7 @@ def test_queues_rung_for_while_a_thread_is_at_work_are_its_next_batch() -> None:
     for shard in (3, 5, 3, 4):
         drains.run(Lane.LIVE, [shard])  # Returns at once.
     slow.leave.release(2)
-    thread.join(PATIENCE_S)
+    thread.join(limit_s())
 
     assert slow.calls == [(Lane.LIVE, [3]), (Lane.LIVE, [3, 5, 4])]
 
@@ -833,7 +833,7 @@ def test_one_batch_takes_half_of_the_queues_and_leaves_the_rest_to_another_threa
     slow.wait_entered()
     slow.leave.release(3)
     for thread in (first, second):
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     half = SHARDS // 2
     assert slow.calls[:2] == [
@@ -853,7 +853,7 @@ def test_a_live_queue_never_waits_for_bulk_ones() -> None:
     slow.wait_entered()
     slow.leave.release(2)
     for thread in (bulk, live):
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     assert slow.calls == [(Lane.BULK, [1]), (Lane.LIVE, [1])]
 
@@ -917,7 +917,7 @@ def test_no_ring_is_lost_and_no_queue_is_in_two_batches_at_a_time() -> None:
 
     threads = [in_thread(ring) for _ in range(6)]
     for thread in threads:
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     assert not clashes
     assert done == work
@@ -933,7 +933,7 @@ def doing(work: Callable[[], bool], *, every_s: float) -> Iterator[PeriodicTask]
     try:
         yield chore
     finally:
-        chore.stop(PATIENCE_S)
+        chore.stop(limit_s())
 
 
 def test_a_chore_is_done_when_it_is_woken() -> None:
@@ -946,7 +946,7 @@ def test_a_chore_is_done_when_it_is_woken() -> None:
     with doing(work, every_s=3600) as chore:
         for _ in range(3):
             chore.wake()
-            assert done.acquire(timeout=PATIENCE_S)
+            assert done.acquire(timeout=limit_s())
 
 
 def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
@@ -960,8 +960,8 @@ def test_what_a_chore_is_woken_for_within_a_moment_is_done_together() -> None:
     chore.start()
     for _ in range(10):
         chore.wake()
-    assert done.acquire(timeout=PATIENCE_S)
-    chore.stop(PATIENCE_S)
+    assert done.acquire(timeout=limit_s())
+    chore.stop(limit_s())
 
     assert not done.acquire(blocking=False)
 
@@ -974,7 +974,7 @@ def test_a_chore_is_done_now_and_then_anyway_and_after_a_failure() -> None:
         raise RuntimeError
 
     with doing(work, every_s=0.01):
-        wait_until(lambda: len(done) >= 3)
+        eventually(lambda: len(done) >= 3)
 
 
 def test_a_chore_goes_on_at_once_while_there_is_something_to_do() -> None:
@@ -982,7 +982,7 @@ def test_a_chore_goes_on_at_once_while_there_is_something_to_do() -> None:
 
     with doing(lambda: bool(left) and left.pop(0), every_s=3600) as chore:
         chore.wake()
-        wait_until(lambda: not left)
+        eventually(lambda: not left)
 
 
 def test_a_stopped_chore_does_no_more() -> None:
@@ -993,7 +993,7 @@ def test_a_stopped_chore_does_no_more() -> None:
         return True
 
     with doing(work, every_s=0.001):
-        wait_until(lambda: done)
+        eventually(lambda: done)
     seen = len(done)
 
     assert not [thread for thread in threading.enumerate() if thread.name == "test"]

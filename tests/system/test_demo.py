@@ -11,7 +11,8 @@ import httpx2
 import psutil
 import pytest
 
-from tests.system.support import COMMAND, environment, eventually, run, started
+from tests.system.support import COMMAND, environment, run, started
+from tests.waiting import eventually, limit_s
 
 pytestmark = pytest.mark.slow
 
@@ -58,9 +59,11 @@ def test_kept_up_it_can_be_looked_at_and_ctrl_c_removes_everything(tmp_path: Pat
         running, story = document["running"], document["story"]
         url = f"{running['baseUrl']}/transactions/{story['cardTransactionId']}"
 
-        answered = httpx2.get(url, auth=(running["clientId"], running["clientSecret"]))
+        answered = httpx2.get(
+            url, auth=(running["clientId"], running["clientSecret"]), timeout=limit_s()
+        )
         process.send_signal(2)
-        code = process.wait(60)
+        code = process.wait(limit_s())
 
     assert answered.json()["settlementSummary"]["totalAmount"] == 1500
     assert code == 0
@@ -76,7 +79,7 @@ def test_on_a_terminal_it_is_coloured(tmp_path: Path) -> None:
     with started(command, env=env, cwd=tmp_path, stdout=child, stderr=child) as process:
         os.close(child)
         said = _everything(parent)
-        process.wait(60)
+        process.wait(limit_s())
 
     assert process.returncode == 0, said
     assert "\x1b[" in said
@@ -92,7 +95,7 @@ def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path: Path) -> None:
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(2)
         process.stdout.read()
-        code = process.wait(60)
+        code = process.wait(limit_s())
 
     assert code == 130
     # They die with it, which is a moment later than it has ended.

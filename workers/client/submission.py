@@ -41,8 +41,8 @@ from cardledger.ledger.messaging.inbox import (
     Owner,
     address,
 )
-from cardledger.ledger.storage.engines import async_driver, async_engine
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.engines import async_engine, driver_async
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.errors import explain
@@ -272,7 +272,7 @@ class Client:
         """Return where a card belongs, mostly from memory; None when there is no such card."""
         if card_id not in self._cards:
             async with self._engine.connect() as outer:
-                await self._learn(await async_driver(outer), [card_id])
+                await self._learn(await driver_async(outer), [card_id])
         return self._cards.get(card_id)
 
     @property
@@ -405,12 +405,12 @@ class Client:
         # One COPY is a database transaction by itself, without the round trips around it.
         writing = self._engine.begin() if malformed else self._single.connect()
         async with writing as outer:
-            connection = await async_driver(outer)
+            connection = await driver_async(outer)
             await self._learn(connection, filter(None, map(_card_id, sent)))
             messages = [
                 address(
                     item.body,
-                    await self._home(connection, item),
+                    await self._owner(connection, item),
                     lane=item.lane,
                     reply_to=self._reply_list,
                     at=now,
@@ -420,7 +420,7 @@ class Client:
             # Before they are written: a worker may be quicker with its reply than we.
             for message, item in zip(messages, sent, strict=True):
                 self._waiting[message.id] = _Waiting(message, item.outcome)
-            await inbox.accept(connection, messages)
+            await inbox.accept_async(connection, messages)
             if malformed:
                 await rejections.keep(connection, [_rejection(item, now) for item in malformed])
         for refused in malformed:
@@ -435,16 +435,16 @@ class Client:
         if unknown:
             self._cards.update(await inbox.routes_of(connection, unknown))
 
-    async def _home(self, connection: AsyncConnection[Any], item: _Sent) -> Owner:
+    async def _owner(self, connection: AsyncConnection[Any], item: _Sent) -> Owner:
         card_id = _card_id(item)
         if card_id:
             known = self._cards.get(card_id)
-            home = known.home if known else None
+            owner = known.owner if known else None
         else:
-            home = await inbox.owner_of_account(connection, Id.parse(item.body["accountId"]))
-        if home and item.platform_id in {None, home.platform_id}:
-            return home
-        return Owner(UNROUTED.customer_id, item.platform_id or NIL)
+            owner = await inbox.owner_of_account(connection, Id.parse(item.body["accountId"]))
+        if owner and item.platform_id in {None, owner.platform_id}:
+            return owner
+        return Owner(UNROUTED.customer_id, item.platform_id or UNROUTED.platform_id)
 
     # --- out -------------------------------------------------------------------------------
 
@@ -475,7 +475,7 @@ class Client:
             return
         try:
             async with self._engine.connect() as outer:
-                found = await answers.find(await async_driver(outer), late)
+                found = await answers.find(await driver_async(outer), late)
         except _AWAY as error:
             _log.warning("outcomes not looked up: PostgreSQL is away", error=str(error))
             return
@@ -636,8 +636,8 @@ def _text(value: object) -> str | None:
 def _rejection(item: _Malformed, at: datetime) -> RejectionRecord:
     return RejectionRecord(
         id=new_id(),
-        customer_id=NIL,
-        platform_id=item.platform_id or NIL,
+        customer_id=UNROUTED.customer_id,
+        platform_id=item.platform_id or UNROUTED.platform_id,
         source=item.source,
         reference=item.reference,
         body=item.body,

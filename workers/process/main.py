@@ -16,11 +16,13 @@ import structlog
 from dramatiq import Worker
 from dramatiq.middleware import AgeLimit, ShutdownNotifications
 
+from cardledger.ledger import sandbox
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine, UnavailableError
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.workers.client.replies import Replies
@@ -61,6 +63,13 @@ class WorkerConfig:
     webhook_retry_scale: float = 1.0
     sandbox: bool = True
     sandbox_delay_s: float = 30.0
+
+
+def _adapters(config: WorkerConfig) -> Adapters:
+    if not config.sandbox:
+        return NONE_CONNECTED
+    delay = timedelta(seconds=config.sandbox_delay_s)
+    return sandbox.adapters(KeyRing(config.secret_key), delay=delay)
 
 
 class WorkerProcess:
@@ -151,7 +160,8 @@ class _Events:
         """Reply over `best_effort`; wake `webhooks` whenever there may be some to send."""
         self._clock: Final = clock
         self._webhooks: Final = webhooks
-        self._is_sandbox: Final = config.sandbox
+        adapters = _adapters(config)
+        self._issuer: Final = adapters.issuer
         # For the batches of every lane, and for the sweeper's look around.
         connections = _AT_WORK * len(Lane) + 1
         self._hot: Final = sync_engine(
@@ -162,7 +172,7 @@ class _Events:
             self._hot,
             clock=clock,
             batch_size=config.batch_size,
-            sandbox_delay=timedelta(seconds=config.sandbox_delay_s) if config.sandbox else None,
+            rail=adapters.funding_rail,
         )
         self._replies: Final = Replies(best_effort)
         # Files never have all the threads: one is left for authorizations.
@@ -247,10 +257,10 @@ class _Events:
         return False
 
     def _activate_cards(self) -> bool:
+        if self._issuer is None:
+            return False
         with self._cold.begin() as connection:
-            activated = issuing.activate_due(
-                connection, now=self._clock(), is_sandbox=self._is_sandbox
-            )
+            activated = issuing.record_answers(connection, self._issuer, now=self._clock())
         if activated:
             self._webhooks.wake_dispatch()
         return bool(activated)

@@ -5,7 +5,7 @@ and for how long. In this process some threads send, and do nothing else; what c
 leave at a desk, where one thread records all that has ended meanwhile, and claims what is due, in
 one database transaction. So, the more there is to do, the less a webhook costs. Another thread
 dispatches, and a third disables endpoints that are gone; none waits for another.
-Source: docs/decisions/0021-one-desk-for-all-attempts.md
+Source: docs/decisions/0021-one-coordinator-for-attempts.md
 """
 
 import random

@@ -50,11 +50,12 @@ class PlatformAccountsQuery(Request):
 
 
 class InternalAccountResource(Response):
-    """An internal account as every reader sees it.
+    """An internal account.
 
-    `balance` may be spent. `totalBalance` is above it by what pulls have set aside and not
-    confirmed yet. Beside it: what is held for clearings to come, and what is owed for those that
-    the account could not pay.
+    `balance` is available for spending. `totalBalance` also includes pulls that are not confirmed
+    yet. `heldAmount` is reserved for clearings to come; `owedAmount` is due for clearings that the
+    account could not cover. `sequence` is the number of ledger entries of the account, the same
+    number as in its `INTERNAL_ACCOUNT.BALANCE_UPDATED` webhooks.
     """
 
     id: InternalAccountId
@@ -66,6 +67,7 @@ class InternalAccountResource(Response):
     held_amount: CurrencyAmount
     owed_amount: CurrencyAmount
     funding_payment_instructions: list[dict[str, Any]]
+    sequence: int
     created_at: Time
     updated_at: Time
 
