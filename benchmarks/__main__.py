@@ -14,27 +14,37 @@ def _bench(
     part: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="NAME",
             help="floor, engine, service, webhooks, proof, growth; may be repeated (all); smoke:"
-            " a few ratios, for CI."
+            " a few ratios, for CI.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of every measurement.", min=1)] = 3,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", help="Rounds of every measurement.", min=1)
+    ] = 3,
     millions: Annotated[
         float,
-        typer.Option(help="Millions of events at which growth is measured, too.", min=0.01),
+        typer.Option(
+            metavar="N", help="Also measure growth at this many million events.", min=0.01
+        ),
     ] = 1.0,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", help="Write all figures here, too.", show_default=False),
+        typer.Option(
+            "--json",
+            metavar="FILE",
+            help="Also write all figures to this file.",
+            show_default=False,
+        ),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Say where the engine's processor time goes, too.")
+        bool, typer.Option("--profile", help="Also print where the engine's processor time goes.")
     ] = False,
 ) -> None:
-    """Measure rates and latencies on this machine, beside what PostgreSQL can do at all.
+    """Measure rates and latencies on this machine, relative to the PostgreSQL ceiling.
 
-    Uses DATABASE_URL (databases of its own, dropped afterwards), else an embedded server. Ends with
-    exit code 1 when a bar does not hold.
+    Uses DATABASE_URL (databases of its own, dropped afterwards), else an embedded server.
+    The exit code is 1 if a limit is not met.
     """
     asked = run.Asked(
         parts=tuple(part or run.PARTS),

@@ -6,7 +6,7 @@ Every kind of server has `start()`, `stop()`, `url` and `origin` (what to tell t
 Our own servers are children, watched over by `watchdog.py`, so they end with the process
 that started them, however that ends. One process owns a data directory: it holds a lock that its
 server inherits, so the lock is free exactly when no server process is left, and a stale pid file
-(after kill -9, or a restart of the machine where somebody else now has that number) is known to
+(after kill -9, or a restart of the machine where another process now has that number) is known to
 be stale. A second process with the same data directory shares the running server, and must not
 outlive the owner.
 """
@@ -66,7 +66,7 @@ POSTGRES_OPTIONS = {
     "shared_buffers": "256MB",
     "max_wal_size": "4GB",
     "checkpoint_timeout": "15min",
-    # What queues have left behind is in the way of whoever looks for what waits in them.
+    # Dead rows of queues slow down every search for waiting rows.
     "autovacuum_naptime": "15s",
 }
 
@@ -352,7 +352,7 @@ class EmbeddedPostgres(OwnServer):
         fresh.mkdir(mode=0o700)
         if user is not None:
             os.chown(fresh, *_ids(user))
-        # "C" sorts by bytes, alike on every machine; "trust" because whoever can enter the
+        # "C" sorts by bytes, alike on every machine; "trust" because every user who can enter the
         # socket's directory owns the files anyway.
         locale = ["--encoding=UTF8", "--no-locale"]
         login = [f"--username={SUPERUSER}", "--auth=trust"]
@@ -361,7 +361,7 @@ class EmbeddedPostgres(OwnServer):
             capture_output=True,
             check=False,
             cwd="/",
-            pass_fds=[lock],  # Should we be killed, nobody starts while it still writes.
+            pass_fds=[lock],  # If we are killed, no other process starts while it still writes.
             text=True,
             user=None if user is None else _ids(user)[0],
             group=None if user is None else _ids(user)[1],
@@ -391,7 +391,7 @@ class EmbeddedPostgres(OwnServer):
         found = place.lstat()
         owner = os.geteuid() if user is None else _ids(user)[0]
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (owner, os.geteuid()):
-            raise ServerError(f"{place} belongs to somebody else; choose a shorter data directory")
+            raise ServerError(f"{place} belongs to another user; choose a shorter data directory")
         place.chmod(0o700)
         if user is not None:
             os.chown(place, *_ids(user))
@@ -531,7 +531,7 @@ class OwnRedis(OwnServer):
 
     It writes what it gets to disk and refuses rather than forgets when its memory is full. Its
     password is made anew for every owner; only we may read the files that hold it. Started again
-    after a death it keeps port and password, so that whoever uses it need not be told.
+    after a crash it keeps port and password, so that its clients stay configured.
     """
 
     name = "Redis"
@@ -554,7 +554,7 @@ class OwnRedis(OwnServer):
         self._program = self._program or best_redis()
         self._child = self._start_on(self._port or _free_port(), self._program, lock)
         if not self._serves(self._child):
-            # Between our look and its bind somebody else may have taken the port: once more.
+            # Another process may have bound the port since it was chosen: try once more.
             self._child = self._start_on(_free_port(), self._program, lock)
             _wait(self._answer, self._child, self.name)
 
@@ -665,8 +665,8 @@ class Child:
                 stdout=subprocess.PIPE,
             )
         assert self._guard.stdout is not None
-        with self._guard.stdout as said:
-            line = said.readline()
+        with self._guard.stdout as pid_line:
+            line = pid_line.readline()
         self.pid = int(line) if line else None
 
     @property

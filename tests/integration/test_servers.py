@@ -113,13 +113,13 @@ def test_the_embedded_postgres_is_durable_and_on_utc(data_dir: Path) -> None:
     server = EmbeddedPostgres(data_dir)
 
     with running(server):
-        said = {name: ask(server.url, f"SHOW {name}") for name in ("fsync", "full_page_writes")}
+        settings = {name: ask(server.url, f"SHOW {name}") for name in ("fsync", "full_page_writes")}
         commit = ask(server.url, "SHOW synchronous_commit")
         zone = ask(server.url, "SHOW timezone")
         connections = ask(server.url, "SHOW max_connections")
         address = ask(server.url, "SHOW listen_addresses")
 
-    assert said == {"fsync": "on", "full_page_writes": "on"}
+    assert settings == {"fsync": "on", "full_page_writes": "on"}
     assert commit == "on"
     assert zone == "UTC"
     assert int(str(connections)) >= 100
