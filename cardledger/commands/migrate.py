@@ -39,7 +39,7 @@ def _up(url: DatabaseUrl, settings: Settings) -> None:
     print(f"schema {now}, as it was" if was == now else f"schema {was or 'none'} -> {now}")
     if settings.app_password is not None:
         role = migrate.app_role(url)
-        # Asked first: whoever runs this at every start may have no right to set it again.
+        # Checked first, because the role that migrates at every start may lack the right to set it.
         if not databases.logs_in(url.with_user(role, settings.app_password.get_secret_value())):
             databases.set_password(url, settings.app_password.get_secret_value())
         print(f"role {role} has the password in CARDLEDGER_APP_PASSWORD")

@@ -119,7 +119,7 @@ class Submission:
                 tasks.create_task(self._enqueue(client, chunks, waiting))
                 tasks.create_task(self._print(waiting, told))
         except BaseExceptionGroup as group:
-            # Two tasks; whoever failed first has cancelled the other.
+            # Of the two tasks, the first to fail has cancelled the other.
             raise group.exceptions[0] from None
         finally:
             await engine.dispose()
@@ -150,8 +150,9 @@ class Submission:
             except UnavailableError as error:
                 if time.monotonic() > deadline:
                     raise CommandError(
-                        f"PostgreSQL is away for {self._timeout_s:g} s ({_first_line(error)});"
-                        " submit the same file again when it is back: nothing is applied twice"
+                        f"PostgreSQL has been unavailable for {self._timeout_s:g} s"
+                        f" ({_first_line(error)}); submit the same file again when it is available:"
+                        " no event is applied twice"
                     ) from None
             await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
@@ -169,21 +170,21 @@ class Submission:
     async def _outcomes(self, futures: "Sequence[Future[Outcome]]") -> list[Outcome]:
         try:
             async with asyncio.timeout(self._timeout_s):
-                # One after the other: whoever is late holds up all, and most are there.
+                # One after the other, in order; most have arrived already.
                 return [await future for future in futures]
         except TimeoutError:
             undecided = sum(not future.done() or future.cancelled() for future in futures)
             raise CommandError(
                 f"no outcome of {undecided} event(s) for {self._timeout_s:g} s; they are accepted"
                 " and will be decided once a worker runs (`cardledger doctor` says what is wrong);"
-                " submit the same file again for their outcomes: nothing is applied twice"
+                " submit the same file again for their outcomes: no event is applied twice"
             ) from None
 
 
 class _Reader(threading.Thread):
     """Reads and parses, as far ahead as the queue has room.
 
-    A thread of its own and no task, because standard input can block for ever.
+    A thread of its own and no task, because standard input can block without limit.
     """
 
     def __init__(
@@ -245,7 +246,7 @@ def _count_lines(source: BinaryIO) -> int | None:
     """Return how many lines are left in a file that can be read twice."""
     if not source.seekable():
         return None
-    # Without moving: standard input may begin in the middle, where somebody else has stopped.
+    # Without seeking: standard input may begin where another reader of the file has stopped.
     descriptor = source.fileno()
     place = os.lseek(descriptor, 0, os.SEEK_CUR)
     counted = 0
@@ -281,7 +282,7 @@ def _writer() -> Callable[[Sequence[Outcome]], None]:
 
 
 def _line(outcome: Outcome) -> bytes:
-    """Return `outcome` as a line in ASCII: no terminal obeys it, and nobody reads two lines."""
+    """Return `outcome` as a line in ASCII: without control characters or line breaks."""
     said = outcome.json
     if not said.isascii():
         said = json.dumps(outcome.wire, separators=(",", ":")).encode()
@@ -292,7 +293,7 @@ def _check_schema(place: discovery.Place) -> None:
     revision = databases.current(place.database_url)
     if revision != migrate.head():
         raise CommandError(
-            f"the database has schema {revision or 'none'}, this release wants {migrate.head()};"
+            f"the database has schema {revision or 'none'}, this release needs {migrate.head()};"
             " run `cardledger migrate`"
         )
 

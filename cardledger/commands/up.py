@@ -56,7 +56,7 @@ def up(
         finally:
             signals.note_only()
             asked = signals.count
-            # Ctrl-C twice, or twice SIGTERM: somebody is in a hurry.
+            # A second Ctrl-C or SIGTERM stops at once.
             system.stop(at_once=lambda: signals.count > max(asked, 1))
     out.print(" stopped; nothing that was accepted is lost")
 
@@ -68,7 +68,7 @@ def create_platform(name: str, *, data_dir: Path | None) -> None:
     given = settings.secret_key.get_secret_value() if settings.secret_key else kept.secret_key
     if given is None:
         raise CommandError(
-            "set CARDLEDGER_SECRET_KEY to the key that the API and the workers have", code=USAGE
+            "set CARDLEDGER_SECRET_KEY to the key of the API and the workers", code=USAGE
         )
     with discovery.database(settings) as database_url:
         made = credentials.create_platform(database_url, name, KeyRing(given))
@@ -124,7 +124,7 @@ def _show_ready(out: Console, settings: Settings, running: Running) -> None:
     out.print(Text.assemble((" ready", "bold green"), f"   client id {running.client_id}"))
     out.print(f"         secrets in {kept}")
     if out.is_terminal:
-        # Into a terminal only: elsewhere it would be kept in somebody's logs.
+        # On a terminal only, because elsewhere it would end up in logs.
         login = f"{running.client_id}:{running.client_secret}"
         out.print(Text(f" try     curl -u {login} {running.base_url}/config", style="cyan"))
     out.print(" Ctrl-C stops everything and loses nothing")
@@ -134,7 +134,7 @@ def _writable(ready_file: Path) -> Path:
     path = ready_file.expanduser().absolute()
     if not path.parent.is_dir():
         raise CommandError(
-            f"cannot write {path}: there is no directory {path.parent}; make it first", code=USAGE
+            f"cannot write {path}: there is no directory {path.parent}; create it first", code=USAGE
         )
     if path.is_dir():
         raise CommandError(f"cannot write {path}: it is a directory", code=USAGE)

@@ -41,7 +41,7 @@ def books(url: DatabaseUrl, progress: Progress | None = None) -> Report:
     revision = databases.current(url)
     if revision != migrate.head():
         raise CommandError(
-            f"the database has schema {revision or 'none'}, this release wants {migrate.head()};"
+            f"the database has schema {revision or 'none'}, this release needs {migrate.head()};"
             " run `cardledger migrate`"
         )
     engine = sync_engine(url)

@@ -18,38 +18,41 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="webhooks",
-    help="See what was told, to whom and with what result, and tell it again.",
+    help="Inspect, retry and replay webhook deliveries.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Where the system runs that is asked (default: .cardledger).", show_default=False
+        metavar="DIR",
+        help="Data directory of the running system (default: .cardledger).",
+        show_default=False,
     ),
 ]
 ReadyFile = Annotated[
     Path | None,
     typer.Option(
-        help="The ready file of the system that is asked, or any JSON file with baseUrl, clientId"
+        metavar="FILE",
+        help="Ready file of the running system, or any JSON file with baseUrl, clientId"
         " and clientSecret.",
         show_default=False,
     ),
 ]
 Endpoint = Annotated[
     str | None,
-    typer.Option(metavar="ID", help="Only of this endpoint.", show_default=False),
+    typer.Option(metavar="ID", help="Only deliveries to this endpoint.", show_default=False),
 ]
 Since = Annotated[
     str | None,
     typer.Option(
-        metavar="TIME", help="From this time on, as 2026-03-01T12:00:00Z.", show_default=False
+        metavar="TIME", help="From this time, such as 2026-03-01T12:00:00Z.", show_default=False
     ),
 ]
 Until = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Up to this time.", show_default=False)
+    str | None, typer.Option(metavar="TIME", help="Until this time.", show_default=False)
 ]
 Id = Annotated[str, typer.Argument(metavar="ID")]
 
@@ -82,7 +85,7 @@ def deliveries(  # noqa: PLR0913 - the options of the command
     *,
     endpoint: Endpoint = None,
     kind: Annotated[
-        str | None, typer.Option("--type", help="Only of this event type.", show_default=False)
+        str | None, typer.Option("--type", help="Only this event type.", show_default=False)
     ] = None,
     subject: Annotated[
         str | None,
@@ -98,7 +101,9 @@ def deliveries(  # noqa: PLR0913 - the options of the command
     ] = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="Maximum number of deliveries.", min=1)
+    ] = 50,
     as_json: Json = False,
     data_dir: DataDir = None,
     ready_file: ReadyFile = None,
@@ -139,7 +144,7 @@ def show(
 def retry(
     delivery: Id, *, as_json: Json = False, data_dir: DataDir = None, ready_file: ReadyFile = None
 ) -> None:
-    """Send one delivery again, whatever came of it."""
+    """Send one delivery again, whatever its state."""
     with _api(data_dir, ready_file) as api:
         found = api.post(f"/webhooks/deliveries/{delivery}/retry", {})
     _print_json(found) if as_json else print(f"{found['webhookId']} is on its way again")
@@ -147,18 +152,18 @@ def retry(
 
 @app.command()
 def replay(  # noqa: PLR0913 - the options of the command
-    since: Annotated[str, typer.Option(metavar="TIME", help="From this time on.")],
+    since: Annotated[str, typer.Option(metavar="TIME", help="From this time.")],
     *,
     until: Until = None,
     endpoint: Endpoint = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what was delivered, not only what failed.")
+        bool, typer.Option("--all", help="Also successful deliveries, not only failed ones.")
     ] = False,
     as_json: Json = False,
     data_dir: DataDir = None,
     ready_file: ReadyFile = None,
 ) -> None:
-    """Send again what failed since a time, or everything."""
+    """Send failed deliveries since a time again, or all of them."""
     asked: dict[str, Any] = {"since": since, "onlyFailed": not everything}
     asked |= {name: value for name, value in (("until", until), ("endpointId", endpoint)) if value}
     count = 0
@@ -180,7 +185,7 @@ def try_out(
     data_dir: DataDir = None,
     ready_file: ReadyFile = None,
 ) -> None:
-    """Send an endpoint a signed TEST now, and show the answer.
+    """Send a signed TEST webhook to an endpoint and show the response.
 
     To the default endpoint unless one is named. Ends with exit code 1 when it was not taken.
     """
@@ -195,7 +200,7 @@ def try_out(
 def rotate_secret(
     endpoint: Id, *, as_json: Json = False, data_dir: DataDir = None, ready_file: ReadyFile = None
 ) -> None:
-    """Give an endpoint a new secret and print it once.
+    """Rotate the secret of an endpoint and print the new one once.
 
     The secret before signs beside it for a day more.
     """
@@ -232,13 +237,14 @@ def _access(data_dir: Path | None, ready_file: Path | None) -> tuple[str, str, s
             return said["baseUrl"], said["clientId"], said["clientSecret"]
         except (OSError, ValueError, LookupError, TypeError):
             raise CommandError(
-                f"{ready_file} is no file with baseUrl, clientId and clientSecret", code=USAGE
+                f"{ready_file} is not a JSON file with baseUrl, clientId and clientSecret",
+                code=USAGE,
             ) from None
     settings = configuration.load(data_dir=data_dir, log_level="warning")
     found = running.find(settings.data_dir)
     if found is None:
         raise CommandError(
-            f"nothing runs in {settings.data_dir}; start it with `cardledger up`, name its"
+            f"no system runs in {settings.data_dir}; start it with `cardledger up`, name its"
             " --data-dir or a --ready-file"
         )
     return found.base_url, found.client_id, found.client_secret

@@ -1,4 +1,4 @@
-"""Settings for a command: the environment's, and over them what was said on the command line."""
+"""Settings of a command: command-line options override the environment."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def writable_directory(path: Path) -> Path:
         path.mkdir(mode=0o711, parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(
-            f"cannot make the data directory {path}: {error.strerror}; choose another --data-dir"
+            f"cannot create the data directory {path}: {error.strerror}; choose another --data-dir"
         ) from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise CommandError(f"cannot write to {path}; choose another --data-dir")
@@ -45,10 +45,10 @@ def writable_directory(path: Path) -> Path:
 
 
 def _explain(error: ValidationError) -> str:
-    said = []
+    problems = []
     for complaint in error.errors(include_url=False, include_input=False):
         message = complaint["msg"].removeprefix("Value error, ")
         name = ".".join(str(part) for part in complaint["loc"])
         variable = name if name.isupper() or not name else f"CARDLEDGER_{name}".upper()
-        said.append(f"{variable}: {message}" if name else message)
-    return "; ".join(said)
+        problems.append(f"{variable}: {message}" if name else message)
+    return "; ".join(problems)

@@ -1,4 +1,4 @@
-"""What goes wrong in a way that the person at the terminal can mend."""
+"""Errors that the user of the command line can fix."""
 
 from typing import Final
 

@@ -1,7 +1,6 @@
-"""Python's garbage collector, told to leave alone what stays.
+"""Tuning of Python's garbage collector for long-lived processes.
 
-Its full rounds look at everything that was ever imported, which is most of what there is, and come
-the sooner the more messages a batch has.
+A full collection visits everything that was ever imported, and large batches trigger it often.
 """
 
 import gc
@@ -11,10 +10,10 @@ _THRESHOLDS: Final = (50_000, 20, 100)
 
 
 def freeze() -> None:
-    """Set aside what has been made so far, and look for garbage less often from now on.
+    """Exempt all existing objects from garbage collection, and collect less often.
 
-    For processes that live long, once everything is imported: what they make per message is freed
-    by counting references, as ever; only cycles wait.
+    For long-lived processes, once everything is imported. Objects of a message are still freed by
+    reference counting; only cycles wait for the collector.
     """
     gc.collect()
     gc.freeze()

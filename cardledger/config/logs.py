@@ -9,7 +9,7 @@ import structlog
 from structlog.dev import Column
 from structlog.typing import EventDict, Processor
 
-# Only what is wrong with them is of interest, unless somebody looks for it.
+# Only their warnings matter, unless debug logs are requested.
 _CHATTY: Final = ("dramatiq", "uvicorn", "alembic", "sqlalchemy", "urllib3", "asyncio")
 
 
@@ -79,8 +79,8 @@ def plain() -> Processor:
 
 
 def _pair(key: str, value: object) -> str:
-    said = value if isinstance(value, str) and _SIMPLE.fullmatch(value) else repr(value)
-    return f"{key}={said}"
+    text = value if isinstance(value, str) and _SIMPLE.fullmatch(value) else repr(value)
+    return f"{key}={text}"
 
 
 _SIMPLE: Final = re.compile("[^ \t\r\n='\"]*")

@@ -1,7 +1,6 @@
-"""What a person may set, and nothing else: one frozen page read from the environment.
+"""The settings, read from the environment.
 
-Every field has a sentence, so that `cardledger settings`, the documentation and an error
-message can all say the same thing.
+Every field has a description, which `cardledger settings` and the documentation print.
 """
 
 import difflib
@@ -66,54 +65,55 @@ class Settings(BaseSettings):
         default=None,
         validation_alias="DATABASE_URL",
         description="PostgreSQL to use, as postgresql://user:password@host:port/database; "
-        "without it an embedded one is started in the data directory.",
+        "without it an embedded PostgreSQL is started in the data directory.",
     )
     redis_url: SecretStr | None = Field(
         default=None,
         validation_alias="REDIS_URL",
-        description="Redis to use, as redis://host:port/number; without it one is started.",
+        description="Redis to use, as redis://host:port/number; without it an embedded Redis is"
+        " started.",
     )
     secret_key: SecretStr | None = Field(
         default=None,
         min_length=32,
-        description="Keys hashes and encryption at rest; at least 32 characters, the same in "
-        "every process, kept for as long as the database.",
+        description="Key for hashes and encryption at rest; at least 32 characters, the same in "
+        "every process, kept as long as the database.",
     )
     app_password: SecretStr | None = Field(
         default=None,
-        description="Password that `cardledger migrate` gives to the application's database role.",
+        description="Password that `cardledger migrate` sets for the application's database role.",
     )
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: Port = Field(
-        default=8000, description="Port that the API listens on; 0 takes a free one."
+        default=8000, description="Port that the API listens on; 0 chooses a free port."
     )
     data_dir: Path = Field(
         default=Path(".cardledger"),
         validate_default=True,
-        description="Where embedded servers keep their data and this installation its secrets.",
+        description="Directory for the data of embedded servers and the installation's secrets.",
     )
     worker_threads: int = Field(
-        default=8, ge=1, le=256, description="Threads in which a worker process runs its actors."
+        default=8, ge=1, le=256, description="Number of threads of a worker process."
     )
     batch_size: int = Field(
         default=500,
         ge=1,
         le=5000,
-        description="The most network events that one database transaction decides.",
+        description="Maximum number of network events decided in one database transaction.",
     )
     sweep_interval_s: Seconds = Field(
         default=0.5,
-        description="How often a worker looks for waiting rows that no doorbell rang for.",
+        description="Seconds between two polls of a worker for waiting rows.",
     )
     reply_timeout_s: Seconds = Field(
         default=10,
-        description="How long a caller waits for an outcome before it is told to ask later.",
+        description="Seconds an API call waits for an outcome before it returns a retryable error.",
     )
     sandbox: bool = Field(
         default=True,
-        description="Whether this is a sandbox: simulators, funding by request, names and"
-        " identifiers whose ends decide, and webhooks to http on this machine. When false, none of"
-        " these, and new customers are UNVERIFIED.",
+        description="Whether this is a sandbox: simulators, funding by request, magic suffixes of"
+        " names and identifiers, and webhooks to http URLs on this machine. When false, none of"
+        " these is available, and new customers are UNVERIFIED.",
     )
     sandbox_delay_s: float = Field(
         default=30,
@@ -123,30 +123,30 @@ class Settings(BaseSettings):
     )
     rate_limit: str = Field(
         default="300000/minute",
-        description="How many requests one token, or one agent, may send: a number per second,"
+        description="Maximum number of requests of one token or one agent: a number per second,"
         " minute, hour or day, or off.",
     )
     failure_limit: str = Field(
         default="60/minute",
-        description="How many wrong secrets one address may try on one client id, and how many"
-        " device codes; written as the rate limit is.",
+        description="Maximum number of wrong secrets, and of wrong device codes, from one address"
+        " for one client id; in the format of the rate limit.",
     )
     body_timeout_s: Seconds = Field(
-        default=30, description="How long a client may take to send a request."
+        default=30, description="Seconds a client may take to send a request."
     )
     webhook_retry_scale: Seconds = Field(
         default=1.0,
-        description="Stretches (above 1) or shortens the pauses between delivery attempts.",
+        description="Factor for the pauses between delivery attempts: above 1 lengthens them.",
     )
     webhook_timeout_s: Seconds = Field(
         default=15,
-        # Whoever sends again leaves alone what is under way: what is claimed for a minute at most.
+        # An attempt must end before its lease of a minute does, or another worker would repeat it.
         le=50,
-        description="How long a webhook receiver may take before an attempt has failed.",
+        description="Seconds a webhook receiver may take before an attempt fails.",
     )
-    log_level: LogLevel = Field(default="info", description="The least severe line that is logged.")
+    log_level: LogLevel = Field(default="info", description="Lowest severity that is logged.")
     log_format: LogFormat = Field(
-        default="console", description="Lines for people (console) or for machines (json)."
+        default="console", description="Log format: console for people, json for machines."
     )
 
     @model_validator(mode="before")

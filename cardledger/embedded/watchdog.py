@@ -1,6 +1,6 @@
-"""Run one server for exactly as long as the process that asked for it lives.
+"""Run one server for exactly as long as the process that started it lives.
 
-    python guard.py SIGNAL GRACE_S [--user=NAME] COMMAND…
+    python watchdog.py SIGNAL GRACE_S [--user=NAME] COMMAND…
 
 The asker holds the other end of standard input. However it ends (return, exception, SIGTERM,
 kill -9), the kernel closes that end, and the guard stops the server with SIGNAL, after GRACE_S
@@ -9,7 +9,7 @@ seconds with SIGKILL. The server's process id is the first line on standard outp
 Why a process between, and not PR_SET_PDEATHSIG in the asker: that signal is sent when the
 *thread* that started the server ends, exists on Linux only, and has to be set between fork and
 exec, which is not safe in a process with threads. Here there is one thread, so here it is used as
-well: should somebody kill -9 the guard, the server stops all the same on Linux.
+well: if the watchdog is killed with SIGKILL, the server stops all the same on Linux.
 
 Standard library only, and run by path: it has to start quickly.
 """

@@ -81,13 +81,14 @@ def load(data_dir: Path) -> Credentials:
     """
     path = data_dir / FILE
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return _parse(path, said)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return _parse(path, content)
     except FileNotFoundError:
         return Credentials(path=path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(
-            f"cannot read {path}: {error!r}; restore it, or move it away and lose what it opens"
+            f"cannot read {path}: {error!r}; restore it, or move it away and lose access to what it"
+            " encrypts"
         ) from None
 
 
@@ -188,18 +189,18 @@ def _opens(keys: KeyRing, sealed: bytes) -> bool:
     return True
 
 
-def _parse(path: Path, said: dict[str, Any]) -> Credentials:
-    access = [Access(**one) for one in said.get("others", [])]
-    if "clientId" in said:
+def _parse(path: Path, content: dict[str, Any]) -> Credentials:
+    access = [Access(**one) for one in content.get("others", [])]
+    if "clientId" in content:
         current = Access(
-            platform_id=said["platformId"],
-            client_id=said["clientId"],
-            client_secret=said["clientSecret"],
+            platform_id=content["platformId"],
+            client_id=content["clientId"],
+            client_secret=content["clientSecret"],
         )
         access = [current, *access]
     return Credentials(
         path=path,
-        secret_key=said.get("secretKey"),
-        app_password=said.get("appPassword"),
+        secret_key=content.get("secretKey"),
+        app_password=content.get("appPassword"),
         access=access,
     )

@@ -83,12 +83,12 @@ def upgrade(owner: DatabaseUrl) -> str | None:
     except AlembicError as error:
         raise CommandError(
             f"the database has schema {was}, which this release does not know ({error});"
-            " use the release that made it, or a newer one"
+            " use the release that created it, or a newer one"
         ) from None
     except DBAPIError as error:
         if isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
             raise CommandError(
-                f"the database has schema {was or 'none'}, this release wants {migrate.head()}, and"
+                f"the database has schema {was or 'none'}, this release needs {migrate.head()}, and"
                 f" role {role_of(owner)} may not migrate it ({_first_line(error.orig)}); run"
                 " `cardledger migrate` with a DATABASE_URL of a role that owns the database and"
                 " may create roles"
@@ -158,7 +158,7 @@ def set_password(owner: DatabaseUrl, password: str) -> None:
             )
     except psycopg.Error as error:
         raise CommandError(
-            f"role {role_of(owner)} cannot give {role} a password ({_first_line(error)}); set"
+            f"role {role_of(owner)} cannot set a password for {role} ({_first_line(error)}); set"
             f" CARDLEDGER_APP_PASSWORD to the one it has, or DATABASE_URL to a login of {role}"
         ) from None
 

@@ -20,7 +20,7 @@ class Place:
 
     database_url: DatabaseUrl
     redis_url: str | None
-    is_given: bool  # By DATABASE_URL, so nobody here knows whether anything runs.
+    is_given: bool  # By DATABASE_URL, so it is unknown here whether a system runs.
 
 
 def system(settings: Settings) -> Place:
@@ -37,7 +37,7 @@ def system(settings: Settings) -> Place:
         return Place(database_url=url, redis_url=redis_url, is_given=True)
     if found is None:
         raise CommandError(
-            f"nothing runs in {settings.data_dir}; start it with `cardledger up`, name its"
+            f"no system runs in {settings.data_dir}; start it with `cardledger up`, name its"
             " --data-dir, or set DATABASE_URL and REDIS_URL"
         )
     return Place(
@@ -49,7 +49,7 @@ def system(settings: Settings) -> Place:
 
 @contextmanager
 def database(settings: Settings) -> Iterator[DatabaseUrl]:
-    """Yield the database to work on: of whoever runs, else an embedded one for the time being.
+    """Yield the database to work on: of the running system, otherwise an embedded one meanwhile.
 
     Raises: CommandError when there is none.
     """
@@ -60,7 +60,7 @@ def database(settings: Settings) -> Iterator[DatabaseUrl]:
     if not (settings.data_dir / "postgres").is_dir():
         raise CommandError(
             f"there is no database in {settings.data_dir}; name the --data-dir, set DATABASE_URL,"
-            " or make one with `cardledger up`"
+            " or create one with `cardledger up`"
         )
     server = EmbeddedPostgres(settings.data_dir)
     server.start()

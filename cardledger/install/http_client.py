@@ -49,9 +49,9 @@ class HttpApi:
             )
         except urllib3.exceptions.HTTPError as error:
             raise CommandError(f"{method} {path} was not answered: {error}") from None
-        said = json.loads(answer.data or b"{}")
+        content = json.loads(answer.data or b"{}")
         if answer.status >= 400:  # noqa: PLR2004 - where errors begin
-            message = said.get("message", answer.data.decode(errors="replace")[:200])
+            message = content.get("message", answer.data.decode(errors="replace")[:200])
             raise CommandError(f"{method} {path} was answered {answer.status}: {message}")
-        assert isinstance(said, dict), said
-        return said
+        assert isinstance(content, dict), content
+        return content

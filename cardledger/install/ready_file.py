@@ -1,7 +1,7 @@
 """What runs here: the file that says where, and the lock that says whether that is still true.
 
 `up` keeps the file in its data directory, so that `submit`, `verify` and `doctor` find the system
-without being told, and writes a copy wherever `--ready-file` says.
+without configuration, and writes a copy to `--ready-file`.
 """
 
 import fcntl
@@ -99,16 +99,16 @@ def _is_claimed(data_dir: Path) -> bool:
 def read(path: Path) -> Running | None:
     """Return what a ready file says; None when it is not there, or is something else."""
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
         return Running(
-            base_url=said["baseUrl"],
-            client_id=said["clientId"],
-            client_secret=said["clientSecret"],
-            database_url=said["databaseUrl"],
-            redis_url=said["redisUrl"],
-            webhook_public_key=said["webhookPublicKey"],
-            webhook_secret=said["webhookSecret"],
-            pids=said["pids"],
+            base_url=content["baseUrl"],
+            client_id=content["clientId"],
+            client_secret=content["clientSecret"],
+            database_url=content["databaseUrl"],
+            redis_url=content["redisUrl"],
+            webhook_public_key=content["webhookPublicKey"],
+            webhook_secret=content["webhookSecret"],
+            pids=content["pids"],
         )
     except (OSError, ValueError, KeyError):
         return None

@@ -171,15 +171,11 @@ class System:
         began = time.monotonic()
         self._redis = find_redis(_secret(self._settings.redis_url), self._data_dir)
         self._redis.start()
-        is_slow = "fakeredis" in self._redis.origin
         self._say(
             Step(
                 name="Redis",
                 detail=self._redis.origin,
                 seconds=time.monotonic() - began,
-                cost="about a sixth of a real one's rate; install redis-server"
-                if is_slow
-                else None,
             )
         )
 

@@ -1,4 +1,4 @@
-"""Who asks too often is told when to come again; nobody else notices."""
+"""Callers over their rate limit get 429 with the time to retry; other callers are unaffected."""
 
 import asyncio
 import time
@@ -53,7 +53,7 @@ def tenant(limited: ApiConfig) -> Tenant:
     return new_tenant(limited.database_url)
 
 
-def test_one_too_many_is_told_when_to_come_again(url: str, tenant: Tenant) -> None:
+def test_a_request_over_the_limit_returns_when_to_retry(url: str, tenant: Tenant) -> None:
     with Api(url, tenant) as api:
         for _ in range(LIMIT):
             ok(api.get("/config"))
@@ -67,7 +67,7 @@ def test_one_too_many_is_told_when_to_come_again(url: str, tenant: Tenant) -> No
     assert (after_s - 1) * 1000 < after_ms <= after_s * 1000
 
 
-def test_another_token_of_the_same_platform_is_not_held_back(
+def test_another_token_of_the_same_platform_is_not_limited(
     url: str, limited: ApiConfig, tenant: Tenant
 ) -> None:
     other = new_tenant(limited.database_url, of=tenant)
@@ -78,7 +78,7 @@ def test_another_token_of_the_same_platform_is_not_held_back(
         ok(freeze.get("/config"))
 
 
-def test_a_request_that_is_held_back_does_nothing(url: str, tenant: Tenant) -> None:
+def test_a_rate_limited_request_has_no_effect(url: str, tenant: Tenant) -> None:
     with Api(url, tenant) as api:
         while api.get("/config").status_code != 429:
             pass
@@ -109,7 +109,7 @@ def test_without_redis_a_process_counts_by_itself(limited: ApiConfig, tenant: Te
     assert answers == [200] * LIMIT + [429] * 5
 
 
-def test_off_is_no_limit(api: Api) -> None:
+def test_off_disables_the_limit(api: Api) -> None:
     answers = {api.get("/config").status_code for _ in range(5 * LIMIT)}
 
     assert answers == {200}
@@ -134,7 +134,9 @@ def test_guessing_a_secret_ends_soon(url: str, tenant: Tenant) -> None:
     assert int(answer.headers["retry-after"]) >= 1
 
 
-def test_a_guesser_next_door_locks_out_nobody_who_is_known(url: str, tenant: Tenant) -> None:
+def test_guesses_from_the_same_address_do_not_lock_out_known_credentials(
+    url: str, tenant: Tenant
+) -> None:
     with Api(url, tenant) as api:
         ok(api.get("/config"))
         while guess(url, tenant).status_code != 429:
@@ -143,7 +145,7 @@ def test_a_guesser_next_door_locks_out_nobody_who_is_known(url: str, tenant: Ten
         ok(api.get("/config"))
 
 
-def test_a_guesser_next_door_locks_out_no_other_token(
+def test_guesses_from_the_same_address_do_not_lock_out_other_tokens(
     url: str, limited: ApiConfig, tenant: Tenant
 ) -> None:
     others = [new_tenant(limited.database_url) for _ in range(3)]
@@ -159,7 +161,7 @@ def test_a_guesser_next_door_locks_out_no_other_token(
     assert answers.count(200) >= 2
 
 
-def test_right_credentials_are_no_failures(url: str, tenant: Tenant) -> None:
+def test_valid_credentials_are_not_counted_as_failures(url: str, tenant: Tenant) -> None:
     for _ in range(3 * FAILURES):
         with Api(url, tenant) as api:
             ok(api.get("/config"))
@@ -167,18 +169,18 @@ def test_right_credentials_are_no_failures(url: str, tenant: Tenant) -> None:
     refused(guess(url, tenant), 401, "UNAUTHORIZED")
 
 
-def test_a_burst_of_first_requests_is_no_guess(url: str, tenant: Tenant) -> None:
+def test_a_burst_of_first_requests_is_not_counted_as_guesses(url: str, tenant: Tenant) -> None:
     async def at_once() -> list[int]:
         access = (tenant.client_id, tenant.client_secret)
         limits = httpx2.Limits(max_connections=LIMIT)
         async with httpx2.AsyncClient(base_url=url, auth=access, limits=limits) as client:
-            asked = [client.get(BASE_PATH + "/config") for _ in range(LIMIT)]
-            return [answer.status_code for answer in await asyncio.gather(*asked)]
+            requests = [client.get(BASE_PATH + "/config") for _ in range(LIMIT)]
+            return [answer.status_code for answer in await asyncio.gather(*requests)]
 
     assert asyncio.run(at_once()) == [200] * LIMIT
 
 
-def test_no_credentials_at_all_are_no_guess(url: str) -> None:
+def test_missing_credentials_are_not_counted_as_guesses(url: str) -> None:
     for _ in range(3 * FAILURES):
         answer = httpx2.get(url + "/2025-10-13/config")
         refused(answer, 401, "UNAUTHORIZED")
@@ -219,7 +221,7 @@ def test_guessing_agents_tokens_locks_out_no_agent_that_is_known(url: str, tenan
     refused(look(token), 429, "RATE_LIMITED")
 
 
-def test_an_address_is_a_network_where_everybody_has_one() -> None:
+def test_ipv6_addresses_are_grouped_by_network() -> None:
     assert stranger("10.0.0.1", "x") != stranger("10.0.0.2", "x")
     assert stranger("10.0.0.1", "x") != stranger("10.0.0.1", "y")
     assert stranger("2001:db8::1", "x") == stranger("2001:db8::ffff:1", "x")
@@ -241,7 +243,7 @@ def test_counting_costs_a_request_next_to_nothing(redis_url: str) -> None:
     assert asyncio.run(act()) < 0.0003
 
 
-def test_what_is_past_is_forgotten(redis_url: str) -> None:
+def test_expired_counts_are_dropped(redis_url: str) -> None:
     now = 0.0
 
     async def act() -> int:
@@ -256,7 +258,7 @@ def test_what_is_past_is_forgotten(redis_url: str) -> None:
     assert asyncio.run(act()) == 0
 
 
-def test_counts_of_the_others_are_taken_over(redis_url: str) -> None:
+def test_counts_of_other_processes_are_included(redis_url: str) -> None:
     async def act() -> None:
         limits = {"requests": Rate(10, 3600)}
         at = time.time() // 3600 * 3600 + 1

@@ -26,12 +26,12 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 def command(own: Api, tmp_path: Path) -> Command:
     """The command, with a file that says which platform asks."""
     access = tmp_path / "ready.json"
-    said = {
+    output = {
         "baseUrl": str(own.http.base_url).rstrip("/"),
         "clientId": own.tenant.client_id,
         "clientSecret": own.tenant.client_secret,
     }
-    access.write_text(json.dumps(said), encoding="utf-8")
+    access.write_text(json.dumps(output), encoding="utf-8")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -117,17 +117,17 @@ def test_a_new_secret_is_all_that_is_printed(
 ) -> None:
     key = endpoint(own, receiver.url)["id"]
 
-    said = command("rotate-secret", key).stdout
+    output = command("rotate-secret", key).stdout
 
-    assert said.startswith("whsec_")
-    assert said.count("\n") == 1
+    assert output.startswith("whsec_")
+    assert output.count("\n") == 1
 
 
 def test_a_file_without_credentials_is_refused_in_words(command: Command, tmp_path: Path) -> None:
     (tmp_path / "ready.json").write_text("{}", encoding="utf-8")
 
-    said = command("endpoints")
+    output = command("endpoints")
 
-    assert said.returncode == 2
-    assert "is no file with baseUrl, clientId and clientSecret" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert output.returncode == 2
+    assert "is not a JSON file with baseUrl, clientId and clientSecret" in output.stderr
+    assert "Traceback" not in output.stderr

@@ -19,7 +19,7 @@ EVENTS: list[dict[str, Any]] = [
         "duration_ms": 1.5,
     },
     {"level": "warning", "event": "longer than the thirty characters of a column", "logger": "a.b"},
-    {"event": "said by another library", "logger_name": "a.b"},
+    {"event": "logged by another library", "logger_name": "a.b"},
     {"level": "critical", "event": 7, "nothing": None, "some": {"a": [1]}},
     {"event": "odd", "empty": "", "blank": "a b", "pair": "a=b", "line": "a\nb", "quote": "a'b\"c"},
     {"event": "", "text": "é…\x1b\x00\t"},
@@ -40,7 +40,7 @@ def test_a_plain_line_brings_its_traceback() -> None:
     except ValueError:
         event = {"event": "a request failed", "exc_info": sys.exc_info()}
 
-    said = str(logs.plain()(None, "error", event))
+    line = str(logs.plain()(None, "error", event))
 
-    assert said.startswith("a request failed")
-    assert said.rstrip().endswith("ValueError: broken")
+    assert line.startswith("a request failed")
+    assert line.rstrip().endswith("ValueError: broken")

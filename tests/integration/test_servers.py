@@ -27,14 +27,13 @@ from cardledger.embedded.servers import (
     ServerError,
     find_postgres,
     find_redis,
-    redis_in_memory,
     redis_in_wheel,
     redis_on_path,
 )
 from tests.databases import fresh_database
 from tests.waiting import eventually, limit_s
 
-PROGRAMS = {"path": redis_on_path(), "wheel": redis_in_wheel(), "memory": redis_in_memory()}
+PROGRAMS = {"path": redis_on_path(), "wheel": redis_in_wheel()}
 OWNER = """
 import pathlib, sys, time
 from cardledger.embedded.servers import EmbeddedPostgres, OwnRedis
@@ -114,13 +113,13 @@ def test_the_embedded_postgres_is_durable_and_on_utc(data_dir: Path) -> None:
     server = EmbeddedPostgres(data_dir)
 
     with running(server):
-        said = {name: ask(server.url, f"SHOW {name}") for name in ("fsync", "full_page_writes")}
+        settings = {name: ask(server.url, f"SHOW {name}") for name in ("fsync", "full_page_writes")}
         commit = ask(server.url, "SHOW synchronous_commit")
         zone = ask(server.url, "SHOW timezone")
         connections = ask(server.url, "SHOW max_connections")
         address = ask(server.url, "SHOW listen_addresses")
 
-    assert said == {"fsync": "on", "full_page_writes": "on"}
+    assert settings == {"fsync": "on", "full_page_writes": "on"}
     assert commit == "on"
     assert zone == "UTC"
     assert int(str(connections)) >= 100
@@ -304,7 +303,7 @@ def test_every_kind_of_redis_answers_stops_and_answers_again(
         kept = redis_at(server.url).get("doorbell")
 
     assert pid is None
-    assert kept == (None if program.path is None else "rung")
+    assert kept == "rung"
     assert server.origin == program.origin
 
 
@@ -321,12 +320,9 @@ def test_every_kind_of_redis_starts_again_after_kill_9(
         assert redis_at(server.url).ping()
 
 
-def test_a_real_redis_wants_its_password_and_never_forgets_for_lack_of_memory(
-    data_dir: Path,
+def test_every_kind_of_redis_requires_its_password_and_evicts_nothing(
+    data_dir: Path, program: RedisProgram
 ) -> None:
-    program = redis_on_path() or redis_in_wheel()
-    if program is None:
-        pytest.skip("only fakeredis here")
     server = OwnRedis(data_dir, program)
 
     with running(server):

@@ -28,7 +28,7 @@ def test_a_redis_database_that_holds_something_is_left_alone(tmp_path: Path) -> 
         base = server.url.rpartition("/")[0] if server.url.count("/") > 2 else server.url
         for number in (5, 2):
             with Redis.from_url(f"{base}/{number}") as client:
-                client.set("somebody", "else")
+                client.set("other", "data")
 
         found, none = empty(f"{base}/5", 2), empty(f"{base}/2", 3)
     finally:

@@ -22,7 +22,7 @@ def test_version_is_one_line() -> None:
 
 
 def test_help_names_every_command_in_whole_sentences() -> None:
-    said = run("--help").stdout
+    message = run("--help").stdout
 
     for command in (
         "demo",
@@ -35,7 +35,7 @@ def test_help_names_every_command_in_whole_sentences() -> None:
         "api",
         "worker",
     ):
-        assert re.search(rf"^  {command} +[A-Z].*\.$", said, re.MULTILINE), said
+        assert re.search(rf"^  {command} +[A-Z].*\.$", message, re.MULTILINE), message
 
 
 def test_the_document_of_the_interface_is_printed_as_it_is_checked_in() -> None:
@@ -52,7 +52,7 @@ def test_help_and_version_import_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "env", "code", "said"),
+    ("arguments", "env", "code", "message"),
     [
         (["up"], {"CARDLEDGER_PROT": "1"}, 2, "did you mean CARDLEDGER_PORT?"),
         (["up"], {"DATABASE_URL": "mysql://x"}, 2, "DATABASE_URL: must start with postgresql://"),
@@ -61,15 +61,15 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["up"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "127.0.0.1:1/x"),
         (["api"], {}, 2, "set DATABASE_URL"),
         (["worker"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 2, "set REDIS_URL"),
-        (["submit", "-"], {}, 1, "nothing runs in "),
+        (["submit", "-"], {}, 1, "no system runs in "),
         (["submit", "/no/such/file"], {}, 2, "cannot read /no/such/file"),
         (["verify"], {}, 1, "there is no database in "),
         (["verify"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "does not answer"),
         (["migrate", "--sql", "--down", "base"], {}, 2, "leave out --down"),
     ],
 )
-def test_what_a_person_can_mend_is_one_line(
-    arguments: list[str], env: dict[str, str], code: int, said: str, tmp_path: Path
+def test_an_error_that_the_user_can_fix_is_one_line(
+    arguments: list[str], env: dict[str, str], code: int, message: str, tmp_path: Path
 ) -> None:
     given = {"CARDLEDGER_DATA_DIR": str(tmp_path / "data"), "CARDLEDGER_PORT": "0"} | env
 
@@ -78,12 +78,12 @@ def test_what_a_person_can_mend_is_one_line(
     assert finished.returncode == code
     assert "Traceback" not in finished.stderr
     assert finished.stderr.startswith("cardledger: ")
-    assert said in finished.stderr
+    assert message in finished.stderr
     assert "short" not in finished.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "env", "code", "said"),
+    ("arguments", "env", "code", "message"),
     [
         (["--part", "motor"], {}, 2, "no part is called motor; there are floor, engine"),
         (["--json", "/no/such/place/x.json"], {}, 2, "cannot write /no/such/place/x.json"),
@@ -92,7 +92,7 @@ def test_what_a_person_can_mend_is_one_line(
     ],
 )
 def test_a_benchmark_that_cannot_run_says_so_in_one_line(
-    arguments: list[str], env: dict[str, str], code: int, said: str, tmp_path: Path
+    arguments: list[str], env: dict[str, str], code: int, message: str, tmp_path: Path
 ) -> None:
     finished = subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments],
@@ -106,7 +106,7 @@ def test_a_benchmark_that_cannot_run_says_so_in_one_line(
     assert finished.returncode == code
     assert "Traceback" not in finished.stderr
     assert finished.stderr.startswith("cardledger: ")
-    assert said in finished.stderr
+    assert message in finished.stderr
 
 
 def test_migrate_goes_up_and_down_and_gives_the_application_its_password(

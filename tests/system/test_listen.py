@@ -262,7 +262,7 @@ def test_it_ends_when_nobody_reads_its_lines_any_more(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["--register"], 1, "nothing runs in "),
+        (["--register"], 1, "no system runs in "),
         (["--secret", "hush"], 2, "a secret is whsec_"),
         (["--secret", "@/no/such/file"], 2, "cannot read /no/such/file"),
         (["--public-key", "/no/such/file"], 2, "cannot read /no/such/file"),

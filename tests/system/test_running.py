@@ -11,7 +11,7 @@ from cardledger.config.errors import CommandError
 from cardledger.install import ready_file
 
 
-def test_somebody_who_only_looks_does_not_keep_a_system_from_starting(tmp_path: Path) -> None:
+def test_reading_the_ready_file_does_not_prevent_a_start(tmp_path: Path) -> None:
     os.close(ready_file.claim(tmp_path))
     looking = os.open(tmp_path / "up.lock", os.O_RDWR)
     fcntl.flock(looking, fcntl.LOCK_SH)  # As `find` does, for a moment.

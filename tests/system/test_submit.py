@@ -51,9 +51,9 @@ def test_ten_thousand_events_with_duplicates_get_ten_thousand_outcomes_in_order(
     submitted = system.submit(write_lines(tmp_path / "events.jsonl", events))
 
     assert submitted.returncode == 0, submitted.stderr
-    told = outcomes(submitted)
-    assert [one["reference"] for one in told] == [event["reference"] for event in events]
-    assert Counter(one["outcome"] for one in told) == {"APPLIED": 9_900, "DUPLICATE": 100}
+    printed = outcomes(submitted)
+    assert [one["reference"] for one in printed] == [event["reference"] for event in events]
+    assert Counter(one["outcome"] for one in printed) == {"APPLIED": 9_900, "DUPLICATE": 100}
     assert "10,000 events" in submitted.stderr
     assert system.verify().returncode == 0
 
@@ -66,13 +66,13 @@ def test_kill_9_of_the_worker_in_the_middle_loses_no_event_and_applies_none_twic
     command = [*COMMAND, "submit", "--data-dir", str(system.data_dir), file]
     with started(command, env=system.env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = [json.loads(process.stdout.readline())]
+        printed = [json.loads(process.stdout.readline())]
         os.kill(system.ready["pids"]["worker-1"], signal.SIGKILL)
-        told += [json.loads(line) for line in process.stdout]
+        printed += [json.loads(line) for line in process.stdout]
 
     assert process.returncode == 0
-    assert [one["reference"] for one in told] == [event["reference"] for event in events]
-    assert {one["outcome"] for one in told} == {"APPLIED"}
+    assert [one["reference"] for one in printed] == [event["reference"] for event in events]
+    assert {one["outcome"] for one in printed} == {"APPLIED"}
     assert system.verify().returncode == 0
     again = outcomes(system.submit(file))
     assert {one["outcome"] for one in again} == {"DUPLICATE"}
@@ -104,13 +104,13 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     submitted = system.submit(str(file))
 
     assert submitted.returncode == 0, submitted.stderr
-    told = outcomes(submitted)
-    assert [one["outcome"] for one in told] == ["APPLIED", *["REJECTED"] * 10, "APPLIED"]
-    assert [one["reason"] for one in told[1:10]] == ["MALFORMED"] * 9
-    assert told[10]["reason"] == "KEY_REUSED"
-    assert told[1]["detail"].startswith("line 3: not JSON")
-    assert "comes twice" in told[2]["detail"]
-    assert told[9]["reference"] == "mixed-float"
+    printed = outcomes(submitted)
+    assert [one["outcome"] for one in printed] == ["APPLIED", *["REJECTED"] * 10, "APPLIED"]
+    assert [one["reason"] for one in printed[1:10]] == ["MALFORMED"] * 9
+    assert printed[10]["reason"] == "KEY_REUSED"
+    assert printed[1]["detail"].startswith("line 3: not JSON")
+    assert "comes twice" in printed[2]["detail"]
+    assert printed[9]["reference"] == "mixed-float"
     with psycopg.connect(system.ready["databaseUrl"]) as connection:
         kept = connection.execute("SELECT count(*) FROM rejections WHERE detail LIKE 'line %'")
         assert kept.fetchone() == (8,)
@@ -137,15 +137,15 @@ def test_standard_input_is_answered_line_by_line(system: Up, cards: list[str]) -
         assert process.stdin is not None
         assert process.stdout is not None
 
-        told = []
+        printed = []
         for event in (first, second):
             process.stdin.write(json.dumps(event) + "\n")
             process.stdin.flush()
-            told.append(json.loads(process.stdout.readline()))
+            printed.append(json.loads(process.stdout.readline()))
         process.stdin.close()
 
     assert process.returncode == 0
-    assert [one["cardTransaction"]["status"] for one in told] == ["AUTHORIZED", "SETTLED"]
+    assert [one["cardTransaction"]["status"] for one in printed] == ["AUTHORIZED", "SETTLED"]
 
 
 def test_expire_plays_any_moment_and_refuses_what_is_none(
@@ -154,8 +154,8 @@ def test_expire_plays_any_moment_and_refuses_what_is_none(
     [authorization, *_] = purchases(cards, 2, prefix="forgotten")
     file = write_lines(tmp_path / "one.jsonl", [authorization])
     where = ("--data-dir", str(system.data_dir))
-    [told] = outcomes(support.run("submit", *where, file, env=system.env))
-    path = f"/transactions/{told['cardTransaction']['id']}"
+    [printed] = outcomes(support.run("submit", *where, file, env=system.env))
+    path = f"/transactions/{printed['cardTransaction']['id']}"
 
     early = support.run("expire", *where, env=system.env)
     never = support.run("expire", "--at", "tomorrow", *where, env=system.env)
@@ -197,11 +197,11 @@ def test_a_reader_that_leaves_is_no_error_message(
 
         process.stdout.readline()
         process.stdout.close()
-        said = process.stderr.read()
+        errors = process.stderr.read()
 
-    assert process.returncode == 141, said
-    assert "Traceback" not in said
-    assert "Broken pipe" not in said
+    assert process.returncode == 141, errors
+    assert "Traceback" not in errors
+    assert "Broken pipe" not in errors
 
 
 def test_a_card_of_another_platform_is_unknown_to_a_platform(
@@ -243,22 +243,22 @@ def test_postgresql_going_away_in_the_middle_is_waited_out(tmp_path: Path) -> No
         ) as process:
             assert process.stdin is not None
             assert process.stdout is not None
-            told: list[dict[str, Any]] = []
+            printed: list[dict[str, Any]] = []
             reader = threading.Thread(
-                target=lambda: told.extend(map(json.loads, process.stdout or ()))
+                target=lambda: printed.extend(map(json.loads, process.stdout or ()))
             )
             reader.start()
 
             _write(process, events[:2_000])
-            eventually(lambda: len(told) > 500)
+            eventually(lambda: len(printed) > 500)
             os.kill(system.ready["pids"]["postgres"], signal.SIGKILL)
             _write(process, events[2_000:])
             process.stdin.close()
             reader.join(limit_s())
 
         assert process.returncode == 0
-        assert [one["reference"] for one in told] == [event["reference"] for event in events]
-        assert {one.get("firstOutcome", one["outcome"]) for one in told} == {"APPLIED"}
+        assert [one["reference"] for one in printed] == [event["reference"] for event in events]
+        assert {one.get("firstOutcome", one["outcome"]) for one in printed} == {"APPLIED"}
         verified = eventually(lambda: _verified(system))
         assert verified["cardTransactions"] == 2_000
 
