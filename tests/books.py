@@ -24,7 +24,7 @@ def authorize(
     *,
     balance: int = 50_000,
     owed: int = 0,
-    **said: Any,  # noqa: ANN401 - JSON
+    **overrides: Any,  # noqa: ANN401 - JSON
 ) -> commands.Authorize:
     """Return the question of a network whose card, account and clock raise no objection."""
     usual: dict[str, Any] = {
@@ -35,7 +35,7 @@ def authorize(
         "decided_at": NOON,
         "decide_by": None,
     }
-    return commands.Authorize(amount=amount, balance=balance, owed=owed, **(usual | said))
+    return commands.Authorize(amount=amount, balance=balance, owed=owed, **(usual | overrides))
 
 
 def clear(amount: int, *, final: bool | None = None, balance: int = 50_000) -> commands.Clear:

@@ -26,16 +26,16 @@ def test_an_authorization_without_objection_is_approved() -> None:
     assert decline_reason(authorize(100), needed=100) is None
 
 
-@pytest.mark.parametrize(("said", "reason"), OBJECTIONS)
-def test_each_objection_has_its_reason(said: dict[str, Any], reason: DeclineReason) -> None:
-    assert decline_reason(authorize(100, **said), needed=100) is reason
+@pytest.mark.parametrize(("fields", "reason"), OBJECTIONS)
+def test_each_objection_has_its_reason(fields: dict[str, Any], reason: DeclineReason) -> None:
+    assert decline_reason(authorize(100, **fields), needed=100) is reason
 
 
 @pytest.mark.parametrize(("first", "second"), list(combinations(range(len(OBJECTIONS)), 2)))
 def test_of_two_objections_the_earlier_in_the_list_decides(first: int, second: int) -> None:
-    said = OBJECTIONS[second][0] | OBJECTIONS[first][0]
+    fields = OBJECTIONS[second][0] | OBJECTIONS[first][0]
 
-    assert decline_reason(authorize(100, **said), needed=100) is OBJECTIONS[first][1]
+    assert decline_reason(authorize(100, **fields), needed=100) is OBJECTIONS[first][1]
 
 
 @pytest.mark.parametrize("state", sorted(set(CardState) - {CardState.ACTIVE, CardState.FROZEN}))

@@ -1,4 +1,4 @@
-"""That the tests run the rules which they are said to run."""
+"""The tests run the rules that the environment selects, compiled or interpreted."""
 
 import ast
 import inspect
@@ -42,11 +42,11 @@ def test_the_hook_needs_no_more_than_an_isolated_build_has() -> None:
     assert {name.partition(".")[0] for name in imported} - sys.stdlib_module_names == {"hatchling"}
 
 
-@pytest.mark.parametrize("said", ["", "0"])
+@pytest.mark.parametrize("value", ["", "0"])
 def test_nothing_is_compiled_unless_it_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, said: str
+    monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    monkeypatch.setenv("CARDLEDGER_COMPILE", said)
+    monkeypatch.setenv("CARDLEDGER_COMPILE", value)
     hook = CompileHook(str(ROOT), {}, None, None, "", "wheel")  # type: ignore[arg-type]
     build_data: dict[str, object] = {}
 

@@ -368,7 +368,7 @@ def test_a_second_financial_authorization_is_paid_or_declined_like_the_first() -
 
 
 def test_a_financial_authorization_pays_in_two_pulls_what_one_does_not_cover() -> None:
-    taken = after(clear(100, final=False))  # Nobody asked for these.
+    taken = after(clear(100, final=False))  # Without an authorization.
 
     decided = facts_of(taken, authorize(150, clears=True, balance=150))
 

@@ -31,24 +31,26 @@ def playable() -> Iterable[Any]:
 
 def events_of(lifecycle: dict[str, Any], scene: Scene) -> list[Event | None]:
     """Return the events of `lifecycle`, its first deposit in front; None: the card is frozen."""
-    told: list[Event | None] = [{**scene.deposit(lifecycle["startBalance"]), "reference": "start"}]
+    played: list[Event | None] = [
+        {**scene.deposit(lifecycle["startBalance"]), "reference": "start"}
+    ]
     for place, step in enumerate(lifecycle["steps"], start=1):
         match step:
             case {"repeatOf": number}:
-                told.append(told[number])
+                played.append(played[number])
                 continue
             case {"type": "CARD_FROZEN"}:
-                told.append(None)
+                played.append(None)
                 continue
             case {"type": "FUND", "amount": amount}:
                 event = scene.deposit(amount)
             case {"type": kind, "transaction": token}:
-                said = {name: step.get(name) for name in ("amount", "final")}
-                event = scene.event(kind, token, **said)
+                fields = {name: step.get(name) for name in ("amount", "final")}
+                event = scene.event(kind, token, **fields)
             case _:
                 raise AssertionError(step)
-        told.append({**event, "reference": f"step-{place}"})
-    return told
+        played.append({**event, "reference": f"step-{place}"})
+    return played
 
 
 @pytest.mark.parametrize("kind", [InMemoryLedger, Model])
@@ -57,11 +59,11 @@ def test_a_life_cycle_has_exactly_its_numbers(
     lifecycle: dict[str, Any], kind: type[InMemoryLedger | Model]
 ) -> None:
     one = kind()
-    start, *told = events_of(lifecycle, SCENE)
+    start, *played = events_of(lifecycle, SCENE)
     assert start is not None
     one.submit(start)
 
-    for step, event in zip(lifecycle["steps"], told, strict=True):
+    for step, event in zip(lifecycle["steps"], played, strict=True):
         if event is None:
             one.card_state = CardState.FROZEN
             word = "APPLIED"

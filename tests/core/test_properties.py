@@ -261,9 +261,9 @@ def test_every_event_is_explained_and_its_changes_chain(books: InMemoryLedger) -
     for history in books.histories.values():
         figures: dict[str, Any] = {}
         for number, (before, event, after) in enumerate(steps(history), start=1):
-            said = sentence(before, event, after, "USD")
-            assert said[0].isupper() or said[0].isdigit()
-            assert said.endswith(".")
+            text = sentence(before, event, after, "USD")
+            assert text[0].isupper() or text[0].isdigit()
+            assert text.endswith(".")
             assert after.sequence == number
             assert [entry.amount.amount for entry in movements(event, "USD")] == [
                 entry.amount for entry in entries(event)
@@ -300,7 +300,7 @@ few = st.integers(1, 100)
 def finally_cleared(draw: st.DrawFn) -> Story:
     """Return any events of a card transaction of which one clearing is final.
 
-    All that is taken back was given before: a reversal of more than there is waits for ever.
+    Every reversal is of an earlier event: a reversal of more stays parked.
     """
     final = [SCENE.event("CLEARING", "T1", amount=draw(few), final=True)]
     clearings = draw(st.lists(st.builds(clearing, few, st.booleans()), max_size=2)) + final

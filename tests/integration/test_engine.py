@@ -106,11 +106,14 @@ def test_every_change_is_told_once_with_its_place(
 
     [first, _] = world.process(engine, mine(cardholder, tip))
 
-    told = world.rows(
+    webhooks = world.rows(
         "SELECT type, sequence, data IS NULL FROM outbox WHERE subject_id = %s ORDER BY id",
         rolled_up(first).identity.id,
     )
-    assert told == [("CARD_TRANSACTION.AUTHORIZED", 2, True), ("CARD_TRANSACTION.SETTLED", 4, True)]
+    assert webhooks == [
+        ("CARD_TRANSACTION.AUTHORIZED", 2, True),
+        ("CARD_TRANSACTION.SETTLED", 4, True),
+    ]
     balances = world.rows(
         "SELECT sequence, data->>'balance' FROM outbox WHERE subject_id = %s ORDER BY id",
         cardholder.account_id,
@@ -123,11 +126,11 @@ def test_a_life_cycle_has_exactly_its_numbers_in_the_tables(
     world: World, platform: Id, engine: Engine, lifecycle: dict[str, Any]
 ) -> None:
     cardholder = world.cardholder(platform)
-    start, *told = events_of(lifecycle, cardholder.scene)
+    start, *played = events_of(lifecycle, cardholder.scene)
     assert start is not None
     world.process(engine, [(cardholder, start)])
 
-    for step, event in zip(lifecycle["steps"], told, strict=True):
+    for step, event in zip(lifecycle["steps"], played, strict=True):
         if event is None:
             world.connection.execute(
                 "UPDATE cards SET state = 'FROZEN' WHERE id = %s", [cardholder.card_id]
@@ -706,7 +709,7 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
     for name, reason in reasons.items():
         assert reason == special.get(name, RejectionReason.MALFORMED), name
     for _, _, body in kept:
-        json.loads(body)  # It can be read, and sent again once it is mended.
+        json.loads(body)  # It can be parsed, and resubmitted after a fix.
     world.check_books(cardholder, model)
 
 
@@ -752,7 +755,7 @@ def curse(world: World, reference: str) -> Iterator[None]:
         world.connection.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
 
 
-def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
+def test_a_row_that_a_constraint_refuses_can_be_resubmitted_after_the_fix(
     world: World, platform: Id, engine: Engine
 ) -> None:
     cardholder = world.cardholder(platform, 1000)
@@ -825,9 +828,9 @@ def test_a_card_of_somebody_else_is_unknown(world: World, platform: Id, engine: 
     cardholder, other = world.cardholder(platform, 1000), world.cardholder(platform, 1000)
 
     [refused] = world.process(engine, [(other, world.authorization(cardholder, "T1", 10))])
-    [nobody] = world.process(engine, [(None, world.authorization(cardholder, "T1", 10))])
+    [unrouted] = world.process(engine, [(None, world.authorization(cardholder, "T1", 10))])
 
-    assert refused.reason == nobody.reason == RejectionReason.UNKNOWN_CARD
+    assert refused.reason == unrouted.reason == RejectionReason.UNKNOWN_CARD
     assert world.account(cardholder)["balance"] == world.account(other)["balance"] == 1000
 
 
@@ -1111,7 +1114,7 @@ def test_an_answer_given_in_time_stands_when_it_is_asked_for_again_later(
 
 
 def jumping(*times: datetime) -> Callable[[], datetime]:
-    """Return a clock that shows `times` one after the other, and then the last for ever."""
+    """Return a clock that shows `times` one after the other, then always the last."""
     rest = list(times)
     return lambda: rest.pop(0) if len(rest) > 1 else rest[0]
 

@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever asks: every guarantee is attacked in SQL."""
+"""Guarantees of the database itself: each is attacked in SQL."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -144,8 +144,8 @@ def test_cards_and_accounts_have_a_home(world: World, cardholder: Cardholder) ->
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
             cards = await inbox.routes_of(connection, [cardholder.card_id, new_id()])
             account = await inbox.owner_of_account(connection, cardholder.account_id)
-            nobody = await inbox.owner_of_account(connection, new_id())
-        return cards, account, nobody
+            unknown = await inbox.owner_of_account(connection, new_id())
+        return cards, account, unknown
 
     address = inbox.CardRoute(cardholder.owner, "USD")
     assert asyncio.run(look()) == ({cardholder.card_id: address}, cardholder.owner, None)
@@ -169,13 +169,13 @@ def test_outcomes_are_found_by_message(world: World, cardholder: Cardholder) -> 
     events = [asked, world.clearing(cardholder, "T1", 12), asked, asked | {"amount": 11}]
     events += [world.authorization(cardholder, "T2", 5000), world.deposit(cardholder, 5)]
     messages = world.accept([(cardholder, event) for event in events])
-    [nobodys] = world.accept([(None, world.authorization(cardholder, "T3", 1))])
+    [unrouted] = world.accept([(None, world.authorization(cardholder, "T3", 1))])
     world.drain(world.engine())
 
-    outcomes = found(world, [*messages, nobodys])
+    outcomes = found(world, [*messages, unrouted])
 
-    told = [outcomes[message.id] for message in [*messages, nobodys]]
-    assert [outcome.outcome.value for outcome in told] == [
+    results = [outcomes[message.id] for message in [*messages, unrouted]]
+    assert [outcome.outcome.value for outcome in results] == [
         "APPLIED",
         "APPLIED",
         "DUPLICATE",
@@ -184,15 +184,15 @@ def test_outcomes_are_found_by_message(world: World, cardholder: Cardholder) -> 
         "APPLIED",
         "REJECTED",
     ]
-    assert [outcome.reference for outcome in told[:2]] == [e["reference"] for e in events[:2]]
-    assert told[2].first_outcome is OutcomeType.APPLIED
-    assert [outcome.reason for outcome in told[3:]] == [
+    assert [outcome.reference for outcome in results[:2]] == [e["reference"] for e in events[:2]]
+    assert results[2].first_outcome is OutcomeType.APPLIED
+    assert [outcome.reason for outcome in results[3:]] == [
         "KEY_REUSED",
         "INSUFFICIENT_FUNDS",
         None,
         "UNKNOWN_CARD",
     ]
-    statuses = [one.card_transaction and one.card_transaction.status for one in told]
+    statuses = [one.card_transaction and one.card_transaction.status for one in results]
     assert statuses == ["AUTHORIZED", "SETTLED", "SETTLED", None, "DECLINED", None, None]
 
 

@@ -1,4 +1,4 @@
-"""The lives of card transactions in the tables: waiting, time, debts, and what is told of them."""
+"""The lives of card transactions in the tables: waiting, time, debts, and their webhooks."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -46,7 +46,7 @@ def engine(world: World) -> Engine:
 
 
 class Life:
-    """One cardholder, told one event after the other."""
+    """One cardholder, whose events are processed one by one."""
 
     def __init__(self, world: World, platform: Id, start: int, *, now: datetime = NOON) -> None:
         self.world = world
@@ -110,7 +110,7 @@ class Life:
         )
         return value
 
-    def told(self, token: str = "T1") -> list[str]:  # noqa: S107 - no secret
+    def webhooks(self, token: str = "T1") -> list[str]:  # noqa: S107 - no secret
         """Return the statuses that webhooks tell of a card transaction, in their order."""
         return [
             kind.removeprefix("CARD_TRANSACTION.")
@@ -135,10 +135,10 @@ def state(decided: Decided) -> CardTransaction:
     return decided.roll_up.state
 
 
-# --- remarks ------------------------------------------------------------------------------------
+# --- flags --------------------------------------------------------------------------------------
 
 
-def test_what_is_unusual_is_applied_and_remarked(world: World, platform: Id) -> None:
+def test_what_is_unusual_is_applied_and_flagged(world: World, platform: Id) -> None:
     life = Life(world, platform, 10_000)
 
     assert life.submit("CLEARING", 100).reason == OutcomeFlag.FORCE_POST
@@ -169,7 +169,7 @@ def test_what_has_nothing_to_do_is_ignored_and_says_why(world: World, platform: 
     assert (again.outcome, again.reason) == (OutcomeType.IGNORED, OutcomeFlag.NOTHING_TO_REVERSE)
     assert (expired.outcome, expired.reason) == (OutcomeType.IGNORED, OutcomeFlag.NOT_OPEN)
     assert state(again).status is Status.VOIDED
-    assert life.told() == ["AUTHORIZED", "VOIDED"]
+    assert life.webhooks() == ["AUTHORIZED", "VOIDED"]
 
 
 def test_a_clearing_on_a_declined_authorization_is_a_force_post(world: World, platform: Id) -> None:
@@ -190,7 +190,7 @@ def test_a_reversed_authorization_may_be_taken_again(world: World, platform: Id)
         assert life.submit("AUTHORIZATION_REVERSAL").outcome is OutcomeType.APPLIED
 
     assert (life.balance, life.column("pulled"), life.column("released")) == (100, 300, 300)
-    assert life.told() == ["AUTHORIZED", "VOIDED"] * 3
+    assert life.webhooks() == ["AUTHORIZED", "VOIDED"] * 3
 
 
 # --- what waits ---------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: Id) 
     end = NOON + timedelta(days=7)
     life.now = end
 
-    for _ in range(2):  # Nobody drains in between.
+    for _ in range(2):  # Without a drain in between.
         with psycopg.connect(world.app_url) as connection:
             timers.enqueue_due(connection, end)
 
@@ -471,7 +471,7 @@ def test_a_pull_that_fails_is_an_exception_until_other_money_comes(
     assert (life.balance, total_balance(life), life.owed) == (1000, 1000, 0)
     life.deposit(1)
     assert (life.balance, life.column("status")) == (901, "AUTHORIZED")
-    assert life.told() == ["AUTHORIZED", "EXCEPTION", "AUTHORIZED"]
+    assert life.webhooks() == ["AUTHORIZED", "EXCEPTION", "AUTHORIZED"]
 
 
 def test_a_pull_that_fails_after_its_clearing_is_owed(world: World, platform: Id) -> None:
@@ -541,7 +541,7 @@ def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: Id
         "T3": "DECLINED",
         "T4": "SETTLED",
     }
-    assert (life.column("closed_by"), life.told()) == ("CARD_CLOSED", ["AUTHORIZED", "VOIDED"])
+    assert (life.column("closed_by"), life.webhooks()) == ("CARD_CLOSED", ["AUTHORIZED", "VOIDED"])
     late = life.submit("CLEARING", 100)
     assert (late.reason, state(late).status) == (OutcomeFlag.LATE_CLEARING, Status.SETTLED)
 
@@ -592,7 +592,7 @@ def test_unpaid_refund_reversals_and_open_pulls_are_one_queue_oldest_first(
     assert (life.balance, life.model.queue) == (0, ["T4"])
     life.deposit(12)
     assert (life.balance, life.owed) == (0, 0)
-    assert life.told() == ["REFUNDED", "EXCEPTION", "REFUNDED"]
+    assert life.webhooks() == ["REFUNDED", "EXCEPTION", "REFUNDED"]
 
 
 @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ def test_every_credit_pays_debts_and_the_webhooks_tell(
     life = Life(world, platform, 100)
     life.submit("AUTHORIZATION", 100, "T2")
     life.submit("CLEARING", 60)
-    assert life.told() == ["EXCEPTION"]
+    assert life.webhooks() == ["EXCEPTION"]
 
     match credit:
         case "DEPOSIT":
@@ -618,7 +618,7 @@ def test_every_credit_pays_debts_and_the_webhooks_tell(
         case _:
             life.close_card()
 
-    assert life.told() == ["EXCEPTION", "SETTLED"]
+    assert life.webhooks() == ["EXCEPTION", "SETTLED"]
     assert life.owed == 0
     assert world.rows(
         "SELECT count(*), count(DISTINCT o.sequence) FROM outbox o JOIN card_transactions t"
@@ -645,7 +645,7 @@ def test_a_clearing_reversal_lowers_what_is_owed(world: World, platform: Id) -> 
 
     life.submit("CLEARING_REVERSAL", 50)
 
-    assert (life.owed, life.told()) == (0, ["AUTHORIZED", "EXCEPTION", "SETTLED"])
+    assert (life.owed, life.webhooks()) == (0, ["AUTHORIZED", "EXCEPTION", "SETTLED"])
 
 
 def test_a_financial_authorization_uses_what_is_there(world: World, platform: Id) -> None:
