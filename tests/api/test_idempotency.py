@@ -269,7 +269,7 @@ def test_a_key_stands_for_one_request(api: Api, app_database_url: str) -> None:
     before = counted(app_database_url)
 
     refused(post(api, "/customers", PERSON | {"fullName": "Bob"}, key), 409, "CONFLICT")
-    refused(post(api, f"/cards/Card:{uuid4()}/reveal", PERSON, key), 409, "CONFLICT")
+    refused(post(api, f"/cards/Card:{uuid4()}/reveal", {}, key), 409, "CONFLICT")
     fund = f"/sandbox/internal-accounts/{account}/fund"
     refused(post(api, fund, {"amount": 5}, key), 409, "CONFLICT")
 
