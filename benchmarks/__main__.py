@@ -15,45 +15,43 @@ def _bench(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="floor, engine, service, webhooks, proof, growth; may be repeated (all); smoke:"
-            " a few ratios, for CI.",
+            help="What to measure, may be repeated (all of): floor, engine, service, webhooks,"
+            " proof, growth; and smoke: a few ratios, for CI.",
         ),
     ] = None,
     rounds: Annotated[
-        int, typer.Option(metavar="N", help="Rounds of every measurement.", min=1)
+        int, typer.Option(metavar="N", help="Rounds of each measurement.", min=1)
     ] = 3,
     millions: Annotated[
         float,
         typer.Option(
-            metavar="N", help="Also measure growth at this many million events.", min=0.01
+            metavar="N", help="Millions of stored events at which growth is measured.", min=0.01
         ),
     ] = 1.0,
     json_file: Annotated[
         Path | None,
         typer.Option(
-            "--json",
-            metavar="FILE",
-            help="Also write all figures to this file.",
-            show_default=False,
+            "--json", metavar="FILE", help="Write all figures to this file.", show_default=False
         ),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Also print where the engine's processor time goes.")
+        bool,
+        typer.Option("--profile", help="Print a profile of the engine."),
     ] = False,
 ) -> None:
-    """Measure rates and latencies on this machine, relative to the PostgreSQL ceiling.
+    """Measure rates and latencies on this machine, relative to PostgreSQL alone.
 
-    Uses DATABASE_URL (databases of its own, dropped afterwards), else an embedded server.
-    The exit code is 1 if a limit is not met.
+    Uses DATABASE_URL (creates databases and drops them afterwards), else an embedded server.
+    The exit code is 1 when a bar does not hold; an interrupted run reports what it has measured.
     """
-    asked = run.Asked(
+    options = run.Options(
         parts=tuple(part or run.PARTS),
         rounds=rounds,
         millions=millions,
         json_file=json_file,
         profile=profile,
     )
-    raise typer.Exit(run.run(asked))
+    raise typer.Exit(run.run(options))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from benchmarks import scene, workbench
+from benchmarks import workbench, workload
 from benchmarks.parts import engine
 from cardledger.config import gc_tuning
 from cardledger.ledger.engine.build import is_compiled
@@ -33,11 +33,11 @@ def main() -> None:
     """Print what authorizations and clearings take."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--keep", type=Path, help="a directory for what callgrind wrote")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, workbench.server(None) as url:
         print(f"rules {'compiled' if is_compiled() else 'interpreted'}, Python {sys.version}")
         for kind in ("authorizations", "clearings"):
-            out = (asked.keep or Path(scratch)) / f"callgrind.{kind}"
+            out = (options.keep or Path(scratch)) / f"callgrind.{kind}"
             with workbench.bench(url) as bench:
                 counted = _count(bench, kind, out)
             print(f"{kind}: {counted / _MESSAGES / 1_000:,.1f} thousand instructions a message")
@@ -45,7 +45,7 @@ def main() -> None:
 
 def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     """Return how many instructions the last round of `kind` took a child under callgrind."""
-    cardholders = bench.cardholders(engine.HOLDERS)
+    cardholders = bench.cardholders(engine.CARDHOLDERS)
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--instr-atstart=no"]
     child = subprocess.Popen(
         [*command, sys.executable, __file__, _DRAIN],
@@ -57,12 +57,12 @@ def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     assert child.stdin is not None
     child.stdin.write(f"{bench.app_url}\n")  # Not for all to see among the arguments.
     for number in range(_WARM_UP + 1):
-        wanted = scene.purchases(cardholders, _MESSAGES, seed=number, run="counted")
-        asked = {
-            "authorizations": scene.authorizations(wanted),
-            "clearings": scene.clearings(wanted),
+        wanted = workload.purchases(cardholders, _MESSAGES, seed=number, run="counted")
+        options = {
+            "authorizations": workload.authorizations(wanted),
+            "clearings": workload.clearings(wanted),
         }
-        for name, messages in asked.items():
+        for name, messages in options.items():
             _drain(bench, child, messages, counts=number == _WARM_UP and name == kind)
     child.communicate()
     [total] = [line for line in out.read_text().splitlines() if line.startswith("totals:")]

@@ -9,7 +9,7 @@ from typing import Any
 from cardledger.ledger.core import commands, events
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
-from cardledger.ledger.core.entries import Account, Entry, deposit_entry, entries
+from cardledger.ledger.core.entries import ChartAccount, Entry, deposit_entry, entries
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.testing.model import Event
 
@@ -60,7 +60,7 @@ class InMemoryLedger:
     """What the engine does around the rules, for one account and in memory."""
 
     card_state: CardState = CardState.ACTIVE
-    accounts: Counter[Account] = field(default_factory=Counter)
+    accounts: Counter[ChartAccount] = field(default_factory=Counter)
     histories: dict[str, list[events.Event]] = field(default_factory=dict)
     states: dict[str, CardTransaction] = field(default_factory=dict)
     descriptors: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class InMemoryLedger:
     deposited: int = 0
 
     def balance(self) -> int:
-        return self.accounts[Account.CUSTOMER]
+        return self.accounts[ChartAccount.CUSTOMER]
 
     def held(self) -> int:
         return sum(state.held for state in self.states.values())
@@ -179,6 +179,8 @@ class InMemoryLedger:
                 return commands.ReverseClearing(amount=amount)
             case "RETURN":
                 return commands.Refund(amount=amount)
+            case "FINANCIAL_CREDIT_AUTHORIZATION":
+                return commands.Credit(amount=amount)
             case "RETURN_REVERSAL":
                 return commands.ReverseRefund(amount=amount, balance=balance)
             case "PULL_CONFIRMATION":
@@ -201,7 +203,7 @@ class InMemoryLedger:
             self.debts.setdefault(name, number)
         else:
             self.debts.pop(name, None)
-        again = events.Released | events.Refunded | events.PullResized
+        again = events.Released | events.Refunded | events.Credited | events.PullResized
         if any(isinstance(fact, again) for fact in facts):
             self._recover(number)
         elif any(isinstance(fact, events.PullFailed) for fact in facts):

@@ -419,7 +419,7 @@ class World:
 
     async def _stored(self, ids: Sequence[Id]) -> dict[Id, Any]:
         async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
-            return await history.today(connection, ids)
+            return await history.current_async(connection, ids)
 
     def _check_entries(self, cardholder: Cardholder) -> None:
         [(balance, held, owed, version)] = self.rows(_ACCOUNT, cardholder.account_id)

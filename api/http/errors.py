@@ -15,8 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from cardledger.ledger.ports import NotConnectedError
+from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import (
-    STATUS,
     Code,
     ErrorBody,
     FieldError,

@@ -23,7 +23,13 @@ from cardledger.schema.wire.cards.card_transactions import CardTransactionResour
 from cardledger.schema.wire.common import CardId, money
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.network_events import NETWORK_EVENT, EventType, body_of
-from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+from cardledger.schema.wire.outcomes import (
+    NOT_APPLIED,
+    Outcome,
+    OutcomeFlag,
+    OutcomeType,
+    RejectionReason,
+)
 from cardledger.schema.wire.sandbox import (
     InquiryResource,
     SimulateAdvice,
@@ -47,8 +53,9 @@ async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
         message = "the card transaction has moved on meanwhile; send a new request with a new key"
         raise ApiError(Code.CONFLICT, message)
     if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
-        message = "there is nothing that this could be done to"
-        raise ApiError(Code.INVALID_INPUT, message, details={"reason": reason})
+        raise ApiError(
+            Code.INVALID_INPUT, NOT_APPLIED[OutcomeFlag(said["reason"])], details={"reason": reason}
+        )
     card_transaction = said.get("cardTransaction")
     if card_transaction is None:
         raise _rejected(outcome)
@@ -238,18 +245,18 @@ async def simulate_balance_inquiry(
 async def simulate_financial_credit_authorization(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
-    """Put `amount` on the card with one message, as a cash deposit or a push payment does.
+    """Credit `amount` with one message, as a cash deposit or a push payment does.
 
-    It is a refund of no purchase: a card transaction with direction `CREDIT` and status
-    `REFUNDED`, whose amount is in `refundedAmount`. The network has already given the money, so
-    the state of the card refuses nothing. A merchant whose suffix asks for a refusal is 501.
+    The result is a card transaction with direction `CREDIT` and status `CREDITED`, whose amount is
+    in `creditedAmount`: it is not a refund of a purchase. The network has already moved the money,
+    so the state of the card declines nothing. A merchant whose suffix asks for a decline is 501.
     """
     card = await _card_in(call, card_id, body)
     rail = call.services.adapters.funding_rail
     if rail is not None and rail.issuer_decline(body.merchant.descriptor):
         raise _not_implemented("a credit cannot be refused yet; use another descriptor")
     said = {
-        "type": EventType.RETURN,
+        "type": EventType.FINANCIAL_CREDIT_AUTHORIZATION,
         "issuerTransactionToken": str(uuid4()),
         "amount": body.amount,
         "currency": card.currency,

@@ -119,9 +119,9 @@ async def list_events(transaction_id: CardTransactionId, call: PlatformCall) -> 
 # --- for platforms and for agents ----------------------------------------------------------------
 
 
-def filters_of(query: PaymentsQuery) -> transactions.Filters:
+def filters_of(query: PaymentsQuery) -> transactions.TransactionFilters:
     """Return the filters of `query` that every list of transactions has."""
-    return transactions.Filters(
+    return transactions.TransactionFilters(
         type=query.type,
         account_id=query.account_identifier,
         sender_id=query.sender_account_identifier,
@@ -134,7 +134,7 @@ def filters_of(query: PaymentsQuery) -> transactions.Filters:
 
 
 async def list_matching(
-    call: AnyCall, name: str, query: PaymentsQuery, filters: transactions.Filters
+    call: AnyCall, name: str, query: PaymentsQuery, filters: transactions.TransactionFilters
 ) -> Response:
     """Answer with the page that `query` asks for of the list `name`."""
     listing = Listing(call, name, query)

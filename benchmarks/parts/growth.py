@@ -10,11 +10,12 @@ from typing import Final
 
 import psycopg
 
-from benchmarks import past, scene, workbench
+from benchmarks import workbench, workload
 from benchmarks.figures import Figure
-from benchmarks.parts.engine import Say
-from benchmarks.scene import Cardholder
+from benchmarks.parts import stored_events
+from benchmarks.parts.engine import Progress
 from benchmarks.workbench import Bench
+from benchmarks.workload import Cardholder
 from cardledger.embedded.servers import DatabaseUrl
 
 _PART: Final = "growth"
@@ -31,9 +32,9 @@ _SIZE: Final = """
 
 
 def measure(
-    postgres: DatabaseUrl, *, millions: float, rounds: int, say: Say, count: int = _COUNT
+    postgres: DatabaseUrl, *, millions: float, rounds: int, progress: Progress, count: int = _COUNT
 ) -> Iterator[Figure]:
-    """Yield rates and bytes at 1 million stored events and at `millions`, against an empty record.
+    """Yield rates and bytes at 1 million stored events and at `millions`, and on an empty record.
 
     With less than 1 million only that is measured.
     """
@@ -42,38 +43,43 @@ def measure(
         cardholders = full.cardholders(_CARDHOLDERS)
         for level in sorted({min(1.0, millions), millions}):
             named = f"{level:g} million"
-            say(f"growth: writing {named} events")
+            progress(f"growth: writing {named} events")
             missing = int(level * _MILLION) - stored
-            stored += past.write(full, cardholders, missing, _telling(say, missing))
+            stored += stored_events.write(
+                full, cardholders, missing, _progress_of(progress, missing)
+            )
             with workbench.bench(postgres) as empty:
                 records = [
                     _Record(f"empty, beside {named}", empty, empty.cardholders(_CARDHOLDERS)),
                     _Record(f"{named} events", full, cardholders),
                 ]
                 for number in range(rounds + 1):
-                    say(f"growth: {named} events and none, round {number} of {rounds}")
+                    progress(f"growth: {named} events and none, round {number} of {rounds}")
                     # In turn the first: it would be a little faster or slower for it.
                     for record in records[:: -1 if number % 2 else 1]:
-                        record.play(count, number, is_kept=number > 0)  # The first warms up.
+                        record.measure_round(
+                            count, number, is_kept=number > 0
+                        )  # The first warms up.
             yield from _figures(*records)
 
 
-def _telling(say: Say, wanted: int) -> past.Progress:
-    """Return what tells every million of `wanted` events."""
-    told = 0
+def _progress_of(progress: Progress, wanted: int) -> stored_events.OnWritten:
+    """Return a callback that reports each million of `wanted` events."""
+    written_events = 0
 
-    def tell(events: int) -> None:
-        nonlocal told
-        before, told = told, told + events
-        if before // _MILLION != told // _MILLION:
-            say(f"growth: {told / _MILLION:.1f} of {wanted / _MILLION:.1f} million written")
+    def on_written(events: int) -> None:
+        nonlocal written_events
+        before, written_events = written_events, written_events + events
+        if before // _MILLION != written_events // _MILLION:
+            shares = f"{written_events / _MILLION:.1f} of {wanted / _MILLION:.1f}"
+            progress(f"growth: {shares} million written")
 
-    return tell
+    return on_written
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one round found: rates a second, and bytes an authorization."""
+    """Results of a round: rates a second, and bytes an authorization."""
 
     authorizations: float
     clearings: float
@@ -88,17 +94,17 @@ class _Record:
         self.name: Final = name
         self.rounds: Final[list[_Round]] = []
         self._bench: Final = bench
-        self._holders: Final = cardholders
+        self._cardholders: Final = cardholders
 
-    def play(self, count: int, number: int, *, is_kept: bool) -> None:
+    def measure_round(self, count: int, number: int, *, is_kept: bool) -> None:
         """Authorize and clear `count` purchases."""
-        wanted = scene.purchases(self._holders, count, seed=number, run=self.name)
+        wanted = workload.purchases(self._cardholders, count, seed=number, run=self.name)
         with psycopg.connect(self._bench.owner_url, autocommit=True) as connection:
             size, log = _sizes(connection)
-            self._bench.accept(scene.authorizations(wanted))
+            self._bench.accept(workload.authorizations(wanted))
             first = self._bench.drain(threads=_THREADS)
             grown, written = _sizes(connection)
-        self._bench.accept(scene.clearings(wanted))
+        self._bench.accept(workload.clearings(wanted))
         second = self._bench.drain(threads=_THREADS)
         if is_kept:
             self.rounds.append(
@@ -118,7 +124,7 @@ def _figures(empty: _Record, full: _Record) -> Iterator[Figure]:
                 part=_PART,
                 name=f"{kind}, {record.name}",
                 unit="/s",
-                values=[getattr(one, kind) for one in record.rounds],
+                values=[getattr(r, kind) for r in record.rounds],
             )
         yield Figure(
             part=_PART,
@@ -133,8 +139,8 @@ def _figures(empty: _Record, full: _Record) -> Iterator[Figure]:
         )
     for record in (empty, full):
         # Files grow by whole pages, and indexes in steps: the mean says it, not the median.
-        mean = sum(one.stored_bytes for one in record.rounds) / len(record.rounds)
-        log = [one.log_bytes for one in record.rounds]
+        mean = sum(r.stored_bytes for r in record.rounds) / len(record.rounds)
+        log = [r.log_bytes for r in record.rounds]
         for name, values in (("stored", [mean]), ("of log (WAL)", log)):
             yield Figure(
                 part=_PART, name=f"bytes {name} an authorization, {record.name}", unit="B",

@@ -22,8 +22,8 @@ from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.customers.account_variants import VARIANTS
 from cardledger.schema.wire.customers.external_accounts import (
-    VARIANTS,
     AccountInfo,
     ExternalAccountResource,
     VerificationStatus,

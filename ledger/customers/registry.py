@@ -22,7 +22,11 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
-from cardledger.schema.wire.customers.customers import CustomerResource
+from cardledger.schema.wire.customers.customers import (
+    BusinessCustomerResource,
+    CustomerResource,
+    IndividualCustomerResource,
+)
 from cardledger.schema.wire.customers.people import KycStatus
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
@@ -258,9 +262,10 @@ async def record_kyc_status(
 async def _publish_status(
     connection: AsyncConnection, platform_id: Id, customer: CustomerResource, at: datetime
 ) -> None:
-    process, status = (
-        ("KYC", customer.kyc_status) if customer.kyc_status else ("KYB", customer.kyb_status)
-    )
+    if isinstance(customer, BusinessCustomerResource):
+        process, status = "KYB", customer.kyb_status
+    else:
+        process, status = "KYC", customer.kyc_status
     if status not in _WEBHOOK_STATUSES:
         return
     await connection.execute(
@@ -345,4 +350,5 @@ def _render(
     fields["country_of_issuance"] = identity.issued_in(row.id_type, row.country_of_issuance)
     if row.customer_type == "BUSINESS":
         fields |= {"kyb_status": fields.pop("kyc_status"), "beneficial_owners": owners}
-    return CustomerResource(**fields)
+        return BusinessCustomerResource(**fields)
+    return IndividualCustomerResource(**fields)

@@ -10,17 +10,16 @@ from datetime import datetime
 from typing import Final
 
 from cardledger.ledger.core.card_transaction import Decision, Status
-from cardledger.ledger.core.entries import Account as Role
-from cardledger.ledger.core.entries import Entry, entries
+from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.engine.records import (
-    Account,
     Card,
     CardTransactionKey,
     DepositRecord,
     EntryRecord,
     EventRecord,
     Key,
+    LockedAccount,
     OutboxRecord,
     OutcomeRow,
     Parked,
@@ -34,7 +33,7 @@ from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 
-_CUSTOMER: Final = Role.CUSTOMER
+_CUSTOMER: Final = ChartAccount.CUSTOMER
 _WEBHOOK_TYPES: Final = {status: f"CARD_TRANSACTION.{status}" for status in Status}
 
 
@@ -44,7 +43,7 @@ class BatchSnapshot:
 
     outcomes: Mapping[Key, OutcomeRow] = field(default_factory=dict)
     cards: Mapping[Id, Card] = field(default_factory=dict)
-    accounts: Mapping[Id, Account] = field(default_factory=dict)
+    accounts: Mapping[Id, LockedAccount] = field(default_factory=dict)
     roll_ups: Iterable[RollUp] = ()
     debts: Sequence[RollUp] = ()
     parked: Mapping[CardTransactionKey, Sequence[Parked]] = field(default_factory=dict)
@@ -60,7 +59,7 @@ class CardTransactionContext:
     """A card transaction while a batch works on it; compared by identity."""
 
     key: CardTransactionKey
-    account: Account
+    account: LockedAccount
     roll_up: RollUp
     is_new: bool
     is_changed: bool = False
@@ -82,7 +81,7 @@ class PendingWrites:
     unparked: list[tuple[CardTransactionKey, Id]] = field(default_factory=list)
     pending_pulls: list[PendingPull] = field(default_factory=list)
     card_transactions: list[CardTransactionContext] = field(default_factory=list)
-    accounts: list[Account] = field(default_factory=list)
+    accounts: list[LockedAccount] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -123,7 +122,7 @@ class ChangeSet:
         """Return the card transaction of `key`; None when it has no events."""
         return self._contexts.get(key)
 
-    def indebted(self, account: Account) -> Collection[CardTransactionContext]:
+    def indebted(self, account: LockedAccount) -> Collection[CardTransactionContext]:
         """Return the card transactions that have something to pay from `account`."""
         return self._indebted.get(account.id, ()) if self._indebted else ()
 
@@ -154,7 +153,7 @@ class ChangeSet:
         for _, booked in movements:
             for entry in booked:
                 change += _change(entry)
-        checked(account.balance + change + held)  # What is held can always go back.
+        checked(account.balance + change + held)  # Room to release every hold.
         account.held, account.owed, account.pending = held, owed, pending
         self._change_account(account)
         card_transaction_id, sequence = before.identity.id, before.state.sequence
@@ -182,7 +181,7 @@ class ChangeSet:
 
     def book(
         self,
-        account: Account,
+        account: LockedAccount,
         movements: Iterable[Entry],
         *,
         subject_id: Id,
@@ -191,7 +190,7 @@ class ChangeSet:
     ) -> None:
         """Append `movements` from `line` on, and change the balance of `account` by its side."""
         for place, entry in enumerate(movements, start=line):
-            # First: where there is no such account, nothing has been changed yet.
+            # First: when there is no such account, nothing has been changed yet.
             debit = self._account_id(entry.debit, account)
             credit = self._account_id(entry.credit, account)
             change = _change(entry)
@@ -250,7 +249,7 @@ class ChangeSet:
             state.sequence,
         )
 
-    def _change_account(self, account: Account) -> None:
+    def _change_account(self, account: LockedAccount) -> None:
         if not account.is_changed:
             account.is_changed = True
             self.writes.accounts.append(account)
@@ -261,7 +260,7 @@ class ChangeSet:
         elif self._indebted and (indebted := self._indebted.get(context.account.id)):
             indebted.discard(context)
 
-    def _account_id(self, role: Role, account: Account) -> Id:
+    def _account_id(self, role: ChartAccount, account: LockedAccount) -> Id:
         if role is _CUSTOMER:
             return account.id
         return self.snapshot.system_accounts[account.platform_id, account.currency, role]

@@ -1,7 +1,7 @@
 """Rows of the hot path, as a batch reads and appends them, and the result of each message.
 
 None is frozen: they are made for every message, and a frozen dataclass takes several times as long
-where nothing is compiled. Only `Account` is changed, by the batch that holds its lock.
+where nothing is compiled. Only `LockedAccount` is changed, by the batch that holds its lock.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class Card:
 
 
 @dataclass(slots=True)
-class Account:
+class LockedAccount:
     """An internal account while a batch holds its lock."""
 
     id: Id
@@ -119,7 +119,7 @@ EntryRecord = tuple[
     int | None,  # balance_after
     datetime,  # recorded_at
 ]
-"""A row of `entries`; without an account where no customer's account moves."""
+"""A row of `entries`; the last `Id | None` and its values: the customer account, if it has one."""
 
 
 class DepositRecord(NamedTuple):

@@ -1,7 +1,7 @@
-"""What a commit of the hot path writes: binary COPY, and one UPDATE a table. No decisions.
+"""What a commit of the hot path writes: binary COPY, and one UPDATE a table.
 
-Every function is one statement, whether a batch has one message or five hundred. Connections are
-those of `reads`.
+Every function is one statement, whether a batch has one message or five hundred. Nothing is decided
+here; one webhook is emitted here, in `update_accounts`. Connections are those of `reads`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,11 +13,11 @@ from typing import Any, Final
 from psycopg import Connection
 
 from cardledger.ledger.engine.records import (
-    Account,
     CardTransactionKey,
     DepositRecord,
     EntryRecord,
     EventRecord,
+    LockedAccount,
     OutboxRecord,
     OutcomeRow,
     Parked,
@@ -153,11 +153,14 @@ def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> S
 
 
 def update_accounts(
-    connection: Connection[Any], changed: Sequence[Account], updated_at: datetime
+    connection: Connection[Any], changed: Sequence[LockedAccount], updated_at: datetime
 ) -> SentUpdate:
     """Write the amounts of accounts, once each however many entries they have.
 
-    Where a balance has moved, a webhook is in `outbox` afterwards.
+    For each account whose balance has moved, the same statement appends its BALANCE_UPDATED webhook
+    to `outbox`. To append it like the other webhooks, a batch would have to load two more columns
+    of every account, and to write JSON and a row of COPY for each: measured at 7 % more
+    instructions per authorization, and no less work for PostgreSQL.
     """
     return _ACCOUNT_UPDATE.send(
         connection,

@@ -9,7 +9,7 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.core.entries import Account
+from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import endpoints, signatures
@@ -19,7 +19,9 @@ from cardledger.schema.ids import Id
 UMA_DOMAIN: Final = "uma.cardledger.example"
 """The domain of generated UMA addresses, unless the platform sets its own."""
 
-_SYSTEM_ACCOUNTS: Final = tuple(account for account in Account if account is not Account.CUSTOMER)
+_SYSTEM_ACCOUNTS: Final = tuple(
+    account for account in ChartAccount if account is not ChartAccount.CUSTOMER
+)
 
 _PLATFORM: Final = select(
     tables.platforms.c.id,

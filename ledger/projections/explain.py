@@ -17,7 +17,8 @@ _FIGURES: Final[dict[str, Callable[[CardTransaction], int | str | None]]] = {
     "status": lambda state: state.status if state.sequence else None,
     "authorizedAmount": lambda state: state.authorized_amount,
     "settledAmount": lambda state: state.settled,
-    "refundedAmount": lambda state: state.refunded,
+    "refundedAmount": lambda state: state.refunded - state.credited,
+    "creditedAmount": lambda state: state.credited,
     "heldAmount": lambda state: state.held,
     "owedAmount": lambda state: state.owed,
     "pullSummary.count": lambda state: state.pull_count,
@@ -117,6 +118,8 @@ def sentence(  # noqa: PLR0912, C901 - one branch an event
             return f"A clearing of {amount} was reversed."
         case events.Refunded():
             return f"{amount} was refunded to the funding account."
+        case events.Credited():
+            return f"{amount} was credited to the funding account; it belongs to no purchase."
         case events.RefundReversed(unfunded=unfunded):
             due = (
                 f"; insufficient funds: {money_text(unfunded)} remains due and is collected when"

@@ -18,8 +18,7 @@ from typing import Any, Final
 from psycopg import Connection, IsolationLevel
 from sqlalchemy import Engine
 
-from cardledger.ledger.core.entries import Account as Role
-from cardledger.ledger.core.entries import Entry, entries
+from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
@@ -149,8 +148,8 @@ def _expected_entries(
 ) -> Iterator[_Row]:
     """Yield (sequence, line, debit, credit, amount) of every entry of `events`."""
 
-    def account(role: Role) -> Id:
-        if role is Role.CUSTOMER:
+    def account(role: ChartAccount) -> Id:
+        if role is ChartAccount.CUSTOMER:
             return identity.account_id
         return system_accounts[identity.platform_id, identity.currency, role]
 

@@ -6,12 +6,11 @@ from typing import Final
 from typing_extensions import override
 
 from cardledger.ledger.ports import AccountCheck, AccountVerifier
-from cardledger.schema.wire.customers.external_accounts import (
-    AccountInfo,
+from cardledger.schema.wire.customers.beneficiaries import (
     BusinessBeneficiary,
     IndividualBeneficiary,
-    VerificationStatus,
 )
+from cardledger.schema.wire.customers.external_accounts import AccountInfo, VerificationStatus
 
 _UNKNOWN_ACCOUNT: Final = "105"
 

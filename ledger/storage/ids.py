@@ -6,7 +6,7 @@ from cardledger.schema.ids import Id
 
 
 def new_id() -> Id:
-    """Return a new identifier that rises with time and does not have a reserved ending."""
+    """Return a new identifier that increases with time and does not have a reserved ending."""
     while _is_reserved(key := uuid7().bytes):
         pass
     return Id(key)

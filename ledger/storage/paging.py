@@ -1,4 +1,4 @@
-"""Pages of a list: a place in the order of creation, and a cursor that says it."""
+"""Pages of a list in order of creation, and their cursors."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ _KEY_BYTES: Final = 16
 
 
 class CursorError(ValueError):
-    """A cursor that we did not make for this list and these filters."""
+    """A cursor that was not issued for this list and these filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which page: at most `limit` rows that come after the key `after`, newest or oldest first."""
+    """A requested page: at most `limit` rows after the key `after`, newest or oldest first."""
 
     limit: int
     after: Id | None = None
@@ -65,7 +65,7 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     page = query.where(*matching).order_by(key.desc() if wanted.newest_first else key)
     if wanted.after is not None:
         page = page.where(key < wanted.after if wanted.newest_first else key > wanted.after)
-    # One row more than is shown says whether there is a next page.
+    # One row more than is returned shows whether there is a next page.
     rows = (await connection.execute(page.limit(wanted.limit + 1))).all()
     shown = rows[: wanted.limit]
     return Page(
@@ -98,14 +98,14 @@ def total_of(pages: Sequence[Page[Any]]) -> int | None:
 
 
 def cursor_of(keys: KeyRing, binding: str, last: Id) -> str:
-    """Return the cursor of the page after `last` in the list and filters that `binding` names."""
+    """Return the cursor of the page after `last`; `binding` names the list and its filters."""
     return urlsafe_b64encode(last + keys.sign_cursor(_signed(binding, last))).decode()
 
 
 def place_of(keys: KeyRing, binding: str, cursor: str) -> Id:
-    """Return the key that `cursor` stands for.
+    """Return the key in `cursor`.
 
-    Raises: CursorError when it was changed, or made for another list or other filters.
+    Raises: CursorError when it was changed, or issued for another list or other filters.
     """
     try:
         raw = urlsafe_b64decode(cursor.encode("ascii"))
@@ -113,7 +113,7 @@ def place_of(keys: KeyRing, binding: str, cursor: str) -> Id:
         raw = b""
     key, tag = raw[:_KEY_BYTES], raw[_KEY_BYTES:]
     if len(key) != _KEY_BYTES or not keys.verify_cursor(_signed(binding, key), tag):
-        message = "is not a cursor of this list with these filters; send a nextCursor unchanged"
+        message = "is not a cursor of this list with these filters; send nextCursor unchanged"
         raise CursorError(message)
     return Id(key)
 

@@ -229,7 +229,7 @@ def test_transactions_of_a_card_are_found_by_key(filled: tuple[DatabaseUrl, Id, 
     url, platform_id, card_id = filled
 
     page, plans = asyncio.run(
-        _planned(url, platform_id, card_transactions.Filters(card_id=card_id))
+        _planned(url, platform_id, card_transactions.CardTransactionFilters(card_id=card_id))
     )
 
     assert page.total_count == _MANY // _CARDS
@@ -246,7 +246,7 @@ def test_exceptions_are_found_without_reading_what_is_settled(
     url, platform_id, _ = filled
 
     page, plans = asyncio.run(
-        _planned(url, platform_id, card_transactions.Filters(status="EXCEPTION"))
+        _planned(url, platform_id, card_transactions.CardTransactionFilters(status="EXCEPTION"))
     )
 
     assert (page.total_count, len(page.items)) == (_EXCEPTIONS, _EXCEPTIONS)
@@ -260,7 +260,7 @@ def test_a_card_that_nobody_has_has_no_transactions(
 ) -> None:
     url, platform_id, _ = filled
 
-    filters = card_transactions.Filters(card_id=Id(bytes(15) + b"\x07"))
+    filters = card_transactions.CardTransactionFilters(card_id=Id(bytes(15) + b"\x07"))
     page, _ = asyncio.run(_planned(url, platform_id, filters))
 
     assert (page.total_count, list(page.items)) == (0, [])
@@ -289,7 +289,7 @@ def test_every_type_of_a_list_of_all_is_read_in_its_order_by_key(
             lambda connection: transactions.page(
                 connection,
                 platform_id=platform_id,
-                filters=transactions.Filters(),
+                filters=transactions.TransactionFilters(),
                 wanted=wanted,
             ),
         )
@@ -316,7 +316,7 @@ def test_what_was_told_of_a_resource_is_found_by_key(
             lambda connection: deliveries.page(
                 connection,
                 platform_id=platform_id,
-                filters=deliveries.Filters(subject_ids=[subject_id]),
+                filters=deliveries.DeliveryFilters(subject_ids=[subject_id]),
                 wanted=paging.Wanted(limit=20, newest_first=True),
             ),
         )
@@ -336,7 +336,7 @@ def test_payments_of_an_account_are_found_by_its_owner(
     with psycopg.connect(url) as connection:
         found = connection.execute("SELECT id FROM internal_accounts LIMIT 1").fetchone()
     assert found is not None
-    filters = transactions.Filters(type=kind, account_id=found[0])
+    filters = transactions.TransactionFilters(type=kind, account_id=found[0])
 
     page, plans = asyncio.run(
         _plans(
@@ -390,7 +390,7 @@ def test_what_an_agent_has_spent_is_found_by_key(filled: tuple[DatabaseUrl, Id, 
 
 
 async def _planned(
-    url: str, platform_id: Id, filters: card_transactions.Filters
+    url: str, platform_id: Id, filters: card_transactions.CardTransactionFilters
 ) -> tuple[paging.Page[Any], list[str]]:
     """Return a page of card transactions and the plans of the statements that it took."""
     return await _plans(

@@ -133,9 +133,13 @@ def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> Non
         ({"defaultUmaDepositAccount": True}, "INVALID_INPUT", "defaultUmaDepositAccount"),
         ({"customerId": "1"}, "INVALID_INPUT", "customerId"),
         ({"customerId": f"Customer:{NOBODY}"}, "INVALID_INPUT", "customerId"),
-        ({"accountInfo": {}}, "INVALID_INPUT", "accountInfo"),
+        ({"accountInfo": {}}, "INVALID_INPUT", "accountInfo.accountType"),
         ({"accountInfo": []}, "INVALID_INPUT", "accountInfo"),
-        ({"accountInfo": {"accountType": "PLASMA_WALLET"}}, "INVALID_INPUT", "accountInfo"),
+        (
+            {"accountInfo": {"accountType": "PLASMA_WALLET"}},
+            "INVALID_INPUT",
+            "accountInfo.accountType",
+        ),
         (
             {"accountInfo": info("USD_ACCOUNT", routingNumber="12345678")},
             "INVALID_INPUT",

@@ -126,13 +126,42 @@ def test_a_credit_is_a_card_transaction_that_gives(api: Api) -> None:
 
     credit = ok(api.simulate(card["id"], "financial_credit_authorization", authorization(250)))
 
-    assert (credit["direction"], credit["status"]) == ("CREDIT", "REFUNDED")
-    assert credit["refundedAmount"]["amount"] == 250
-    assert credit["refundSummary"] == {"count": 1, "totalAmount": 250}
+    assert (credit["direction"], credit["status"]) == ("CREDIT", "CREDITED")
+    assert credit["creditedAmount"]["amount"] == 250
+    assert "refundedAmount" not in credit
+    assert credit["refundSummary"] == {"count": 0, "totalAmount": 0}
     assert credit["pullSummary"]["count"] == credit["settlementSummary"]["count"] == 0
     assert credit["merchant"] == {"descriptor": "RESTAURANT 9", "mcc": "5812", "country": "US"}
     assert api.account(card["cardholderId"])["balance"]["amount"] == 1250
     assert ok(api.get(f"/transactions/{credit['id']}")) == credit
+
+
+def test_a_cash_deposit_is_told_apart_from_a_refund(api: Api) -> None:
+    card = api.active_card(balance=1000)
+    authorized = api.authorize(card["id"], 250)
+    api.clear(card["id"], authorized["id"], 250)
+
+    body = authorization(250)
+    credit = ok(api.simulate(card["id"], "financial_credit_authorization", body))
+    refund = ok(
+        api.simulate(card["id"], "return", {"cardTransactionId": authorized["id"], "amount": 250})
+    )
+
+    def listed(status: str) -> list[str]:
+        page = ok(api.get("/transactions", cardId=card["id"], status=status))
+        return [transaction["id"] for transaction in page["data"]]
+
+    [event] = ok(api.get(f"/transactions/{credit['id']}/events"))["data"]
+    assert (listed("CREDITED"), listed("REFUNDED")) == ([credit["id"]], [refund["id"]])
+    assert event["type"] == "CREDITED"
+    assert event["explanation"] == (
+        "2.50 USD was credited to the funding account; it belongs to no purchase."
+    )
+    assert [(entry["debit"], entry["credit"]) for entry in event["entries"]] == [
+        ("NETWORK_SETTLEMENT", "CUSTOMER")
+    ]
+    changes = {change["field"]: change["after"] for change in event["changes"]}
+    assert changes == {"status": "CREDITED", "creditedAmount": 250}
 
 
 def test_a_credit_pays_what_is_owed(api: Api) -> None:

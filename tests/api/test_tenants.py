@@ -352,7 +352,7 @@ def _operations() -> Iterator[Operation]:
             tuple(one["name"] for one in given if one["in"] == "query"),
             tuple(one["name"] for one in given if one["in"] == "query" and one["required"]),
             "requestBody" in said,
-            bool(said.get("x-not-built")),
+            bool(said.get("x-unimplemented")),
         )
 
 

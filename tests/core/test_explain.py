@@ -121,6 +121,11 @@ SENTENCES: Sequence[tuple[Sequence[events.Event], events.Event, str]] = (
         "12.50 USD was refunded to the funding account.",
     ),
     (
+        (),
+        events.Credited(amount=1250),
+        "12.50 USD was credited to the funding account; it belongs to no purchase.",
+    ),
+    (
         REFUNDED,
         events.RefundReversed(amount=1250, unfunded=0),
         "A refund of 12.50 USD was reversed.",

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.engine import outcomes as answers
 from cardledger.ledger.engine import reads
+from cardledger.ledger.engine.outcomes import find
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.storage.ids import new_id
@@ -199,7 +199,7 @@ def test_outcomes_are_found_by_message(world: World, cardholder: Cardholder) -> 
 def found(world: World, messages: list[Message]) -> dict[Id, Outcome]:
     async def look() -> dict[Id, Outcome]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            return await answers.find(connection, messages)
+            return await find(connection, messages)
 
     return asyncio.run(look())
 

@@ -83,7 +83,7 @@ def test_an_upgrade_of_what_is_up_to_date_changes_nothing(empty_url: DatabaseUrl
     assert migrate.current(empty_url) == migrate.head()
 
 
-def test_a_schema_is_migrated_beside_a_role_that_was_left_behind(empty_url: DatabaseUrl) -> None:
+def test_a_migration_succeeds_although_the_role_exists_already(empty_url: DatabaseUrl) -> None:
     role = sql.Identifier(migrate.app_role(empty_url))
     with psycopg.connect(empty_url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
@@ -223,7 +223,7 @@ def test_the_storage_of_every_table_is_what_the_tables_say(database_url: Databas
     assert meant == there
 
 
-def test_every_column_has_its_sentence(database_url: DatabaseUrl) -> None:
+def test_every_column_has_a_comment(database_url: DatabaseUrl) -> None:
     silent = names(
         database_url,
         "SELECT c.relname || '.' || a.attname FROM pg_class c"
@@ -236,7 +236,7 @@ def test_every_column_has_its_sentence(database_url: DatabaseUrl) -> None:
     assert silent == set()
 
 
-def test_there_is_a_row_to_lock_for_every_queue(database_url: DatabaseUrl) -> None:
+def test_every_shard_has_a_row_to_lock(database_url: DatabaseUrl) -> None:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute("SELECT lane, shard FROM inbox_shards").fetchall()
 
@@ -294,7 +294,7 @@ def test_the_one_endpoint_of_a_platform_becomes_its_default_one_and_back(
     }
 
 
-def test_what_waits_to_be_told_of_an_account_is_understood_after_an_upgrade_and_back(
+def test_an_account_event_in_the_outbox_is_readable_after_an_upgrade_and_a_downgrade(
     empty_url: DatabaseUrl,
 ) -> None:
     account, customer = new_id(), new_id()
@@ -323,11 +323,11 @@ def test_what_waits_to_be_told_of_an_account_is_understood_after_an_upgrade_and_
     migrate.upgrade(empty_url)
 
     [data] = waiting(empty_url)
-    told = accounts.wire(data, key=account, customer_id=customer, version=7)
-    assert told["id"] == kept["id"]
-    assert told["customerId"] == kept["customerId"]
-    assert (told["createdAt"], told["updatedAt"]) == (kept["createdAt"], kept["updatedAt"])
-    assert (told["totalBalance"]["amount"], told["sequence"]) == (950, 7)
+    resource = accounts.wire(data, key=account, customer_id=customer, version=7)
+    assert resource["id"] == kept["id"]
+    assert resource["customerId"] == kept["customerId"]
+    assert (resource["createdAt"], resource["updatedAt"]) == (kept["createdAt"], kept["updatedAt"])
+    assert (resource["totalBalance"]["amount"], resource["sequence"]) == (950, 7)
     migrate.downgrade(empty_url, "0007")
     assert waiting(empty_url) == [kept]
 

@@ -92,7 +92,9 @@ def test_a_transfer_is_two_entries_and_two_balances(world: World, platform: Id) 
     ]
 
 
-def test_a_transfer_and_both_balances_are_told_in_its_commit(world: World, platform: Id) -> None:
+def test_the_webhooks_of_a_transfer_and_both_balances_are_in_its_commit(
+    world: World, platform: Id
+) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
 
@@ -123,7 +125,7 @@ def test_a_transfer_that_is_sent_twice_moves_money_once(world: World, platform: 
     assert world.balance(destination) == 400
 
 
-def test_a_transfer_is_not_carried_out_again_under_another_reference(
+def test_a_transfer_is_not_executed_again_under_another_reference(
     world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform)
@@ -186,7 +188,7 @@ def test_transfers_of_one_batch_see_what_the_ones_before_have_left(
     assert (world.balance(one), world.balance(other)) == (900, 100)
 
 
-def test_what_is_owed_cannot_be_moved_away(world: World, platform: Id) -> None:
+def test_the_owed_amount_cannot_be_transferred(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform, 1_000)
     # The network took more than there was: 500 are owed and 1,000 are still there.
     world.process(world.engine(), [(source, world.clearing(source, "T1", 1_500))])
@@ -198,7 +200,7 @@ def test_what_is_owed_cannot_be_moved_away(world: World, platform: Id) -> None:
     assert [one.reason for one in decided] == ["INSUFFICIENT_FUNDS"] * 2
 
 
-def test_what_arrives_pays_the_debts_of_its_account(world: World, platform: Id) -> None:
+def test_a_received_transfer_pays_the_debts_of_its_account(world: World, platform: Id) -> None:
     card, savings = two_accounts(world, platform, 100)
     world.process(world.engine(), [(savings, world.deposit(savings, 5_000))])
     world.process(world.engine(), [(card, world.clearing(card, "T1", 1_500))])
@@ -210,7 +212,9 @@ def test_what_arrives_pays_the_debts_of_its_account(world: World, platform: Id) 
     assert (world.balance(card), world.balance(savings)) == (0, 3_600)
 
 
-def test_nobody_carries_out_a_transfer_of_another_customer(world: World, platform: Id) -> None:
+def test_a_message_cannot_execute_a_transfer_of_another_customer(
+    world: World, platform: Id
+) -> None:
     source, destination = two_accounts(world, platform)
     other_platform = world.cardholder(platform)
     body = world.transfer(source, destination, 400)
@@ -259,7 +263,7 @@ def ended(world: World, body: dict[str, Any]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_a_transfer_that_is_set_aside_has_failed(world: World, platform: Id) -> None:
+def test_a_quarantined_transfer_has_failed(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     cursed = world.transfer(source, destination, 400)
     good = world.transfer(source, destination, 100)
@@ -279,7 +283,7 @@ def test_a_transfer_that_is_set_aside_has_failed(world: World, platform: Id) -> 
     assert (world.balance(source), world.balance(destination)) == (900, 100)
 
 
-def test_a_transfer_that_is_set_aside_is_not_carried_out_later(world: World, platform: Id) -> None:
+def test_a_quarantined_transfer_is_not_executed_later(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
     world.connection.execute(
@@ -395,7 +399,7 @@ def test_a_transfer_never_goes_back(world: World, platform: Id, before: str, aft
         "DELETE FROM agent_actions",
     ],
 )
-def test_the_application_cannot_rewrite_what_was_asked_for(world: World, deed: str) -> None:
+def test_the_application_role_cannot_change_a_requested_transfer(world: World, deed: str) -> None:
     with (
         psycopg.connect(world.app_url) as connection,
         pytest.raises(errors.InsufficientPrivilege, match="permission denied"),
@@ -492,7 +496,7 @@ def test_requests_at_once_cannot_together_break_a_limit(world: World, platform: 
     assert used(world, agent_id) == Usage(daily_count=3, daily_spend=300, monthly_spend=300)
 
 
-def test_what_waits_for_approval_counts_and_what_was_refused_does_not(
+def test_pending_transfers_count_towards_limits_and_rejected_ones_do_not(
     world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform, 100)
@@ -576,7 +580,7 @@ def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platfor
     assert world.balance(source) == 1_000
 
 
-def test_what_an_agent_asked_for_does_not_outlive_it(world: World, platform: Id) -> None:
+def test_a_pending_transfer_fails_with_its_deleted_agent(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
     waiting = ask(world, agent_id, source, destination, 10)

@@ -62,7 +62,7 @@ def own_secret(world: World, platform: Platform, receiver: Receiver, **columns: 
     return world.endpoint(platform, receiver.url, secret=sealed, **columns)
 
 
-def told_in_order(
+def emit_in_sequence(
     world: World, platform: Platform, subject: Id, count: int, first: int = 1
 ) -> list[Id]:
     return [
@@ -78,7 +78,7 @@ def sequences(arrivals: Sequence[Arrival]) -> list[int]:
 # --- who is told what --------------------------------------------------------------------------
 
 
-def test_every_endpoint_is_told_with_the_same_id_and_its_own_secret(
+def test_every_endpoint_receives_the_same_id_signed_with_its_own_secret(
     world: World, receiver: Receiver, other: Receiver
 ) -> None:
     platform = connected(world, receiver)
@@ -95,7 +95,7 @@ def test_every_endpoint_is_told_with_the_same_id_and_its_own_secret(
     eventually(lambda: [one.state for one in world.deliveries(key)] == ["DELIVERED"] * 2)
 
 
-def test_an_endpoint_is_told_what_its_filter_lets_pass(
+def test_an_endpoint_receives_the_types_of_its_filter(
     world: World, receiver: Receiver, other: Receiver
 ) -> None:
     platform = connected(world, receiver)
@@ -120,11 +120,13 @@ def test_an_endpoint_is_told_what_its_filter_lets_pass(
         (["CARD_TRANSACTION.SETTLED"], "CARD_TRANSACTION.VOIDED", False),
     ],
 )
-def test_what_a_filter_lets_pass(event_types: list[str], kind: str, *, wanted: bool) -> None:
+def test_a_filter_selects_types_by_name_and_by_group(
+    event_types: list[str], kind: str, *, wanted: bool
+) -> None:
     assert wants(event_types, kind) is wanted
 
 
-def test_what_no_endpoint_wants_is_not_a_delivery(world: World, receiver: Receiver) -> None:
+def test_a_webhook_without_a_subscriber_has_no_delivery(world: World, receiver: Receiver) -> None:
     platform = world.platform()
     own_secret(world, platform, receiver, event_types=["CARD.*"])
     key = world.emit(platform, type="VERIFICATION.APPROVED")
@@ -135,7 +137,7 @@ def test_what_no_endpoint_wants_is_not_a_delivery(world: World, receiver: Receiv
     assert world.waiting() == 0
 
 
-def test_whoever_dispatches_learns_whether_there_is_more(world: World) -> None:
+def test_dispatch_returns_whether_more_rows_are_waiting(world: World) -> None:
     one, crowd = world.platform("http://127.0.0.1:1/"), world.platform()
     for _ in range(2):
         world.endpoint(crowd, "http://127.0.0.1:1/")
@@ -152,7 +154,7 @@ def test_whoever_dispatches_learns_whether_there_is_more(world: World) -> None:
     assert dispatch(3) == (0, 0, False)
 
 
-def test_a_worker_dispatches_until_nothing_is_left(
+def test_a_worker_dispatches_until_the_outbox_is_empty(
     world: World, app_database_url: DatabaseUrl, redis_url: str
 ) -> None:
     platform = world.platform()
@@ -179,7 +181,7 @@ def test_a_worker_dispatches_until_nothing_is_left(
         process.stop()
 
 
-def test_a_disabled_endpoint_is_told_everything_when_it_is_enabled_again(
+def test_an_endpoint_receives_all_pending_webhooks_when_it_is_enabled_again(
     world: World, receiver: Receiver
 ) -> None:
     platform = connected(world, receiver)
@@ -216,15 +218,15 @@ def test_a_test_goes_to_its_endpoint_alone_and_is_never_retried(
 # --- order -------------------------------------------------------------------------------------
 
 
-def test_a_fifo_endpoint_waits_for_the_retry_of_what_failed(
+def test_a_fifo_endpoint_waits_for_the_retry_of_a_failed_webhook(
     world: World, receiver: Receiver
 ) -> None:
     platform = world.platform()
     own_secret(world, platform, receiver, mode="FIFO")
     receiver.reply(Reply(status=500))
     subject, another = new_id(), new_id()
-    first, *_, last = told_in_order(world, platform, subject, 3)
-    elsewhere = told_in_order(world, platform, another, 1)[0]
+    first, *_, last = emit_in_sequence(world, platform, subject, 3)
+    elsewhere = emit_in_sequence(world, platform, another, 1)[0]
     sender = world.sender(concurrency=1)
 
     sender.run_once()
@@ -244,18 +246,20 @@ def test_a_fifo_endpoint_waits_for_the_retry_of_what_failed(
 def test_a_parallel_endpoint_waits_for_nothing(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     receiver.reply(Reply(status=500))
-    told_in_order(world, platform, new_id(), 3)
+    emit_in_sequence(world, platform, new_id(), 3)
 
     world.sender(concurrency=1).run_once()
 
     assert sequences(receiver.wait_for(at_least(3))) == [1, 2, 3]
 
 
-def test_given_up_is_ended_too_and_lets_the_next_one_pass(world: World, receiver: Receiver) -> None:
+def test_a_failed_delivery_makes_the_next_one_of_its_queue_due(
+    world: World, receiver: Receiver
+) -> None:
     platform = world.platform()
     own_secret(world, platform, receiver, mode="FIFO")
     receiver.reply(*[Reply(status=500)] * 10)
-    first, second = told_in_order(world, platform, new_id(), 2)
+    first, second = emit_in_sequence(world, platform, new_id(), 2)
     sender = world.sender(retry_scale=1e-6)
 
     for number in range(1, 11):
@@ -276,7 +280,7 @@ def test_order_holds_across_dispatches_and_with_many_senders_and_random_failures
     subjects = [new_id() for _ in range(10)]
     for number in range(12):
         for subject in subjects:
-            told_in_order(world, platform, subject, 1, first=number + 1)
+            emit_in_sequence(world, platform, subject, 1, first=number + 1)
     receiver.reply(*(Reply(status=500 if number % 3 == 0 else 200) for number in range(170)))
     senders = [world.sender(retry_scale=1e-6, concurrency=4) for _ in range(3)]
     done = threading.Event()
@@ -314,7 +318,7 @@ def rows_of(world: World, platform: Platform) -> Sequence[Row[*tuple[Any, ...]]]
         ).all()
 
 
-def test_what_was_told_of_a_resource_without_sequence_keeps_its_order_by_age(
+def test_webhooks_of_a_resource_without_sequence_are_ordered_by_age(
     world: World, receiver: Receiver
 ) -> None:
     platform = world.platform()
@@ -335,7 +339,7 @@ def test_what_was_told_of_a_resource_without_sequence_keeps_its_order_by_age(
 # --- when it is too much -----------------------------------------------------------------------
 
 
-def test_who_is_gone_is_told_nothing_more_and_the_others_hear_of_it(
+def test_a_gone_endpoint_is_disabled_and_the_others_are_notified(
     world: World, receiver: Receiver, other: Receiver
 ) -> None:
     platform = connected(world, receiver)
@@ -367,9 +371,7 @@ def state_of(world: World, endpoint: Id | None) -> tuple[str, str | None]:
     return row.state, row.disabled_reason
 
 
-def test_who_does_nothing_but_fail_for_five_days_is_disabled(
-    world: World, receiver: Receiver
-) -> None:
+def test_an_endpoint_that_fails_for_five_days_is_disabled(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     receiver.reply_always(Reply(status=500))
     sender = world.sender()
@@ -390,7 +392,7 @@ def test_who_does_nothing_but_fail_for_five_days_is_disabled(
     eventually(lambda: state_of(world, platform.endpoint) == ("DISABLED", "FAILING"))
 
 
-def test_a_test_that_fails_begins_no_five_days(world: World, receiver: Receiver) -> None:
+def test_a_failed_test_does_not_set_failing_since(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     assert platform.endpoint is not None
     receiver.reply_always(Reply(status=500))
@@ -410,7 +412,7 @@ def test_a_test_that_fails_begins_no_five_days(world: World, receiver: Receiver)
     eventually(lambda: state_of(world, platform.endpoint) == ("DISABLED", "FAILING"))
 
 
-def test_one_success_begins_the_five_days_anew(world: World, receiver: Receiver) -> None:
+def test_one_success_restarts_the_five_days(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     sender = world.sender()
     for status in (500, 200, 500):
@@ -423,7 +425,7 @@ def test_one_success_begins_the_five_days_anew(world: World, receiver: Receiver)
     assert state_of(world, platform.endpoint) == ("ENABLED", None)
 
 
-def test_retry_after_is_waited_for(world: World, receiver: Receiver) -> None:
+def test_retry_after_is_respected(world: World, receiver: Receiver) -> None:
     receiver.reply(Reply(status=503, headers=(("Retry-After", "100"),)))
     key = world.emit(connected(world, receiver))
 
@@ -461,7 +463,7 @@ def test_for_a_day_both_secrets_sign(world: World, receiver: Receiver) -> None:
     assert len(after.headers["webhook-signature"].split(" ")) == 1
 
 
-def test_a_new_signing_key_signs_from_its_time_on(world: World, receiver: Receiver) -> None:
+def test_a_new_signing_key_signs_from_its_start_time(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     private_key, public_key = signatures.new_signing_key()
     world.insert(
@@ -489,7 +491,7 @@ def test_a_new_signing_key_signs_from_its_time_on(world: World, receiver: Receiv
         signatures.verify_grid(arrival.body, header, signatures.load_public_key(key))
 
 
-def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Receiver) -> None:
+def test_an_emergency_key_signs_within_seconds(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
     sender = world.sender()
     world.emit(platform)
@@ -516,7 +518,7 @@ def test_a_key_for_an_emergency_signs_within_seconds(world: World, receiver: Rec
     signatures.verify_grid(after.body, header, signatures.load_public_key(public_key))
 
 
-def test_which_keys_are_published() -> None:
+def test_next_current_and_former_keys_are_published() -> None:
     hour = timedelta(hours=1)
     keys = [("A", NOW, NOW), ("B", NOW + 24 * hour, NOW + 48 * hour)]
 
@@ -533,7 +535,7 @@ def test_which_keys_are_published() -> None:
 # --- how much ----------------------------------------------------------------------------------
 
 
-def test_one_worker_makes_thousands_of_deliveries_a_minute_beside_a_dead_endpoint(
+def test_one_worker_makes_thousands_of_deliveries_a_minute_beside_an_unreachable_endpoint(
     world: World, receiver: Receiver
 ) -> None:
     platform = connected(world, receiver)

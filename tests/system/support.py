@@ -30,7 +30,7 @@ def environment(**given: str | None) -> dict[str, str]:
     """
     ours = ("CARDLEDGER_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "FORCE_COLOR", "COLUMNS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    kept["CARDLEDGER_REPLY_TIMEOUT_S"] = f"{limit_s(10):.0f}"
+    kept["CARDLEDGER_REPLY_TIMEOUT_S"] = f"{limit_s(5):.0f}"
     return kept | {name: value for name, value in given.items() if value is not None}
 
 

@@ -234,7 +234,7 @@ class Sender:
             return leases.record_and_claim(
                 connection,
                 ended,
-                room=room,
+                capacity=room,
                 at=self._clock(),
                 lease=self._timeout + _LEASE_MARGIN,
             )

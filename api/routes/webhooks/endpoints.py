@@ -59,7 +59,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
     with `isDefault`.
     """
     _check_url(call, body.url)
-    wanted = endpoints.Wanted(
+    new = endpoints.NewEndpoint(
         url=body.url,
         description=body.description,
         event_types=body.event_types,
@@ -71,12 +71,12 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
             created = await endpoints.create(
                 connection,
                 platform_id=call.platform_id,
-                wanted=wanted,
+                new=new,
                 keys=call.keys,
                 at=call.now(),
             )
-    except endpoints.TooManyError:
-        message = f"there are {endpoints.MOST} endpoints already; delete one first"
+    except endpoints.TooManyEndpointsError:
+        message = f"The platform already has {endpoints.ENDPOINT_LIMIT} endpoints; delete one."
         raise ApiError(Code.CONFLICT, message) from None
     await call.ring(doorbell.WEBHOOKS)
     return _secret(answer(created, CREATED))

@@ -103,7 +103,7 @@ class Batch:
         if first.body_hash != message.body_hash:
             raise RejectedError(
                 RejectionReason.KEY_REUSED,
-                "another event came with this source and reference; use a new reference",
+                "Reference was already used for a different event; use a new reference.",
             )
         return Decided(
             message,

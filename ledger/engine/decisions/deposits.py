@@ -9,7 +9,7 @@ from cardledger.ledger.core.money import checked
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.recovery import Recovery
 from cardledger.ledger.engine.parsing import RejectedError, amount_of
-from cardledger.ledger.engine.records import Account, Decided, DepositRecord
+from cardledger.ledger.engine.records import Decided, DepositRecord, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
 from cardledger.ledger.storage.ids import new_id
@@ -29,7 +29,7 @@ class Deposits:
         """Credit an account, notify its platform, then pay what the account owes."""
         account = self._receiving_account(message)
         entry = deposit_entry(amount_of(message.body))
-        checked(account.balance + account.held + entry.amount)  # What is held can always go back.
+        checked(account.balance + account.held + entry.amount)  # Room to release every hold.
         deposit = DepositRecord(
             id=new_id(),
             customer_id=account.customer_id,
@@ -53,21 +53,22 @@ class Deposits:
         self._recovery.recover(message, account)
         return Decided(message, OutcomeType.APPLIED)
 
-    def _receiving_account(self, message: Message) -> Account:
+    def _receiving_account(self, message: Message) -> LockedAccount:
         account = self._changes.snapshot.accounts.get(Id.parse(message.body["accountId"]))
         if account is None or account.customer_id != message.customer_id:
             raise RejectedError(
-                RejectionReason.UNKNOWN_ACCOUNT, "accountId names no account of yours"
+                RejectionReason.UNKNOWN_ACCOUNT,
+                "Unknown account: accountId does not match an internal account of this customer.",
             )
         if account.status != accounts.ACTIVE:
-            # It was when the money was sent: the customer may have been deleted in between.
+            # It was ACTIVE when the deposit was requested.
             raise RejectedError(
                 RejectionReason.ACCOUNT_NOT_ACTIVE,
-                f"the account is {account.status}; only an ACTIVE account can be funded",
+                f"Account is {account.status}; only an ACTIVE account can be funded.",
             )
         return account
 
-    def _webhook(self, deposit: DepositRecord, account: Account) -> str:
+    def _webhook(self, deposit: DepositRecord, account: LockedAccount) -> str:
         """Return the JSON of `deposit` as an incoming transaction."""
         transaction = transfers.incoming(
             transfers.Deposit(

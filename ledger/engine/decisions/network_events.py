@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from cardledger.ledger.core import commands
 from cardledger.ledger.core.card_transaction import (
+    WITHOUT_PURCHASE,
     CardTransaction,
-    Closure,
     Decision,
     decide,
     waits,
@@ -118,7 +118,7 @@ class NetworkEvents:
             self._unpark(context)
         return context.roll_up
 
-    def _command(
+    def _command(  # noqa: C901 - one branch a type
         self, body: Mapping[str, Any], context: CardTransactionContext
     ) -> commands.Command:
         """Return the command in `body`."""
@@ -131,6 +131,8 @@ class NetworkEvents:
                 return commands.ReverseClearing(amount=amount_of(body))
             case EventType.RETURN:
                 return commands.Refund(amount=amount_of(body))
+            case EventType.FINANCIAL_CREDIT_AUTHORIZATION:
+                return commands.Credit(amount=amount_of(body))
             case EventType.RETURN_REVERSAL:
                 return commands.ReverseRefund(amount=amount_of(body), balance=balance)
             case EventType.STAND_IN_AUTHORIZATION:
@@ -144,7 +146,7 @@ class NetworkEvents:
             case inbox.PULL_CONFIRMATION:
                 succeeded = flag_of(body, "succeeded")
                 return commands.ConfirmPull(amount=amount_of(body), succeeded=succeeded)
-        raise RejectedError(RejectionReason.MALFORMED, "type is not known")
+        raise RejectedError(RejectionReason.MALFORMED, "Unknown event type.")
 
     def _pullable(self, context: CardTransactionContext) -> int:
         """Return what a pull after a clearing may take from the funding account."""
@@ -161,16 +163,21 @@ class NetworkEvents:
         occurred_at(message)  # An unreadable time must be rejected now, not once it is parked.
         card = self._changes.snapshot.cards.get(key.card_id)
         if card is None or card.customer_id != message.customer_id:
-            raise RejectedError(RejectionReason.UNKNOWN_CARD, "cardId names no card of yours")
+            raise RejectedError(
+                RejectionReason.UNKNOWN_CARD,
+                "Unknown card: cardId does not match a card of this platform.",
+            )
         if body["currency"] != card.currency:
             raise RejectedError(
-                RejectionReason.INVALID_CURRENCY, f"the currency of this card is {card.currency}"
+                RejectionReason.INVALID_CURRENCY,
+                f"Currency must be {card.currency}, the currency of the card.",
             )
         context = self._changes.card_transaction(key) or self._open(key, body, card)
         sequence = context.roll_up.state.sequence
         if body.get("expectedSequence", sequence) != sequence:
             raise RejectedError(
-                RejectionReason.OUTDATED, "the card transaction has moved on; look at it again"
+                RejectionReason.OUTDATED,
+                "The card transaction was modified concurrently; read it again and retry.",
             )
         return card, context
 
@@ -249,7 +256,7 @@ def _reason_to_ignore(command: commands.Command) -> OutcomeFlag:
 def _flag(before: CardTransaction, command: commands.Command) -> OutcomeFlag | None:
     """Return what is unusual about `command`, which was applied all the same."""
     match command:
-        case commands.Clear() if before.closed and before.closed_by is not Closure.REFUNDED:
+        case commands.Clear() if before.closed and before.closed_by not in WITHOUT_PURCHASE:
             return OutcomeFlag.LATE_CLEARING
         case commands.Clear() if not before.authorized:
             return OutcomeFlag.FORCE_POST

@@ -7,6 +7,7 @@ from typing import Any, Final
 from cardledger.ledger.core import commands
 from cardledger.ledger.core.card_transaction import Decision, decide
 from cardledger.ledger.core.events import (
+    Credited,
     Event,
     PullFailed,
     PullPending,
@@ -19,7 +20,7 @@ from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSe
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.parsing import occurred_at
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
-from cardledger.ledger.engine.records import Account, Decided, Parked, PendingPull
+from cardledger.ledger.engine.records import Decided, LockedAccount, Parked, PendingPull
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -27,7 +28,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType
 
-_FREES_MONEY: Final = frozenset({Released, Refunded, PullResized})
+_FREES_MONEY: Final = frozenset({Credited, Released, Refunded, PullResized})
 
 _SOURCE: Final = "engine"  # Of the messages that the engine sends to itself.
 
@@ -69,7 +70,7 @@ class Recovery:
     def recover(
         self,
         message: Message | Parked,
-        account: Account,
+        account: LockedAccount,
         *,
         ahead_of: CardTransactionContext | None = None,
     ) -> None:
@@ -108,7 +109,7 @@ class Recovery:
         self.recover(message, self._changes.snapshot.accounts[account_id])
         return Decided(message, OutcomeType.APPLIED)
 
-    def _follow_up(self, account: Account) -> None:
+    def _follow_up(self, account: LockedAccount) -> None:
         """Enqueue a message that pays the rest of a long queue of debts."""
         key = new_id()
         body = {

@@ -10,7 +10,7 @@ from cardledger.ledger.core.entries import transfer_entries
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.recovery import Recovery
 from cardledger.ledger.engine.parsing import RejectedError, transfers_of
-from cardledger.ledger.engine.records import Account, Decided
+from cardledger.ledger.engine.records import Decided, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
 from cardledger.ledger.projections.transfers import Transfer
@@ -33,7 +33,7 @@ class Transfers:
         if transfer is None:
             raise RejectedError(
                 RejectionReason.UNKNOWN_TRANSFER,
-                "transferId names no transfer of yours that is to be carried out",
+                "Unknown transfer: transferId does not match a transfer that is PROCESSING.",
             )
         source = changes.snapshot.accounts[transfer.source_account_id]
         destination = changes.snapshot.accounts[transfer.destination_account_id]
@@ -78,7 +78,7 @@ class Transfers:
         )
 
 
-def _funds(account: Account) -> rules.Funds:
+def _funds(account: LockedAccount) -> rules.Funds:
     return rules.Funds(
         is_usable=account.status == accounts.ACTIVE,
         balance=account.balance,

@@ -1,4 +1,4 @@
-"""What is measured with: cardholders with money, and messages about their cards."""
+"""The load of the measurements: cardholders with money, and messages about their cards."""
 
 import asyncio
 import random
@@ -37,13 +37,13 @@ class Cardholder:
 
     @property
     def shard(self) -> int:
-        """The queue that is theirs."""
+        """The shard of the customer's queue."""
         return inbox.shard_of(self.owner.customer_id)
 
 
 @dataclass(frozen=True, slots=True)
 class CardTransactionKey:
-    """What a clearing has to name of an authorization."""
+    """What a clearing needs to refer to an authorization."""
 
     cardholder: Cardholder
     token: str
@@ -106,7 +106,7 @@ def new_cardholders(owner_url: str, platform_id: Id, count: int) -> list[Cardhol
 
 
 def deposits(cardholders: Iterable[Cardholder]) -> list[Message]:
-    """Return what brings money to each of `cardholders`."""
+    """Return a deposit for each of `cardholders`."""
     return [
         _message(h, {"type": DEPOSIT, "accountId": str(h.account_id), "amount": _BALANCE})
         for h in cardholders
@@ -130,14 +130,14 @@ def purchases(
 
 def authorizations(wanted: Iterable[CardTransactionKey]) -> list[Message]:
     """Return the authorizations of `wanted`."""
-    return [_event("AUTHORIZATION", one, one.amount, {"merchant": MERCHANT}) for one in wanted]
+    return [_event("AUTHORIZATION", key, key.amount, {"merchant": MERCHANT}) for key in wanted]
 
 
 def clearings(authorized: Sequence[CardTransactionKey]) -> list[Message]:
     """Return the final clearings of `authorized`: every second with a tip of a fifth."""
     return [
-        _event("CLEARING", one, one.amount * (6 if number % 2 else 5) // 5, {"final": True})
-        for number, one in enumerate(authorized)
+        _event("CLEARING", key, key.amount * (6 if number % 2 else 5) // 5, {"final": True})
+        for number, key in enumerate(authorized)
     ]
 
 
@@ -155,16 +155,16 @@ def _cardholder(platform_id: Id, shard: int) -> Cardholder:
     return Cardholder(Owner(customer_id, platform_id), new_id(), new_id())
 
 
-def _event(kind: str, one: CardTransactionKey, amount: int, said: dict[str, Any]) -> Message:
+def _event(kind: str, key: CardTransactionKey, amount: int, fields: dict[str, Any]) -> Message:
     body = {
         "type": kind,
-        "issuerTransactionToken": one.token,
-        "cardId": f"Card:{one.cardholder.card_id}",
+        "issuerTransactionToken": key.token,
+        "cardId": f"Card:{key.cardholder.card_id}",
         "amount": amount,
         "currency": _CURRENCY,
-        **said,
+        **fields,
     }
-    return _message(one.cardholder, body)
+    return _message(key.cardholder, body)
 
 
 def _message(cardholder: Cardholder, body: dict[str, Any]) -> Message:

@@ -1,4 +1,4 @@
-"""What readers see of a roll-up: the same whether it is written out or built as a model."""
+"""The JSON of a card transaction is the same with and without its model."""
 
 from datetime import UTC, datetime
 
@@ -52,5 +52,5 @@ _roll_ups = st.builds(
 
 
 @given(_roll_ups)
-def test_what_is_written_out_is_what_the_model_would_send(roll_up: RollUp) -> None:
+def test_the_json_of_a_roll_up_is_the_json_of_its_model(roll_up: RollUp) -> None:
     assert list(wire(roll_up).items()) == list(render(roll_up).wire().items())

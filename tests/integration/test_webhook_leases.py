@@ -1,4 +1,4 @@
-"""Claims and records of attempts: who has what, and what becomes of it; real PostgreSQL."""
+"""Leases of deliveries and the results of attempts; real PostgreSQL."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery
 from cardledger.ledger.webhooks.ordering import lock_queues
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema.ids import Id
-from tests.integration.test_webhook_endpoints import told_in_order
+from tests.integration.test_webhook_endpoints import emit_in_sequence
 from tests.integration.test_webhooks import Platform, World, at_once, world_in
 
 
@@ -31,14 +31,14 @@ def world(app_database_url: DatabaseUrl) -> Iterator[World]:
 
 
 @pytest.fixture
-def somebody(database_url: DatabaseUrl) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """A connection of somebody else, in a database transaction that lasts."""
+def other_session(database_url: DatabaseUrl) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """A connection with an open database transaction, which holds locks."""
     with psycopg.connect(database_url) as connection:
         yield connection
         connection.rollback()
 
 
-def test_nobody_gets_what_somebody_has(world: World) -> None:
+def test_a_delivery_is_leased_to_one_sender_at_a_time(world: World) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     for _ in range(50):
         world.emit(platform)
@@ -59,7 +59,7 @@ def test_nobody_gets_what_somebody_has(world: World) -> None:
     assert len({delivery.id for delivery in claimed}) == 50
 
 
-def test_an_attempt_that_fails_after_its_lease_changes_nothing(world: World) -> None:
+def test_a_failure_after_its_lease_changes_nothing(world: World) -> None:
     key = world.emit(world.platform("http://127.0.0.1:9/"))
     world.dispatch()
     [late] = world.claim()
@@ -74,7 +74,7 @@ def test_an_attempt_that_fails_after_its_lease_changes_nothing(world: World) -> 
     assert len(world.attempts(key)) == 1
 
 
-def test_an_attempt_that_delivers_after_its_lease_counts(world: World) -> None:
+def test_a_success_after_its_lease_counts(world: World) -> None:
     key = world.emit(world.platform("http://127.0.0.1:9/"))
     world.dispatch()
     [late] = world.claim()
@@ -102,14 +102,16 @@ def attempt(world: World, status: int) -> Attempt:
     return Attempt(at=now, ended_at=now, duration_ms=1, status=status, error=None, response_head="")
 
 
-# --- many at once ------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------
 
 
 def in_order(world: World, resources: int, each: int = 2) -> tuple[Platform, list[Id]]:
-    """Have a platform that wants its webhooks in order told of some resources."""
+    """Create a platform with a FIFO endpoint, and webhooks of some resources."""
     platform = world.platform()
     world.endpoint(platform, "http://127.0.0.1:9/", mode="FIFO")
-    keys = [key for _ in range(resources) for key in told_in_order(world, platform, new_id(), each)]
+    keys = [
+        key for _ in range(resources) for key in emit_in_sequence(world, platform, new_id(), each)
+    ]
     world.dispatch()
     return platform, keys
 
@@ -124,7 +126,9 @@ def states(world: World, keys: list[Id]) -> list[str]:
     return [world.delivery(key).state for key in keys]
 
 
-def test_what_many_attempts_let_pass_is_claimed_with_their_record(world: World) -> None:
+def test_the_next_deliveries_of_queues_are_claimed_with_the_results_before_them(
+    world: World,
+) -> None:
     _, keys = in_order(world, resources=20)
     first = world.claim()
 
@@ -136,18 +140,18 @@ def test_what_many_attempts_let_pass_is_claimed_with_their_record(world: World) 
     assert found.passed_over == frozenset()
 
 
-def test_every_attempt_of_many_has_its_own_end(world: World) -> None:
+def test_every_result_of_a_batch_is_recorded_by_itself(world: World) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     keys = [world.emit(platform) for _ in range(3)]
     world.dispatch()
-    taken, failed, given_up = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
+    taken, failed, exhausted = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
     later = world.clock() + timedelta(minutes=5)
 
     world.round(
         [
             AttemptResult(delivery=taken, attempt=success(world), retry_at=None),
             AttemptResult(delivery=failed, attempt=failure(world), retry_at=later),
-            AttemptResult(delivery=given_up, attempt=failure(world), retry_at=None),
+            AttemptResult(delivery=exhausted, attempt=failure(world), retry_at=None),
         ],
         None,
     )
@@ -158,7 +162,7 @@ def test_every_attempt_of_many_has_its_own_end(world: World) -> None:
     assert [[one.status for one in world.attempts(key)] for key in keys] == [[200], [500], [500]]
 
 
-def test_an_endpoint_that_delivered_one_of_many_does_not_do_nothing_but_fail(world: World) -> None:
+def test_one_success_in_a_batch_clears_failing_since(world: World) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     long_ago = world.clock() - timedelta(days=4)
     world.change(platform.endpoint, failing_since=long_ago)
@@ -180,10 +184,10 @@ def test_an_endpoint_that_delivered_one_of_many_does_not_do_nothing_but_fail(wor
     assert again.failing_since is None
 
 
-# --- again -------------------------------------------------------------------------------------
+# --- replay -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_sent_again_to_an_endpoint_that_is_being_deleted(
+def test_nothing_is_replayed_to_an_endpoint_that_is_being_deleted(
     world: World, app_database_url: DatabaseUrl
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
@@ -200,7 +204,7 @@ def test_nothing_is_sent_again_to_an_endpoint_that_is_being_deleted(
 
 
 async def replayed_while_deleted(world: World, url: DatabaseUrl, platform: Platform) -> int:
-    """Ask for what failed again while the endpoint is deleted; return how much is due again."""
+    """Replay failed deliveries while the endpoint is deleted; return how many are due again."""
     assert platform.endpoint is not None
     an_hour_ago = world.clock() - timedelta(hours=1)
     window = Window(endpoint_id=None, since=an_hour_ago, until=None, only_failed=True)
@@ -218,14 +222,14 @@ async def replayed_while_deleted(world: World, url: DatabaseUrl, platform: Platf
             connection, platform_id=platform.id, endpoint_id=platform.endpoint, at=world.clock()
         )
         replaying = asyncio.create_task(replayed())
-        while not (replaying.done() or await somebody_waits(connection)):
+        while not (replaying.done() or await a_lock_is_waited_for(connection)):
             await asyncio.wait([replaying], timeout=0.01)
     count = await replaying
     await engine.dispose()
     return count
 
 
-async def somebody_waits(connection: AsyncConnection) -> bool:
+async def a_lock_is_waited_for(connection: AsyncConnection) -> bool:
     waiting = text(
         "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
         " WHERE l.locktype = 'advisory' AND NOT l.granted AND d.datname = current_database()"
@@ -233,36 +237,36 @@ async def somebody_waits(connection: AsyncConnection) -> bool:
     return bool(await connection.scalar(waiting))
 
 
-# --- nobody is waited for ----------------------------------------------------------------------
+# --- locked rows are skipped ----------------------------------------------------------------------
 
 
-def test_an_attempt_whose_queue_somebody_holds_is_recorded_later_and_the_others_now(
-    world: World, somebody: psycopg.Connection[tuple[object, ...]]
+def test_a_result_whose_queue_is_locked_is_recorded_later_and_the_others_now(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     _, keys = in_order(world, resources=3)
     claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
     ended = delivered(world, claimed)
-    lock_queues(somebody, [claimed[1].queue])
+    lock_queues(other_session, [claimed[1].queue])
 
     found = world.round(ended)
 
     assert found.passed_over == {claimed[1].id}
     assert states(world, keys[::2]) == ["DELIVERED", "PENDING", "DELIVERED"]
     assert {one.webhook for one in found.claimed} == {keys[1], keys[5]}
-    somebody.rollback()
+    other_session.rollback()
     found = world.round([ended[1]])
     assert found.passed_over == frozenset()
     assert [one.webhook for one in found.claimed] == [keys[3]]
 
 
-def test_an_attempt_whose_delivery_somebody_changes_is_recorded_later_and_the_others_now(
-    world: World, somebody: psycopg.Connection[tuple[object, ...]]
+def test_a_result_whose_delivery_is_locked_is_recorded_later_and_the_others_now(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     keys = [world.emit(platform) for _ in range(2)]
     world.dispatch()
     claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
-    somebody.execute(
+    other_session.execute(
         "UPDATE webhook_deliveries SET state = 'NO_ENDPOINT', next_attempt_at = NULL WHERE id = %s",
         [claimed[0].id],
     )
@@ -273,8 +277,8 @@ def test_an_attempt_whose_delivery_somebody_changes_is_recorded_later_and_the_ot
     assert states(world, keys) == ["PENDING", "DELIVERED"]
 
 
-def test_a_success_is_recorded_when_it_can_end_the_days_of_nothing_but_failures(
-    world: World, somebody: psycopg.Connection[tuple[object, ...]]
+def test_a_success_is_recorded_once_it_can_clear_failing_since(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
     world.change(platform.endpoint, failing_since=world.clock() - timedelta(days=6))
@@ -282,11 +286,11 @@ def test_a_success_is_recorded_when_it_can_end_the_days_of_nothing_but_failures(
     world.dispatch()
     claimed = world.claim()
     endpoints = "SELECT FROM webhook_endpoints WHERE id = %s FOR UPDATE"
-    somebody.execute(endpoints, [platform.endpoint])
+    other_session.execute(endpoints, [platform.endpoint])
 
     assert world.round(delivered(world, claimed)).passed_over == {claimed[0].id}
 
-    somebody.rollback()
+    other_session.rollback()
     assert world.round(delivered(world, claimed)).passed_over == frozenset()
     assert world.delivery(key).state == "DELIVERED"
     world.emit(platform)
@@ -295,12 +299,14 @@ def test_a_success_is_recorded_when_it_can_end_the_days_of_nothing_but_failures(
     assert next_one.failing_since is None
 
 
-def test_nobody_waits_for_who_holds_what_an_attempt_lets_pass(
-    world: World, somebody: psycopg.Connection[tuple[object, ...]]
+def test_a_locked_next_delivery_rolls_the_batch_back_at_once(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     _, keys = in_order(world, resources=1)
     claimed = world.claim()
-    somebody.execute("SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [keys[1]])
+    other_session.execute(
+        "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [keys[1]]
+    )
 
     with pytest.raises(psycopg.errors.LockNotAvailable):
         world.round(delivered(world, claimed))
@@ -308,14 +314,14 @@ def test_nobody_waits_for_who_holds_what_an_attempt_lets_pass(
     assert states(world, keys) == ["PENDING", "PENDING"], "all or nothing"
 
 
-def test_an_attempt_at_what_is_not_there_any_more_is_not_kept_for_later(
-    world: World, somebody: psycopg.Connection[tuple[object, ...]]
+def test_the_result_of_a_deleted_delivery_is_dropped(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
 ) -> None:
     world.emit(world.platform("http://127.0.0.1:9/"))
     world.dispatch()
     [claimed] = world.claim()
-    somebody.execute("DELETE FROM webhook_deliveries WHERE id = %s", [claimed.id])
-    somebody.commit()
+    other_session.execute("DELETE FROM webhook_deliveries WHERE id = %s", [claimed.id])
+    other_session.commit()
 
     found = world.round(delivered(world, [claimed]))
 

@@ -1,4 +1,4 @@
-"""When a webhook is sent again."""
+"""When a webhook is retried."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -36,7 +36,7 @@ def answered(status: int, retry_after: str | None) -> Attempt:
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "pause_s"),
+    ("status", "retry_after", "pause_s"),
     [
         (429, "120", 120),
         (503, " 7 ", 7),
@@ -54,9 +54,9 @@ def answered(status: int, retry_after: str | None) -> Attempt:
         (429, "Mon, 99 Foo 99999999999999 00:00:00 GMT", None),
     ],
 )
-def test_who_says_when_to_come_back_is_heard_up_to_an_hour(
-    status: int, said: str | None, pause_s: int | None
+def test_retry_after_is_respected_up_to_an_hour(
+    status: int, retry_after: str | None, pause_s: int | None
 ) -> None:
-    due = not_before(answered(status, said), scale=1)
+    due = not_before(answered(status, retry_after), scale=1)
 
     assert due == (None if pause_s is None else NOW + timedelta(seconds=pause_s))

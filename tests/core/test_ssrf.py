@@ -1,4 +1,4 @@
-"""Where nothing is ever sent, in every spelling that we know of."""
+"""SSRF protection: forbidden addresses, in every known spelling."""
 
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -124,7 +124,7 @@ PUBLIC = [
 
 
 @pytest.mark.parametrize("address", LOOPBACK + FORBIDDEN + WRAPPED)
-def test_nothing_is_sent_there(address: str) -> None:
+def test_a_special_purpose_address_is_forbidden(address: str) -> None:
     assert why_forbidden(ip_address(address)) is not None
 
 
@@ -139,19 +139,21 @@ def test_a_sandbox_allows_loopback(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", FORBIDDEN + WRAPPED)
-def test_a_sandbox_allows_nothing_else_not_even_loopback_wrapped_up(address: str) -> None:
+def test_a_sandbox_forbids_embedded_loopback_and_all_other_addresses(address: str) -> None:
     assert why_forbidden(ip_address(address), allow_loopback=True) is not None
 
 
 @given(st.ip_addresses(v=4))
-def test_what_is_allowed_is_public_for_python_too(address: IPv4Address) -> None:
+def test_an_allowed_ipv4_address_is_global_for_python(address: IPv4Address) -> None:
     if why_forbidden(address) is None:
         assert address.is_global
         assert not address.is_multicast
 
 
 @given(st.ip_addresses(v=6))
-def test_what_is_allowed_is_public_for_python_too_or_wraps_up_what_is(address: IPv6Address) -> None:
+def test_an_allowed_ipv6_address_is_global_for_python_or_embeds_a_global_one(
+    address: IPv6Address,
+) -> None:
     wrapped = address.teredo or address.sixtofour or address.ipv4_mapped
 
     if why_forbidden(address) is None and not wrapped:
@@ -160,7 +162,7 @@ def test_what_is_allowed_is_public_for_python_too_or_wraps_up_what_is(address: I
 
 
 @given(st.ip_addresses(v=4))
-def test_an_address_wrapped_up_is_judged_by_what_is_inside(inside: IPv4Address) -> None:
+def test_an_embedded_address_is_judged_like_itself(inside: IPv4Address) -> None:
     bits = int(inside)
     wrapped = [
         IPv6Address(0xFFFF << 32 | bits),
@@ -204,18 +206,18 @@ ODD = [
 
 
 @pytest.mark.parametrize("host", ODD)
-def test_an_address_has_one_spelling(host: str) -> None:
+def test_an_address_has_one_accepted_spelling(host: str) -> None:
     with pytest.raises(ValueError, match="address"):
         ssrf.literal(host)
 
 
 @pytest.mark.parametrize("host", ["example.com", "localhost", "1.example", "0xbee.example", "a1"])
-def test_a_name_is_no_address(host: str) -> None:
+def test_a_host_name_is_not_an_address(host: str) -> None:
     assert ssrf.literal(host) is None
 
 
 @given(st.ip_addresses())
-def test_the_plain_spelling_is_read(address: IPv4Address | IPv6Address) -> None:
+def test_the_plain_spelling_is_accepted(address: IPv4Address | IPv6Address) -> None:
     assert ssrf.literal(str(address)) == address
 
 
@@ -224,21 +226,21 @@ def in_url(host: str) -> str:
 
 
 @pytest.mark.parametrize("host", FORBIDDEN + WRAPPED + ODD)
-def test_no_settings_take_such_a_url(host: str) -> None:
+def test_settings_reject_a_forbidden_url(host: str) -> None:
     with pytest.raises(ValidationError):
         ConfigUpdate.model_validate({"webhookEndpoint": in_url(host)})
 
 
 @pytest.mark.parametrize("host", PUBLIC)
-def test_settings_take_a_public_address(host: str) -> None:
-    said = {"webhookEndpoint": in_url(host)}
+def test_settings_accept_a_public_address(host: str) -> None:
+    settings = {"webhookEndpoint": in_url(host)}
 
-    assert ConfigUpdate.model_validate(said).webhook_endpoint == in_url(host)
+    assert ConfigUpdate.model_validate(settings).webhook_endpoint == in_url(host)
 
 
 @pytest.mark.parametrize(
     "url", ["https://%31%32%37.0.0.1/", "https://example.com%00.evil/", "https://[::1%25lo]/"]
 )
-def test_a_host_has_nothing_escaped_in_it(url: str) -> None:
+def test_a_host_with_percent_encoding_is_rejected(url: str) -> None:
     with pytest.raises(ValidationError):
         ConfigUpdate.model_validate({"webhookEndpoint": url})

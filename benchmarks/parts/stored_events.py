@@ -1,11 +1,11 @@
-"""A past for a ledger that has none: millions of events, written by the server itself.
+"""Millions of stored events for an empty ledger, written by SQL on the server.
 
 The engine would take far too long for them. So these are its rows as it would have written them
 (what `verify` proves), in the same order, so that tables and indexes get the same size and shape:
 purchases of many cardholders in turn, each authorized and then cleared for good, every second
 with a tip. Two connections share the cardholders, as two threads of a worker do.
 
-What receivers were told is left out: the engine never reads `webhook_deliveries`, which would be
+Webhook deliveries are left out: the engine never reads `webhook_deliveries`, which would be
 most of the bytes.
 """
 
@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import psycopg
 
-from benchmarks import scene
-from benchmarks.scene import Cardholder
+from benchmarks import workload
 from benchmarks.workbench import Bench
+from benchmarks.workload import Cardholder
 
 EVENTS_PER_PURCHASE: Final = 3.5
 """Authorized, pulled, cleared; every second one has the pull of a tip besides."""
@@ -29,26 +29,28 @@ _AT_A_TIME: Final = (
     40_000  # Purchases a connection writes at a time, as near as its cardholders allow.
 )
 
-Progress = Callable[[int], None]
+OnWritten = Callable[[int], None]
 """Called now and then with how many more events there are."""
 
 
-def write(bench: Bench, cardholders: Sequence[Cardholder], events: int, progress: Progress) -> int:
+def write(
+    bench: Bench, cardholders: Sequence[Cardholder], events: int, on_written: OnWritten
+) -> int:
     """Write at least `events` events about purchases of `cardholders`; return how many.
 
-    Nobody else may use the accounts of `cardholders` meanwhile.
+    No other process may use the accounts of `cardholders` meanwhile.
     """
     share = ceil(len(cardholders) / _CONNECTIONS)
     parts = [
         _Part(bench.owner_url, part, wanted=events * len(part) // len(cardholders))
-        for part in scene.in_batches(cardholders, share)
+        for part in workload.in_batches(cardholders, share)
     ]
     with ThreadPoolExecutor(len(parts)) as pool:
         written = sum(
-            [part.result() for part in [pool.submit(one.write, progress) for one in parts]]
+            [part.result() for part in [pool.submit(part.write, on_written) for part in parts]]
         )
     with psycopg.connect(bench.owner_url, autocommit=True) as connection:
-        # As autovacuum would have left it, so that it has nothing to do while somebody measures.
+        # As autovacuum would have left it, so that it does not run during a measurement.
         connection.execute("VACUUM (ANALYZE)")
         connection.execute("CHECKPOINT")
     return written
@@ -62,23 +64,23 @@ class _Part:
     cardholders: Sequence[Cardholder]
     wanted: int
 
-    def write(self, progress: Progress) -> int:
+    def write(self, on_written: OnWritten) -> int:
         written = 0
         with psycopg.connect(self.url) as connection:
             connection.execute(_CARDHOLDERS)
             with connection.cursor().copy("COPY cardholder FROM STDIN") as copy:
-                for place, one in enumerate(self.cardholders):
-                    copy.write_row((place, one.card_id, one.account_id))
+                for place, cardholder in enumerate(self.cardholders):
+                    copy.write_row((place, cardholder.card_id, cardholder.account_id))
             while written < self.wanted:
                 purchases = self._each(self.wanted - written) * len(self.cardholders)
                 self._round(connection, purchases)
                 events = int(purchases * EVENTS_PER_PURCHASE)
-                progress(events)
+                on_written(events)
                 written += events
         return written
 
     def _each(self, events: int) -> int:
-        """Return how many purchases each cardholder makes next: even, as every second one tips."""
+        """Return how many purchases each cardholder makes next: even, as each second has a tip."""
         wanted = ceil(events / EVENTS_PER_PURCHASE / len(self.cardholders))
         most = _AT_A_TIME // len(self.cardholders)
         return max(2, 2 * ceil(min(wanted, most) / 2))
@@ -133,9 +135,9 @@ _AUTHORIZE: Final = (
     INSERT INTO card_transactions (id, customer_id, platform_id, card_id, account_id,
         issuer_transaction_token, currency, descriptor, mcc, country, status, sequence,
         authorizations, authorized, pulled, pull_count, expires_at, created_at, updated_at)
-    SELECT id, customer_id, platform_id, card_id, account_id, 'past-' || account_version, currency,
-        '{scene.MERCHANT["descriptor"]}', '{scene.MERCHANT["mcc"]}',
-        '{scene.MERCHANT["country"]}', 'AUTHORIZED', 2, 1, amount, amount, 1,
+    SELECT id, customer_id, platform_id, card_id, account_id, 'stored-' || account_version,
+        currency, '{workload.MERCHANT["descriptor"]}', '{workload.MERCHANT["mcc"]}',
+        '{workload.MERCHANT["country"]}', 'AUTHORIZED', 2, 1, amount, amount, 1,
         now() + interval '7 days', now(), now()
     FROM purchase ORDER BY n
     """,
@@ -156,7 +158,7 @@ _AUTHORIZE: Final = (
     f"""
     INSERT INTO outcomes (reference, source, platform_id, customer_id, body_hash, message_id,
         outcome, subject_id, sequence, recorded_at)
-    SELECT reference, '{scene.SOURCE}', platform_id, customer_id, decode(md5(reference), 'hex'),
+    SELECT reference, '{workload.SOURCE}', platform_id, customer_id, decode(md5(reference), 'hex'),
         message_id, 'APPLIED', id, 2, now()
     FROM purchase ORDER BY n
     """,
@@ -217,7 +219,7 @@ _CLEAR: Final = (
     f"""
     INSERT INTO outcomes (reference, source, platform_id, customer_id, body_hash, message_id,
         outcome, subject_id, sequence, recorded_at)
-    SELECT reference, '{scene.SOURCE}', platform_id, customer_id, decode(md5(reference), 'hex'),
+    SELECT reference, '{workload.SOURCE}', platform_id, customer_id, decode(md5(reference), 'hex'),
         message_id, 'APPLIED', id, sequence, now()
     FROM clearing ORDER BY n
     """,
