@@ -160,9 +160,11 @@ LOWEST_TOOLS := hatchling|httpx2|hypothesis|jsonschema-rs|packaging|psutil|pytes
 .PHONY: lock
 lock: ## Renew the locks: constraints.txt (runtime), -dev and -lowest (LOCK_ARGS="")
 	@test -n "$(UV)" || { $(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv; }
-	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --output-file constraints.txt
+	@# The development lock first: its tools may hold back a version that both have.
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --all-extras --group build \
-	  --constraints constraints.txt --output-file constraints-dev.txt
+	  --output-file constraints-dev.txt
+	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --constraints constraints-dev.txt \
+	  --output-file constraints.txt
 	sed -nE 's/^(($(LOWEST_TOOLS))==[^ ]+).*/\1/p' constraints-dev.txt > $(VENV)-lowest.in
 	$(COMPILE_LOCK) --upgrade --resolution lowest-direct pyproject.toml $(VENV)-lowest.in \
 	  --extra embedded --extra testing --output-file constraints-lowest.txt

@@ -85,7 +85,7 @@ def test_an_error_that_the_user_can_fix_is_one_line(
 @pytest.mark.parametrize(
     ("arguments", "env", "code", "message"),
     [
-        (["--part", "motor"], {}, 2, "no part is called motor; there are floor, engine"),
+        (["--part", "motor"], {}, 2, "unknown part motor; parts are floor, engine"),
         (["--json", "/no/such/place/x.json"], {}, 2, "cannot write /no/such/place/x.json"),
         (["--json", "/"], {}, 2, "cannot write /"),
         ([], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "127.0.0.1:1"),
