@@ -38,7 +38,7 @@ from cardledger.api.routes.webhooks import deliveries, endpoints
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import migrate
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 
 _CONNECTIONS: Final = 20
 _MORE_CONNECTIONS: Final = 20

@@ -29,7 +29,7 @@ from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Receiver, Reply
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 from tests.world import SECRET_KEY, Holder, World
 
 MOST_IN_A_ROW: Final = 4

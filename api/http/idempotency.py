@@ -21,7 +21,7 @@ from cardledger.api.http.request_context import AnyCall, Attempt
 from cardledger.ledger.messaging import idempotency_keys
 from cardledger.ledger.messaging.idempotency_keys import Claim, Kept
 from cardledger.schema.wire.errors import Code
-from cardledger.workers.client.submission import ReplyTimeoutError
+from cardledger.workers.client import ReplyTimeoutError
 
 _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 """What every proxy and log passes on as it is."""
@@ -94,7 +94,7 @@ async def _with_rows(
             response = None
     if response is None:  # Another process was faster; it has committed.
         return await _first_answer(call, claim)
-    await call.client.ring(*attempt.doorbells)
+    await call.client.notify(*attempt.doorbells)
     return response
 
 

@@ -21,7 +21,7 @@ from cardledger.ledger.platforms.api_tokens import Token
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 from cardledger.workers.signals.doorbell import Doorbell
 
 
@@ -109,7 +109,7 @@ class AnyCall(ABC):
         if self.attempt is not None and self.attempt.connection is not None:
             self.attempt.doorbells += doorbells
         else:
-            await self.client.ring(*doorbells)
+            await self.client.notify(*doorbells)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ async def is_ready(request: Request) -> Response:
     Redis is only a doorbell: without it everything works, a little later.
     """
     services = services_of(request)
-    redis = "answers" if await services.client.hears() else "does not answer"
+    redis = "answers" if await services.client.is_redis_available() else "does not answer"
     revision = await _revision(services)
     found = {
         "redis": redis,

@@ -33,7 +33,7 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.supervisor.system import Plan, Signals, Step, System
 from cardledger.webhooks.receiver import Receiver
-from cardledger.workers.client.submission import Client, ReplyTimeoutError, UnavailableError
+from cardledger.workers.client import Client, ReplyTimeoutError, UnavailableError
 
 _CAST: Final = (
     Role(name="Grace Hopper", cards=2, use=5, funds=2_000_000),

@@ -12,7 +12,7 @@ from redis.client import Pipeline
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType
-from cardledger.workers.client.submission import submit
+from cardledger.workers.client import submit
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import connect
 from cardledger.workers.signals.roles import WorkerRole

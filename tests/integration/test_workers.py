@@ -26,7 +26,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
-from cardledger.workers.client.submission import Client, ReplyTimeoutError, UnavailableError, submit
+from cardledger.workers.client import Client, ReplyTimeoutError, UnavailableError, submit
 from cardledger.workers.process.main import WorkerConfig, WorkerProcess
 from cardledger.workers.process.queue_scheduler import ShardScheduler
 from cardledger.workers.signals import doorbell
@@ -421,7 +421,7 @@ def test_while_others_wait_what_comes_in_gathers_until_an_outcome_is_there(
         answers = []
         for event in others:
             answers.append(asyncio.create_task(client.submit([event])))
-            await client.hears()  # Longer than a write takes to begin.
+            await client.is_redis_available()  # Longer than a write takes to begin.
         written = waiting()
         with working(world, redis_url):
             return written, [[await accepted], *await asyncio.gather(*answers)]
@@ -475,9 +475,9 @@ def test_a_client_that_stops_while_it_writes_ends_that_in_order(
             waits = asyncio.create_task(client.enqueue([event]))
             async with asyncio.timeout(PATIENCE_S):
                 while not world.rows(writing):
-                    await client.hears()
+                    await client.is_redis_available()
             comes_later = asyncio.create_task(client.submit([event]))
-            await client.hears()
+            await client.is_redis_available()
         comes_too_late = client.submit([event])
         return [*await asyncio.gather(waits, comes_later, comes_too_late, return_exceptions=True)]
 

@@ -19,7 +19,7 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.wire.outcomes import Outcome
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 from tests.world import SECRET_KEY, Holder, World, world_of
 
 KILLS: Final = 5
