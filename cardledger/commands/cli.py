@@ -404,7 +404,7 @@ def worker(
     from cardledger.supervisor import processes
 
     found = configuration.load(process=supervised)
-    processes.run_worker(found, only=only, supervised=supervised is not None)
+    processes.run_worker(found, role=only, supervised=supervised is not None)
 
 
 def _hold_leash(supervised: str | None, stale: list[Path] | None) -> None:

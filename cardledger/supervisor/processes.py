@@ -42,13 +42,13 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     server.run(sockets=sockets)
 
 
-def run_worker(settings: Settings, *, only: WorkerRole | None, supervised: bool) -> None:
+def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool) -> None:
     """Decide events, activate cards and send webhooks until SIGTERM or SIGINT, or `only` one."""
-    if only is WorkerRole.WEBHOOKS:
+    if role is WorkerRole.WEBHOOKS:
         os.nice(_NICE)
     ready = child_lifeline.say_ready if supervised else lambda: None
     gc_tuning.freeze()
-    main.run(worker_config(settings, only), ready=ready)
+    main.run(worker_config(settings, role), ready=ready)
 
 
 def api_config(settings: Settings) -> ApiConfig:
@@ -66,13 +66,13 @@ def api_config(settings: Settings) -> ApiConfig:
     )
 
 
-def worker_config(settings: Settings, only: WorkerRole | None = None) -> WorkerConfig:
+def worker_config(settings: Settings, role: WorkerRole | None = None) -> WorkerConfig:
     """Return what `settings` say to a worker."""
     return WorkerConfig(
         database_url=_database_url(settings),
         redis_url=_redis_url(settings),
         secret_key=_secret_key(settings),
-        only=only,
+        role=role,
         threads=settings.worker_threads,
         batch_size=settings.batch_size,
         sweep_interval_s=settings.sweep_interval_s,

@@ -69,7 +69,7 @@ def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
         world.sender().run_once()
 
         until(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
-        until(lambda: "webhook attempt is not recorded" in [log["event"] for log in logs])
+        until(lambda: "webhook attempt not recorded" in [log["event"] for log in logs])
         after = world.emit(platform)
         world.sender().run_once()
         assert world.attempted(after).state == "DELIVERED"
@@ -91,7 +91,7 @@ def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is
     receiver.wait_for(at_least(1))
 
     with away(postgres_url, database_url):
-        until(lambda: "chore failed" in [log["event"] for log in logs])
+        until(lambda: "periodic task failed" in [log["event"] for log in logs])
         with pytest.raises(OperationalError):
             sender.deliver()
 
@@ -117,7 +117,9 @@ def test_what_is_not_recorded_in_time_is_recorded_later(
         psycopg.connect(database_url, autocommit=True) as owner,
     ):
         somebody.execute("LOCK TABLE webhook_deliveries IN SHARE MODE")
-        until(lambda: out_of_time(owner) and "chore failed" in [log["event"] for log in logs])
+        until(
+            lambda: out_of_time(owner) and "periodic task failed" in [log["event"] for log in logs]
+        )
         somebody.rollback()
 
     sender.deliver()
@@ -147,7 +149,7 @@ def test_what_a_standby_cannot_record_is_recorded_when_it_may_write(
     receiver.wait_for(at_least(1))
 
     with read_only(postgres_url, database_url):
-        until(lambda: "chore failed" in [log["event"] for log in logs])
+        until(lambda: "periodic task failed" in [log["event"] for log in logs])
 
     sender.deliver()
     assert world.delivery(key).state == "DELIVERED"

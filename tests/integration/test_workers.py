@@ -28,7 +28,7 @@ from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from cardledger.workers.client import Client, ReplyTimeoutError, UnavailableError, submit
 from cardledger.workers.process.main import WorkerConfig, WorkerProcess
-from cardledger.workers.process.queue_scheduler import ShardScheduler
+from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.periodic_task import PeriodicTask
