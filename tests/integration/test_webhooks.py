@@ -720,7 +720,7 @@ def test_an_answer_that_drips_is_cut_off_in_time(world: World) -> None:
     [attempt] = world.attempts(key)
     assert took_s < TIMEOUT_S + 4
     assert (delivery.state, attempt.status) == ("PENDING", None)
-    assert attempt.error == "no answer within 1 s"
+    assert attempt.error == "no response within 1 s"
     assert 900 <= attempt.duration_ms < 4000
 
 
@@ -860,7 +860,7 @@ def test_with_another_server_key_nothing_is_sent_and_no_attempt_counts(
     sender.run_once()
     until(lambda: bool(logs))
 
-    assert [log["event"] for log in logs] == ["webhook attempt broke"]
+    assert [log["event"] for log in logs] == ["webhook attempt failed"]
     assert world.delivery(key).state == "PENDING"
     assert world.attempts(key) == []
     assert receiver.received == []

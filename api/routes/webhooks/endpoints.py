@@ -33,8 +33,7 @@ from cardledger.schema.wire.webhooks.endpoints import (
 )
 from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
 from cardledger.workers.signals import doorbell
-from cardledger.workers.webhooks.http_client import Egress
-from cardledger.workers.webhooks.sender import HEADERS
+from cardledger.workers.webhooks.http_client import HEADERS, HttpClient
 
 _TAG = "Webhooks"
 _PATH = "/webhooks/endpoints"
@@ -289,14 +288,14 @@ async def _test(call: Call, endpoint_id: Id | None) -> WebhookTestResource:
 
 def _send(call: Call, url: str, body: bytes, signed: dict[str, str]) -> Attempt:
     """Make one attempt; in a thread, for it may take its time."""
-    egress = Egress(
+    http = HttpClient(
         timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.is_sandbox
     )
     at, started = call.now(), time.monotonic_ns()
     try:
-        came = egress.post(url, body, HEADERS | signed)
+        came = http.post(url, body, HEADERS | signed)
     finally:
-        egress.close()
+        http.close()
     return Attempt(
         at=at,
         ended_at=call.now(),
