@@ -17,7 +17,7 @@ from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import connect
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.signals.webhook_signals import WebhookWakeup, WebhookWakeupListener
-from tests.integration.test_workers import dead_redis, wait_until, working
+from tests.integration.workers import dead_redis, wait_until, working
 from tests.world import World, world_of
 
 __all__ = ["dead_redis"]  # A fixture.
