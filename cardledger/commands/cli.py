@@ -377,7 +377,7 @@ def api(
 
     DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY say with what.
     """
-    _hold_leash(supervised, stale)
+    _watch_parent(supervised, stale)
     from cardledger.config import configuration
     from cardledger.supervisor import processes
 
@@ -399,7 +399,7 @@ def worker(
     It decides events and sends webhooks; on more than one processor a process for each is faster.
     DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY say with what.
     """
-    _hold_leash(supervised, stale)
+    _watch_parent(supervised, stale)
     from cardledger.config import configuration
     from cardledger.supervisor import processes
 
@@ -407,11 +407,11 @@ def worker(
     processes.run_worker(found, role=only, supervised=supervised is not None)
 
 
-def _hold_leash(supervised: str | None, stale: list[Path] | None) -> None:
+def _watch_parent(supervised: str | None, stale: list[Path] | None) -> None:
     if supervised is not None:
-        from cardledger.supervisor import child_lifeline
+        from cardledger.supervisor import lifeline
 
-        child_lifeline.hold(stale or [])
+        lifeline.watch_parent(stale or [])
 
 
 def _fail(message: str, code: int) -> NoReturn:

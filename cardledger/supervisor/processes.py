@@ -1,4 +1,4 @@
-"""The kinds of processes: the API and workers. `up` and docker-compose start them."""
+"""The two kinds of processes, API and worker, as `up` and docker-compose start them."""
 
 import os
 import socket
@@ -13,13 +13,13 @@ from cardledger.config import gc_tuning
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.supervisor import child_lifeline
+from cardledger.supervisor import lifeline
 from cardledger.workers.process import main
 from cardledger.workers.process.main import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 
-_NICE: Final = 15  # Where processors are short, whoever waits for a decision comes first.
-_STOP_S: Final = 10  # For requests in flight; their events are accepted in any case.
+_NICE: Final = 15  # Where processors are short, decisions come before webhooks.
+_STOP_S: Final = 10  # For requests in flight; their events stay accepted in any case.
 
 
 def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
@@ -29,10 +29,10 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
         http=bounded(patience_s=settings.body_timeout_s),
         host=settings.host,
         port=settings.port,
-        log_config=None,  # Ours, see cardledger.config.logs.
+        log_config=None,  # See cardledger.config.logs.
         access_log=settings.log_level == "debug",
         lifespan="on",
-        ws="none",  # There are none; a wish for one is answered as the request that it came with.
+        ws="none",  # An upgrade request gets the response of the request without the upgrade.
         server_header=False,
         timeout_graceful_shutdown=_STOP_S,
     )
@@ -43,16 +43,16 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
 
 
 def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool) -> None:
-    """Decide events, activate cards and send webhooks until SIGTERM or SIGINT, or `only` one."""
+    """Do the work of `role`, or of every role, until SIGTERM or SIGINT."""
     if role is WorkerRole.WEBHOOKS:
         os.nice(_NICE)
-    ready = child_lifeline.say_ready if supervised else lambda: None
+    ready = lifeline.report_ready if supervised else lambda: None
     gc_tuning.freeze()
     main.run(worker_config(settings, role), ready=ready)
 
 
 def api_config(settings: Settings) -> ApiConfig:
-    """Return what `settings` say to the API."""
+    """Return the configuration of the API."""
     return ApiConfig(
         database_url=_database_url(settings),
         redis_url=_redis_url(settings),
@@ -67,7 +67,7 @@ def api_config(settings: Settings) -> ApiConfig:
 
 
 def worker_config(settings: Settings, role: WorkerRole | None = None) -> WorkerConfig:
-    """Return what `settings` say to a worker."""
+    """Return the configuration of a worker."""
     return WorkerConfig(
         database_url=_database_url(settings),
         redis_url=_redis_url(settings),
@@ -84,7 +84,7 @@ def worker_config(settings: Settings, role: WorkerRole | None = None) -> WorkerC
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves."""
+    """Reports to the parent when it serves."""
 
     def __init__(self, config: uvicorn.Config, *, supervised: bool) -> None:
         super().__init__(config)
@@ -94,12 +94,12 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
         if self._supervised and self.started:
-            child_lifeline.say_ready()
+            lifeline.report_ready()
 
 
 def _database_url(settings: Settings) -> str:
     if settings.database_url is None:
-        raise _missing("DATABASE_URL", "PostgreSQL, with the application's login")
+        raise _missing("DATABASE_URL", "PostgreSQL, with the login of the application role")
     return DatabaseUrl(settings.database_url.get_secret_value())
 
 
@@ -111,12 +111,14 @@ def _redis_url(settings: Settings) -> str:
 
 def _secret_key(settings: Settings) -> str:
     if settings.secret_key is None:
-        raise _missing("CARDLEDGER_SECRET_KEY", "at least 32 random characters, the same for all")
+        raise _missing(
+            "CARDLEDGER_SECRET_KEY", "at least 32 random characters, the same for every process"
+        )
     return settings.secret_key.get_secret_value()
 
 
-def _missing(name: str, what: str) -> CommandError:
+def _missing(name: str, description: str) -> CommandError:
     return CommandError(
-        f"set {name} ({what}); or run `cardledger up`, which sets up everything by itself",
+        f"set {name} ({description}), or run `cardledger up`, which sets up everything by itself",
         code=USAGE,
     )

@@ -122,7 +122,7 @@ def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
         refused = support.run("up", "--data-dir", str(tmp_path / "data"), "--port", str(port))
 
     assert refused.returncode == 1
-    assert f"port {port} on 127.0.0.1 is taken" in refused.stderr
+    assert f"port {port} on 127.0.0.1 is already in use" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
