@@ -60,7 +60,7 @@ def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes]) -> 
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert process.poll() is None, f"the worker ended by itself: {process.returncode}"
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition never became true"
         time.sleep(0.001)
 
 
@@ -72,8 +72,8 @@ def at_least(world: World, table: str, rows: int) -> bool:
     return world.count(table) >= rows
 
 
-def crowd(world: World, holders: list[Holder], size: int) -> list[tuple[Holder, Event]]:
-    """Return a day at the shops, a hundredth of it told twice; the same for the same ids."""
+def traffic(world: World, holders: list[Holder], size: int) -> list[tuple[Holder, Event]]:
+    """Return random purchases and deposits, 1 % of them twice; the same for the same ids."""
     chance = random.Random(size)  # noqa: S311 - no secret
     events: list[tuple[Holder, Event]] = []
     for _ in range(size):
@@ -94,7 +94,7 @@ def crowd(world: World, holders: list[Holder], size: int) -> list[tuple[Holder, 
 def models_of(
     holders: list[Holder], events: list[tuple[Holder, Event]]
 ) -> tuple[dict[Holder, Model], list[str]]:
-    """Return what the books must say in the end, and the answers on the way."""
+    """Return the expected books at the end, and the expected outcomes."""
     models = {holder: Model() for holder in holders}
     for holder, model in models.items():
         model.submit(
@@ -103,17 +103,17 @@ def models_of(
     return models, [models[holder].submit(event) for holder, event in events]
 
 
-def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(
+def test_a_worker_killed_repeatedly_loses_no_event_and_applies_none_twice(
     world: World, redis_url: str
 ) -> None:
     platform = world.platform()
     holders = [world.holder(platform, 2000) for _ in range(24)]
-    events = crowd(world, holders, 6000)
+    events = traffic(world, holders, 6000)
     models, expected = models_of(holders, events)
     # A cardholder's events stay in one lane, in which their order is kept.
     for lane in Lane:
-        mine = [one for one in events if one[0] in holders[lane::2]]
-        world.accept(mine, lane)
+        in_lane = [(holder, event) for holder, event in events if holder in holders[lane::2]]
+        world.accept(in_lane, lane)
     assert world.count("inbox") == len(events)
 
     for number in range(1, KILLS + 1):
@@ -122,7 +122,7 @@ def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothi
             wait_until(partial(at_most, world, "inbox", goal), process)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        assert world.count("inbox") > 0, "it was killed in the middle of the work"
+        assert world.count("inbox") > 0, "the worker was killed in the middle of its work"
     with worker(world, redis_url) as process:
         wait_until(lambda: world.count("inbox") == 0, process)
 
@@ -137,20 +137,24 @@ def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothi
     assert facts == messages, "no message was applied twice"
 
 
-def test_a_submission_outlives_the_workers_that_are_killed_under_it(
+def test_a_pending_submission_survives_workers_that_are_killed(
     world: World, redis_url: str
 ) -> None:
     platform = world.platform()
     holders = [world.holder(platform, 2000) for _ in range(8)]
-    told = [one for one in crowd(world, holders, 3000) if one[1]["type"] != "DEPOSIT"]
-    models, expected = models_of(holders, told)
+    events = [
+        (holder, event)
+        for holder, event in traffic(world, holders, 3000)
+        if event["type"] != "DEPOSIT"
+    ]
+    models, expected = models_of(holders, events)
     before = world.count("outcomes")
 
     async def submit() -> list[Outcome]:
         engine = async_engine(world.app_url, keyed=True)
         try:
             async with Client(engine, redis_url, reply_timeout_s=PATIENCE_S) as client:
-                return await client.submit([event for _, event in told], lane=Lane.BULK)
+                return await client.submit([event for _, event in events], lane=Lane.BULK)
         finally:
             await engine.dispose()
 
@@ -158,7 +162,7 @@ def test_a_submission_outlives_the_workers_that_are_killed_under_it(
         submission = thread.submit(asyncio.run, submit())
         for number in range(1, 4):
             with worker(world, redis_url) as process:
-                goal = before + len(told) * number // 5
+                goal = before + len(events) * number // 5
                 wait_until(partial(at_least, world, "outcomes", goal), process)
                 process.send_signal(signal.SIGKILL)
                 process.wait()
@@ -166,13 +170,15 @@ def test_a_submission_outlives_the_workers_that_are_killed_under_it(
         with worker(world, redis_url):
             outcomes = submission.result(PATIENCE_S)
 
-    assert [outcome.reference for outcome in outcomes] == [event["reference"] for _, event in told]
+    assert [outcome.reference for outcome in outcomes] == [
+        event["reference"] for _, event in events
+    ]
     assert [outcome.outcome.value for outcome in outcomes] == expected
     for holder, model in models.items():
         world.check_books(holder, model)
 
 
-def test_a_worker_that_is_asked_to_stop_finishes_its_batch_and_ends_well(
+def test_a_worker_finishes_its_batch_on_sigterm_and_exits_with_0(
     world: World, redis_url: str
 ) -> None:
     holder = world.holder(world.platform(), 1_000_000)
