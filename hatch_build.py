@@ -1,7 +1,7 @@
-"""Compiles the rules for wheels when it is asked to: CARDLEDGER_COMPILE=1 (docs/decisions/0023).
+"""Build hook: compile the rules for wheels when CARDLEDGER_COMPILE=1 (docs/decisions/0023).
 
-Needs a C compiler and Python's headers. Where the build has an environment of its own, pip puts
-there what mypy has to see of what we depend on.
+Needs a C compiler and Python's headers. In an isolated build environment pip installs the
+dependencies of the package, whose types mypy reads.
 """
 
 import ast
@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """Puts extension modules beside the sources of which mypyc makes them."""
+    """Puts extension modules beside the sources that mypyc compiles to them."""
 
     def dependencies(self) -> list[str]:
         if not _is_wanted():
@@ -27,10 +27,10 @@ class CompileHook(BuildHookInterface[Any]):
         ]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        # An editable install runs what is being edited.
+        # An editable install runs the sources.
         if version == "editable" or not _is_wanted():
             return
-        # Until the wheel is written; also when compiling fails.
+        # Deleted once the wheel is written, or compiling fails.
         self._built = tempfile.TemporaryDirectory(prefix="cardledger-compiled-")
         built = Path(self._built.name)
         root = Path(self.root)
@@ -52,7 +52,7 @@ def _is_wanted() -> bool:
 
 def _compile(root: Path, packages: list[str], sources: list[str], built: Path) -> None:
     """Leave the extension modules of `sources`, which are relative to `root`, below `built`."""
-    from mypyc.build import mypycify  # noqa: PLC0415 - only whoever compiles has them
+    from mypyc.build import mypycify  # noqa: PLC0415 - only installed for compiling
     from setuptools import Distribution  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -78,11 +78,11 @@ def _compile(root: Path, packages: list[str], sources: list[str], built: Path) -
 def with_constructors(source: str) -> str:
     """Return `source` with the `__init__` of its dataclasses written out.
 
-    `@dataclass` makes it when the module is imported, where mypyc does not see it: it would stay
-    interpreted, and take many times as long. It is put in the blank line after the fields, so that
-    every line keeps its number.
+    `@dataclass` generates it at import, where mypyc does not see it: it would stay interpreted, and
+    take many times as long. It replaces the blank line after the fields, so that every line keeps
+    its number.
 
-    Raises: ValueError for a dataclass of which it would make another one.
+    Raises: ValueError for a dataclass whose constructor would differ from the declared one.
     """
     lines = source.split("\n")
     for node in ast.parse(source).body:
@@ -95,47 +95,51 @@ def with_constructors(source: str) -> str:
 
 
 def _write_constructor(lines: list[str], node: ast.ClassDef, decorator: ast.expr) -> None:
-    fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
-    if not fields or node.bases or any(isinstance(one.value, ast.Call) for one in fields):
-        return  # Fields of others, or factories of defaults: nothing that every message needs.
+    fields = [statement for statement in node.body if isinstance(statement, ast.AnnAssign)]
+    if not fields or node.bases or any(isinstance(field.value, ast.Call) for field in fields):
+        return  # Inherited fields or default factories: not constructed for every message.
     keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
-    options = {one.arg: ast.unparse(one.value) for one in keywords}
+    options = {keyword.arg: ast.unparse(keyword.value) for keyword in keywords}
     after = fields[-1].end_lineno or 0
-    if oddity := _oddity(lines, node, decorator, after):
-        raise ValueError(f"{node.name} cannot get a constructor: {oddity}")
-    names = [ast.unparse(one.target) for one in fields]
-    taken = [_parameter(one) for one in fields]
+    if problem := _unsupported(lines, node, decorator, after):
+        raise ValueError(f"{node.name} cannot get a constructor: {problem}")
+    names = [ast.unparse(field.target) for field in fields]
+    parameters = [_parameter(field) for field in fields]
     if options.get("kw_only") == "True":
-        taken.insert(0, "*")
+        parameters.insert(0, "*")
     body = "; ".join(f"self.{name} = {name}" for name in names)
-    # Nobody may set the fields of a frozen one, but this.
-    excuse = "  # type: ignore[misc]" if options.get("frozen") == "True" else ""
-    lines[after] = f"    def __init__(self, {', '.join(taken)}) -> None: {body}{excuse}"
-    said = ", ".join(f"{name}={value}" for name, value in {**options, "init": "False"}.items())
-    lines[decorator.lineno - 1] = f"@dataclass({said})"
+    # Only the constructor sets the fields of a frozen dataclass.
+    ignore = "  # type: ignore[misc]" if options.get("frozen") == "True" else ""
+    lines[after] = f"    def __init__(self, {', '.join(parameters)}) -> None: {body}{ignore}"
+    arguments = ", ".join(f"{name}={value}" for name, value in {**options, "init": "False"}.items())
+    lines[decorator.lineno - 1] = f"@dataclass({arguments})"
 
 
-_OTHERWISE_KNOWN: Final = {"__init__", "__post_init__"}
-_NO_FIELDS: Final = ("ClassVar", "InitVar", "KW_ONLY")
+_OWN_CONSTRUCTORS: Final = {"__init__", "__post_init__"}
+_PSEUDO_FIELDS: Final = ("ClassVar", "InitVar", "KW_ONLY")
 
 
-def _oddity(lines: list[str], node: ast.ClassDef, decorator: ast.expr, after: int) -> str | None:
-    """Return what about a dataclass is more than fields; None: nothing."""
-    methods = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+def _unsupported(
+    lines: list[str], node: ast.ClassDef, decorator: ast.expr, after: int
+) -> str | None:
+    """Return why the constructor of a dataclass cannot be written; None: it can."""
+    methods = {statement.name for statement in node.body if isinstance(statement, ast.FunctionDef)}
     annotations = " ".join(
-        ast.unparse(one.annotation) for one in node.body if isinstance(one, ast.AnnAssign)
+        ast.unparse(statement.annotation)
+        for statement in node.body
+        if isinstance(statement, ast.AnnAssign)
     )
-    if methods & _OTHERWISE_KNOWN or "init=" in ast.unparse(decorator).replace(" ", ""):
-        return "it has one of its own, or something to do after it"
-    if any(name in annotations for name in _NO_FIELDS):
-        return "not all that looks like a field is one"
+    if methods & _OWN_CONSTRUCTORS or "init=" in ast.unparse(decorator).replace(" ", ""):
+        return "it has a constructor of its own, or a __post_init__"
+    if any(name in annotations for name in _PSEUDO_FIELDS):
+        return "ClassVar, InitVar and KW_ONLY are not fields"
     if decorator.end_lineno != decorator.lineno:
-        return "its decorator takes more than one line"
+        return "its decorator has more than one line"
     if after >= len(lines) or lines[after].strip():
-        return "there is no blank line after its fields"
+        return "its fields are not followed by a blank line"
     return None
 
 
 def _parameter(field: ast.AnnAssign) -> str:
-    said = f"{ast.unparse(field.target)}: {ast.unparse(field.annotation)}"
-    return said if field.value is None else f"{said} = {ast.unparse(field.value)}"
+    parameter = f"{ast.unparse(field.target)}: {ast.unparse(field.annotation)}"
+    return parameter if field.value is None else f"{parameter} = {ast.unparse(field.value)}"

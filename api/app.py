@@ -35,6 +35,8 @@ from cardledger.api.routes import (
 )
 from cardledger.api.routes.agents import actions, device_codes, management, me
 from cardledger.api.routes.webhooks import deliveries, endpoints
+from cardledger.ledger import sandbox
+from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import migrate
@@ -172,12 +174,18 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 clock=clock,
                 reply_timeout=timedelta(seconds=config.reply_timeout_s),
                 body_timeout_s=config.body_timeout_s,
-                is_sandbox=config.sandbox,
-                sandbox_delay=timedelta(seconds=config.sandbox_delay_s),
+                adapters=_adapters(config, keys),
+                allow_loopback=config.sandbox,
                 schema_head=migrate.head(),
             )
     finally:
         await engine.dispose()
+
+
+def _adapters(config: ApiConfig, keys: KeyRing) -> Adapters:
+    if not config.sandbox:
+        return NONE_CONNECTED
+    return sandbox.adapters(keys, delay=timedelta(seconds=config.sandbox_delay_s))
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -14,36 +14,44 @@ def _bench(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            help="floor, engine, service, webhooks, proof, growth; may be repeated (all); smoke:"
-            " a few ratios, for CI."
+            metavar="NAME",
+            help="What to measure, may be repeated (all of): floor, engine, service, webhooks,"
+            " proof, growth; and smoke: a few ratios, for CI.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of every measurement.", min=1)] = 3,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", help="Rounds of each measurement.", min=1)
+    ] = 3,
     millions: Annotated[
         float,
-        typer.Option(help="Millions of events at which growth is measured, too.", min=0.01),
+        typer.Option(
+            metavar="N", help="Millions of stored events at which growth is measured.", min=0.01
+        ),
     ] = 1.0,
     json_file: Annotated[
         Path | None,
-        typer.Option("--json", help="Write all figures here, too.", show_default=False),
+        typer.Option(
+            "--json", metavar="FILE", help="Write all figures to this file.", show_default=False
+        ),
     ] = None,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Say where the engine's processor time goes, too.")
+        bool,
+        typer.Option("--profile", help="Print a profile of the engine."),
     ] = False,
 ) -> None:
-    """Measure rates and latencies on this machine, beside what PostgreSQL can do at all.
+    """Measure rates and latencies on this machine, relative to PostgreSQL alone.
 
-    Uses DATABASE_URL (databases of its own, dropped afterwards), else an embedded server. Ends with
-    exit code 1 when a bar does not hold.
+    Uses DATABASE_URL (creates databases and drops them afterwards), else an embedded server.
+    The exit code is 1 when a bar does not hold; an interrupted run reports what it has measured.
     """
-    asked = run.Asked(
+    options = run.Options(
         parts=tuple(part or run.PARTS),
         rounds=rounds,
         millions=millions,
         json_file=json_file,
         profile=profile,
     )
-    raise typer.Exit(run.run(asked))
+    raise typer.Exit(run.run(options))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pygal
 from pygal.style import Style
 
 # pygal adds an importer of plugins, of which Python 3.11 warns at every import; we have none.
-sys.meta_path[:] = [one for one in sys.meta_path if type(one).__module__ != "pygal"]
+sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != "pygal"]
 
 _STYLE: Final = Style(
     background="transparent",
@@ -45,36 +45,36 @@ def rendered(runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _as_text(name: str, chart: Any) -> str:  # noqa: ANN401 - pygal has no types
-    chart.uuid = f"bench-{name}"  # Else a new one every time.
+    chart.uuid = f"bench-{name}"  # Else a new id each time.
     drawn: str = chart.render(is_unicode=True, pretty_print=True)
     return _NOT_DRAWN.sub("", drawn).rstrip() + "\n"
 
 
 def by_batch(medians: Mapping[str, float]) -> Any:  # noqa: ANN401 - pygal has no types
     """Return the engine's rates by the size of its batches."""
-    found = {
+    medians_by_key = {
         (m[1], int(m[2].replace(",", ""))): v for k, v in medians.items() if (m := _BATCH.match(k))
     }
-    sizes = sorted({size for _, size in found})
+    sizes = sorted({size for _, size in medians_by_key})
     chart = _chart(pygal.Bar, "The engine, by messages in a commit", "a second")
     chart.x_labels = [f"{size:,}" for size in sizes]
     for kind in _KINDS:
-        chart.add(kind, [round(found.get((kind, size), 0)) for size in sizes])
+        chart.add(kind, [round(medians_by_key.get((kind, size), 0)) for size in sizes])
     return chart
 
 
 def by_rate(medians: Mapping[str, float]) -> Any:  # noqa: ANN401 - pygal has no types
     """Return how long an authorization takes over HTTP, by how many there are a second."""
-    found = {
+    medians_by_key = {
         (match[2], int(match[1])): median
         for name, median in medians.items()
         if (match := _PACED.match(name))
     }
-    rates = sorted({rate for _, rate in found})
+    rates = sorted({rate for _, rate in medians_by_key})
     chart = _chart(pygal.Bar, "An authorization over HTTP, at a fixed rate", "ms")
     chart.x_labels = [f"{rate}/s" for rate in rates]
     for share in ("p50", "p99", "p99.9"):
-        chart.add(share, [round(found.get((share, rate), 0), 1) for rate in rates])
+        chart.add(share, [round(medians_by_key.get((share, rate), 0), 1) for rate in rates])
     return chart
 
 

@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from benchmarks import scene, workbench
+from benchmarks import workbench, workload
 from benchmarks.parts import engine
 from cardledger.config import gc_tuning
 from cardledger.ledger.engine.build import is_compiled
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import sync_engine
 
 _MESSAGES: Final = 2_000
@@ -32,11 +33,11 @@ def main() -> None:
     """Print what authorizations and clearings take."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--keep", type=Path, help="a directory for what callgrind wrote")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, workbench.server(None) as url:
         print(f"rules {'compiled' if is_compiled() else 'interpreted'}, Python {sys.version}")
         for kind in ("authorizations", "clearings"):
-            out = (asked.keep or Path(scratch)) / f"callgrind.{kind}"
+            out = (options.keep or Path(scratch)) / f"callgrind.{kind}"
             with workbench.bench(url) as bench:
                 counted = _count(bench, kind, out)
             print(f"{kind}: {counted / _MESSAGES / 1_000:,.1f} thousand instructions a message")
@@ -44,7 +45,7 @@ def main() -> None:
 
 def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     """Return how many instructions the last round of `kind` took a child under callgrind."""
-    holders = bench.holders(engine.HOLDERS)
+    cardholders = bench.cardholders(engine.CARDHOLDERS)
     command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--instr-atstart=no"]
     child = subprocess.Popen(
         [*command, sys.executable, __file__, _DRAIN],
@@ -56,12 +57,12 @@ def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
     assert child.stdin is not None
     child.stdin.write(f"{bench.app_url}\n")  # Not for all to see among the arguments.
     for number in range(_WARM_UP + 1):
-        wanted = scene.purchases(holders, _MESSAGES, seed=number, run="counted")
-        asked = {
-            "authorizations": scene.authorizations(wanted),
-            "clearings": scene.clearings(wanted),
+        wanted = workload.purchases(cardholders, _MESSAGES, seed=number, run="counted")
+        options = {
+            "authorizations": workload.authorizations(wanted),
+            "clearings": workload.clearings(wanted),
         }
-        for name, messages in asked.items():
+        for name, messages in options.items():
             _drain(bench, child, messages, counts=number == _WARM_UP and name == kind)
     child.communicate()
     [total] = [line for line in out.read_text().splitlines() if line.startswith("totals:")]
@@ -95,7 +96,7 @@ def _work() -> None:
         database,
         clock=lambda: datetime.now(UTC),
         batch_size=_BATCH,
-        sandbox_delay=timedelta(0),
+        rail=SandboxFundingRail(delay=timedelta(0)),
     )
     for _ in sys.stdin:
         waiting = [shard for _, shard in worker.waiting()]

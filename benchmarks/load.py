@@ -1,8 +1,8 @@
-"""HTTP load: requests at fixed times, whatever the answers do, or as fast as answers come.
+"""HTTP load: requests at a fixed rate, or as fast as they are answered.
 
 A generator that waits for an answer before it sends the next request measures itself: while the
-service is slow, it asks less. So latencies are taken at a given rate and from the moment at which a
-request was due. One connection of HTTP/1.1 is a socket and a parser of a few lines, so that the
+service is slow, it sends less. So latencies are taken at a given rate, from the moment at which
+a request was due. One connection of HTTP/1.1 is a socket and a parser of a few lines, so that the
 generator takes little of the processor that it shares with what it measures.
 """
 
@@ -26,8 +26,8 @@ Requests = Callable[[], bytes]
 
 
 @dataclass(slots=True)
-class Heard:
-    """What came of requests: seconds each answer took, and how often each status came."""
+class LoadResult:
+    """Latencies in seconds of the answered requests, and a count of each status."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
@@ -43,8 +43,8 @@ class Heard:
         """Answers other than 200, and requests without any."""
         return sum(count for status, count in self.statuses.items() if status != _OK)
 
-    def note(self, status: int, seconds: float) -> None:
-        """Keep what came of one request; what was not answered did not take any time."""
+    def record(self, status: int, seconds: float) -> None:
+        """Count the status of a request, and its latency if it was answered."""
         self.statuses[status] += 1
         if status != NO_ANSWER:
             self.seconds.append(seconds)
@@ -64,39 +64,41 @@ def request(host: str, path: str, authorization: str, body: bytes) -> bytes:
 
 async def closed(
     host: str, port: int, requests: Requests, *, connections: int, seconds: float
-) -> Heard:
-    """Ask on every connection as soon as the last answer is there."""
-    heard = Heard()
+) -> LoadResult:
+    """Send the next request on each connection as soon as the last one is answered."""
+    result = LoadResult()
     started = perf_counter()
 
-    async def ask_on(one: "_Connection") -> None:
+    async def send_on(connection: "_Connection") -> None:
         while perf_counter() - started < seconds:
             sent = perf_counter()
-            heard.note(await one.ask(requests()), perf_counter() - sent)
+            result.record(await connection.send(requests()), perf_counter() - sent)
 
     opened = [_Connection(host, port) for _ in range(connections)]
     try:
-        await asyncio.gather(*(ask_on(one) for one in opened))
-        heard.elapsed_s = perf_counter() - started
+        await asyncio.gather(*(send_on(connection) for connection in opened))
+        result.elapsed_s = perf_counter() - started
     finally:
-        for one in opened:
-            one.close()
-    return heard
+        for connection in opened:
+            connection.close()
+    return result
 
 
-async def paced(host: str, port: int, requests: Requests, *, rate: float, seconds: float) -> Heard:
-    """Ask `rate` times a second, at even distances, on as many connections as that takes."""
-    heard = Heard()
+async def paced(
+    host: str, port: int, requests: Requests, *, rate: float, seconds: float
+) -> LoadResult:
+    """Send `rate` requests a second, evenly spaced, on as many connections as they need."""
+    result = LoadResult()
     idle: list[_Connection] = []
     opened: list[_Connection] = []
 
-    async def ask(due: float) -> None:
+    async def send(due: float) -> None:
         if not idle:
             opened.append(_Connection(host, port))
             idle.append(opened[-1])
-        one = idle.pop()
-        heard.note(await one.ask(requests()), perf_counter() - due)
-        idle.append(one)
+        connection = idle.pop()
+        result.record(await connection.send(requests()), perf_counter() - due)
+        idle.append(connection)
 
     started = perf_counter()
     tasks = []
@@ -104,23 +106,23 @@ async def paced(host: str, port: int, requests: Requests, *, rate: float, second
         due = started + number / rate
         if (early := due - perf_counter()) > 0:
             await asyncio.sleep(early)
-        tasks.append(asyncio.create_task(ask(due)))
+        tasks.append(asyncio.create_task(send(due)))
     await asyncio.gather(*tasks)
-    heard.elapsed_s = perf_counter() - started
-    for one in opened:
-        one.close()
-    return heard
+    result.elapsed_s = perf_counter() - started
+    for connection in opened:
+        connection.close()
+    return result
 
 
 class _Connection:
-    """A connection to one place, opened when it is needed and again when it has broken."""
+    """A connection to one server, opened on demand and again after an error."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host: Final = host
         self._port: Final = port
         self._streams: tuple[StreamReader, StreamWriter] | None = None
 
-    async def ask(self, whole: bytes) -> int:
+    async def send(self, whole: bytes) -> int:
         """Send a request and return the status of its answer, `NO_ANSWER` when none came."""
         try:
             if self._streams is None:

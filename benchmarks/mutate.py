@@ -251,7 +251,7 @@ def _load(mutant: Mutant) -> None:
 
 
 def main() -> int:
-    """Try every mutant; print those that nobody notices, and the score."""
+    """Test each mutant; print those that survive, and the score."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=40, help="Hypothesis examples a property")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

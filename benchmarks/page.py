@@ -34,14 +34,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", help="JSON files of `python -m benchmarks`")
     parser.add_argument("docs", type=Path, help="the directory of benchmarks.md")
-    asked = parser.parse_args()
-    runs = [json.loads(run.read_text(encoding="utf-8")) for run in asked.runs]
-    page = asked.docs / "benchmarks.md"
+    options = parser.parse_args()
+    runs = [json.loads(run.read_text(encoding="utf-8")) for run in options.runs]
+    page = options.docs / "benchmarks.md"
     page.write_text(renewed(page.read_text(encoding="utf-8"), runs), encoding="utf-8")
     kept = json.dumps(runs, indent=1) + "\n"
-    (asked.docs / "benchmarks.json").write_text(kept, encoding="utf-8")
+    (options.docs / "benchmarks.json").write_text(kept, encoding="utf-8")
     for name, chart in charts.rendered(runs).items():
-        (asked.docs / f"bench-{name}.svg").write_text(chart, encoding="utf-8")
+        (options.docs / f"bench-{name}.svg").write_text(chart, encoding="utf-8")
 
 
 def renewed(page: str, runs: Sequence[Run]) -> str:
@@ -62,6 +62,8 @@ def _table(run: Run) -> Iterator[str]:
     yield f" {about['cardledger']}.\n"
     yield from (f"{line}.\n" for line in report.place(about))
     yield f"{report.duration(run['seconds'])}.\n"
+    if (part := run.get("stopped_in")) is not None:
+        yield f"INCOMPLETE: the run stopped in part {part}.\n"
     if about["load"] > _QUIET:
         yield "The machine had other work: rates are lower than they could be, and less sure.\n"
     yield "\n"

@@ -1,11 +1,14 @@
-"""The table that a person reads, and the JSON of which the page in the docs is made."""
+"""The table on the terminal, and the JSON from which the page in the docs is generated."""
 
 import json
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final
 
 import psycopg
@@ -28,6 +31,29 @@ _SETTINGS: Final = (
 )
 _TIMES: Final = 3  # From so many times the bar on, a percentage is hard to read.
 _GIB: Final = 1 << 30
+
+
+@dataclass(slots=True)
+class Results:
+    """The figures of a run, as far as it has come."""
+
+    about: Mapping[str, Any] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    profile: str | None = None
+    stopped_in: str | None = None
+    """The part that did not end; None in a complete run."""
+
+    @contextmanager
+    def measuring(self, part: str) -> Iterator[None]:
+        """Note how long `part` takes, and that it did not end if it raises."""
+        started = perf_counter()
+        self.stopped_in = part
+        try:
+            yield
+            self.stopped_in = None
+        finally:
+            self.seconds[part] = round(perf_counter() - started, 1)
 
 
 def about(postgres: DatabaseUrl, command: str, at: datetime) -> dict[str, Any]:
@@ -77,30 +103,27 @@ def lines(figures: Sequence[Figure]) -> Iterator[Text]:
             part = figure.part
             yield Text()
             yield Text(f" {part}", style="bold")
-        said = Text(f"   {figure.name:<{width}}  {shown(figure.median, figure.unit):>7}")
-        said.append(f" {figure.unit:<5}  ")
-        said.append(f"{spread(figure):<6}  ", style="dim")
-        said.append(f"{bar(figure):<{bars}}  ")
-        said.append(verdict(figure), style="green" if figure.holds else "red")
-        said.rstrip()
-        yield said
+        line = Text(f"   {figure.name:<{width}}  {shown(figure.median, figure.unit):>7}")
+        line.append(f" {figure.unit:<5}  ")
+        line.append(f"{spread(figure):<6}  ", style="dim")
+        line.append(f"{bar(figure):<{bars}}  ")
+        line.append(verdict(figure), style="green" if figure.holds else "red")
+        line.rstrip()
+        yield line
 
 
-def show(
-    out: Console,
-    figures: Sequence[Figure],
-    where: Mapping[str, Any],
-    seconds: Mapping[str, float],
-) -> None:
+def show(out: Console, results: Results) -> None:
     """Print the table and what it was measured on."""
-    for text in lines(figures):
+    for text in lines(results.figures):
         out.print(text)
-    held = [figure.holds for figure in figures if figure.holds is not None]
+    held = [figure.holds for figure in results.figures if figure.holds is not None]
     out.print()
+    if results.stopped_in is not None:
+        out.print(Text(f" INCOMPLETE: the run stopped in part {results.stopped_in}.", style="red"))
     out.print(f" {sum(held)} of {len(held)} bars hold. Medians of rounds, ± half their spread.")
-    for said in place(where):
-        out.print(f" {said}")
-    out.print(f" {duration(seconds)}")
+    for line in place(results.about):
+        out.print(f" {line}")
+    out.print(f" {duration(results.seconds)}")
 
 
 def place(where: Mapping[str, Any]) -> tuple[str, str]:
@@ -122,25 +145,20 @@ def duration(seconds: Mapping[str, float]) -> str:
     return f"{sum(seconds.values()):.0f} s in all: {parts}"
 
 
-def write(
-    path: Path,
-    figures: Iterable[Figure],
-    where: Mapping[str, Any],
-    seconds: Mapping[str, float],
-    profile: str | None = None,
-) -> None:
-    """Write all figures as JSON, with the profile when there is one."""
-    whole = {
-        "about": where,
-        "seconds": seconds,
-        "figures": [figure.wire() for figure in figures],
-        "profile": profile,
+def write(path: Path, results: Results) -> None:
+    """Write `results` as JSON."""
+    document = {
+        "about": results.about,
+        "stopped_in": results.stopped_in,
+        "seconds": results.seconds,
+        "figures": [figure.wire() for figure in results.figures],
+        "profile": results.profile,
     }
-    path.write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def shown(value: float, unit: str) -> str:
-    """Return `value` with as many places as say something."""
+    """Return `value` rounded to significant places."""
     if unit in {"ratio", "ms", "s"} and value < 1_000:
         return f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
     return f"{value:,.0f}"

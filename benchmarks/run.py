@@ -1,4 +1,4 @@
-"""Everything in one run, one table at the end, JSON when asked for."""
+"""Everything in one run, one table at the end, JSON on request."""
 
 import os
 import sys
@@ -12,16 +12,20 @@ from typing import Final
 from benchmarks import report, workbench
 from benchmarks.figures import Figure, find, ratio
 from benchmarks.parts import engine, floor, growth, proof, service, smoke, webhooks
-from benchmarks.parts.engine import Say
+from benchmarks.parts.engine import Progress
+from benchmarks.report import Results
 from cardledger.config import configuration, gc_tuning
 from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.supervisor.signals import Signals
 
+INTERRUPTED: Final = 130
+"""The exit code of an interrupted run, as shells have it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Options:
     """What to measure, and how long."""
 
     parts: Sequence[str]
@@ -32,55 +36,76 @@ class Asked:
 
     @property
     def command(self) -> str:
-        """What somebody else types to measure the same."""
-        said = ["python -m benchmarks"]
+        """The command line that measures the same."""
+        words = ["python -m benchmarks"]
         if tuple(self.parts) != PARTS:
-            said += [f"--part {part}" for part in self.parts]
-        said += [f"--rounds {self.rounds}", f"--millions {self.millions:g}"]
-        return " ".join([*said, "--profile"] if self.profile else said)
+            words += [f"--part {part}" for part in self.parts]
+        words += [f"--rounds {self.rounds}", f"--millions {self.millions:g}"]
+        return " ".join([*words, "--profile"] if self.profile else words)
 
 
-def run(asked: Asked) -> int:
-    """Measure, then print; returns 1 when a bar does not hold."""
-    _check(asked)
+def run(options: Options) -> int:
+    """Measure, then print and write the figures; returns 1 when a bar does not hold.
+
+    An interrupted or failed run prints and writes the figures that it has, marked as incomplete.
+    """
+    _check(options)
     settings = configuration.load(log_level="error")
     given = settings.database_url.get_secret_value() if settings.database_url else None
-    out = terminal.console()
-    say = _Clock()
-    figures: list[Figure] = []
-    seconds: dict[str, float] = {}
+    results = Results()
+    try:
+        _measure(options, given, results)
+    except KeyboardInterrupt:
+        _report(options, results)
+        return INTERRUPTED
+    except Exception:
+        _report(options, results)
+        raise
+    _report(options, results)
+    return FAILURE if any(figure.holds is False for figure in results.figures) else 0
+
+
+def _measure(options: Options, given: str | None, results: Results) -> None:
+    """Add every figure to `results` as soon as it is measured."""
+    progress = _Clock()
     gc_tuning.freeze()
-    # However it is ended, what it made on somebody's server goes with it.
+    # However the run ends, its databases and roles on a given server are dropped.
     with Signals().caught(), workbench.server(given) as postgres:
-        about = report.about(postgres, asked.command, datetime.now(UTC))
-        if given is None and asked.parts != ("smoke",):
-            say("a new server: writing its log once round")
-            workbench.run_in(postgres)
-        for part in asked.parts:
-            started = perf_counter()
-            figures += _PARTS[part](postgres, asked, say)
-            seconds[part] = round(perf_counter() - started, 1)
-        profile = _profile(postgres, say) if asked.profile else None
-    figures += _ratios(figures)
-    report.show(out, figures, about, seconds)
-    if asked.json_file is not None:
-        report.write(asked.json_file, figures, about, seconds, profile)
-    if profile is not None:
+        results.about = report.about(postgres, options.command, datetime.now(UTC))
+        if given is None and options.parts != ("smoke",):
+            progress("a new server: filling its write-ahead log once")
+            workbench.fill_wal(postgres)
+        for part in options.parts:
+            with results.measuring(part):
+                for figure in _PARTS[part](postgres, options, progress):
+                    results.figures.append(figure)
+        if options.profile:
+            with results.measuring("profile"):
+                results.profile = _profile(postgres, progress)
+
+
+def _report(options: Options, results: Results) -> None:
+    """Print and write `results`; nothing where there are none."""
+    if not results.figures:
+        return
+    results.figures += _ratios(results.figures)
+    out = terminal.console()
+    report.show(out, results)
+    if options.json_file is not None:
+        report.write(options.json_file, results)
+    if results.profile is not None:
         out.print()
-        out.print(profile)
-    return FAILURE if any(figure.holds is False for figure in figures) else 0
+        out.print(results.profile)
 
 
-def _check(asked: Asked) -> None:
-    """Complain now about what would else be found out after minutes.
+def _check(options: Options) -> None:
+    """Reject now what would otherwise fail after minutes.
 
     Raises: CommandError.
     """
-    if unknown := [part for part in asked.parts if part not in _PARTS]:
-        raise CommandError(
-            f"no part is called {unknown[0]}; there are {', '.join(_PARTS)}", code=USAGE
-        )
-    file = asked.json_file
+    if unknown := [part for part in options.parts if part not in _PARTS]:
+        raise CommandError(f"unknown part {unknown[0]}; parts are {', '.join(_PARTS)}", code=USAGE)
+    file = options.json_file
     if file is not None and not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
         raise CommandError(f"cannot write {file}: no directory to write in", code=USAGE)
     if file is not None and file.is_dir():
@@ -88,52 +113,52 @@ def _check(asked: Asked) -> None:
 
 
 class _Clock:
-    """Says on standard error what happens, and since when; the table is standard output's."""
+    """Logs progress and elapsed time to standard error; the table is for standard output."""
 
     def __init__(self) -> None:
         self._started: Final = perf_counter()
 
-    def __call__(self, said: str) -> None:
-        print(f"{perf_counter() - self._started:5.0f} s  {said}", file=sys.stderr, flush=True)
+    def __call__(self, step: str) -> None:
+        print(f"{perf_counter() - self._started:5.0f} s  {step}", file=sys.stderr, flush=True)
 
 
-_Part = Callable[[DatabaseUrl, Asked, Say], Iterator[Figure]]
+_Part = Callable[[DatabaseUrl, Options, Progress], Iterator[Figure]]
 
 
-def _floor(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
+def _floor(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench:
-        yield from floor.measure(bench, rounds=asked.rounds, say=say)
+        yield from floor.measure(bench, rounds=options.rounds, progress=progress)
 
 
-def _engine(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
+def _engine(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench:
-        yield from engine.measure(bench, rounds=asked.rounds, say=say)
+        yield from engine.measure(bench, rounds=options.rounds, progress=progress)
 
 
-def _service(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
+def _service(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench, service.service(bench) as running:
-        yield from service.measure(running, rounds=asked.rounds, say=say)
+        yield from service.measure(running, rounds=options.rounds, progress=progress)
 
 
-def _webhooks(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
+def _webhooks(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench, service.service(bench) as running:
-        yield from webhooks.measure(running, rounds=asked.rounds, say=say)
+        yield from webhooks.measure(running, rounds=options.rounds, progress=progress)
 
 
-def _proof(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
+def _proof(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench:
-        yield from proof.measure(bench, rounds=asked.rounds, say=say)
+        yield from proof.measure(bench, rounds=options.rounds, progress=progress)
 
 
-def _growth(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
+def _growth(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     # A ratio of two rates is as uncertain as both together.
-    rounds = 2 * asked.rounds
-    yield from growth.measure(postgres, millions=asked.millions, rounds=rounds, say=say)
+    rounds = 2 * options.rounds
+    yield from growth.measure(postgres, millions=options.millions, rounds=rounds, progress=progress)
 
 
-def _smoke(postgres: DatabaseUrl, asked: Asked, say: Say) -> Iterator[Figure]:
+def _smoke(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench:
-        yield from smoke.measure(bench, rounds=asked.rounds, say=say)
+        yield from smoke.measure(bench, rounds=options.rounds, progress=progress)
 
 
 _PARTS: Final[dict[str, _Part]] = {
@@ -146,16 +171,16 @@ _PARTS: Final[dict[str, _Part]] = {
     "smoke": _smoke,
 }
 PARTS: Final = tuple(part for part in _PARTS if part != "smoke")
-"""What is measured when nobody says what, in the order of the table; all but CI's own part."""
+"""The parts of a default run, in the order of the table; all but the one for CI."""
 
 
-def _profile(postgres: DatabaseUrl, say: Say) -> str:
+def _profile(postgres: DatabaseUrl, progress: Progress) -> str:
     with workbench.bench(postgres) as bench:
-        return engine.profile(bench, say=say)
+        return engine.profile(bench, progress=progress)
 
 
 def _ratios(figures: Sequence[Figure]) -> Iterator[Figure]:
-    """Yield how the engine compares to what the server can do at all."""
+    """Yield the engine's rates relative to those of PostgreSQL alone."""
     ours = find(figures, engine.AUTHORIZATIONS)
     copy = find(figures, floor.COPY)
     tpc_b = find(figures, floor.TPC_B)

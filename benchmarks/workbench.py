@@ -17,19 +17,20 @@ from typing import Final
 import psycopg
 from psycopg import sql
 
-from benchmarks import scene
-from benchmarks.scene import Holder
+from benchmarks import workload
+from benchmarks.workload import Cardholder
 from cardledger.embedded.servers import DatabaseUrl, find_postgres
 from cardledger.install import credentials, databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.schema.ids import Id
 
 # More than half of the embedded server's max_wal_size, so that a checkpoint has come by itself and
 # made it keep as many files as it will ever need between two of them.
-_RUN_IN_MB: Final = 3_072
+_WAL_MB: Final = 3_072
 _SECRET_KEY: Final = secrets.token_hex(32)
 
 
@@ -41,21 +42,21 @@ class Bench:
     app_url: DatabaseUrl
     platform_id: Id
 
-    def holders(self, count: int) -> list[Holder]:
-        """Return `count` new cardholders with money, brought to them as all money is."""
-        made = scene.new_holders(self.owner_url, self.platform_id, count)
-        self.accept(scene.deposits(made))
+    def cardholders(self, count: int) -> list[Cardholder]:
+        """Return `count` new cardholders with money on their accounts."""
+        cardholders = workload.new_cardholders(self.owner_url, self.platform_id, count)
+        self.accept(workload.deposits(cardholders))
         self.drain()
         with psycopg.connect(self.owner_url, autocommit=True) as connection:
             connection.execute("ANALYZE")
-        return made
+        return cardholders
 
     def accept(self, messages: Sequence[Message]) -> float:
         """Put `messages` into the inbox as the client does; returns the seconds it took."""
         started = perf_counter()
-        for batch in scene.in_batches(messages, 2_000):
+        for batch in workload.in_batches(messages, 2_000):
             with psycopg.connect(self.app_url) as connection:
-                inbox.accept_sync(connection, batch)
+                inbox.accept(connection, batch)
         return perf_counter() - started
 
     def drain(
@@ -89,7 +90,7 @@ class Bench:
                 database,
                 clock=lambda: datetime.now(UTC),
                 batch_size=batch_size,
-                sandbox_delay=timedelta(0),
+                rail=SandboxFundingRail(delay=timedelta(0)),
             )
         finally:
             database.dispose()
@@ -135,7 +136,7 @@ def server(url: str | None) -> Iterator[DatabaseUrl]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def run_in(postgres: DatabaseUrl) -> None:
+def fill_wal(postgres: DatabaseUrl) -> None:
     """Leave a server that has just been made with the log files of one that has worked for a day.
 
     A new one has to make each of them, filled with zeros and flushed, before it can be written:
@@ -143,7 +144,7 @@ def run_in(postgres: DatabaseUrl) -> None:
     then on.
     """
     with psycopg.connect(postgres, autocommit=True) as connection:
-        for _ in range(_RUN_IN_MB):
+        for _ in range(_WAL_MB):
             connection.execute("SELECT pg_logical_emit_message(false, '', repeat('-', 1048576))")
         connection.execute("CHECKPOINT")
 
@@ -155,7 +156,7 @@ def bench(postgres: DatabaseUrl) -> Iterator[Bench]:
         directory = Path(tempfile.mkdtemp(prefix="cardledger-bench-"))
         try:
             migrated = databases.prepare(owner_url, credentials.load(directory))
-            platform_id = scene.new_platform(migrated.app_url, _SECRET_KEY)
+            platform_id = workload.new_platform(migrated.app_url, _SECRET_KEY)
             yield Bench(owner_url=owner_url, app_url=migrated.app_url, platform_id=platform_id)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -180,10 +181,10 @@ def database(postgres: DatabaseUrl) -> Iterator[DatabaseUrl]:
 
 def memory_of(pid: int) -> float:
     """Return how much memory (RSS) process `pid` has now, in MB; 0 when it has ended."""
-    said = subprocess.run(
+    printed = subprocess.run(
         ["ps", "-o", "rss=", "-p", str(pid)],  # noqa: S607 - every system has it on its PATH
         check=False,
         capture_output=True,
         text=True,
     )
-    return int(said.stdout or 0) / 1024
+    return int(printed.stdout or 0) / 1024

@@ -1,4 +1,4 @@
-"""Identifiers: UUIDs as the 16 bytes that PostgreSQL keeps of them."""
+"""Identifiers: UUIDs as 16 bytes, as PostgreSQL stores them."""
 
 from typing import Final
 
@@ -13,30 +13,29 @@ _LENGTH: Final = 16
 
 
 class Id(bytes):
-    """A UUID: 16 bytes, in whose order PostgreSQL sorts them.
+    """A UUID: 16 bytes, which sort as PostgreSQL sorts them.
 
-    No `uuid.UUID`, which is a number: a ledger hashes, compares and writes ids far more often than
-    it shows them, and there each of that is a call of a function in Python. Made of sixteen bytes,
-    which nobody counts; `parse` reads what comes from outside.
+    Not `uuid.UUID`: the ledger hashes, compares and writes ids far more often than it prints them,
+    and `bytes` does that in C. The constructor does not check the length; `parse` checks input.
     """
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> "Id":
-        """Return the id that `text` shows: 32 hexadecimal digits, with dashes or without.
+        """Return the id written as `text`: 32 hexadecimal digits, with or without dashes.
 
         Raises: ValueError for anything else.
         """
         digits = text.replace("-", "")
         key = cls.fromhex(digits)
-        if len(digits) != 2 * _LENGTH or len(key) != _LENGTH:  # There is space between digits.
+        if len(digits) != 2 * _LENGTH or len(key) != _LENGTH:  # `fromhex` skips spaces.
             raise ValueError("an id has 32 hexadecimal digits")
         return key
 
     @override
     def __str__(self) -> str:
-        """Return the form that everybody shows, with dashes."""
+        """Return the usual form, with dashes."""
         digits = self.hex()
         return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
@@ -45,14 +44,14 @@ class Id(bytes):
         return f"Id.parse('{self}')"
 
 
-# --- on their way from and to PostgreSQL ---------------------------------------------------------
+# --- psycopg adapters ---------------------------------------------------------------------------
 
 
 COPIED_AS: Final = "bytea"
-"""The type that psycopg is told of ids for a binary COPY.
+"""The type of an id column in a binary COPY.
 
-There a `uuid` is sixteen bytes, as this is, and nobody looks at the type; only that psycopg writes
-bytes in C, and a type of ours by a call for every value.
+The binary form of a `uuid` is its 16 bytes, so `bytea` fits, and psycopg writes it in C instead of
+calling a Python dumper for every value.
 """
 
 
@@ -70,7 +69,7 @@ class _TextDumper(Dumper):
 class _BinaryDumper(Dumper):
     oid = _OID
     format = Format.BINARY
-    dump = bytes  # type: ignore[assignment] # Without a function around it.
+    dump = bytes  # type: ignore[assignment] # Saves a call per value.
 
 
 class _TextLoader(Loader):
@@ -85,10 +84,10 @@ class _BinaryLoader(Loader):
 
 
 def register(adapters: AdaptersMap) -> None:
-    """Have connections with `adapters` read every `uuid` as an `Id`, and write ids as such."""
-    for dumper in (_TextDumper, _BinaryDumper):  # The last is preferred.
+    """Make connections with `adapters` read every `uuid` as an `Id` and write ids as `uuid`."""
+    for dumper in (_TextDumper, _BinaryDumper):  # The last one is preferred.
         adapters.register_dumper(Id, dumper)
     for loader in (_TextLoader, _BinaryLoader):
         adapters.register_loader(_OID, loader)
-    # Again: who asks for a dumper by type gets the last one, which is that of a wrapper, in Python.
+    # Registered again: the last dumper of a type wins, and psycopg's own is a Python wrapper.
     adapters.register_dumper(bytes, BytesBinaryDumper)

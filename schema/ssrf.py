@@ -1,8 +1,8 @@
-"""Addresses that nothing of ours may be sent to because somebody else asked for it.
+"""Addresses that webhooks must not be sent to: protection against SSRF.
 
-Whoever chooses a webhook's URL chooses where a machine of ours connects. So only addresses of the
-public internet are good enough. The list is our own, because `ipaddress.is_global` differs between
-releases of Python, and a release must not open what another had closed.
+The author of a webhook's URL chooses where this server connects, so only addresses of the public
+internet are allowed. The list is our own, because `ipaddress.is_global` differs between releases
+of Python, and an upgrade must not allow what was forbidden before.
 
 Source: the special-purpose address registries of IANA for IPv4 and IPv6, and the RFC at each block.
 """
@@ -29,7 +29,7 @@ _IPV4: Final = {
         ("172.16.0.0/12", "private"),  # RFC 1918.
         ("192.0.0.0/24", "for protocols"),  # RFC 6890; DS-Lite, NAT64 discovery, a cloud's own.
         ("192.0.2.0/24", "documentation"),  # RFC 5737, TEST-NET-1.
-        ("192.31.196.0/24", "AS112"),  # RFC 7535: whatever is asked there is answered nearby.
+        ("192.31.196.0/24", "AS112"),  # RFC 7535: DNS queries are answered by a nearby node.
         ("192.52.193.0/24", "automatic multicast tunnels"),  # RFC 7450.
         ("192.88.99.0/24", "6to4 relays"),  # RFC 7526, deprecated.
         ("192.168.0.0/16", "private"),  # RFC 1918.
@@ -54,12 +54,12 @@ _IPV6: Final = {
         ("2001:2::/48", "benchmarks"),  # RFC 5180.
         ("2001:3::/32", "automatic multicast tunnels"),  # RFC 7450.
         ("2001:4:112::/48", "AS112"),  # RFC 7535.
-        ("2001:10::/28", "hashes, not places"),  # RFC 4843, ORCHID, deprecated.
-        ("2001:20::/28", "hashes, not places"),  # RFC 7343, ORCHIDv2.
-        ("2001:30::/28", "drones, not places"),  # RFC 9374.
+        ("2001:10::/28", "cryptographic hashes"),  # RFC 4843, ORCHID, deprecated.
+        ("2001:20::/28", "cryptographic hashes"),  # RFC 7343, ORCHIDv2.
+        ("2001:30::/28", "drone identifiers"),  # RFC 9374.
         ("2001:db8::/32", "documentation"),  # RFC 3849.
         ("2620:4f:8000::/48", "AS112"),  # RFC 7534.
-        ("3ffe::/16", "given back"),  # RFC 3701: the 6bone.
+        ("3ffe::/16", "returned"),  # RFC 3701: the 6bone.
         ("3fff::/20", "documentation"),  # RFC 9637.
         ("5f00::/16", "segment identifiers"),  # RFC 9602.
         ("fc00::/7", "private"),  # RFC 4193, unique local; fd00:ec2::254 is cloud metadata.
@@ -69,30 +69,30 @@ _IPV6: Final = {
     )
 }
 
-_FOR_PROTOCOLS: Final = IPv6Network("2001::/23")  # RFC 2928: what has no line above, but Teredo.
+_FOR_PROTOCOLS: Final = IPv6Network("2001::/23")  # RFC 2928: the rest of it, except Teredo.
 _TEREDO: Final = IPv6Network("2001::/32")  # RFC 4380.
-_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # RFC 4291: all that IANA gives out.
+_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")  # RFC 4291: all that IANA assigns.
 
-# Where an IPv4 address lies in an IPv6 address: the block, and how many bits come after it.
+# The position of an IPv4 address in an IPv6 address: the block, and the number of bits after it.
 _WITH_IPV4_INSIDE: Final = {
     IPv6Network("::/96"): 0,  # RFC 4291, IPv4-compatible, deprecated.
     IPv6Network("::ffff:0:0/96"): 0,  # RFC 4291, IPv4-mapped.
     IPv6Network("::ffff:0:0:0/96"): 0,  # RFC 2765, IPv4-translated.
     IPv6Network("64:ff9b::/96"): 0,  # RFC 6052, NAT64.
     IPv6Network("2002::/16"): 80,  # RFC 3056, 6to4.
-    _TEREDO: 64,  # RFC 4380: the server; the client is at the end, with every bit turned.
+    _TEREDO: 64,  # RFC 4380: the server; the client is at the end, inverted.
 }
-_ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)  # RFC 5214: what the lower half then begins with.
+_ISATAP: Final = (0x0000_5EFE, 0x0200_5EFE)  # RFC 5214: the start of the lower half.
 _LOW_32: Final = 0xFFFF_FFFF
 
-_DOTS: Final = str.maketrans(dict.fromkeys("。．｡", "."))  # noqa: RUF001 - what IDNA calls dots
+_DOTS: Final = str.maketrans(dict.fromkeys("。．｡", "."))  # noqa: RUF001 - the dots of IDNA
 _NUMBER: Final = re.compile(r"\d+|0x[0-9a-f]*")  # Digits of any script: IDNA may map them.
 
 
 def why_forbidden(address: Address, *, allow_loopback: bool = False) -> str | None:
-    """Return what is wrong with `address`, in a word or two; None when it may be connected to.
+    """Return the purpose that forbids `address`; None when connections to it are allowed.
 
-    `allow_loopback` allows 127.0.0.0/8 and ::1 as they are, and not wrapped up in another address.
+    `allow_loopback` allows 127.0.0.0/8 and ::1 themselves, not embedded in another address.
     """
     if allow_loopback and is_loopback(address):
         return None
@@ -112,32 +112,31 @@ def why_forbidden(address: Address, *, allow_loopback: bool = False) -> str | No
 
 
 def is_loopback(address: Address) -> bool:
-    """Return whether `address` is this machine, as it is and not wrapped up in another."""
+    """Return whether `address` is a loopback address itself, not embedded in another."""
     if isinstance(address, IPv4Address):
         return address in IPv4Network("127.0.0.0/8")
     return address == IPv6Address(1) and address.scope_id is None
 
 
 def literal(host: str) -> Address | None:
-    """Return the address that `host` is, or None when it is a name.
+    """Return the IP address that `host` is; None when it is a name.
 
-    `host` is as in a URL, without brackets. Only the plain spelling of an address is read: what
-    `inet_aton` would also take (2130706433, 0x7f.1, 127.1, 0177.0.0.1), one with a dot at its end
-    or in other digits, and one with a zone are refused, public or not, for two programs may read
-    them in two ways.
-    Raises: ValueError saying what to write instead.
+    `host` is as in a URL, without brackets. Only the plain spelling of an address is accepted: the
+    other forms of `inet_aton` (2130706433, 0x7f.1, 127.1, 0177.0.0.1), a trailing dot, digits of
+    other scripts and zones are rejected, because two programs may read them differently.
+    Raises: ValueError with the accepted form.
     """
     if ":" in host:
         return _ipv6(host)
     folded = unicodedata.normalize("NFKC", host.translate(_DOTS)).translate(_DOTS).lower()
     labels = folded.removesuffix(".").split(".")
-    # The rule of browsers (WHATWG URL): whatever ends in a number is an address or nothing.
+    # The rule of browsers (WHATWG URL): a host that ends in a number is an address or invalid.
     if not _NUMBER.fullmatch(labels[-1]):
         return None
     try:
         return IPv4Address(host)
     except ValueError:
-        message = "an address is written as four decimal numbers, like 198.51.100.7"
+        message = "an IPv4 address must be four decimal numbers, such as 198.51.100.7"
         raise ValueError(message) from None
 
 
@@ -145,15 +144,15 @@ def _ipv6(host: str) -> IPv6Address:
     try:
         address = ip_address(host)
     except ValueError:
-        raise ValueError("this is no IPv6 address") from None
+        raise ValueError("not a valid IPv6 address") from None
     assert isinstance(address, IPv6Address)
     if address.scope_id is not None:
-        raise ValueError("an address has no zone here")
+        raise ValueError("an address with a zone is not allowed")
     return address
 
 
 def _ipv4_inside(address: IPv6Address) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses to which a tunnel or translator might pass on."""
+    """Yield the IPv4 addresses that a tunnel or translator may forward to."""
     bits = int(address)
     for block, after in _WITH_IPV4_INSIDE.items():
         if address in block:

@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from cardledger.ledger.core import commands, events, sandbox
+from cardledger.ledger.core import commands, events
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
-from cardledger.ledger.core.entries import Account, Entry, deposit_entry, entries
+from cardledger.ledger.core.entries import ChartAccount, Entry, deposit_entry, entries
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.testing.model import Event
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SANDBOX = SandboxFundingRail(delay=timedelta(0))
 
 _ASKS = {"AUTHORIZATION", "AUTHORIZATION_INCREMENT", "FINANCIAL_AUTHORIZATION"}
 
@@ -29,7 +31,7 @@ def authorize(
         "card_state": CardState.ACTIVE,
         "account_usable": True,
         "max_spend": None,
-        "forced_decline": None,
+        "issuer_decline": None,
         "decided_at": NOON,
         "decide_by": None,
     }
@@ -58,7 +60,7 @@ class InMemoryLedger:
     """What the engine does around the rules, for one account and in memory."""
 
     card_state: CardState = CardState.ACTIVE
-    accounts: Counter[Account] = field(default_factory=Counter)
+    accounts: Counter[ChartAccount] = field(default_factory=Counter)
     histories: dict[str, list[events.Event]] = field(default_factory=dict)
     states: dict[str, CardTransaction] = field(default_factory=dict)
     descriptors: dict[str, str] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class InMemoryLedger:
     deposited: int = 0
 
     def balance(self) -> int:
-        return self.accounts[Account.CUSTOMER]
+        return self.accounts[ChartAccount.CUSTOMER]
 
     def held(self) -> int:
         return sum(state.held for state in self.states.values())
@@ -151,7 +153,7 @@ class InMemoryLedger:
     def _command(self, event: Event) -> commands.Command:  # noqa: C901 - one branch a kind
         name, amount = event["issuerTransactionToken"], event.get("amount", 0)
         descriptor = self.descriptors.get(name) or event.get("merchant", {}).get("descriptor", "")
-        balance = 0 if sandbox.refuses_pull(descriptor) else self.balance()
+        balance = 0 if SANDBOX.refuses_pull(descriptor) else self.balance()
         match event["type"]:
             case kind if kind in _ASKS:
                 return authorize(
@@ -159,8 +161,8 @@ class InMemoryLedger:
                     balance=self.balance(),
                     owed=self.owed(),
                     card_state=self.card_state,
-                    forced_decline=sandbox.forced_decline(descriptor),
-                    confirms_later=sandbox.confirms_later(descriptor),
+                    issuer_decline=SANDBOX.issuer_decline(descriptor),
+                    confirms_later=SANDBOX.confirms_later(descriptor),
                     clears=kind == "FINANCIAL_AUTHORIZATION",
                 )
             case "STAND_IN_AUTHORIZATION":
@@ -177,6 +179,8 @@ class InMemoryLedger:
                 return commands.ReverseClearing(amount=amount)
             case "RETURN":
                 return commands.Refund(amount=amount)
+            case "FINANCIAL_CREDIT_AUTHORIZATION":
+                return commands.Credit(amount=amount)
             case "RETURN_REVERSAL":
                 return commands.ReverseRefund(amount=amount, balance=balance)
             case "PULL_CONFIRMATION":
@@ -199,7 +203,7 @@ class InMemoryLedger:
             self.debts.setdefault(name, number)
         else:
             self.debts.pop(name, None)
-        again = events.Released | events.Refunded | events.PullResized
+        again = events.Released | events.Refunded | events.Credited | events.PullResized
         if any(isinstance(fact, again) for fact in facts):
             self._recover(number)
         elif any(isinstance(fact, events.PullFailed) for fact in facts):

@@ -1,7 +1,7 @@
-"""What every test may ask for: a PostgreSQL server, a Redis, a database of its own.
+"""Fixtures of all tests: a PostgreSQL server, a Redis, a database for each module.
 
-Servers are started by the first test that asks, one PostgreSQL and one Redis per xdist worker:
-measured on two cores, two workers are at their first query after 1.1-1.4 s with a server each and
+Servers start with the first test that needs them, one PostgreSQL and one Redis per xdist worker.
+Measured on two cores, two workers are at their first query after 1.1-1.4 s with a server each and
 after 1.0-1.5 s with a shared one. So sharing saves nothing, while a server per worker is started
 only where it is needed. They are children under a watchdog, so nothing is left behind
 after Ctrl-C, a crash or a kill -9 of the worker.
@@ -30,7 +30,7 @@ structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 APP_PASSWORD = "app"  # Of the application role in tests; a given server may ask for one.
 
-# How hard Hypothesis tries: HYPOTHESIS_PROFILE=nightly takes its time, brief does not.
+# How many examples Hypothesis tries: HYPOTHESIS_PROFILE=nightly many, brief few.
 _PATIENT = (HealthCheck.too_slow, HealthCheck.data_too_large)
 settings.register_profile(
     "ci", max_examples=300, deadline=None, print_blob=True, suppress_health_check=_PATIENT
@@ -94,7 +94,7 @@ def _numbered(url: str | None, worker: int) -> str | None:
 
 @pytest.fixture(scope="session")
 def template_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
-    """A migrated, empty database that others are copied from; nobody may stay connected to it."""
+    """A migrated, empty database that others are copied from; it has no sessions."""
     with fresh_database(postgres_url) as url:
         migrate.upgrade(url)
         role = sql.Identifier(migrate.app_role(url))

@@ -1,4 +1,4 @@
-"""Databases for tests: made for one module or test, dropped with whoever is still connected."""
+"""Databases for tests: created for a module or test, dropped with all their sessions."""
 
 import uuid
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from psycopg import sql
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema import ids
 
-# Tests look at the record over connections of their own.
+# Tests read the database over connections of their own.
 ids.register(psycopg.adapters)
 
 
@@ -18,13 +18,13 @@ ids.register(psycopg.adapters)
 def fresh_database(postgres_url: str, template: str | None = None) -> Iterator[DatabaseUrl]:
     """Create a database and drop it afterwards; yields the superuser's URL of it.
 
-    `template` names a database to copy, on the same server, with nobody connected to it. No test
+    `template` names a database to copy, on the same server, without sessions. No test
     shares a database with another, so tests commit for real and need no roll-back tricks. The name
     is of a form that `<database>_app` stays below PostgreSQL's 63 bytes.
     """
     name = f"test_{uuid.uuid4().hex}"
-    made_from = sql.Identifier(template or "template0")
-    create = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), made_from)
+    template_name = sql.Identifier(template or "template0")
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), template_name)
     drop = sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
     server = DatabaseUrl(postgres_url)
 

@@ -1,7 +1,7 @@
-"""One right example of every variant, and a wrong value for each of its fields.
+"""A valid example of each variant, and invalid values for each of its fields.
 
-Written by hand from the interface's table, so that a slip in `VARIANTS` shows. The last three
-characters of the identifiers ask nothing of the sandbox.
+Written by hand from the interface's table, so that an error in `VARIANTS` is detected. The
+last three characters of the identifiers have no meaning in the sandbox.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ COMPANY: Final = {
 
 @dataclass(frozen=True)
 class Example:
-    """Fields of a right account, wrong values by field, and which of them may be missing."""
+    """Fields of a valid account, invalid values by field, and the optional fields."""
 
     fields: dict[str, str]
     wrong: Wrong
@@ -288,10 +288,10 @@ EXAMPLES: Final[dict[str, Example]] = {
 def info(account_type: str, **changes: object) -> dict[str, Any]:
     """Return the example's `accountInfo`; a change to None leaves the field out."""
     example = EXAMPLES[account_type]
-    told: dict[str, Any] = {"accountType": account_type, **example.fields}
+    fields: dict[str, Any] = {"accountType": account_type, **example.fields}
     if example.beneficiary is not None:
-        told["beneficiary"] = example.beneficiary
-    return {name: value for name, value in (told | changes).items() if value is not None}
+        fields["beneficiary"] = example.beneficiary
+    return {name: value for name, value in (fields | changes).items() if value is not None}
 
 
 def body(account_type: str, **fields: object) -> dict[str, Any]:

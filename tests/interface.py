@@ -1,6 +1,6 @@
-"""Every name that the interface knows, by the section of docs/interface.md that has it.
+"""The names of the interface, by the section of docs/interface.md that lists them.
 
-So neither the page nor the tests can forget one.
+Tests compare the page and the code with them.
 """
 
 from collections.abc import Iterator, Mapping

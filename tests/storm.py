@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,9 +28,11 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from cardledger.workers.client import Client
-from tests.world import SECRET_KEY, Holder, World
+from tests.receiver import Receiver
+from tests.waiting import eventually, limit_s
+from tests.world import SECRET_KEY, Cardholder, World
 
 CONSECUTIVE_FAILURE_LIMIT: Final = 4
 """Failures of one webhook: ten would have it given up, which chance must not decide here."""
@@ -136,7 +138,7 @@ def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str)
     secret = signatures.new_webhook_secret()
     [(public_key,)] = world.rows("SELECT public_key FROM platforms WHERE id = %s", platform_id)
     receiver.judge(public_key, secret)
-    world.owner.execute(
+    world.connection.execute(
         "INSERT INTO webhook_endpoints (id, platform_id, is_default, url, event_types, mode, state,"
         " secret, created_at, updated_at)"
         " VALUES (%s, %s, false, %s, %s, %s, 'ENABLED', %s, now(), now())",
@@ -151,15 +153,19 @@ def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str)
     )
 
 
-def purchases(world: World, holders: Sequence[Holder], count: int) -> list[tuple[Holder, Any]]:
+def purchases(
+    world: World, cardholders: Sequence[Cardholder], count: int
+) -> list[tuple[Cardholder, Any]]:
     """Return `count` events: purchases of three, an authorization and two partial clearings."""
     events = []
     for number in range(count):
-        holder, token = holders[number // 3 % len(holders)], f"T{number // 3}"
+        cardholder, token = cardholders[number // 3 % len(cardholders)], f"T{number // 3}"
         if number % 3 == 0:
-            events.append((holder, world.authorization(holder, token, 100)))
+            events.append((cardholder, world.authorization(cardholder, token, 100)))
         else:
-            events.append((holder, world.clearing(holder, token, 50, final=number % 3 == 2)))
+            events.append(
+                (cardholder, world.clearing(cardholder, token, 50, final=number % 3 == 2))
+            )
     return events
 
 
@@ -190,19 +196,29 @@ def storm(  # noqa: PLR0913 - its sizes, by name
 ) -> Report:
     """Send `events` card events to a FIFO endpoint while the sender is killed again and again."""
     platform = world.platform()
-    holders = [world.holder(platform, 10_000_000) for _ in range(20)]
+    cardholders = [world.cardholder(platform, 10_000_000) for _ in range(20)]
     began = time.monotonic()
     with FlakyReceiver(failing=failing) as receiver:
         subscribe(world, platform, receiver, "FIFO")
-        world.accept(purchases(world, holders, events), Lane.BULK)
+        world.accept(purchases(world, cardholders, events), Lane.BULK)
         for number in range(1, kills + 1):
             with worker(world, redis_url) as process:
                 goal = events * number // (kills + 1)
-                _wait(partial(receiver.has_taken, goal), process, patience_s)
+                eventually(
+                    partial(receiver.has_taken, goal),
+                    timeout_s=patience_s,
+                    poll_s=0.02,
+                    process=process,
+                )
                 process.send_signal(signal.SIGKILL)
                 process.wait()
         with worker(world, redis_url) as process:
-            _wait(lambda: _all_told(world, platform), process, patience_s)
+            eventually(
+                lambda: _all_told(world, platform),
+                timeout_s=patience_s,
+                poll_s=0.02,
+                process=process,
+            )
         return _report(world, platform, receiver, events, kills, time.monotonic() - began)
 
 
@@ -214,15 +230,6 @@ def _all_told(world: World, platform_id: Id) -> bool:
         platform_id,
     )
     return int(left) == 0
-
-
-def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], patience_s: float) -> None:
-    deadline = time.monotonic() + patience_s
-    pause = threading.Event()
-    while not true():
-        assert process.poll() is None, f"the worker ended by itself: {process.returncode}"
-        assert time.monotonic() < deadline, "it did not happen"
-        pause.wait(0.02)
 
 
 def _report(  # noqa: PLR0913, PLR0917 - the inputs of the report
@@ -288,12 +295,12 @@ class Latency:
 def latency(world: World, redis_url: str, *, rate: int, seconds: float) -> Latency:
     """Commit `rate` events a second for a while; measure when the webhook of each arrives."""
     platform = world.platform()
-    holders = [world.holder(platform, 10_000_000) for _ in range(20)]
-    warm_up = purchases(world, holders, 30)
+    cardholders = [world.cardholder(platform, 10_000_000) for _ in range(20)]
+    warm_up = purchases(world, cardholders, 30)
     count = int(rate * seconds)
     events = [
-        (holder, world.authorization(holder, f"L{number}", 1))
-        for number, holder in ((number, holders[number % 20]) for number in range(count))
+        (cardholder, world.authorization(cardholder, f"L{number}", 1))
+        for number, cardholder in ((number, cardholders[number % 20]) for number in range(count))
     ]
     with (
         FlakyReceiver(failing=0) as receiver,
@@ -301,10 +308,10 @@ def latency(world: World, redis_url: str, *, rate: int, seconds: float) -> Laten
     ):
         subscribe(world, platform, receiver, "FIFO")
         world.accept(warm_up, Lane.LIVE)
-        _wait(partial(receiver.has_taken, len(warm_up)), process, 60)
+        eventually(partial(receiver.has_taken, len(warm_up)), process=process)
         asyncio.run(_commit(world, redis_url, [event for _, event in events], rate))
-        _wait(partial(receiver.has_taken, len(warm_up) + count), process, 60)
-        _wait(lambda: _all_told(world, platform), process, 60)
+        eventually(partial(receiver.has_taken, len(warm_up) + count), process=process)
+        eventually(lambda: _all_told(world, platform), process=process)
         arrived = sorted(_first_waits(receiver.hits[len(warm_up) :]))
     kinds = ["CARD_TRANSACTION.AUTHORIZED"]
     tried = sorted(float(wait) for (wait,) in world.rows(_FIRST_TRIES, platform, kinds))
@@ -339,7 +346,7 @@ async def _commit(
 ) -> None:
     engine = async_engine(world.app_url, keyed=True)
     try:
-        async with Client(engine, redis_url, reply_timeout_s=30) as client:
+        async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
             began, under_way = time.monotonic(), []
             for number, event in enumerate(events):
                 await asyncio.sleep(max(began + number / rate - time.monotonic(), 0))

@@ -5,6 +5,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from cardledger.config.settings import PREFIX, Settings, variables
+from cardledger.embedded.servers import DatabaseUrl
 from cardledger.supervisor import processes
 
 KEY = "k" * 32
@@ -157,3 +158,20 @@ def test_settings_cannot_be_changed() -> None:
 
     with pytest.raises(ValidationError, match="frozen"):
         settings.port = 1  # type: ignore[misc]
+
+
+def test_the_schema_is_part_of_the_url_of_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://owner@db/ledger")
+    monkeypatch.setenv("CARDLEDGER_SCHEMA", "books")
+
+    url = Settings().database_url
+
+    assert url is not None
+    assert DatabaseUrl(url.get_secret_value()).schema == "books"
+
+
+def test_a_schema_that_would_need_quotes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARDLEDGER_SCHEMA", "My Books")
+
+    with pytest.raises(ValidationError, match="a schema is named by lower-case letters"):
+        Settings()

@@ -15,7 +15,7 @@ from sqlalchemy import NullPool
 
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Clock, Engine
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import (
     CARD_CLOSED,
@@ -27,7 +27,9 @@ from cardledger.ledger.messaging.inbox import (
     Owner,
 )
 from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import history
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
@@ -36,6 +38,7 @@ from cardledger.ledger.testing.strategies import Scene
 from cardledger.schema.ids import Id
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
+RAIL: Final = SandboxFundingRail(delay=timedelta(0))
 
 # Look-ups that the engine's own tables answer about one account.
 _ACCOUNT: Final = "SELECT balance, held, owed, version FROM internal_accounts WHERE id = %s"
@@ -46,16 +49,16 @@ _ROLL_UPS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class Cardholder:
     """A cardholder with one card on one account."""
 
-    home: Owner
+    owner: Owner
     account_id: Id
     card_id: Id
 
     @property
     def shard(self) -> int:
-        return inbox.shard_of(self.home.customer_id)
+        return inbox.shard_of(self.owner.customer_id)
 
     @property
     def scene(self) -> Scene:
@@ -63,20 +66,20 @@ class Holder:
 
 
 class World:
-    """Sets the scene with SQL and events, drains queues, and reads what became of them."""
+    """Creates platforms and cardholders by SQL, drives the engine, reads the database."""
 
     def __init__(self, url: str, app_url: str) -> None:
-        self.owner: Final = psycopg.connect(url, autocommit=True)
+        self.connection: Final = psycopg.connect(url, autocommit=True)
         self.url: Final = url
         self.app_url: Final = app_url
         self.database: Final[Database] = sync_engine(app_url, keyed=True, pool_size=8)
         self._references: Final = count(1)
 
     def close(self) -> None:
-        self.owner.close()
+        self.connection.close()
         self.database.dispose()
 
-    # --- the scene -------------------------------------------------------------------------
+    # --- platforms and cardholders ------------------------------------------------------------
 
     def platform(self) -> Id:
         async def create() -> Id:
@@ -88,57 +91,62 @@ class World:
 
         return asyncio.run(create())
 
-    def holder(
+    def cardholder(
         self,
         platform_id: Id,
         balance: int = 0,
         *,
         max_spend: int | None = None,
         engine: Engine | None = None,
-    ) -> Holder:
-        """Return a new cardholder; `balance` is deposited, as every balance has to be."""
+    ) -> Cardholder:
+        """Return a new cardholder, on whose account `balance` is deposited."""
         now, customer_id, card_id = datetime.now(UTC), new_id(), new_id()
-        self.owner.execute(
+        self.connection.execute(
             "INSERT INTO customers (id, platform_id, platform_customer_id, customer_type,"
             " kyc_status, uma_address, currencies, created_at, updated_at)"
             " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, '{USD}', %s, %s)",
             [customer_id, platform_id, str(customer_id), f"${customer_id}@test", now, now],
         )
         account_id = self._account(Owner(customer_id, platform_id), "USD", "ACTIVE")
-        self.owner.execute(
+        self.connection.execute(
             "INSERT INTO cards (id, customer_id, platform_id, platform_card_id, state, form,"
             " currency, funding_sources, max_spend_per_transaction, processor_ref, issuer_ref,"
             " created_at, updated_at)"
             " VALUES (%s, %s, %s, %s, 'ACTIVE', 'VIRTUAL', 'USD', %s, %s, 'p', 'i', %s, %s)",
             [card_id, customer_id, platform_id, str(card_id), [account_id], max_spend, now, now],
         )
-        holder = Holder(Owner(customer_id, platform_id), account_id, card_id)
+        cardholder = Cardholder(Owner(customer_id, platform_id), account_id, card_id)
         if balance:
-            self.play(engine or self.engine(), [(holder, self.deposit(holder, balance))])
-        return holder
+            self.process(engine or self.engine(), [(cardholder, self.deposit(cardholder, balance))])
+        return cardholder
 
     def another_account(
-        self, holder: Holder, balance: int = 0, *, currency: str = "USD", status: str = "ACTIVE"
-    ) -> Holder:
-        """Return `holder` with another account, on which `balance` is deposited."""
-        other = replace(holder, account_id=self._account(holder.home, currency, status))
+        self,
+        cardholder: Cardholder,
+        balance: int = 0,
+        *,
+        currency: str = "USD",
+        status: str = "ACTIVE",
+    ) -> Cardholder:
+        """Return `cardholder` with another account, on which `balance` is deposited."""
+        other = replace(cardholder, account_id=self._account(cardholder.owner, currency, status))
         if balance:
-            self.play(self.engine(), [(other, self.deposit(other, balance))])
+            self.process(self.engine(), [(other, self.deposit(other, balance))])
         return other
 
-    def _account(self, home: Owner, currency: str, status: str) -> Id:
+    def _account(self, owner: Owner, currency: str, status: str) -> Id:
         key, now = new_id(), datetime.now(UTC)
-        self.owner.execute(
+        self.connection.execute(
             "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
             " created_at, updated_at) VALUES (%s, %s, %s, %s, 'INTERNAL_FIAT', %s, %s, %s)",
-            [key, home.customer_id, home.platform_id, currency, status, now, now],
+            [key, owner.customer_id, owner.platform_id, currency, status, now, now],
         )
         return key
 
-    def agent(self, holder: Holder, **policy: Any) -> Id:  # noqa: ANN401 - JSON
-        """Return a new agent of the holder that may make transfers at once, unless said otherwise.
+    def agent(self, cardholder: Cardholder, **policy: Any) -> Id:  # noqa: ANN401 - JSON
+        """Return a new agent of `cardholder` that may make transfers without approval.
 
-        `policy` is in the words of the interface.
+        `policy` overrides fields of its policy, as the HTTP interface names them.
         """
         key = new_id()
         usual = {
@@ -146,10 +154,15 @@ class World:
             "defaultExecutionMode": "AUTO",
             "spendingLimits": {"currency": "USD", "perTransactionLimit": 1_000_000},
         }
-        self.owner.execute(
+        self.connection.execute(
             "INSERT INTO agents (id, platform_id, customer_id, name, is_paused, policy, created_at,"
             " updated_at) VALUES (%s, %s, %s, 'test', false, %s, now(), now())",
-            [key, holder.home.platform_id, holder.home.customer_id, Jsonb(usual | policy)],
+            [
+                key,
+                cardholder.owner.platform_id,
+                cardholder.owner.customer_id,
+                Jsonb(usual | policy),
+            ],
         )
         return key
 
@@ -158,40 +171,50 @@ class World:
         *,
         clock: Clock = lambda: datetime.now(UTC),
         batch_size: int = 500,
-        sandbox_delay: timedelta | None = timedelta(0),
+        rail: FundingRail | None = RAIL,
     ) -> Engine:
-        return Engine(
-            self.database, clock=clock, sandbox_delay=sandbox_delay, batch_size=batch_size
-        )
+        return Engine(self.database, clock=clock, rail=rail, batch_size=batch_size)
 
     # --- events ----------------------------------------------------------------------------
 
-    def authorization(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        return self._event("AUTHORIZATION", holder, token, amount, said)
+    def authorization(
+        self,
+        cardholder: Cardholder,
+        token: str,
+        amount: int,
+        **fields: Any,  # noqa: ANN401 - JSON
+    ) -> dict[str, Any]:
+        return self._event("AUTHORIZATION", cardholder, token, amount, fields)
 
-    def clearing(self, holder: Holder, token: str, amount: int, **said: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-        return self._event("CLEARING", holder, token, amount, said)
+    def clearing(
+        self,
+        cardholder: Cardholder,
+        token: str,
+        amount: int,
+        **fields: Any,  # noqa: ANN401 - JSON
+    ) -> dict[str, Any]:
+        return self._event("CLEARING", cardholder, token, amount, fields)
 
-    def deposit(self, holder: Holder, amount: int) -> dict[str, Any]:
+    def deposit(self, cardholder: Cardholder, amount: int) -> dict[str, Any]:
         return {
             "type": DEPOSIT,
             "source": "test",
             "reference": self._reference(),
-            "accountId": str(holder.account_id),
+            "accountId": str(cardholder.account_id),
             "amount": amount,
         }
 
-    def transfer(self, source: Holder, destination: Holder, amount: int) -> dict[str, Any]:
-        """Write a transfer that is to be carried out; return the message that says so."""
+    def transfer(self, source: Cardholder, destination: Cardholder, amount: int) -> dict[str, Any]:
+        """Insert a transfer in state PROCESSING; return the message that executes it."""
         key = new_id()
-        self.owner.execute(
+        self.connection.execute(
             "INSERT INTO transfers (id, customer_id, platform_id, source_account_id,"
             " destination_account_id, amount, currency, status, created_at, updated_at)"
             " VALUES (%s, %s, %s, %s, %s, %s, 'USD', 'PROCESSING', now(), now())",
             [
                 key,
-                source.home.customer_id,
-                source.home.platform_id,
+                source.owner.customer_id,
+                source.owner.platform_id,
                 source.account_id,
                 destination.account_id,
                 amount,
@@ -207,76 +230,83 @@ class World:
     def event(
         self,
         kind: str,
-        holder: Holder,
+        cardholder: Cardholder,
         token: str,
         amount: int | None = None,
-        **said: Any,  # noqa: ANN401 - JSON
+        **fields: Any,  # noqa: ANN401 - JSON
     ) -> dict[str, Any]:
-        return self._event(kind, holder, token, amount, said)
+        return self._event(kind, cardholder, token, amount, fields)
 
-    def card_closed(self, holder: Holder) -> dict[str, Any]:
+    def card_closed(self, cardholder: Cardholder) -> dict[str, Any]:
         return {
             "type": CARD_CLOSED,
             "source": "test",
             "reference": self._reference(),
-            "cardId": f"Card:{holder.card_id}",
+            "cardId": f"Card:{cardholder.card_id}",
         }
 
     def _reference(self) -> str:
         return f"r-{next(self._references)}"
 
     def _event(
-        self, kind: str, holder: Holder, token: str, amount: int | None, said: Mapping[str, Any]
+        self,
+        kind: str,
+        cardholder: Cardholder,
+        token: str,
+        amount: int | None,
+        fields: Mapping[str, Any],
     ) -> dict[str, Any]:
         return {
             "type": kind,
             "source": "test",
             "reference": self._reference(),
             "issuerTransactionToken": token,
-            "cardId": f"Card:{holder.card_id}",
+            "cardId": f"Card:{cardholder.card_id}",
             **({} if amount is None else {"amount": amount}),
             "currency": "USD",
-            **said,
+            **fields,
         }
 
-    def tick(self, engine: Engine, now: datetime) -> list[Decided]:
-        """Let time speak at `now`, and decide what it says."""
+    def run_timers(self, engine: Engine, now: datetime) -> list[Decided]:
+        """Enqueue the timers that are due at `now`, and process their messages."""
         with psycopg.connect(self.app_url) as connection:
             timers.enqueue_due(connection, now)
-        return [one for lane in Lane for one in self.drain(engine, lane)]
+        return [decision for lane in Lane for decision in self.drain(engine, lane)]
 
-    # --- the way in and through -------------------------------------------------------------
+    # --- inbox and engine -------------------------------------------------------------
 
     def accept(
-        self, events: Sequence[tuple[Holder | None, Mapping[str, Any]]], lane: Lane = Lane.LIVE
+        self, events: Sequence[tuple[Cardholder | None, Mapping[str, Any]]], lane: Lane = Lane.LIVE
     ) -> list[Message]:
-        """Put `events` into the inbox as the client does; nobody's go where unknown cards go."""
+        """Put `events` into the inbox as the client does; without a cardholder: unrouted."""
         now = datetime.now(UTC)
         messages = [
             inbox.address(
-                body, holder.home if holder else UNROUTED, lane=lane, reply_to=None, at=now
+                body, cardholder.owner if cardholder else UNROUTED, lane=lane, reply_to=None, at=now
             )
-            for holder, body in events
+            for cardholder, body in events
         ]
 
         async def write() -> None:
             async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
-                await inbox.accept(connection, messages)
+                await inbox.accept_async(connection, messages)
 
         asyncio.run(write())
         return messages
 
-    def smuggle(self, holder: Holder, body: str, *, reference: str, source: str = "test") -> Id:
-        """Put a row into the inbox past the door: `body` is any JSON text."""
+    def insert_unchecked(
+        self, cardholder: Cardholder, body: str, *, reference: str, source: str = "test"
+    ) -> Id:
+        """Insert an inbox row without the client's validation: `body` is any JSON text."""
         key = new_id()
-        self.owner.execute(
+        self.connection.execute(
             "INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference,"
             " body, body_hash, received_at) VALUES (0, %s, %s, %s, %s, %s, %s, %s, %s, now())",
             [
-                holder.shard,
+                cardholder.shard,
                 key,
-                holder.home.customer_id,
-                holder.home.platform_id,
+                cardholder.owner.customer_id,
+                cardholder.owner.platform_id,
                 source,
                 reference,
                 body,
@@ -286,34 +316,34 @@ class World:
         return key
 
     def drain(self, engine: Engine, lane: Lane = Lane.LIVE) -> list[Decided]:
-        """Empty every queue of `lane`; return what was decided, by order of arrival."""
+        """Drain every queue of `lane`; return the decisions in order of arrival."""
         decided: list[Decided] = []
-        for waiting_lane, shard in engine.waiting():
-            if waiting_lane is lane:
+        for queue_lane, shard in engine.waiting():
+            if queue_lane is lane:
                 engine.drain(lane, [shard], decided.extend)
-        return sorted(decided, key=lambda one: one.message.id)
+        return sorted(decided, key=lambda decision: decision.message.id)
 
-    def play(
+    def process(
         self,
         engine: Engine,
-        events: Sequence[tuple[Holder | None, Mapping[str, Any]]],
+        events: Sequence[tuple[Cardholder | None, Mapping[str, Any]]],
         lane: Lane = Lane.LIVE,
     ) -> list[Decided]:
-        """Accept `events` and decide them; return what became of them, in their order."""
+        """Accept `events` and drain `lane`; return their decisions in their order."""
         ids = {message.id for message in self.accept(events, lane)}
-        return [one for one in self.drain(engine, lane) if one.message.id in ids]
+        return [d for d in self.drain(engine, lane) if d.message.id in ids]
 
-    # --- what a reader sees -----------------------------------------------------------------
+    # --- reads and checks -----------------------------------------------------------------
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-        return self.owner.execute(query.encode(), parameters).fetchall()
+        return self.connection.execute(query.encode(), parameters).fetchall()
 
     def count(self, table: str) -> int:
         return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
 
-    def account(self, holder: Holder) -> dict[str, Any]:
-        """Return the account in the words of fixtures/lifecycles.json."""
-        [(balance, held, owed, _)] = self.rows(_ACCOUNT, holder.account_id)
+    def account(self, cardholder: Cardholder) -> dict[str, Any]:
+        """Return the account with the field names of fixtures/lifecycles.json."""
+        [(balance, held, owed, _)] = self.rows(_ACCOUNT, cardholder.account_id)
         return {
             "balance": balance,
             "held": held,
@@ -338,65 +368,66 @@ class World:
                     released,
                     settled,
                     refunded,
-                ) in self.rows(_ROLL_UPS, holder.account_id)
+                ) in self.rows(_ROLL_UPS, cardholder.account_id)
             },
         }
 
-    def balance(self, holder: Holder) -> int:
-        [(balance, *_)] = self.rows(_ACCOUNT, holder.account_id)
+    def balance(self, cardholder: Cardholder) -> int:
+        [(balance, *_)] = self.rows(_ACCOUNT, cardholder.account_id)
         return int(balance)
 
-    def check_books(self, holder: Holder, model: Model | None = None) -> None:
-        """Add everything up again, from the facts and from the entries; see that all agree."""
-        self._check_roll_ups(holder)
-        self._check_entries(holder)
+    def check_books(self, cardholder: Cardholder, model: Model | None = None) -> None:
+        """Recompute the account from events and from entries; assert that all agree."""
+        self._check_roll_ups(cardholder)
+        self._check_entries(cardholder)
         if model is not None:
-            assert self.account(holder) == model.account()
+            assert self.account(cardholder) == model.account()
             queue = self.rows(
                 "SELECT issuer_transaction_token FROM card_transactions"
                 " WHERE account_id = %s AND debt_id IS NOT NULL ORDER BY debt_since, debt_id",
-                holder.account_id,
+                cardholder.account_id,
             )
             assert [token for (token,) in queue] == model.queue
             [(pending,)] = self.rows(
-                "SELECT pending FROM internal_accounts WHERE id = %s", holder.account_id
+                "SELECT pending FROM internal_accounts WHERE id = %s", cardholder.account_id
             )
             assert pending == model.pending()
             [(parked,)] = self.rows(
-                "SELECT count(*) FROM parked WHERE customer_id = %s", holder.home.customer_id
+                "SELECT count(*) FROM parked WHERE customer_id = %s", cardholder.owner.customer_id
             )
             assert parked == len(model.parked)
 
-    def _check_roll_ups(self, holder: Holder) -> None:
-        """Fold the events of every card transaction again and compare with its row."""
-        places = self.rows(
-            "SELECT id, sequence FROM card_transactions WHERE account_id = %s", holder.account_id
+    def _check_roll_ups(self, cardholder: Cardholder) -> None:
+        """Fold the events of every card transaction and compare the result with its row."""
+        rows = self.rows(
+            "SELECT id, sequence FROM card_transactions WHERE account_id = %s",
+            cardholder.account_id,
         )
         with psycopg.connect(self.app_url) as connection:
-            folded = history.at(connection, places)
-            kept = asyncio.run(self._kept([key for key, _ in places]))
-        assert {place[0]: roll_up for place, roll_up in folded.items()} == kept
+            folded = history.at(connection, rows)
+            stored = asyncio.run(self._stored([key for key, _ in rows]))
+        assert {row[0]: roll_up for row, roll_up in folded.items()} == stored
         counted = dict(
             self.rows(
                 "SELECT t.id, count(e.*) FROM card_transactions t"
                 " LEFT JOIN card_transaction_events e ON e.card_transaction_id = t.id"
                 " WHERE t.account_id = %s GROUP BY t.id",
-                holder.account_id,
+                cardholder.account_id,
             )
         )
-        assert counted == dict(places)
+        assert counted == dict(rows)
 
-    async def _kept(self, ids: Sequence[Id]) -> dict[Id, Any]:
+    async def _stored(self, ids: Sequence[Id]) -> dict[Id, Any]:
         async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
-            return await history.today(connection, ids)
+            return await history.current_async(connection, ids)
 
-    def _check_entries(self, holder: Holder) -> None:
-        [(balance, held, owed, version)] = self.rows(_ACCOUNT, holder.account_id)
+    def _check_entries(self, cardholder: Cardholder) -> None:
+        [(balance, held, owed, version)] = self.rows(_ACCOUNT, cardholder.account_id)
         lines = self.rows(
             "SELECT account_version, balance_after, CASE WHEN credit_account_id = account_id"
             " THEN amount ELSE -amount END FROM entries WHERE account_id = %s"
             " ORDER BY account_version",
-            holder.account_id,
+            cardholder.account_id,
         )
         running = 0
         for number, (account_version, balance_after, change) in enumerate(lines, start=1):
@@ -410,13 +441,13 @@ class World:
                 " ELSE -e.amount END) FROM entries e JOIN system_accounts s"
                 " ON s.id IN (e.debit_account_id, e.credit_account_id)"
                 " WHERE e.customer_id = %s GROUP BY s.kind",
-                holder.home.customer_id,
+                cardholder.owner.customer_id,
             )
         )
         [(settled,)] = self.rows(
             "SELECT coalesce(sum(settled - refunded), 0) FROM card_transactions"
             " WHERE account_id = %s",
-            holder.account_id,
+            cardholder.account_id,
         )
         assert by_kind.get("CARD_HOLDS", 0) == held
         assert by_kind.get("RECEIVABLE", 0) == -owed
@@ -425,7 +456,7 @@ class World:
 
 
 @contextmanager
-def world_of(url: str, app_url: str) -> Iterator[World]:
+def open_world(url: str, app_url: str) -> Iterator[World]:
     world = World(url, app_url)
     try:
         yield world
@@ -433,5 +464,5 @@ def world_of(url: str, app_url: str) -> Iterator[World]:
         world.close()
 
 
-def words(decided: Iterable[Decided]) -> list[str]:
-    return [one.outcome.value for one in decided]
+def outcomes_of(decided: Iterable[Decided]) -> list[str]:
+    return [decision.outcome.value for decision in decided]

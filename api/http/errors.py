@@ -14,8 +14,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from cardledger.ledger.ports import NotConnectedError
+from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import (
-    STATUS,
     Code,
     ErrorBody,
     FieldError,
@@ -117,6 +118,7 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(raised, _database_is_away)
     app.add_exception_handler(UnavailableError, _database_is_away)
     app.add_exception_handler(ReplyTimeoutError, _no_reply)
+    app.add_exception_handler(NotConnectedError, _not_connected)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _not_routed)
@@ -177,6 +179,10 @@ def _methods(request: Request) -> list[str]:
             for route in request.app.routes
         )
     ]
+
+
+async def _not_connected(_request: Request, error: Exception) -> Response:
+    return answer_to(ApiError(Code.NOT_IMPLEMENTED, str(error)))
 
 
 async def _database_is_away(_request: Request, error: Exception) -> Response:

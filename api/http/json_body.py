@@ -97,7 +97,7 @@ def _check_string(text: str, place: _Place | None) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        message = "must be valid Unicode: it has a lone surrogate"
+        message = "must be valid Unicode: it contains a lone surrogate"
         raise JsonError(message, dotted(_path(place))) from None
 
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Final
 
 from fastapi.routing import APIRoute
 
-from cardledger.schema.wire.errors import STATUS, Code
+from cardledger.schema.wire.error_specs import STATUS
+from cardledger.schema.wire.errors import Code
 
 CODES: Final = "x-codes"
 NEVER: Final = "x-never"

@@ -14,10 +14,11 @@ from typing_extensions import override
 from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import InFlight
 from cardledger.api.http.rate_limits import RateLimits
-from cardledger.ledger.agents.device_codes import Found
+from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.api_tokens import Token
+from cardledger.ledger.ports import Adapters
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -39,8 +40,8 @@ class Services:
     clock: Callable[[], datetime]
     reply_timeout: timedelta
     body_timeout_s: float
-    is_sandbox: bool
-    sandbox_delay: timedelta
+    adapters: Adapters
+    allow_loopback: bool  # Webhooks to loopback, without TLS: in a sandbox.
     schema_head: str
 
 
@@ -150,7 +151,7 @@ class AgentCall(AnyCall):
 class CodeCall(AnyCall):
     """One request of a program that has a device code of an agent, and no credentials yet."""
 
-    found: Found
+    found: DeviceCode
 
     @property
     @override

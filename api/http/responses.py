@@ -49,12 +49,16 @@ class Listing:
         return paging.Wanted(limit=self._query.limit, after=after, newest_first=newest_first)
 
     def answer(self, page: paging.Page[Item]) -> Response:
-        """Return `page` as an answer; `nextCursor` is there only when there is more."""
+        """Return `page` as a response.
+
+        `nextCursor` is present only when there is a next page, `totalCount` only when it is known.
+        """
         body: dict[str, Any] = {
             "data": [item.wire() for item in page.items],
             "hasMore": page.last is not None,
-            "totalCount": page.total_count,
         }
+        if page.total_count is not None:
+            body["totalCount"] = page.total_count
         if page.last is not None:
             body["nextCursor"] = paging.cursor_of(self._keys, self._binding, page.last)
         return answer_json(body)

@@ -1,9 +1,13 @@
-"""The document and a page to read and try it: `/openapi.json` and `/docs`, from this server alone.
+"""`/openapi.json` and `/docs`: the document, and a page to read and try it, from this server alone.
 
-Both are for everybody: they say what there is and nothing about anyone.
+Both are public: they describe the interface and contain no data.
 """
 
+import gzip
+import hashlib
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,15 +24,13 @@ PAGE: Final = "/docs"
 
 router = APIRouter(include_in_schema=False)
 
-_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".png": "image/png"}
-
 _HTML: Final = Template(
     """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width,initial-scale=1">
-<title>cardledger: the interface</title>
+<title>cardledger API</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="$page/swagger-ui.css">
 <link rel="stylesheet" href="$page/page.css">
@@ -43,24 +45,51 @@ _HTML: Final = Template(
 """
 )
 
-# `#authorize=<client id>:<client secret>` fills in the credentials. What follows a # stays in the
-# browser, and is taken out of the address at once.
+# `#authorize=<client id>:<client secret>` fills in the credentials. The part after # stays in the
+# browser, and is removed from the address at once.
 _SCRIPT: Final = """
 const given = location.hash.match(/^#authorize=([^:]+):(.+)$/);
 if (given) history.replaceState(null, "", location.pathname);
+
+// Swagger UI's own filter finds tags only; this one finds operations by path, method and words too.
+function findOperations(tags, phrase) {
+  const wanted = phrase.trim().toLowerCase();
+  const matches = (text) => String(text || "").toLowerCase().includes(wanted);
+  const isFound = (entry) =>
+    matches(entry.get("method") + " " + entry.get("path")) ||
+    ["operationId", "summary"].some((key) => matches(entry.getIn(["operation", key])));
+  return tags
+    .map((tag, name) =>
+      matches(name) ? tag : tag.update("operations", (entries) => entries.filter(isFound)))
+    .filter((tag) => tag.get("operations").size > 0);
+}
+
+// Operations that are not implemented come last, and their tags are folded.
+function builtFirst(a, b) {
+  const rank = (entry) => (entry.getIn(["operation", "x-unimplemented"]) ? 1 : 0);
+  return rank(a) - rank(b);
+}
+
 const ui = SwaggerUIBundle({
   url: document.currentScript.dataset.document,
   dom_id: "#page",
   presets: [SwaggerUIBundle.presets.apis, SwaggerUIBundle.SwaggerUIStandalonePreset],
+  plugins: [{ fn: { opsFilter: findOperations } }],
   deepLinking: true,
   filter: true,
-  docExpansion: "none",
-  tagsSorter: undefined,
+  docExpansion: "list",
+  operationsSorter: builtFirst,
   defaultModelsExpandDepth: 0,
   displayRequestDuration: true,
   tryItOutEnabled: true,
   validatorUrl: null,
   onComplete: () => {
+    const tags = ui.specSelectors.specJson().get("tags") || [];
+    tags.forEach((tag) => {
+      if (tag.get("x-unimplemented")) {
+        ui.layoutActions.show(["operations-tag", tag.get("name")], false);
+      }
+    });
     if (given) {
       ui.preauthorizeBasic("BasicAuth", decodeURIComponent(given[1]), decodeURIComponent(given[2]));
     }
@@ -75,61 +104,119 @@ noscript{display:block;padding:32px;font-family:sans-serif}
 """
 
 _HEADERS: Final = {
-    "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    # Swagger UI styles its elements one by one and draws its icons from data.
+    # Swagger UI sets style attributes, and its icons are data URLs.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline';"
         " img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none';"
         " frame-ancestors 'none'"
     ),
 }
+_TYPES: Final = {".js": "text/javascript", ".css": "text/css"}
+_NOT_MODIFIED: Final = 304
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """A file that is served: compressed where the client accepts it, with a strong ETag."""
+
+    raw: bytes
+    media_type: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    compressed: bytes = field(init=False)
+    tag: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "compressed", gzip.compress(self.raw, mtime=0))
+        object.__setattr__(self, "tag", hashlib.sha256(self.raw).hexdigest()[:32])
+
+    def response(self, request: Request) -> Response:
+        """Return the content, or 304 when the client has it already."""
+        is_compressed = _accepts_gzip(request.headers.get("accept-encoding", ""))
+        # The two representations differ in their bytes, so their strong tags differ, too.
+        etag = f'"{self.tag}-gzip"' if is_compressed else f'"{self.tag}"'
+        headers = {
+            **self.headers,
+            "Cache-Control": "no-cache",
+            "ETag": etag,
+            "Vary": "Accept-Encoding",
+        }
+        if _has(etag, request.headers.get("if-none-match", "")):
+            return Response(status_code=_NOT_MODIFIED, headers=headers)
+        if is_compressed:
+            headers["Content-Encoding"] = "gzip"
+        body = self.compressed if is_compressed else self.raw
+        return Response(body, media_type=self.media_type, headers=headers)
+
+
+def _accepts_gzip(header: str) -> bool:
+    """Return whether `Accept-Encoding` has gzip, or `*`, with a weight above 0."""
+    for coding in header.lower().split(","):
+        name, _, weight = coding.replace(" ", "").partition(";q=")
+        if name in {"gzip", "*"}:
+            return weight.strip("0.") != "" if weight else True
+    return False
+
+
+def _has(etag: str, header: str) -> bool:
+    tags = [tag.strip().removeprefix("W/") for tag in header.split(",")]
+    return etag in tags or tags == ["*"]
 
 
 def rendered(app: FastAPI) -> str:
-    """Return the document of `app` as it is served and checked in: the same text every time."""
-    from cardledger.api.openapi import document as openapi  # noqa: PLC0415 - only who asks for it pays for it.
+    """Return the document of `app` as it is served and checked in; the text is deterministic."""
+    from cardledger.api.openapi import document as openapi  # noqa: PLC0415 - imported on first use.
 
-    found = openapi.document(app, sandbox=app.state.is_sandbox)
-    return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    made = openapi.document(app, sandbox=app.state.is_sandbox)
+    return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
 
 
 @router.get(DOCUMENT)
 def show_document(request: Request) -> Response:
-    """Return the document; it is made when it is asked for the first time.
+    """Return the document; the first request generates it.
 
-    Not `async`: that takes a second, in which others want to be answered.
+    Not `async`: generating takes most of a second, in which other requests are served.
     """
     state = request.app.state
     if not hasattr(state, "document"):
-        state.document = rendered(request.app).encode()
-    return Response(state.document, media_type="application/json")
+        state.document = _Content(rendered(request.app).encode(), "application/json")
+    content: _Content = state.document
+    return content.response(request)
 
 
 @router.get(PAGE)
-async def show_page(request: Request) -> Response:
+def show_page(request: Request) -> Response:
     """Return the page."""
-    root = request.scope.get("root_path", "").rstrip("/")
-    html = _HTML.substitute(page=root + PAGE, document=root + DOCUMENT)
-    return Response(html, media_type="text/html", headers=_HEADERS)
+    return _page(request.scope.get("root_path", "").rstrip("/")).response(request)
 
 
 @router.get(PAGE + "/{name}")
-async def show_asset(name: str) -> Response:
-    """Return a part of the page."""
-    own = {"page.js": _SCRIPT, "page.css": _STYLE}
-    files = _files()
-    if name not in own and name not in files:
+def show_asset(name: str, request: Request) -> Response:
+    """Return a file of the page."""
+    if name not in _OWN and name not in _files():
         raise not_found(Code.REFERENCE_NOT_FOUND, "part of this page")
-    content = own[name].encode() if name in own else files[name].read_bytes()
-    kind = _TYPES[name[name.rindex(".") :]]
-    return Response(content, media_type=kind, headers=_HEADERS)
+    return _asset(name).response(request)
+
+
+_OWN: Final = {"page.js": _SCRIPT, "page.css": _STYLE}
+
+
+@cache
+def _asset(name: str) -> _Content:
+    raw = _OWN[name].encode() if name in _OWN else _files()[name].read_bytes()
+    return _Content(raw, _TYPES[name[name.rindex(".") :]], _HEADERS)
+
+
+@cache
+def _page(root: str) -> _Content:
+    html = _HTML.substitute(page=root + PAGE, document=root + DOCUMENT)
+    return _Content(html.encode(), "text/html", _HEADERS)
 
 
 @cache
 def _files() -> dict[str, Path]:
-    """Return Swagger UI's own files, out of a package that is there for nothing else."""
+    """Return the files of Swagger UI, from a package that is installed for them only."""
     spec = find_spec("fastapi_offline")  # Not imported: its code is not needed.
     assert spec is not None
     assert spec.origin is not None

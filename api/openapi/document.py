@@ -1,17 +1,16 @@
-"""The document of the interface: OpenAPI 3.1, made from the routes and from what all of them share.
+"""The document of the interface: OpenAPI 3.1, made from the routes.
 
-FastAPI knows paths, parameters and models. Added here: every refusal with its codes, headers,
-schemes, examples, webhooks, and what is not built. Taken away: what FastAPI believes and we do not
-do, above all 422.
+Routes have their types, permissions and error codes; added here are the headers, the schemes, the
+webhooks, the operations that are not implemented, descriptions and examples.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
 
 from fastapi import FastAPI
-from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from pydantic.alias_generators import to_camel
 
@@ -19,77 +18,82 @@ from cardledger.api import BASE_PATH
 from cardledger.api.http.errors import NOT_FOUND, TOO_LARGE, TOO_SLOW
 from cardledger.api.http.operations import AGENT, BASIC, Guarded, codes_in, ever_succeeds
 from cardledger.api.http.routing import SANDBOX
-from cardledger.api.openapi import not_implemented
-from cardledger.api.openapi.errors import (
-    FIELD_ERROR,
-    HEADERS,
-    Responses,
-    error_schemas,
-    header_refs,
-)
-from cardledger.api.openapi.schemas import (
+from cardledger.api.openapi import not_implemented, webhooks
+from cardledger.api.openapi.components import (
+    Components,
+    describe,
     give_examples,
-    mended,
-    one_line_each,
-    public_names,
-    renamed,
+    paragraphs,
+    words_of,
 )
-from cardledger.api.openapi.tags import AREAS
-from cardledger.schema.wire.errors import STATUS, Code
-from cardledger.schema.wire.webhooks.envelope import WebhookType
-from cardledger.schema.wire.webhooks.payloads import IN_ORDER, PAYLOADS
+from cardledger.api.openapi.errors import HEADERS, Responses, error_schemas, header_refs
+from cardledger.api.openapi.glossary import description_of
+from cardledger.api.openapi.shared_types import ENUMS, UNIONS
+from cardledger.api.openapi.signatures import Key, SchemaRequests, Signature, signature
+from cardledger.api.openapi.tags import TAGS
+from cardledger.schema.wire.error_specs import STATUS
+from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.webhooks.payloads import PAYLOADS
 
 Json = dict[str, Any]
 
-_SCHEMAS: Final = "#/components/schemas/"
-_JSON: Final = "application/json"
+UNIMPLEMENTED: Final = "x-unimplemented"
+"""Marks operations and tags that respond 501."""
+
 _KEY: Final = {"$ref": "#/components/parameters/IdempotencyKey"}
 
 _ABOUT: Final = """\
-Customers, accounts and cards of a platform, and a sandbox that plays the card network.
+Customers, accounts and cards of a platform, and a sandbox that simulates the card network.
 
-Amounts are integers in the smallest unit of their currency. Times are RFC 3339 in UTC. Ids are
-`<Type>:<uuid>`. Unknown fields are refused. Every `POST` takes an `Idempotency-Key`. Every error
+Amounts are integers in minor units of their currency. Times are RFC 3339 in UTC. Ids are
+`<Type>:<uuid>`. Unknown fields are rejected. Every `POST` accepts an `Idempotency-Key`. Every error
 has the same body; its codes are listed with each operation.
 """
 
 _EVERYWHERE: Final = (Code.METHOD_NOT_ALLOWED, Code.INTERNAL_ERROR, Code.SERVICE_UNAVAILABLE)
-# INVALID_INPUT also where nothing is taken: a parameter that comes twice is refused.
+# INVALID_INPUT also without a body: duplicate query parameters are rejected.
 _GUARDED: Final = (Code.INVALID_INPUT, Code.RATE_LIMITED)
 _IDENTIFIED: Final = (Code.UNAUTHORIZED, Code.FORBIDDEN)
-_NOT_BUILT: Final = (Code.UNAUTHORIZED, Code.RATE_LIMITED, Code.NOT_IMPLEMENTED)
+_UNIMPLEMENTED_CODES: Final = (Code.UNAUTHORIZED, Code.RATE_LIMITED, Code.NOT_IMPLEMENTED)
 
 
 def document(app: FastAPI, *, sandbox: bool) -> Json:
     """Return the document of `app`."""
-    made = get_openapi(title="cardledger", version=version("cardledger"), routes=app.routes)
-    schemas = {
-        name: mended(schema)
-        for name, schema in made["components"]["schemas"].items()
-        if name not in {"HTTPValidationError", "ValidationError"}
+    requests = SchemaRequests()
+    operations = [_Operation.of(route, requests) for route in _routes(app)]
+    shared = {name: requests.add(*union) for name, union in UNIONS.items()}
+    shared |= {name: requests.add(enum, "validation") for name, enum in ENUMS.items()}
+    payloads = {
+        subject: requests.add(payload, "serialization")
+        for subject, payload in PAYLOADS.items()
+        if payload is not None
     }
-    operations = list(_operations(app))
+    schemas, definitions = requests.schemas()
+    components = Components(definitions, {name: schemas[key] for name, key in shared.items()})
     responses = Responses()
     paths: dict[str, Json] = {}
-    for route in operations:
-        method, path = _method(route), str(route.path_format)
-        item = paths.setdefault(_shown(path), {})
-        if not path.startswith(BASE_PATH):
+    for operation in operations:
+        item = paths.setdefault(operation.shown_path, {})
+        if not operation.path.startswith(BASE_PATH):
             item["servers"] = [{"url": "/"}]
-        item[method.lower()] = _dressed(made["paths"][path][method.lower()], route, responses)
-    _add_not_built(paths, responses, sandbox=sandbox)
-    schemas |= {name: mended(schema) for name, schema in _told_only(schemas)}
-    schemas |= {**error_schemas(), "FieldError": FIELD_ERROR}
-    give_examples(schemas)
-    whole: Json = {
+        item[operation.method.lower()] = operation.render(schemas, components, responses)
+    _add_unimplemented(paths, responses, sandbox=sandbox)
+    of_webhooks = webhooks.schemas(
+        {subject: components.part(schemas[key]) for subject, key in payloads.items()}
+    )
+    named = components.reachable([paths, of_webhooks]) | of_webhooks | error_schemas()
+    for name, schema in named.items():
+        describe(name, schema)
+    give_examples(named)
+    return {
         "openapi": "3.1.0",
         "info": _info(),
         "servers": [{"url": BASE_PATH, "description": "This installation."}],
-        "tags": [{"name": name, "description": about} for name, about in _areas(paths)],
-        "paths": dict(sorted(paths.items())),
-        "webhooks": _webhooks(),
+        "tags": list(_tags(paths)),
+        "paths": dict(sorted(paths.items(), key=_built_first)),
+        "webhooks": webhooks.webhooks(),
         "components": {
-            "schemas": dict(sorted(schemas.items())),
+            "schemas": dict(sorted(named.items())),
             "responses": responses.components(),
             "parameters": {"IdempotencyKey": _KEY_PARAMETER},
             "headers": {
@@ -99,161 +103,215 @@ def document(app: FastAPI, *, sandbox: bool) -> Json:
             "securitySchemes": _SCHEMES,
         },
     }
-    named: Json = renamed(whole, public_names(schemas))
-    return named
 
 
 # --- operations --------------------------------------------------------------------------------
 
 
-def _operations(app: FastAPI) -> Iterator[RouteContext]:
+def _routes(app: FastAPI) -> Iterator[RouteContext]:
     for route in iter_route_contexts(app.routes):
         if isinstance(route.original_route, APIRoute) and route.include_in_schema:
             yield route
 
 
-def _method(route: RouteContext) -> str:
-    [method] = route.methods or set()
-    return method
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Operation:
+    """A route, its types, and the keys of their schemas."""
+
+    route: RouteContext
+    method: str
+    path: str
+    types: Signature
+    keys: Mapping[str, Key]
+
+    @classmethod
+    def of(cls, route: RouteContext, requests: SchemaRequests) -> "_Operation":
+        [method] = route.methods or set()
+        types = signature(route)
+        wanted = {"query": types.query, "body": types.body, **types.path}
+        keys = {
+            name: requests.add(type_, "validation")
+            for name, type_ in wanted.items()
+            if type_ is not None
+        }
+        if types.result is not None:
+            keys["result"] = requests.add(types.result, "serialization")
+        path = str(route.path_format)
+        return cls(route=route, method=method, path=path, types=types, keys=keys)
+
+    @property
+    def shown_path(self) -> str:
+        path = self.path.removeprefix(BASE_PATH)
+        return re.sub(r"{(\w+)}", lambda name: f"{{{to_camel(name[1])}}}", path)
+
+    @property
+    def guard(self) -> Guarded | None:
+        original = self.route.original_route
+        return original if isinstance(original, Guarded) else None
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether the operation accepts an idempotency key."""
+        return self.method == "POST" and self.guard is not None
+
+    def render(
+        self, schemas: Mapping[Key, Json], components: Components, responses: Responses
+    ) -> Json:
+        parts = {name: components.part(schemas[key]) for name, key in self.keys.items()}
+        guard = self.guard
+        has_scheme = guard is not None and guard.scheme is not None
+        parameters = [*self._path_parameters(parts), *self._query_parameters(components)]
+        parameters += [_KEY] if self.is_keyed else []
+        rendered: Json = {
+            "tags": list(self.route.tags),
+            "summary": words_of(str(self.route.unique_id)),
+            "description": paragraphs(self.route.description or ""),
+            "operationId": self.route.unique_id,
+            "security": [{guard.scheme: list(guard.needs)}] if guard and has_scheme else [],
+        }
+        if parameters:
+            rendered["parameters"] = parameters
+        if "body" in parts:
+            rendered["requestBody"] = {
+                "required": self.types.is_body_required,
+                "content": {"application/json": {"schema": parts["body"]}},
+            }
+        rendered["responses"] = self._successes(parts.get("result", {}))
+        for status, codes in self._refusals(has_body="body" in parts).items():
+            rendered["responses"][str(status)] = responses.ref(status, codes)
+        if not ever_succeeds(self.route.responses):
+            rendered[UNIMPLEMENTED] = True
+        return rendered
+
+    def _path_parameters(self, parts: Mapping[str, Json]) -> Iterator[Json]:
+        for name in self.types.path:
+            yield _parameter(to_camel(name), "path", parts[name], required=True)
+
+    def _query_parameters(self, components: Components) -> Iterator[Json]:
+        if self.types.query is not None:
+            for name, schema, required in components.fields_of(self.types.query):
+                yield _parameter(name, "query", _without_null(schema), required=required)
+
+    def _successes(self, result: Json) -> Json:
+        if not ever_succeeds(self.route.responses):
+            return {}
+        status = self.route.status_code or 200
+        headers = ["X-Request-Id"] + (["Idempotent-Replayed"] if self.is_keyed else [])
+        answer: Json = {
+            "description": _success(status, result),
+            "headers": header_refs(headers),
+        }
+        if status != _NO_CONTENT:
+            answer["content"] = {"application/json": {"schema": result}}
+        return {str(status): answer}
+
+    def _refusals(self, *, has_body: bool) -> dict[int, list[Code]]:
+        """Return the codes by status: those of all operations, of this kind, and its own."""
+        codes = [*_EVERYWHERE, *(_GUARDED if self.guard else ())]
+        if self.guard and self.guard.scheme:
+            codes += _IDENTIFIED
+        if self.is_keyed:
+            codes.append(Code.CONFLICT)  # The key of a different request.
+        codes += [NOT_FOUND.get(name, Code.REFERENCE_NOT_FOUND) for name in self.types.path]
+        by_status: dict[int, list[Code]] = {}
+        for code in codes:
+            by_status.setdefault(STATUS[code], []).append(code)
+        for status, own in codes_in(self.route.responses).items():
+            by_status.setdefault(status, []).extend(own)
+        if has_body and self.guard:
+            by_status |= {status: [Code.INVALID_INPUT] for status in (TOO_SLOW, TOO_LARGE)}
+        return {status: sorted(set(codes)) for status, codes in sorted(by_status.items())}
 
 
-def _shown(path: str) -> str:
-    path = path.removeprefix(BASE_PATH)
-    return re.sub(r"{(\w+)}", lambda found: f"{{{to_camel(found[1])}}}", path)
+_NO_CONTENT: Final = 204
+_CREATED: Final = 201
 
 
-def _dressed(operation: Json, route: RouteContext, responses: Responses) -> Json:
-    """Return `operation` with everything that its answers can be."""
-    guard = route.original_route if isinstance(route.original_route, Guarded) else None
-    is_post = _method(route) == "POST"
-    parameters = [_parameter(one) for one in operation.pop("parameters", [])]
-    said = operation.pop("responses")
-    made: Json = {
-        "tags": operation["tags"],
-        "summary": operation["summary"],
-        "description": one_line_each(operation.get("description", "")),
-        "operationId": operation["operationId"],
-    }
-    made["security"] = [{guard.scheme: list(guard.needs)}] if guard and guard.scheme else []
-    if guard is not None and is_post:
-        parameters.append(_KEY)
-    if parameters:
-        made["parameters"] = parameters
-    if "requestBody" in operation:
-        made["requestBody"] = mended(operation["requestBody"])
-    made["responses"] = _successes(said, route, replayed=is_post and guard is not None)
-    for status, codes in _refusals(route, guard, has_body="requestBody" in operation).items():
-        made["responses"][str(status)] = responses.ref(status, codes)
-    if not ever_succeeds(route.responses):
-        made["x-not-built"] = True
-    return made
+_SUCCESSES: Final[Mapping[str, str]] = {
+    "AgentConnection": "The agent and its access token.",
+    "AgentCreated": "The new agent and its device code.",
+    "CardTransactionEventList": "The events of the card transaction.",
+    "DeviceCodeStatus": "The status of the device code.",
+    "Inquiry": "The result of the balance inquiry.",
+    "PlatformAccounts": "The platform's internal accounts.",
+    "PlatformConfig": "The platform's settings.",
+    "Reveal": "The page that shows the card number.",
+    "SandboxWebhookTestResult": "The response to the test webhook.",
+    "SigningKeys": "The current signing keys.",
+    "WebhookReplayed": "The number of replayed deliveries.",
+    "WebhookTestResult": "The result of the test.",
+}
+"""Descriptions of successes that the name of the model does not make."""
 
 
-def _successes(said: Json, route: RouteContext, *, replayed: bool) -> Json:
-    if not ever_succeeds(route.responses):
-        return {}
-    headers = ["X-Request-Id"] + (["Idempotent-Replayed"] if replayed else [])
-    found = {}
-    for status, response in said.items():
-        if status[0] != "2":
-            continue
-        answer: Json = {"description": _SAID[status], "headers": header_refs(headers)}
-        if "content" in response:
-            answer["content"] = mended(response["content"])
-        found[status] = answer
-    return found
+def _success(status: int, result: Json) -> str:
+    """Return what a success is: `The card.`, `A page of cards.`."""
+    if status == _NO_CONTENT:
+        return "Done; the response has no body."
+    if "$ref" not in result:
+        return "The result."
+    model = result["$ref"].rpartition("/")[2]
+    if model in _SUCCESSES:
+        return _SUCCESSES[model]
+    words = words_of(model).lower()
+    if words.endswith(" page"):
+        noun = words.removesuffix(" page")
+        return f"A page of {noun.removesuffix('y') + 'ies' if noun.endswith('y') else noun + 's'}."
+    return f"The {'new ' if status == _CREATED and ' ' not in words else ''}{words}."
 
 
-_SAID: Final = {"200": "Done.", "201": "Created.", "202": "Accepted.", "204": "Done; no body."}
+def _parameter(name: str, place: str, schema: Json, *, required: bool) -> Json:
+    description = schema.pop("description", None) or description_of(name, "Parameter")
+    about = {"description": description} if description else {}
+    return {"name": name, "in": place, "required": required, **about, "schema": schema}
 
 
-def _refusals(
-    route: RouteContext, guard: Guarded | None, *, has_body: bool
-) -> dict[int, list[Code]]:
-    """Return the codes of a route by status: those of all, of its kind, and its own."""
-    codes = [*_EVERYWHERE, *(_GUARDED if guard else ())]
-    if guard and guard.scheme:
-        codes += _IDENTIFIED
-    if guard and _method(route) == "POST":
-        codes.append(Code.CONFLICT)  # The key of another request.
-    names = re.findall(r"{(\w+)}", str(route.path_format))
-    codes += [NOT_FOUND.get(name, Code.REFERENCE_NOT_FOUND) for name in names]
-    found: dict[int, list[Code]] = {}
-    for code in codes:
-        found.setdefault(STATUS[code], []).append(code)
-    for status, own in codes_in(route.responses).items():
-        found.setdefault(status, []).extend(own)
-    if has_body and guard:
-        found |= {status: [Code.INVALID_INPUT] for status in (TOO_SLOW, TOO_LARGE)}
-    return {status: sorted(set(codes)) for status, codes in sorted(found.items())}
+def _without_null(schema: Json) -> Json:
+    """Return the schema of a query parameter, which is present or absent, never null."""
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+    rest = {name: part for name, part in schema.items() if name != "anyOf"}
+    present = {**options[0], **rest} if len(options) == 1 else dict(schema)
+    if present.get("default", 0) is None:
+        del present["default"]
+    return present
 
 
-def _parameter(said: Json) -> Json:
-    made = {"name": said["name"], "in": said["in"], "required": said.get("required", False)}
-    if said["in"] == "path":
-        made["name"] = to_camel(said["name"])
-    if "description" in said:
-        made["description"] = said["description"]
-    schema = mended(said["schema"])
-    # Nothing in a path or a query is null: it is there or not.
-    options = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
-    if len(options) == 1:
-        schema = {**options[0], **{name: v for name, v in schema.items() if name != "anyOf"}}
-    made["schema"] = schema
-    return made
+# --- operations that are not implemented -------------------------------------------------------
 
 
-def _add_not_built(paths: dict[str, Json], responses: Responses, *, sandbox: bool) -> None:
+def _add_unimplemented(paths: dict[str, Json], responses: Responses, *, sandbox: bool) -> None:
     for area in not_implemented.TABLE:
         if area.tag == SANDBOX and not sandbox:
             continue
-        for method, path in area:
+        for name, method, path in area.named():
             item = paths.setdefault(path, {})
-            item[method.lower()] = _not_built(area, method, path, responses)
+            item[method.lower()] = _unimplemented(area, name, method, path, responses)
 
 
-def _not_built(area: not_implemented.Area, method: str, path: str, responses: Responses) -> Json:
-    name, summary = _name(method, path)
+def _unimplemented(
+    area: not_implemented.Area, name: str, method: str, path: str, responses: Responses
+) -> Json:
     parameters: list[Json] = [
-        {"name": part, "in": "path", "required": True, "schema": {"type": "string"}}
+        _parameter(part, "path", {"type": "string"}, required=True)
         for part in re.findall(r"{(\w+)}", path)
     ]
     parameters += [_KEY] if method == "POST" else []
     return {
         "tags": [area.tag],
-        "summary": f"{summary} (not built)",
-        "description": area.state,
+        "summary": f"{words_of(name)} (not implemented)",
+        "description": f"Not implemented: 501. {area.reason}",
         "operationId": name,
-        "x-not-built": True,
+        UNIMPLEMENTED: True,
         "security": [{not_implemented.scheme_of(path): []}],
         **({"parameters": parameters} if parameters else {}),
         "responses": {
             str(STATUS[code]): responses.ref(STATUS[code], [code])
-            for code in sorted((*_NOT_BUILT, *_EVERYWHERE), key=STATUS.__getitem__)
+            for code in sorted((*_UNIMPLEMENTED_CODES, *_EVERYWHERE), key=STATUS.__getitem__)
         },
     }
 
 
-_VERBS: Final = {
-    "GET": "get",
-    "POST": "post",
-    "PUT": "replace",
-    "PATCH": "update",
-    "DELETE": "delete",
-}
-
-
-def _name(method: str, path: str) -> tuple[str, str]:
-    """Return operation id and summary of what has no function to be named after."""
-    words = [re.sub(r"[{}]", "", part) for part in path.split("/") if part]
-    words = [f"by-{word}" if f"{{{word}}}" in path else word for word in words]
-    parts = [_VERBS[method], *re.split(r"[-_]", "-".join(words))]
-    summary = " ".join(re.sub(r"([A-Z])", r" \1", part).lower() for part in parts)
-    camel = parts[0] + "".join(part[:1].upper() + part[1:] for part in parts[1:])
-    return camel, summary.capitalize()
-
-
-# --- what the whole has ------------------------------------------------------------------------
+# --- the document as a whole -------------------------------------------------------------------
 
 
 def _info() -> Json:
@@ -263,120 +321,57 @@ def _info() -> Json:
         "summary": "An event-driven card-transaction ledger.",
         "description": _ABOUT,
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        "x-generated": "Generated from the routes; `make docs` writes docs/openapi.json.",
     }
 
 
-def _areas(paths: dict[str, Json]) -> Iterator[tuple[str, str]]:
-    """Yield every area with what it is for, and whether there is anything of it yet."""
-    operations = [one for item in paths.values() for one in item.values() if "tags" in one]
-    built = {tag for one in operations if "x-not-built" not in one for tag in one["tags"]}
-    missing = {tag for one in operations for tag in one["tags"]} - built
-    for name, about in AREAS.items():
-        yield name, f"{about} Not built: every path is 501." if name in missing else about
+def _operations_of(item: Json) -> Iterable[Json]:
+    return (operation for name, operation in item.items() if name != "servers")
+
+
+def _built_first(entry: tuple[str, Json]) -> tuple[bool, str]:
+    path, item = entry
+    return all(UNIMPLEMENTED in operation for operation in _operations_of(item)), path
+
+
+def _tags(paths: Mapping[str, Json]) -> Iterator[Json]:
+    """Yield every tag: first those with an operation that is implemented."""
+    operations = [operation for item in paths.values() for operation in _operations_of(item)]
+    built = {
+        tag
+        for operation in operations
+        if UNIMPLEMENTED not in operation
+        for tag in operation["tags"]
+    }
+    for name in sorted(TAGS, key=lambda name: name not in built):
+        if name in built:
+            yield {"name": name, "description": TAGS[name]}
+        else:
+            about = f"{TAGS[name]} Not implemented: every operation responds 501."
+            yield {"name": name, "description": about, UNIMPLEMENTED: True}
 
 
 _SCHEMES: Final[Json] = {
     BASIC: {
         "type": "http",
         "scheme": "basic",
-        "description": "The API token's client id as user name, its client secret as password.",
+        "description": "The API token: its client id as user name, its client secret as password.",
     },
     AGENT: {
         "type": "http",
         "scheme": "bearer",
-        "description": "The access token that an agent got for its device code.",
+        "description": "The access token that an agent received for its device code.",
     },
 }
 
+# Without an example: a page that fills it in would make the second request a conflict.
 _KEY_PARAMETER: Final[Json] = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
     "description": (
-        "Any text of your own. The same request with the same key is done once and answered again;"
-        " another request with the same key is a conflict."
+        "A key of your choice, unique per request, such as a UUID. The same request with the same"
+        " key is executed once and gets the same response; a different request is a conflict."
     ),
     "schema": {"type": "string", "minLength": 1, "maxLength": 255},
-    "example": "order-4711",
-}
-
-
-def _webhooks() -> Json:
-    return {kind.value: {"post": _webhook(kind)} for kind in sorted(WebhookType)}
-
-
-def _told_only(schemas: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    """Yield the models of webhooks that no operation answers with."""
-    for model in PAYLOADS.values():
-        if model is not None and model.__name__ not in schemas:
-            ours = _SCHEMAS + "{model}"
-            schema = model.model_json_schema(mode="serialization", ref_template=ours)
-            yield model.__name__, schema
-
-
-def _webhook(kind: WebhookType) -> Json:
-    subject = kind.partition(".")[0]
-    payload = PAYLOADS[subject]
-    sequence: Json = {"sequence": _SEQUENCE} if subject in IN_ORDER else {}
-    data: Json = {"type": "object"} if payload is None else {"$ref": _SCHEMAS + payload.__name__}
-    words = re.split(r"[._]", kind.value.lower())
-    return {
-        "tags": ["Webhooks"],
-        "summary": kind.value,
-        "operationId": "on" + "".join(word.capitalize() for word in words),
-        "security": [],
-        "parameters": [
-            {
-                "name": name,
-                "in": "header",
-                "required": True,
-                "description": about,
-                "schema": {"type": "string"},
-            }
-            for name, about in _SIGNATURES.items()
-        ],
-        "requestBody": {
-            "required": True,
-            "content": {
-                _JSON: {
-                    "schema": {
-                        "type": "object",
-                        "required": ["id", "type", "timestamp", *sequence, "data"],
-                        "additionalProperties": False,
-                        "properties": {
-                            "id": {
-                                "type": "string",
-                                "description": "The same in every attempt to deliver the event.",
-                            },
-                            "type": {"const": kind.value},
-                            "timestamp": {"type": "string", "format": "date-time"},
-                            **sequence,
-                            "data": data,
-                        },
-                    }
-                }
-            },
-        },
-        "responses": {
-            "2XX": {"description": "It has arrived and is not sent again."},
-            "409": {"description": "It had arrived before; it is not sent again."},
-            "410": {"description": "Nothing more is wanted: the endpoint is disabled."},
-            "429": {"description": "It is sent again, not before `Retry-After`."},
-            "503": {"description": "It is sent again, not before `Retry-After`."},
-        },
-    }
-
-
-_SEQUENCE: Final[Json] = {
-    "type": "integer",
-    "minimum": 0,
-    "description": "Rises with every change of the resource: a lower one is an older picture.",
-}
-
-
-_SIGNATURES: Final = {
-    "X-Grid-Signature": 'ECDSA P-256 over the body: `{"v":"1","s":"<base64>"}`.',
-    "webhook-id": "Standard Webhooks: the event's id.",
-    "webhook-timestamp": "Standard Webhooks: seconds since 1970, when it was sent.",
-    "webhook-signature": "Standard Webhooks: HMAC-SHA-256 of id, timestamp and body.",
 }

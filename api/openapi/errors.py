@@ -1,36 +1,35 @@
-"""Refusals in the document: each answer once, with its codes, headers and an example of each."""
+"""Errors in the document: one schema, and every set of codes once, with an example of each."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW
-from cardledger.schema.wire.errors import ERROR_SPECS, STATUS, Code
+from cardledger.api.openapi.signatures import SCHEMAS
+from cardledger.schema.wire.error_specs import ERROR_SPECS
+from cardledger.schema.wire.errors import Code
 
 Json = dict[str, Any]
 
-_SCHEMAS: Final = "#/components/schemas/"
 _RESPONSES: Final = "#/components/responses/"
 
 HEADERS: Final[Mapping[str, tuple[str, Json]]] = {
     "X-Request-Id": (
-        "The request's id: the one that was sent in this header, or a new one.",
+        "Id of the request: the one that was sent in this header, or a new one.",
         {"type": "string"},
     ),
     "Idempotent-Replayed": (
-        "There when the answer is that of an earlier request with the same `Idempotency-Key`.",
+        "Present when an earlier response to the same `Idempotency-Key` is repeated.",
         {"type": "string", "const": "true"},
     ),
-    "WWW-Authenticate": ("The scheme to use.", {"type": "string"}),
-    "Allow": ("The methods that the path has.", {"type": "string"}),
+    "WWW-Authenticate": ("Authentication scheme of the path.", {"type": "string"}),
+    "Allow": ("Methods of the path.", {"type": "string"}),
     "x-should-retry": (
-        "`false`: the same request would be answered the same way.",
+        "`false`: the same request would get the same response.",
         {"type": "string", "enum": ["true", "false"]},
     ),
     "Retry-After": ("Seconds to wait.", {"type": "string", "pattern": "^[0-9]+$"}),
-    "retry-after-ms": (
-        "The same in milliseconds, which is more exact.",
-        {"type": "string", "pattern": "^[0-9]+$"},
-    ),
+    "retry-after-ms": ("Milliseconds to wait.", {"type": "string", "pattern": "^[0-9]+$"}),
 }
 _HEADERS_OF: Final[Mapping[int, Sequence[str]]] = {
     401: ("WWW-Authenticate",),
@@ -44,109 +43,113 @@ _HEADERS_OF: Final[Mapping[int, Sequence[str]]] = {
 
 # Statuses for which the interface has no code of its own.
 _OF_BODIES: Final[Mapping[int, str]] = {
-    TOO_SLOW: "the body did not come to its end in time",
-    TOO_LARGE: "the body is too large",
+    TOO_SLOW: "The request body timed out.",
+    TOO_LARGE: "The request body is too large.",
 }
 
 
 class Responses:
-    """The refusals that operations share, each once: by status and codes."""
+    """The error responses that operations share, each once: by status and codes."""
 
     def __init__(self) -> None:
-        self._made: Final[dict[str, Json]] = {}
+        self._by_name: Final[dict[str, Json]] = {}
 
     def ref(self, status: int, codes: Sequence[Code]) -> Json:
-        """Return a reference to the answer with `status` that has one of `codes`."""
+        """Return a reference to the response with `status` that has one of `codes`."""
         name = f"{status}_" + "_or_".join(codes)
-        self._made.setdefault(name, _refusal(status, codes))
+        self._by_name.setdefault(name, _response(status, codes))
         return {"$ref": _RESPONSES + name}
 
     def components(self) -> Json:
-        """Return every answer that was referred to."""
-        return dict(sorted(self._made.items()))
+        """Return every response that was referred to."""
+        return dict(sorted(self._by_name.items()))
 
 
-def _refusal(status: int, codes: Sequence[Code]) -> Json:
-    enum = [str(code) for code in codes]
-    schema: Json = {"$ref": f"{_SCHEMAS}Error{status}"}
-    if set(codes) != set(_codes_of(status)):
-        schema = {"allOf": [schema, {"properties": {"code": {"enum": enum}}}]}
+def _response(status: int, codes: Sequence[Code]) -> Json:
+    lines = [f"`{code}`: {_meaning(status, code)}" for code in codes]
     return {
-        "description": "; or ".join(_when(status, code) for code in codes),
+        "description": "\n\n".join(lines),
         "headers": header_refs(["X-Request-Id", *_HEADERS_OF.get(status, ())]),
+        "x-codes": [str(code) for code in codes],
         "content": {
             "application/json": {
-                "schema": schema,
-                "examples": {
-                    str(code): {
-                        "summary": _when(status, code),
-                        "value": {"status": status, "code": code, "message": _when(status, code)},
-                    }
-                    for code in codes
-                },
+                "schema": {"$ref": f"{SCHEMAS}Error"},
+                "examples": {str(code): {"value": _example(status, code)} for code in codes},
             }
         },
     }
 
 
-def _when(status: int, code: Code) -> str:
-    return _OF_BODIES.get(status, ERROR_SPECS[code].when)
+def _meaning(status: int, code: Code) -> str:
+    return _OF_BODIES.get(status, ERROR_SPECS[code].meaning)
 
 
-def _codes_of(status: int) -> list[Code]:
-    if status in _OF_BODIES:
-        return [Code.INVALID_INPUT]
-    return sorted(code for code, its in STATUS.items() if its == status)
+def _example(status: int, code: Code) -> Json:
+    return {"status": status, "code": str(code), "message": _meaning(status, code)}
 
 
-def error_schemas() -> dict[str, Json]:
-    """Return the envelope of every status, with all of its codes."""
-    return {f"Error{status}": _error_schema(status) for status in {*STATUS.values(), *_OF_BODIES}}
-
-
-def _error_schema(status: int) -> Json:
-    codes = _codes_of(status)
-    details: Json = {"type": "object", "description": "More about it, where there is more."}
-    if status == STATUS[Code.INVALID_INPUT]:
-        details["properties"] = {
-            "errors": {
-                "type": "array",
-                "description": "Every field that has to change.",
-                "items": {"$ref": f"{_SCHEMAS}FieldError"},
-            }
-        }
-    return {
-        "title": f"Error{status}",
-        "description": f"The body of every answer with status {status}.",
+_ERROR_SCHEMAS: Final[Mapping[str, Json]] = {
+    "Error": {
+        "title": "Error",
+        "description": "The body of every error; each response lists its codes in `x-codes`.",
         "type": "object",
         "required": ["status", "code", "message"],
         "additionalProperties": False,
         "properties": {
-            "status": {"type": "integer", "const": status, "description": "The HTTP status."},
-            "code": {
-                "type": "string",
-                "enum": [str(code) for code in codes],
-                "description": "What went wrong, for programs.",
-            },
-            "message": {"type": "string", "description": "What to change, for people."},
-            "details": details,
+            "status": {"type": "integer", "format": "int32", "minimum": 400, "maximum": 599},
+            "code": {"$ref": f"{SCHEMAS}ErrorCode"},
+            "message": {"type": "string"},
+            "details": {"$ref": f"{SCHEMAS}ErrorDetails"},
         },
-        "examples": [{"status": status, "code": str(codes[0]), "message": _when(status, codes[0])}],
-    }
-
-
-FIELD_ERROR: Final[Json] = {
-    "title": "FieldError",
-    "description": "One field that has to change: where it is and what it has to meet.",
-    "type": "object",
-    "required": ["field", "message"],
-    "properties": {
-        "field": {"type": "string", "description": "Its path, such as `merchant.mcc`."},
-        "message": {"type": "string", "description": "What has to change."},
-        "constraint": {"type": "object", "description": "What would pass, for programs."},
+        "examples": [
+            {
+                "status": 400,
+                "code": "INVALID_INPUT",
+                "message": "merchant.mcc must match ^[0-9]{4}$",
+                "details": {
+                    "errors": [
+                        {
+                            "field": "merchant.mcc",
+                            "message": "must match ^[0-9]{4}$",
+                            "constraint": {"pattern": "^[0-9]{4}$"},
+                        }
+                    ]
+                },
+            }
+        ],
     },
-    "examples": [{"field": "merchant.mcc", "message": "must match ^[0-9]{4}$"}],
+    "ErrorCode": {
+        "title": "ErrorCode",
+        "description": "Every code of the interface; docs/errors.md has the meaning of each.",
+        "type": "string",
+        "enum": [str(code) for code in Code],
+        "examples": ["INVALID_INPUT"],
+    },
+    "ErrorDetails": {
+        "title": "ErrorDetails",
+        "description": "Details of an error; `errors` is present for invalid fields.",
+        "type": "object",
+        "properties": {"errors": {"type": "array", "items": {"$ref": f"{SCHEMAS}FieldError"}}},
+        "examples": [{"errors": [{"field": "merchant.mcc", "message": "must match ^[0-9]{4}$"}]}],
+    },
+    "FieldError": {
+        "title": "FieldError",
+        "description": "One field to change.",
+        "type": "object",
+        "required": ["field", "message"],
+        "properties": {
+            "field": {"type": "string"},
+            "message": {"type": "string"},
+            "constraint": {"type": "object"},
+        },
+        "examples": [{"field": "merchant.mcc", "message": "must match ^[0-9]{4}$"}],
+    },
 }
+
+
+def error_schemas() -> dict[str, Json]:
+    """Return the schema of every error and those of its parts."""
+    return deepcopy(dict(_ERROR_SCHEMAS))
 
 
 def header_refs(names: Iterable[str]) -> Json:

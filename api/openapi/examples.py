@@ -1,6 +1,5 @@
-"""Examples for the document: written where they tell something, made from the schema elsewhere."""
+"""Examples for the document: written for the main models, made of their fields for the others."""
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -110,7 +109,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "source": {"accountId": f"InternalAccount:{_ID}"},
         "destination": {"accountId": f"InternalAccount:{_OTHER_ID}"},
         "amount": 1250,
-        "remittanceInformation": "rent of May",
+        "remittanceInformation": "Rent of May",
     },
     "BeneficialOwnerCreate": {
         "customerId": f"Customer:{_ID}",
@@ -132,7 +131,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     "WebhookReplay": {"since": _TIME, "onlyFailed": True},
     "WebhookTest": {"endpointId": f"WebhookEndpoint:{_ID}"},
     "SigningKeyRotate": {"overlapHours": 24},
-    "RejectRequest": {"reason": "not this supplier"},
+    "RejectRequest": {"reason": "Unknown supplier"},
     "SimulateAuthorization": {
         "amount": 1250,
         "currency": {"code": "USD"},
@@ -140,7 +139,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     },
     "SimulateClearing": {"cardTransactionId": f"CardTransaction:{_ID}", "amount": 1500},
     "SimulateInquiry": {"merchant": _MERCHANT},
-    "CardResource": {
+    "Card": {
         "id": f"Card:{_ID}",
         "cardholderId": f"Customer:{_ID}",
         "platformCardId": "card-4711",
@@ -159,7 +158,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "createdAt": _TIME,
         "updatedAt": _TIME,
     },
-    "CardTransactionResource": {
+    "CardTransaction": {
         "type": "CARD",
         "id": f"CardTransaction:{_ID}",
         "cardId": f"Card:{_ID}",
@@ -183,7 +182,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "createdAt": _TIME,
         "updatedAt": _TIME,
     },
-    "CustomerResource": {
+    "IndividualCustomer": {
         "id": f"Customer:{_ID}",
         "customerType": "INDIVIDUAL",
         "platformCustomerId": "customer-4711",
@@ -199,7 +198,7 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "updatedAt": _TIME,
         "isDeleted": False,
     },
-    "InternalAccountResource": {
+    "InternalAccount": {
         "id": f"InternalAccount:{_ID}",
         "customerId": f"Customer:{_ID}",
         "type": "INTERNAL_FIAT",
@@ -209,10 +208,11 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "heldAmount": _usd(0),
         "owedAmount": _usd(0),
         "fundingPaymentInstructions": [],
+        "sequence": 3,
         "createdAt": _TIME,
         "updatedAt": _TIME,
     },
-    "ExternalAccountResource": {
+    "ExternalAccount": {
         "id": f"ExternalAccount:{_ID}",
         "customerId": f"Customer:{_ID}",
         "status": "ACTIVE",
@@ -224,52 +224,193 @@ EXAMPLES: Final[Mapping[str, Any]] = {
         "accountInfo": {**_USD_ACCOUNT, "paymentRails": ["ACH", "WIRE", "RTP", "FEDNOW"]},
     },
 }
-"""Examples of models by name; a model that is not here gets one that is made of its fields."""
+"""Examples of models by public name; any other model has one made of its fields."""
 
-_NAMED: Final[Mapping[str, str]] = {
-    "currency": "USD",
-    "code": "USD",
-    "currencyCode": "USD",
-    "sourceCurrency": "USD",
-    "country": "US",
-    "nationality": "US",
-    "region": "US",
-    "countryOfResidence": "US",
-    "countryOfIssuance": "US",
-    "mcc": "5814",
-    "descriptor": "BLUE BOTTLE COFFEE",
-    "email": "ada@example.com",
-    "phoneNumber": "+14155550123",
+_TEXTS: Final[Mapping[str, str]] = {
+    "acceptanceMethod": "CHECKBOX",
+    "accessToken": "cl_agent_VGhpcyBpcyBhbiBleGFtcGxl",
+    "accountNumber": "12345678901",
+    "address": "0x52908400098527886E0F7030069857D2E4169EE7",
+    "agentName": "Bookkeeper",
+    "appName": "Ada Pay",
+    "bankCode": "001",
+    "bankName": "First Bank",
     "birthDate": "1990-12-10",
-    "incorporatedOn": "2018-03-14",
+    "body": "Your code is 123456.",
+    "bodyText": "Your code is {code}.",
+    "bolt12": "lno1pgx9getnwss8vetrw3hhyuckyypwa3eyt44h6txtxquqh7lz5djge4afgfjn7k4rgrkuag0jsd5xvxg",
+    "brand": "VISA",
+    "branchCode": "00123",
+    "city": "San Francisco",
+    "clabeNumber": "032180000118359719",
+    "clientId": "cl_019542f5b3e77d02",
+    "clientSecret": "VGhpcyBpcyBhbiBleGFtcGxl",
+    "code": "BCDF-GHJK",
+    "country": "US",
+    "countryOfIssuance": "US",
+    "countryOfResidence": "US",
+    "currency": "USD",
+    "currencyCode": "USD",
+    "cursor": "MDE5NTQyZjUtYjNlNy03ZDAy",
+    "descriptor": "BLUE BOTTLE COFFEE",
+    "displayName": "Ada Pay",
+    "documentNumber": "1020304050",
+    "doingBusinessAs": "Engines",
+    "email": "ada@example.com",
+    "error": "connection refused",
+    "explanation": "12.50 USD was authorized.",
+    "failureReason": "INSUFFICIENT_FUNDS",
+    "fiToFiInformation": "/ACC/Branch 12",
+    "field": "address",
+    "firstName": "Ada",
+    "fromAddress": "cards@example.com",
+    "fromName": "Ada Pay",
     "fullName": "Ada Lovelace",
+    "identifier": "123-45-6789",
+    "incorporatedOn": "2018-03-14",
+    "intermediaryBankName": "Second Bank",
+    "invoice": "lnbc12500n1pexample",
+    "ipAddress": "198.51.100.7",
+    "issuerRef": "iss_019542f5",
+    "issuerTransactionToken": "2f3c8a52-5a0b-4c3d-9a54-0d6d0c6a8f11",
+    "last4": "4242",
+    "lastName": "Lovelace",
     "legalName": "Analytical Engines Inc.",
+    "lightningAddress": "ada@wallet.example",
+    "line1": "1 Market Street",
+    "line2": "Suite 400",
+    "logoUrl": "https://example.com/logo.png",
+    "mcc": "5814",
+    "message": "must match ^[0-9]{4}$",
+    "middleName": "King",
+    "monthlyResetMonth": "2026-01",
+    "naicsCode": "522320",
+    "name": "Ada Pay",
+    "nationality": "US",
+    "nextCursor": "MDE5NTQyZjUtYjNlNy03ZDAy",
+    "panEmbedUrl": "https://api.example.com/embed/cards/kept-secret",
+    "phoneNumber": "+14155550123",
+    "pixKey": "ada@example.com",
+    "platformAccountId": "account-4711",
+    "platformCardId": "card-4711",
+    "platformCustomerId": "customer-4711",
+    "postalCode": "94105",
+    "primaryContactFirstName": "Ada",
+    "primaryContactLastName": "Lovelace",
+    "processorRef": "prc_019542f5",
+    "provider": "M-Pesa",
+    "publicKey": "-----BEGIN PUBLIC KEY-----\n…\n-----END PUBLIC KEY-----\n",
+    "purposeOfAccountOtherDescription": "Savings for a house",
+    "reason": "Unknown supplier",
+    "reference": "2026-01-31-000042",
+    "region": "US",
+    "registrationNumber": "HRB 12345",
+    "rejectionReason": "Unknown supplier",
+    "remittanceInformation": "Rent of May",
+    "replyToAddress": "support@example.com",
+    "replyToEmailAddress": "support@example.com",
+    "resourceId": f"Customer:{_ID}",
+    "responseBody": "ok",
+    "responseHead": "ok",
+    "response_body": "ok",
+    "secret": "whsec_VGhpcyBpcyBhbiBleGFtcGxl",
+    "sendFromEmailAddress": "codes@example.com",
+    "sendFromEmailSenderName": "Ada Pay",
+    "sortCode": "200000",
+    "source": "visa-clearing",
+    "sourceCurrency": "USD",
+    "sourceOfFunds": "Sales",
+    "sourceOfFundsOtherDescription": "Lottery",
+    "sourceOfWealthOtherDescription": "Lottery",
+    "state": "CA",
+    "subject": "Your code",
+    "subjectId": f"CardTransaction:{_ID}",
+    "swiftCode": "DEUTDEFF",
+    "symbol": "$",
+    "taxId": "12-3456789",
+    "templateSid": "HX0123456789",
+    "termsVersion": "2026-01",
     "umaAddress": "$ada@cardledger.example",
     "umaDomain": "cardledger.example",
-    "webhookEndpoint": "https://example.com/webhooks",
     "url": "https://example.com/webhooks",
-    "panEmbedUrl": "https://api.example.com/embed/cards/kept-secret",
-    "symbol": "$",
-    "last4": "4242",
-    "brand": "VISA",
-    "postalCode": "94105",
-    "naicsCode": "522320",
+    "webhookEndpoint": "https://example.com/webhooks",
+    "webhookPublicKey": "-----BEGIN PUBLIC KEY-----\n…\n-----END PUBLIC KEY-----\n",
 }
+"""Values of text fields by name."""
+
+_BY_MODEL: Final[Mapping[tuple[str, str], Any]] = {
+    ("CardTransactionChange", "field"): "settledAmount",
+    ("CardTransactionChange", "before"): 0,
+    ("CardTransactionChange", "after"): 1500,
+    ("CurrencyInfo", "code"): "USD",
+    ("CurrencyCode", "code"): "USD",
+    ("CurrencyInfo", "name"): "United States Dollar",
+    ("CurrencyCode", "name"): "United States Dollar",
+    ("Token", "name"): "backend",
+    ("WebhookEndpoint", "description"): "Bookkeeping",
+    ("WebhookEndpointDisabled", "description"): "Bookkeeping",
+    ("BusinessBeneficiary", "taxId"): "123456789",
+}
+"""Values of fields whose name has another meaning in one model."""
+
+_LISTS: Final[Mapping[str, list[str]]] = {
+    "acceptedDocumentTypes": ["PASSPORT"],
+    "countriesOfOperation": ["US"],
+    "currencies": ["USD"],
+    "eventTypes": ["CARD_TRANSACTION.*"],
+    "expectedCounterpartyCountries": ["US", "MX"],
+    "expectedRecipientJurisdictions": ["US", "MX"],
+    "providerRequiredCounterpartyCustomerFields": ["FULL_NAME"],
+    "providerRequiredCustomerFields": ["BIRTH_DATE"],
+}
+"""Values of lists of text by name."""
+
 _NUMBERS: Final[Mapping[str, int]] = {
     "amount": 1250,
     "totalAmount": 1250,
     "count": 1,
+    "totalCount": 1,
+    "attempts": 1,
+    "dailyLimit": 200_000,
+    "dailySpend": 1250,
+    "dailyTransactionCount": 1,
+    "dailyTransactionLimit": 20,
     "decimals": 2,
+    "durationMs": 87,
     "expMonth": 12,
     "expYear": 2029,
+    "expirationSeconds": 300,
+    "lastStatus": 200,
+    "maxAmount": 1_000_000,
+    "maxSpendPerTransaction": 100_000,
+    "minAmount": 100,
+    "monthlyLimit": 1_000_000,
+    "monthlySpend": 1250,
+    "number": 1,
+    "otpLength": 6,
+    "overlapHours": 24,
+    "perTransactionLimit": 50_000,
+    "responseStatus": 200,
+    "response_status": 200,
+    "sequence": 4,
+    "status": 200,
+    "variableFeeBps": 50,
 }
+_FLAGS: Final = frozenset({"approved", "delivered", "final", "isConnected", "mandatory"})
 
 
-def example_of(schema: Json, schemas: Mapping[str, Json], name: str = "") -> Any:  # noqa: ANN401 - JSON
-    """Return a value that `schema`, the schema of a field called `name`, lets pass."""
+def example_of(schema: Json, schemas: Mapping[str, Json], name: str = "", model: str = "") -> Any:  # noqa: ANN401 - JSON
+    """Return a value that `schema`, of the field `name` of `model`, allows.
+
+    Raises: LookupError for a text without an example, which belongs into this module.
+    """
     if "$ref" in schema:
-        model = schema["$ref"].rpartition("/")[2]
-        return EXAMPLES[model] if model in EXAMPLES else example_of(schemas[model], schemas, name)
+        target = schema["$ref"].rpartition("/")[2]
+        return (
+            EXAMPLES[target] if target in EXAMPLES else example_of(schemas[target], schemas, name)
+        )
+    if (model, name) in _BY_MODEL:
+        return _BY_MODEL[model, name]
     for options in ("examples", "enum"):
         if schema.get(options):
             return schema[options][0]
@@ -277,11 +418,15 @@ def example_of(schema: Json, schemas: Mapping[str, Json], name: str = "") -> Any
         return schema["const"]
     for union in ("oneOf", "anyOf"):
         if union in schema:
-            return example_of(schema[union][0], schemas, name)
+            return example_of(schema[union][0], schemas, name, model)
     if "items" in schema:
-        return [example_of(schema["items"], schemas, name)]
+        own = _LISTS.get(name)
+        return [example_of(schema["items"], schemas, name, model)] if own is None else own
     if "properties" in schema:
-        return {key: example_of(one, schemas, key) for key, one in schema["properties"].items()}
+        title = schema.get("title", "")
+        return {
+            key: example_of(part, schemas, key, title) for key, part in schema["properties"].items()
+        }
     return _plain(schema, name)
 
 
@@ -290,7 +435,7 @@ def _plain(schema: Json, name: str) -> Any:  # noqa: ANN401 - JSON
         case "integer" | "number":
             return max(_NUMBERS.get(name, 0), _least(schema))
         case "boolean":
-            return name == "hasMore"
+            return name in _FLAGS
         case "string":
             return _text(schema, name)
         case "array":
@@ -306,16 +451,11 @@ def _least(schema: Json) -> int:
 
 
 def _text(schema: Json, name: str) -> str:
-    if schema.get("format") == "date-time":
-        return _TIME
-    if schema.get("format") == "date":
-        return "2026-01-31"
-    if schema.get("format") == "uri":
-        return "https://example.com"
-    if name in _NAMED:
-        return _NAMED[name]
-    pattern = schema.get("pattern", "")
-    if pattern == "^[A-Z]{2}$":
-        return "US"
-    words = re.sub(r"([A-Z])", r" \1", name).lower().strip() or "text"
-    return words[: schema.get("maxLength", len(words))]
+    formats = {"date-time": _TIME, "date": "2026-01-31"}
+    if schema.get("format") in formats:
+        return formats[schema["format"]]
+    text = _TEXTS.get(name)
+    if text is None:
+        message = f"no example for {name!r}: {schema}"
+        raise LookupError(message)
+    return text

@@ -1,9 +1,9 @@
-"""What the interface has and this installation has not: 501, for whoever may come in.
+"""Operations of the interface that are not implemented: they authenticate, then respond 501.
 
-One table. What gets built leaves it; a test holds table and routes against the interface's list.
+A test compares this table and the routes with the public list of operations.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,224 +18,240 @@ from cardledger.schema.wire.errors import Code
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Area:
-    """Operations of one area that are not built: why, and what can be used instead."""
+    """Operations of one area that are not implemented, and the reason."""
 
     tag: str
-    state: str
-    operations: Sequence[str]
+    reason: str
+    operations: Mapping[str, str]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         """Yield method and path of every operation."""
-        for operation in self.operations:
-            method, path = operation.split()
+        for _, method, path in self.named():
             yield method, path
 
+    def named(self) -> Iterator[tuple[str, str, str]]:
+        """Yield name, method and path of every operation."""
+        for name, operation in self.operations.items():
+            method, path = operation.split()
+            yield name, method, path
+
+
+_EXTERNAL: Final = "/customers/external-accounts/{externalAccountId}"
+_PLATFORM_EXTERNAL: Final = "/platform/external-accounts/{externalAccountId}"
+_PROVIDER: Final = "/stablecoin-provider-accounts"
 
 TABLE: Final[Sequence[Area]] = (
     Area(
         tag="Contact Verification",
-        state="No payment provider is connected that mandates it.",
-        operations=(
-            "POST /customers/{customerId}/verify-email",
-            "POST /customers/{customerId}/verify-email/confirm",
-            "POST /customers/{customerId}/verify-phone",
-            "POST /customers/{customerId}/verify-phone/confirm",
-        ),
+        reason="No connected payment provider requires it.",
+        operations={
+            "startEmailVerification": "POST /customers/{customerId}/verify-email",
+            "confirmEmailVerification": "POST /customers/{customerId}/verify-email/confirm",
+            "startPhoneVerification": "POST /customers/{customerId}/verify-phone",
+            "confirmPhoneVerification": "POST /customers/{customerId}/verify-phone/confirm",
+        },
     ),
     Area(
         tag="Strong Customer Authentication",
-        state="No region is served that requires it.",
-        operations=(
-            "GET /sca/factors",
-            "POST /sca/factors",
-            "POST /sca/factors/confirm",
-            "DELETE /sca/factors/{credentialId}",
-            "POST /sca/login/start",
-            "POST /sca/login/complete",
-            "POST /sca/record-event",
-            "POST /sca/factors/reset",
-            "GET /sca/factors/reset/{resetId}",
-            "POST /sca/factors/reset/{resetId}/complete",
-            "POST /customers/external-accounts/{externalAccountId}/trust",
-            "POST /customers/external-accounts/{externalAccountId}/trust/confirm",
-            "POST /customers/external-accounts/{externalAccountId}/untrust",
-            "POST /customers/external-accounts/{externalAccountId}/untrust/confirm",
-        ),
+        reason="No supported region requires it.",
+        operations={
+            "listScaFactors": "GET /sca/factors",
+            "createScaFactor": "POST /sca/factors",
+            "confirmScaFactor": "POST /sca/factors/confirm",
+            "deleteScaFactor": "DELETE /sca/factors/{credentialId}",
+            "startScaLogin": "POST /sca/login/start",
+            "completeScaLogin": "POST /sca/login/complete",
+            "recordScaEvent": "POST /sca/record-event",
+            "startScaReset": "POST /sca/factors/reset",
+            "getScaReset": "GET /sca/factors/reset/{resetId}",
+            "completeScaReset": "POST /sca/factors/reset/{resetId}/complete",
+            "trustExternalAccount": f"POST {_EXTERNAL}/trust",
+            "confirmExternalAccountTrust": f"POST {_EXTERNAL}/trust/confirm",
+            "untrustExternalAccount": f"POST {_EXTERNAL}/untrust",
+            "confirmExternalAccountUntrust": f"POST {_EXTERNAL}/untrust/confirm",
+        },
     ),
     Area(
         tag="KYC/KYB Verifications",
-        state="No verification provider with pages of its own is connected.",
-        operations=(
-            "POST /customers/{customerId}/kyc-link",
-            "GET /customers/end-user-terms",
-        ),
+        reason="No verification provider with hosted pages is connected.",
+        operations={
+            "createKycLink": "POST /customers/{customerId}/kyc-link",
+            "getEndUserTerms": "GET /customers/end-user-terms",
+        },
     ),
     Area(
         tag="Documents",
-        state="No document is kept.",
-        operations=(
-            "GET /documents",
-            "POST /documents",
-            "GET /documents/{documentId}",
-            "PUT /documents/{documentId}",
-            "DELETE /documents/{documentId}",
-        ),
+        reason="Documents are not stored.",
+        operations={
+            "listDocuments": "GET /documents",
+            "createDocument": "POST /documents",
+            "getDocument": "GET /documents/{documentId}",
+            "replaceDocument": "PUT /documents/{documentId}",
+            "deleteDocument": "DELETE /documents/{documentId}",
+        },
     ),
     Area(
         tag="Customers",
-        state="Customers are created one by one: `POST /customers`.",
-        operations=(
-            "POST /customers/bulk/csv",
-            "GET /customers/bulk/jobs/{jobId}",
-        ),
+        reason="Create customers one by one with `POST /customers`.",
+        operations={
+            "uploadCustomers": "POST /customers/bulk/csv",
+            "getCustomerUpload": "GET /customers/bulk/jobs/{jobId}",
+        },
     ),
     Area(
         tag="External Accounts",
-        state="Nobody is asked to prove that an account is his.",
-        operations=(
-            "POST /customers/external-accounts/{externalAccountId}/challenge",
-            "POST /customers/external-accounts/{externalAccountId}/verify",
-            "POST /platform/external-accounts/{externalAccountId}/challenge",
-            "POST /platform/external-accounts/{externalAccountId}/verify",
-        ),
+        reason="Ownership of an external account is not verified.",
+        operations={
+            "challengeExternalAccount": f"POST {_EXTERNAL}/challenge",
+            "verifyExternalAccount": f"POST {_EXTERNAL}/verify",
+            "challengePlatformExternalAccount": f"POST {_PLATFORM_EXTERNAL}/challenge",
+            "verifyPlatformExternalAccount": f"POST {_PLATFORM_EXTERNAL}/verify",
+        },
     ),
     Area(
         tag="Same-Currency Transfers",
-        state="No rail is connected; agents transfer between internal accounts.",
-        operations=(
-            "POST /transfer-in",
-            "POST /transfer-out",
-            "POST /crypto/estimate-withdrawal-fee",
-        ),
+        reason="No payment rail is connected; agents can transfer between internal accounts.",
+        operations={
+            "transferIn": "POST /transfer-in",
+            "transferOut": "POST /transfer-out",
+            "estimateWithdrawalFee": "POST /crypto/estimate-withdrawal-fee",
+        },
     ),
     Area(
         tag="Cross-Currency Transfers",
-        state="There are no exchange rates, so there is nothing to quote.",
-        operations=(
-            "GET /receiver/uma/{receiverUmaAddress}",
-            "GET /receiver/external-account/{accountId}",
-            "POST /quotes",
-            "GET /quotes/{quoteId}",
-            "POST /quotes/{quoteId}/execute",
-            "POST /quotes/{quoteId}/authorize",
-            "POST /quotes/{quoteId}/authorize/resend",
-        ),
+        reason="Quotes need exchange rates, and no source is connected.",
+        operations={
+            "lookUpUmaReceiver": "GET /receiver/uma/{receiverUmaAddress}",
+            "lookUpExternalAccountReceiver": "GET /receiver/external-account/{accountId}",
+            "createQuote": "POST /quotes",
+            "getQuote": "GET /quotes/{quoteId}",
+            "executeQuote": "POST /quotes/{quoteId}/execute",
+            "authorizeQuote": "POST /quotes/{quoteId}/authorize",
+            "resendQuoteAuthorization": "POST /quotes/{quoteId}/authorize/resend",
+        },
     ),
     Area(
         tag="Transactions",
-        state="No transaction has a second step of this kind.",
-        operations=(
-            "POST /transactions/{transactionId}/confirm",
-            "POST /transactions/{transactionId}/cancel",
-        ),
+        reason="No type of transaction needs this step.",
+        operations={
+            "confirmTransaction": "POST /transactions/{transactionId}/confirm",
+            "cancelTransaction": "POST /transactions/{transactionId}/cancel",
+        },
     ),
     Area(
         tag="Exchange Rates",
-        state="No source of rates is connected.",
-        operations=("GET /exchange-rates",),
+        reason="No source of exchange rates is connected.",
+        operations={"listExchangeRates": "GET /exchange-rates"},
     ),
     Area(
         tag="Discoveries",
-        state="No rail is connected, so there is none to discover.",
-        operations=("GET /discoveries", "GET /uma-providers", "GET /vasps"),
+        reason="No payment rail is connected.",
+        operations={
+            "listDiscoveries": "GET /discoveries",
+            "listUmaProviders": "GET /uma-providers",
+            "listVasps": "GET /vasps",
+        },
     ),
     Area(
         tag="Invitations",
-        state="Customers have UMA addresses and nobody to invite.",
-        operations=(
-            "POST /invitations",
-            "GET /invitations/{invitationCode}",
-            "POST /invitations/{invitationCode}/claim",
-            "POST /invitations/{invitationCode}/cancel",
-        ),
+        reason="UMA invitations are not supported.",
+        operations={
+            "createInvitation": "POST /invitations",
+            "getInvitation": "GET /invitations/{invitationCode}",
+            "claimInvitation": "POST /invitations/{invitationCode}/claim",
+            "cancelInvitation": "POST /invitations/{invitationCode}/cancel",
+        },
     ),
     Area(
         tag=SANDBOX,
-        state="Nothing receives UMA payments; `fund` brings money.",
-        operations=("POST /sandbox/send", "POST /sandbox/uma/receive"),
+        reason="UMA payments are not supported; deposit with `fund`.",
+        operations={
+            "simulateSend": "POST /sandbox/send",
+            "simulateUmaReceive": "POST /sandbox/uma/receive",
+        },
     ),
     Area(
         tag="Embedded Wallet Auth",
-        state="There are no embedded wallets; accounts are held in the service.",
-        operations=(
-            "PATCH /internal-accounts/{internalAccountId}",
-            "POST /internal-accounts/{internalAccountId}/export",
-            "GET /auth/credentials",
-            "POST /auth/credentials",
-            "DELETE /auth/credentials/{id}",
-            "POST /auth/credentials/{id}/verify",
-            "POST /auth/credentials/{id}/challenge",
-            "GET /auth/sessions",
-            "DELETE /auth/sessions/{id}",
-            "POST /auth/sessions/{id}/refresh",
-            "GET /auth/delegated-keys",
-            "POST /auth/delegated-keys",
-            "GET /auth/delegated-keys/{id}",
-            "DELETE /auth/delegated-keys/{id}",
-        ),
+        reason="Embedded wallets are not supported; accounts are held in the service.",
+        operations={
+            "updateInternalAccount": "PATCH /internal-accounts/{internalAccountId}",
+            "exportInternalAccount": "POST /internal-accounts/{internalAccountId}/export",
+            "listCredentials": "GET /auth/credentials",
+            "createCredential": "POST /auth/credentials",
+            "deleteCredential": "DELETE /auth/credentials/{id}",
+            "verifyCredential": "POST /auth/credentials/{id}/verify",
+            "challengeCredential": "POST /auth/credentials/{id}/challenge",
+            "listSessions": "GET /auth/sessions",
+            "deleteSession": "DELETE /auth/sessions/{id}",
+            "refreshSession": "POST /auth/sessions/{id}/refresh",
+            "listDelegatedKeys": "GET /auth/delegated-keys",
+            "createDelegatedKey": "POST /auth/delegated-keys",
+            "getDelegatedKey": "GET /auth/delegated-keys/{id}",
+            "deleteDelegatedKey": "DELETE /auth/delegated-keys/{id}",
+        },
     ),
     Area(
         tag="Agent Operations",
-        state="There are no exchange rates, so there is nothing to quote to an agent.",
-        operations=(
-            "POST /agents/me/quotes",
-            "GET /agents/me/quotes/{quoteId}",
-            "POST /agents/me/quotes/{quoteId}/execute",
-        ),
+        reason="Quotes need exchange rates, and no source is connected.",
+        operations={
+            "createAgentQuote": "POST /agents/me/quotes",
+            "getAgentQuote": "GET /agents/me/quotes/{quoteId}",
+            "executeAgentQuote": "POST /agents/me/quotes/{quoteId}/execute",
+        },
     ),
     Area(
         tag="Stablecoins",
-        state="No issuer of stablecoins is connected.",
-        operations=(
-            "GET /stablecoins",
-            "POST /stablecoins",
-            "GET /stablecoins/{stablecoinId}",
-            "POST /stablecoins/{stablecoinId}/mints",
-            "POST /stablecoins/{stablecoinId}/burns",
-            "GET /stablecoins/{stablecoinId}/operations",
-            "GET /stablecoin-operations/{stablecoinOperationId}",
-            "GET /stablecoin-provider-accounts",
-            "POST /stablecoin-provider-accounts",
-            "GET /stablecoin-provider-accounts/{stablecoinProviderAccountId}",
-        ),
+        reason="No stablecoin issuer is connected.",
+        operations={
+            "listStablecoins": "GET /stablecoins",
+            "createStablecoin": "POST /stablecoins",
+            "getStablecoin": "GET /stablecoins/{stablecoinId}",
+            "mintStablecoin": "POST /stablecoins/{stablecoinId}/mints",
+            "burnStablecoin": "POST /stablecoins/{stablecoinId}/burns",
+            "listOperationsOfStablecoin": "GET /stablecoins/{stablecoinId}/operations",
+            "getStablecoinOperation": "GET /stablecoin-operations/{stablecoinOperationId}",
+            "listStablecoinProviderAccounts": "GET /stablecoin-provider-accounts",
+            "createStablecoinProviderAccount": "POST /stablecoin-provider-accounts",
+            "getStablecoinProviderAccount": f"GET {_PROVIDER}/{{stablecoinProviderAccountId}}",
+        },
     ),
 )
 
 
 def scheme_of(path: str) -> str:
-    """Return how callers of `path` say who they are."""
+    """Return the security scheme of `path`."""
     return AGENT if path.startswith("/agents/me/") else BASIC
 
 
 def routes(prefix: str, *, sandbox: bool) -> list[Route]:
-    """Return routes that refuse, after they have asked who calls.
+    """Return routes that authenticate the caller and respond 501.
 
-    They come before all others: `/customers/end-user-terms` is nobody's id.
+    They come before all others: `/customers/end-user-terms` is not a customer id.
     """
     return [
-        _route(prefix + path, method, _refusal(area, path))
+        _route(prefix + path, method, _not_implemented(area, path))
         for area in TABLE
         if sandbox or area.tag != SANDBOX
         for method, path in area
     ]
 
 
-def _route(path: str, method: str, refuse: Callable[[Request], Awaitable[Response]]) -> Route:
-    # Not one of FastAPI's: there is nothing to parse, and those take ten times as long to make.
-    route = Route(path, refuse, methods=[method])
-    route.methods = {method}  # Without the HEAD that Starlette gives to every GET.
+def _route(path: str, method: str, respond: Callable[[Request], Awaitable[Response]]) -> Route:
+    # Not a FastAPI route: there is nothing to parse, and creating one takes ten times as long.
+    route = Route(path, respond, methods=[method])
+    route.methods = {method}  # Without HEAD, which Starlette adds to GET.
     return route
 
 
-def _refusal(area: Area, path: str) -> Callable[[Request], Awaitable[Response]]:
+def _not_implemented(area: Area, path: str) -> Callable[[Request], Awaitable[Response]]:
     scheme = scheme_of(path)
 
-    async def refuse(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         await _identify(request, scheme)
-        message = f"{area.tag}: this is not built. {area.state}"
+        message = f"Not implemented: {area.tag}. {area.reason}"
         raise ApiError(Code.NOT_IMPLEMENTED, message)
 
-    return refuse
+    return respond
 
 
 async def _identify(request: Request, scheme: str) -> None:

@@ -1,9 +1,9 @@
-"""The areas of the interface: what the service does, as its document is divided."""
+"""The tags of the document: one per area of the interface."""
 
 from collections.abc import Mapping
 from typing import Final
 
-AREAS: Final[Mapping[str, str]] = {
+TAGS: Final[Mapping[str, str]] = {
     "Platform Configuration": "Global platform settings.",
     "Customers": "Create and update customers.",
     "Contact Verification": (
@@ -21,10 +21,10 @@ AREAS: Final[Mapping[str, str]] = {
         "Transfers between internal and external accounts in one currency."
     ),
     "Cross-Currency Transfers": "Create and confirm quotes.",
-    "Transactions": "Read transactions, and decide on those that wait for the platform.",
+    "Transactions": "Read transactions; approve or reject those that await a decision.",
     "Webhooks": "Webhook endpoint configuration and notifications.",
     "Invitations": "Create, claim and manage UMA invitations.",
-    "Sandbox": "Trigger test cases; there is nothing of this in production.",
+    "Sandbox": "Simulate the card network and other counterparties; not available in production.",
     "API Tokens": "Manage API tokens.",
     "Exchange Rates": "Cached FX rates, platform-specific fees included.",
     "Discoveries": (
@@ -36,14 +36,12 @@ AREAS: Final[Mapping[str, str]] = {
     "Agent Management": (
         "The platform creates and manages agents: policy, pause, deletion, device codes, approvals."
     ),
-    "Agent Operations": (
-        "Calls of an agent with its own credentials, for its customer and within its policy."
-    ),
+    "Agent Operations": ("Operations of an agent with its own credentials, within its policy."),
     "Cards": (
         "Issue debit cards against an internal account, freeze, unfreeze, close, manage funding"
         " sources."
     ),
     "Stablecoins": "Link provider accounts, register stablecoins, mint and burn.",
-    "Health": "Is the process alive, and can it work? At the server's root, without credentials.",
+    "Health": "Liveness and readiness, at the server's root and without credentials.",
 }
-"""Every area with what it is for: the table of the interface, and what is added to it."""
+"""The description of every tag, in the order of the interface."""

@@ -12,7 +12,7 @@ from cardledger.api.http.operations import answers
 from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.customers import beneficial_owners
-from cardledger.ledger.customers.beneficial_owners import Change, Owner
+from cardledger.ledger.customers.beneficial_owners import NewOwner, OwnerChange
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.common import BeneficialOwnerId, Page
 from cardledger.schema.wire.customers.beneficial_owners import (
@@ -41,7 +41,7 @@ async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCal
     The shares of those with the role `UBO` cannot be more than 100 together; other roles' shares
     are kept and not added up.
     """
-    owner = Owner(
+    owner = NewOwner(
         customer_id=body.customer_id,
         roles=body.roles,
         ownership_percentage=body.ownership_percentage,
@@ -112,7 +112,7 @@ async def update_beneficial_owner(
         message = "nothing to change; send roles, ownershipPercentage or personalInfo"
         raise ApiError(Code.INVALID_INPUT, message)
     info = body.personal_info
-    change = Change(
+    change = OwnerChange(
         roles=body.roles,
         ownership_percentage=body.ownership_percentage,
         personal_info=None
@@ -142,7 +142,7 @@ def _refusals() -> Iterator[None]:
         raise not_found(Code.USER_NOT_FOUND, "customer") from None
     except beneficial_owners.NotABusinessError:
         raise invalid_field("customerId", "is a person; only a business has owners") from None
-    except beneficial_owners.InvalidError as error:
+    except beneficial_owners.InvalidOwnerError as error:
         raise invalid(error.errors) from None
 
 

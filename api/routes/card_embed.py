@@ -13,11 +13,10 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from cardledger.api.http.request_context import services_of
-from cardledger.ledger.cards import pan as card_numbers
 from cardledger.ledger.cards import reveals
-from cardledger.ledger.cards.pan import CardNumber
-from cardledger.ledger.cards.reveals import Shown
+from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.ports import CardNumber
 
 PATH: Final = "/embed/cards"
 
@@ -114,13 +113,14 @@ async def show_card(token: str, request: Request) -> Response:
         shown = await reveals.open_once(
             connection, token=token, keys=services.keys, at=services.clock()
         )
-    if shown is None:
+    issuer = services.adapters.issuer
+    if shown is None or issuer is None:
         return _page("Card details", _NOTHING, _GONE)
-    number = card_numbers.number_of(services.keys, shown.card_id, shown.last4)
+    number = issuer.card_number(shown.card_id, shown.last4)
     return _page("Card details", _card(shown, number), 200)
 
 
-def _card(shown: Shown, number: CardNumber) -> str:
+def _card(shown: RevealedCard, number: CardNumber) -> str:
     # Groups by margin, not by blanks: what is copied is the number as shops want it.
     groups = (number.pan[start : start + 4] for start in range(0, len(number.pan), 4))
     return _CARD.substitute(

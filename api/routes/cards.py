@@ -13,10 +13,12 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes import card_embed
 from cardledger.ledger.cards import issuing, lifecycle, reveals
-from cardledger.ledger.cards.issuing import Refusal
-from cardledger.ledger.cards.lifecycle import Conflict
+from cardledger.ledger.cards import registry as cards
+from cardledger.ledger.cards.lifecycle import CardConflict
+from cardledger.ledger.cards.refusals import CardRefusal, CardRefusedError
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.ports import NotConnectedError
 from cardledger.schema.wire.cards.cards import (
     CardCreate,
     CardResource,
@@ -35,16 +37,16 @@ reads = routing.routes(Permission.VIEW, tag=_TAG)
 writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
 _CODES = {
-    Refusal.DUPLICATE_FUNDING_SOURCE: Code.INVALID_INPUT,
-    Refusal.UNKNOWN_CARDHOLDER: Code.INVALID_INPUT,
-    Refusal.KYC_NOT_APPROVED: Code.CARDHOLDER_KYC_NOT_APPROVED,
-    Refusal.FUNDING_SOURCE_INELIGIBLE: Code.FUNDING_SOURCE_INELIGIBLE,
-    Refusal.PLATFORM_CARD_ID_TAKEN: Code.CONFLICT,
+    CardRefusal.DUPLICATE_FUNDING_SOURCE: Code.INVALID_INPUT,
+    CardRefusal.UNKNOWN_CARDHOLDER: Code.INVALID_INPUT,
+    CardRefusal.KYC_NOT_APPROVED: Code.CARDHOLDER_KYC_NOT_APPROVED,
+    CardRefusal.FUNDING_SOURCE_INELIGIBLE: Code.FUNDING_SOURCE_INELIGIBLE,
+    CardRefusal.PLATFORM_CARD_ID_TAKEN: Code.CONFLICT,
 }
 _CONFLICTS = {
-    Conflict.INVALID_STATE_TRANSITION: Code.INVALID_STATE_TRANSITION,
-    Conflict.CARD_ALREADY_CLOSED: Code.CARD_ALREADY_CLOSED,
-    Conflict.CARD_NOT_MUTABLE: Code.CARD_NOT_MUTABLE,
+    CardConflict.INVALID_STATE_TRANSITION: Code.INVALID_STATE_TRANSITION,
+    CardConflict.CARD_ALREADY_CLOSED: Code.CARD_ALREADY_CLOSED,
+    CardConflict.CARD_NOT_MUTABLE: Code.CARD_NOT_MUTABLE,
 }
 
 
@@ -52,16 +54,18 @@ _CONFLICTS = {
     "/cards",
     status_code=CREATED,
     response_model=CardResource,
-    responses=answers(Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE),
+    responses=answers(
+        Code.CARDHOLDER_KYC_NOT_APPROVED, Code.FUNDING_SOURCE_INELIGIBLE, Code.NOT_IMPLEMENTED
+    ),
 )
 async def create_card(body: CardCreate, call: PlatformCall) -> Response:
-    """Issue a card; it is `PROCESSING` until the issuer has answered.
+    """Issue a card; it is `PROCESSING` until the issuer has answered. 501 without an issuer.
 
     In the sandbox the end of `platformCardId`, or without one that of `cardholderId`, says how:
     `001` never, `002` refused, `005` late.
     A funding source whose id ends in `002` or `003` is refused.
     """
-    application = issuing.Application(
+    application = issuing.CardApplication(
         cardholder_id=body.cardholder_id,
         platform_card_id=body.platform_card_id,
         funding_sources=body.funding_sources,
@@ -73,11 +77,10 @@ async def create_card(body: CardCreate, call: PlatformCall) -> Response:
                 connection,
                 platform_id=call.platform_id,
                 application=application,
+                issuer=call.services.adapters.issuer,
                 at=call.now(),
-                sandbox_delay=call.services.sandbox_delay,
-                is_sandbox=call.services.is_sandbox,
             )
-    except issuing.RefusedError as error:
+    except CardRefusedError as error:
         raise _refused(error) from None
     await call.ring(doorbell.CARDS)
     return answer(created, CREATED)
@@ -90,14 +93,14 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) 
     `accountId` finds the cards that spend from an account; a closed card spends from none.
     """
     listing = Listing(call, "cards", query)
-    filters = issuing.Filters(
+    filters = cards.CardFilters(
         cardholder_id=query.cardholder_id,
         account_id=query.account_id,
         platform_card_id=query.platform_card_id,
         state=query.state,
     )
     async with call.reading() as connection:
-        page = await issuing.page(
+        page = await cards.page(
             connection,
             platform_id=call.platform_id,
             filters=filters,
@@ -110,7 +113,7 @@ async def list_cards(query: Annotated[CardsQuery, Query()], call: PlatformCall) 
 async def get_card(card_id: CardId, call: PlatformCall) -> Response:
     """Return a card."""
     async with call.reading() as connection:
-        found = await issuing.get(connection, platform_id=call.platform_id, card_id=card_id)
+        found = await cards.get(connection, platform_id=call.platform_id, card_id=card_id)
     if found is None:
         raise no_card()
     return answer(found)
@@ -145,11 +148,11 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
                 change=change,
                 reply_to=call.client.reply_list,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
+                issuer=call.services.adapters.issuer,
             )
-    except issuing.RefusedError as error:
+    except CardRefusedError as error:
         raise _refused(error) from None
-    except lifecycle.ConflictError as error:
+    except lifecycle.CardConflictError as error:
         raise ApiError(_CONFLICTS[error.conflict], str(error)) from None
     if changed is None:
         raise no_card()
@@ -169,11 +172,10 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
     It can be opened once, within five minutes; every call makes a new one. Who asked is recorded.
-    The numbers are the sandbox's own, so outside of it there is nothing to show.
+    Without a connected card issuer it is 501.
     """
-    if not call.services.is_sandbox:
-        message = "only the sandbox has numbers to show; embed your issuer's page"
-        raise ApiError(Code.NOT_IMPLEMENTED, message)
+    if call.services.adapters.issuer is None:
+        raise NotConnectedError("card issuer")
     root = _root(request)
     try:
         async with call.writing() as connection:
@@ -185,7 +187,7 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
                 keys=call.keys,
                 at=call.now(),
             )
-    except reveals.NotShownError as error:
+    except reveals.NotRevealableError as error:
         raise ApiError(Code.CONFLICT, str(error)) from None
     if reveal is None:
         raise no_card()
@@ -200,7 +202,7 @@ def no_card() -> ApiError:
     return not_found(Code.REFERENCE_NOT_FOUND, "card")
 
 
-def _change(body: CardUpdate) -> lifecycle.Change:
+def _change(body: CardUpdate) -> lifecycle.CardChange:
     said = body.model_fields_set
     if not said:
         message = "nothing to change; send state, fundingSources or maxSpendPerTransaction"
@@ -208,18 +210,18 @@ def _change(body: CardUpdate) -> lifecycle.Change:
     if body.state == "CLOSED" and len(said) > 1:
         message = "CLOSED comes alone; leave fundingSources and maxSpendPerTransaction out"
         raise invalid_field("state", message)
-    return lifecycle.Change(
+    return lifecycle.CardChange(
         state=None if body.state is None else CardState(body.state),
         funding_sources=body.funding_sources,
         max_spend_per_transaction=(
             body.max_spend_per_transaction
             if "max_spend_per_transaction" in said
-            else lifecycle.KEEP
+            else lifecycle.UNCHANGED
         ),
     )
 
 
-def _refused(error: issuing.RefusedError) -> ApiError:
+def _refused(error: CardRefusedError) -> ApiError:
     return invalid_field(error.field, str(error), _CODES[error.refusal])
 
 

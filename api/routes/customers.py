@@ -12,6 +12,7 @@ from cardledger.api.http.errors import ApiError, invalid, invalid_field, not_fou
 from cardledger.api.http.operations import answers
 from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
+from cardledger.ledger.customers import deletion, updates
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.storage.secrets import KeyRing
@@ -72,8 +73,8 @@ async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
                 connection,
                 platform_id=call.platform_id,
                 person=_applicant(body, call.keys),
+                verifier=call.services.adapters.identity_verifier,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
             )
     return answer(created, CREATED)
 
@@ -82,7 +83,7 @@ async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
 async def list_customers(query: Annotated[CustomersQuery, Query()], call: PlatformCall) -> Response:
     """List customers, newest first; deleted ones only with `isIncludingDeleted`."""
     listing = Listing(call, "customers", query)
-    filters = customers.Filters(
+    filters = customers.CustomerFilters(
         platform_customer_id=query.platform_customer_id,
         customer_type=query.customer_type,
         created_from=query.created_after,
@@ -136,7 +137,7 @@ async def update_customer(
     try:
         with _refusals():
             async with call.writing() as connection:
-                changed = await customers.change(
+                changed = await updates.change(
                     connection,
                     platform_id=call.platform_id,
                     customer_id=customer_id,
@@ -145,9 +146,9 @@ async def update_customer(
                     keys=call.keys,
                     at=call.now(),
                 )
-    except customers.OtherTypeError as error:
+    except updates.CustomerTypeError as error:
         raise invalid_field("customerType", f"does not match: {error}") from None
-    except customers.DeletedError:
+    except customers.CustomerDeletedError:
         message = "the customer is deleted; nothing about it can be changed any more"
         raise ApiError(Code.USER_NOT_FOUND, message) from None
     if changed is None:
@@ -168,12 +169,12 @@ async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Respon
     """
     try:
         async with call.writing() as connection:
-            deleted = await customers.delete(
+            deleted = await deletion.delete(
                 connection, platform_id=call.platform_id, customer_id=customer_id, at=call.now()
             )
-    except customers.DeletedError:
+    except customers.CustomerDeletedError:
         raise ApiError(Code.CUSTOMER_DELETED, "the customer has been deleted before") from None
-    except customers.InUseError as error:
+    except deletion.CustomerInUseError as error:
         message = f"{error}; close its cards and bring its accounts to zero first"
         raise ApiError(Code.CONFLICT, message, details={"reason": error.reason}) from None
     if deleted is None:
@@ -274,11 +275,11 @@ def _refusals() -> Iterator[None]:
     except customers.UnsupportedCurrencyError as error:
         message = f"has {error.currency}; this platform has {', '.join(error.supported)}"
         raise invalid_field("currencies", message, Code.INVALID_CURRENCY) from None
-    except customers.MissingContactError as error:
+    except updates.MissingContactError as error:
         raise invalid(error.errors, Code.MISSING_MANDATORY_USER_INFO) from None
-    except customers.InvalidError as error:
+    except updates.InvalidCustomerError as error:
         raise invalid(error.errors) from None
-    except customers.AlreadyExistsError as error:
+    except customers.CustomerExistsError as error:
         message = f"{error}; send another one, or use that customer"
         raise ApiError(_TAKEN[error.field], message, details={"field": error.field}) from None
 

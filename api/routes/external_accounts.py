@@ -11,7 +11,7 @@ from cardledger.api.http.operations import answers
 from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.customers import external_accounts
-from cardledger.ledger.customers.external_accounts import Refusal, Registration
+from cardledger.ledger.customers.external_accounts import Registration, RegistrationRefusal
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import ExternalAccountId, Page
@@ -34,10 +34,10 @@ writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
 REFUSES: Final = answers(Code.INVALID_CURRENCY, Code.INVALID_BANK_ACCOUNT)
 
-_INVALID: Final[Mapping[Refusal, Code]] = {
-    Refusal.INPUT: Code.INVALID_INPUT,
-    Refusal.CURRENCY: Code.INVALID_CURRENCY,
-    Refusal.NUMBER: Code.INVALID_BANK_ACCOUNT,
+_INVALID: Final[Mapping[RegistrationRefusal, Code]] = {
+    RegistrationRefusal.INPUT: Code.INVALID_INPUT,
+    RegistrationRefusal.CURRENCY: Code.INVALID_CURRENCY,
+    RegistrationRefusal.NUMBER: Code.INVALID_BANK_ACCOUNT,
 }
 
 
@@ -49,11 +49,11 @@ async def register(call: AnyCall, wanted: Registration) -> Response:
                 connection,
                 platform_id=call.platform_id,
                 wanted=wanted,
+                verifier=call.services.adapters.account_verifier,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
             )
-    except external_accounts.RefusedError as error:
-        if error.refusal is Refusal.DUPLICATE:
+    except external_accounts.RegistrationRefusedError as error:
+        if error.refusal is RegistrationRefusal.DUPLICATE:
             raise ApiError(Code.CONFLICT, sentence(error.errors)) from None
         raise invalid(error.errors, _INVALID[error.refusal]) from None
     return answer(created, CREATED)
@@ -89,7 +89,9 @@ async def list_customer_external_accounts(
     query: Annotated[ExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the external accounts of customers, oldest first."""
-    filters = external_accounts.Filters(customer_id=query.customer_id, currency=query.currency)
+    filters = external_accounts.ExternalAccountFilters(
+        customer_id=query.customer_id, currency=query.currency
+    )
     return await _list(call, Listing(call, "customer-external-accounts", query), filters)
 
 
@@ -133,7 +135,7 @@ async def list_platform_external_accounts(
     query: Annotated[PlatformExternalAccountsQuery, Query()], call: PlatformCall
 ) -> Response:
     """List the platform's own external accounts, oldest first."""
-    filters = external_accounts.Filters(currency=query.currency, of_platform=True)
+    filters = external_accounts.ExternalAccountFilters(currency=query.currency, of_platform=True)
     return await _list(call, Listing(call, "platform-external-accounts", query), filters)
 
 
@@ -153,7 +155,9 @@ async def delete_platform_external_account(
     return await _delete(call, external_account_id, of_platform=True)
 
 
-async def _list(call: Call, listing: Listing, filters: external_accounts.Filters) -> Response:
+async def _list(
+    call: Call, listing: Listing, filters: external_accounts.ExternalAccountFilters
+) -> Response:
     async with call.reading() as connection:
         page = await external_accounts.page(
             connection,

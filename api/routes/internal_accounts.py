@@ -12,6 +12,7 @@ from cardledger.api.http.operations import answers
 from cardledger.api.http.request_context import AnyCall, PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.customers import registry as customers
+from cardledger.ledger.customers import updates
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.projections import accounts
 from cardledger.schema.ids import Id
@@ -62,7 +63,7 @@ async def list_customer_internal_accounts(
 ) -> Response:
     """List the internal accounts of customers, oldest first."""
     listing = Listing(call, "internal-accounts", query)
-    filters = accounts.Filters(
+    filters = accounts.AccountFilters(
         currency=query.currency, customer_id=query.customer_id, type=query.type
     )
     async with call.reading() as connection:
@@ -91,7 +92,7 @@ async def create_customer_internal_account(
     """
     try:
         async with call.writing() as connection:
-            opened = await customers.open_account(
+            opened = await updates.open_account(
                 connection,
                 platform_id=call.platform_id,
                 customer_id=body.customer_id,
@@ -101,10 +102,12 @@ async def create_customer_internal_account(
     except customers.UnsupportedCurrencyError as error:
         message = f"must be one of {', '.join(error.supported)}"
         raise invalid_field("currency", message, Code.INVALID_CURRENCY) from None
-    except customers.DeletedError:
+    except customers.CustomerDeletedError:
         opened = None
-    except accounts.TooManyError:
-        message = f"the customer has {accounts.MOST} accounts, which is as many as one may have"
+    except accounts.TooManyAccountsError:
+        message = (
+            f"the customer has {accounts.ACCOUNT_LIMIT} accounts, which is as many as one may have"
+        )
         raise ApiError(Code.CONFLICT, message) from None
     if opened is None:
         raise invalid_field("customerId", "is not a customer of this platform")

@@ -65,7 +65,7 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
         message = "nothing to change; send a setting, such as webhookEndpoint, a URL or null"
         raise ApiError(Code.INVALID_INPUT, message)
     endpoint = body.webhook_endpoint
-    if endpoint is not None and not call.services.is_sandbox:
+    if endpoint is not None and not call.services.allow_loopback:
         check_production(endpoint, "webhookEndpoint")
     settings = _settings(body)
     async with call.writing() as connection:
@@ -85,11 +85,11 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
     return answer(_render(changed))
 
 
-def _settings(body: ConfigUpdate) -> platforms.Settings:
+def _settings(body: ConfigUpdate) -> platforms.PlatformSettings:
     """Return what `body` changes beside the webhook endpoint."""
     for fee in body.fee_configs or []:
         _check_fee(fee)
-    return platforms.Settings(
+    return platforms.PlatformSettings(
         named=frozenset(body.model_fields_set),
         uma_domain=body.uma_domain,
         currencies=_currencies(body.supported_currencies or []),

@@ -15,8 +15,7 @@ from cardledger.api.http.operations import answers
 from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
 from cardledger.api.http.responses import answer, answer_json
 from cardledger.api.routes.cards import no_card
-from cardledger.ledger.cards import issuing
-from cardledger.ledger.core import sandbox as suffixes
+from cardledger.ledger.cards import inquiries
 from cardledger.ledger.messaging.inbox import CardRoute
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
@@ -24,7 +23,13 @@ from cardledger.schema.wire.cards.card_transactions import CardTransactionResour
 from cardledger.schema.wire.common import CardId, money
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.network_events import NETWORK_EVENT, EventType, body_of
-from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+from cardledger.schema.wire.outcomes import (
+    NOT_APPLIED,
+    Outcome,
+    OutcomeFlag,
+    OutcomeType,
+    RejectionReason,
+)
 from cardledger.schema.wire.sandbox import (
     InquiryResource,
     SimulateAdvice,
@@ -48,8 +53,9 @@ async def _send(call: AnyCall, event: Mapping[str, Any]) -> Response:
         message = "the card transaction has moved on meanwhile; send a new request with a new key"
         raise ApiError(Code.CONFLICT, message)
     if outcome.outcome in {OutcomeType.PARKED, OutcomeType.IGNORED}:
-        message = "there is nothing that this could be done to"
-        raise ApiError(Code.INVALID_INPUT, message, details={"reason": reason})
+        raise ApiError(
+            Code.INVALID_INPUT, NOT_APPLIED[OutcomeFlag(said["reason"])], details={"reason": reason}
+        )
     card_transaction = said.get("cardTransaction")
     if card_transaction is None:
         raise _rejected(outcome)
@@ -211,11 +217,12 @@ async def simulate_balance_inquiry(
     token leads to nothing.
     """
     async with call.reading() as connection:
-        inquiry = await issuing.inquire(
+        inquiry = await inquiries.inquire(
             connection,
             platform_id=call.platform_id,
             card_id=card_id,
             descriptor=body.merchant.descriptor,
+            rail=call.services.adapters.funding_rail,
             at=call.now(),
         )
     if inquiry is None:
@@ -238,17 +245,18 @@ async def simulate_balance_inquiry(
 async def simulate_financial_credit_authorization(
     card_id: CardId, body: SimulateAuthorization, call: PlatformCall
 ) -> Response:
-    """Put `amount` on the card with one message, as a cash deposit or a push payment does.
+    """Credit `amount` with one message, as a cash deposit or a push payment does.
 
-    It is a refund of no purchase: a card transaction with direction `CREDIT` and status
-    `REFUNDED`, whose amount is in `refundedAmount`. The network has already given the money, so
-    the state of the card refuses nothing. A merchant whose suffix asks for a refusal is 501.
+    The result is a card transaction with direction `CREDIT` and status `CREDITED`, whose amount is
+    in `creditedAmount`: it is not a refund of a purchase. The network has already moved the money,
+    so the state of the card declines nothing. A merchant whose suffix asks for a decline is 501.
     """
     card = await _card_in(call, card_id, body)
-    if suffixes.forced_decline(body.merchant.descriptor):
+    rail = call.services.adapters.funding_rail
+    if rail is not None and rail.issuer_decline(body.merchant.descriptor):
         raise _not_implemented("a credit cannot be refused yet; use another descriptor")
     said = {
-        "type": EventType.RETURN,
+        "type": EventType.FINANCIAL_CREDIT_AUTHORIZATION,
         "issuerTransactionToken": str(uuid4()),
         "amount": body.amount,
         "currency": card.currency,
@@ -311,8 +319,8 @@ async def _ask(
 async def _tell(  # noqa: PLR0913, PLR0917 - what about, and what
     call: Call,
     card_id: Id,
-    card: issuing.Spending,
-    parent: issuing.Parent,
+    card: inquiries.Spending,
+    parent: inquiries.Parent,
     kind: EventType,
     said: Mapping[str, Any] = MappingProxyType({}),
 ) -> Response:
@@ -330,19 +338,19 @@ async def _tell(  # noqa: PLR0913, PLR0917 - what about, and what
 
 async def _parent(
     call: Call, card_id: Id, card_transaction_id: Id
-) -> tuple[issuing.Spending, issuing.Parent]:
+) -> tuple[inquiries.Spending, inquiries.Parent]:
     card = await _card(call, card_id, card_transaction_id)
     if card.parent is None:
         raise not_found(Code.TRANSACTION_NOT_FOUND, "card transaction of this card")
     return card, card.parent
 
 
-def _must_be_open(parent: issuing.Parent) -> None:
+def _must_be_open(parent: inquiries.Parent) -> None:
     if parent.status not in _OPEN:
         raise _wrong_state(parent, "it has to be AUTHORIZED or PARTIALLY_SETTLED for this")
 
 
-def _wrong_state(parent: issuing.Parent, why: str) -> ApiError:
+def _wrong_state(parent: inquiries.Parent, why: str) -> ApiError:
     details = {"reason": "CARD_TRANSACTION_NOT_OPEN", "status": parent.status}
     message = f"the card transaction is {parent.status}; {why}"
     return ApiError(Code.INVALID_INPUT, message, details=details)
@@ -353,9 +361,11 @@ def _beyond(reason: str, message: str, limit: int) -> ApiError:
     return ApiError(Code.INVALID_INPUT, f"amount {message}: {limit}", details=details)
 
 
-async def _card(call: Call, card_id: Id, card_transaction_id: Id | None = None) -> issuing.Spending:
+async def _card(
+    call: Call, card_id: Id, card_transaction_id: Id | None = None
+) -> inquiries.Spending:
     async with call.reading() as connection:
-        found = await issuing.spending(
+        found = await inquiries.spending(
             connection,
             platform_id=call.platform_id,
             card_id=card_id,
@@ -369,7 +379,7 @@ async def _card(call: Call, card_id: Id, card_transaction_id: Id | None = None) 
 async def _card_in(call: Call, card_id: Id, body: SimulateAuthorization) -> CardRoute:
     """Return where the caller's card belongs; what never changes about it is asked for once."""
     card = await call.client.card(card_id)
-    if card is None or card.home.platform_id != call.platform_id:
+    if card is None or card.owner.platform_id != call.platform_id:
         raise no_card()
     if body.currency.code != card.currency:
         raise _wrong_currency(card.currency)

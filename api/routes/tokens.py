@@ -42,7 +42,7 @@ async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
 async def list_tokens(query: Annotated[TokensQuery, Query()], call: PlatformCall) -> Response:
     """List the platform's tokens, newest first."""
     listing = Listing(call, "tokens", query)
-    filters = api_tokens.Filters(
+    filters = api_tokens.TokenFilters(
         name=query.name,
         created_from=query.created_after,
         created_to=query.created_before,

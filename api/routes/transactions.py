@@ -13,7 +13,7 @@ from cardledger.api.http.operations import answers
 from cardledger.api.http.request_context import AnyCall, Call, PlatformCall
 from cardledger.api.http.responses import Listing, answer
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents.actions import Decision, Written
+from cardledger.ledger.agents.actions import Decision, RecordedAction
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.queries import card_transactions, transactions
@@ -119,9 +119,9 @@ async def list_events(transaction_id: CardTransactionId, call: PlatformCall) -> 
 # --- for platforms and for agents ----------------------------------------------------------------
 
 
-def filters_of(query: PaymentsQuery) -> transactions.Filters:
+def filters_of(query: PaymentsQuery) -> transactions.TransactionFilters:
     """Return the filters of `query` that every list of transactions has."""
-    return transactions.Filters(
+    return transactions.TransactionFilters(
         type=query.type,
         account_id=query.account_identifier,
         sender_id=query.sender_account_identifier,
@@ -134,7 +134,7 @@ def filters_of(query: PaymentsQuery) -> transactions.Filters:
 
 
 async def list_matching(
-    call: AnyCall, name: str, query: PaymentsQuery, filters: transactions.Filters
+    call: AnyCall, name: str, query: PaymentsQuery, filters: transactions.TransactionFilters
 ) -> Response:
     """Answer with the page that `query` asks for of the list `name`."""
     listing = Listing(call, name, query)
@@ -166,7 +166,7 @@ def not_pending(status: str) -> ApiError:
     return ApiError(code, message, details={"status": status})
 
 
-async def carry_out(call: AnyCall, written: Written) -> None:
+async def carry_out(call: AnyCall, written: RecordedAction) -> None:
     """Have the engine decide what was `written`; wait for that where it is committed by now.
 
     The rows of a request with a key are not: they are committed with its answer.
@@ -186,7 +186,7 @@ async def _decide(call: Call, transaction_id: TypedId, decision: Decision) -> Re
         raise not_pending((await _found(call, transaction_id)).status)
     try:
         async with call.writing() as connection:
-            written = await agent_actions.decide(
+            written = await agent_actions.resolve(
                 connection,
                 platform_id=call.platform_id,
                 transaction_id=transaction_id.key,

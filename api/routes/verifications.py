@@ -28,7 +28,7 @@ writes = routing.routes(Permission.MANAGE, tag=_TAG)
 @writes.post(
     "/verifications",
     response_model=VerificationResource,
-    responses=answers(Code.USER_NOT_FOUND),
+    responses=answers(Code.USER_NOT_FOUND, Code.NOT_IMPLEMENTED),
 )
 async def create_verification(body: VerificationCreate, call: PlatformCall) -> Response:
     """Have a customer verified; 400 when it is `APPROVED` or `REJECTED` already.
@@ -36,8 +36,8 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
     In the sandbox, the end of a person's `fullName` decides: `002` rejected; what is missing has
     to be added first; then `003` poor document, `001` waits for a person, anything else approved.
     Of a business, the end of its `registrationNumber` does: `002` rejected; `001` and `003` the
-    ordinary way (what is missing, then a person); anything else approved at once. Outside the
-    sandbox everybody goes the ordinary way, and waits: no provider is connected.
+    ordinary way (what is missing, then a person); anything else approved at once. Without a
+    connected identity verifier it is 501.
 
     A verification that is not decided is taken up again when it is asked for once more.
     """
@@ -47,10 +47,10 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
                 connection,
                 platform_id=call.platform_id,
                 customer_id=body.customer_id,
+                verifier=call.services.adapters.identity_verifier,
                 at=call.now(),
-                is_sandbox=call.services.is_sandbox,
             )
-    except verifications.DecidedError as error:
+    except verifications.AlreadyDecidedError as error:
         message = f"{error}; nothing about that is decided again"
         details = {"reason": "ALREADY_DECIDED", "status": error.status}
         raise ApiError(Code.INVALID_INPUT, message, details=details) from None
@@ -65,7 +65,9 @@ async def list_verifications(
 ) -> Response:
     """List verifications, newest first."""
     listing = Listing(call, "verifications", query)
-    filters = verifications.Filters(customer_id=query.customer_id, status=query.verification_status)
+    filters = verifications.VerificationFilters(
+        customer_id=query.customer_id, status=query.verification_status
+    )
     async with call.reading() as connection:
         page = await verifications.page(
             connection,

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Final
 
-from benchmarks import scene
+from benchmarks import workload
 from benchmarks.figures import Figure
-from benchmarks.scene import CardTransactionKey, Holder
 from benchmarks.workbench import Bench, Drained
+from benchmarks.workload import Cardholder, CardTransactionKey
 from cardledger.ledger.messaging import inbox
 
 BATCH_SIZES: Final = (1, 8, 32, 128, 500, 2_000)
 _PART: Final = "engine"
-HOLDERS: Final = 4_000  # More than a batch has messages, so that few share an account.
+CARDHOLDERS: Final = 4_000  # More than a batch has messages, so that few share an account.
 _PER_BATCH_SIZE: Final = {1: 400, 8: 1_600, 32: 4_800, 128: 8_000, 500: 16_000, 2_000: 16_000}
 THREADS: Final = 2  # As a worker has: one computes while the other waits for PostgreSQL.
 _PROCESSES: Final = 2
@@ -25,25 +25,25 @@ _HOTTEST: Final = 25
 
 AUTHORIZATIONS: Final = "authorizations, batches of 500"
 
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 
 
-def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
+def measure(bench: Bench, *, rounds: int, progress: Progress) -> Iterator[Figure]:
     """Yield the rates by batch size, on many accounts and on one."""
-    spread = bench.holders(HOLDERS)
-    hot = bench.holders(1)
+    spread = bench.cardholders(CARDHOLDERS)
+    hot = bench.cardholders(1)
     for size in BATCH_SIZES:
-        say(f"engine: batches of {size:,}")
+        progress(f"engine: batches of {size:,}")
         yield from _rates(bench, spread, size, rounds=rounds)
-    say("engine: one hot account")
+    progress("engine: one hot account")
     yield from _rates(bench, hot, 500, rounds=rounds, threads=1, named=", one hot account")
-    say(f"engine: {_PROCESSES} processes")
+    progress(f"engine: {_PROCESSES} processes")
     yield _several(bench, spread, rounds=rounds)
 
 
 def _rates(  # noqa: PLR0913 - what distinguishes the lines of the table
     bench: Bench,
-    holders: list[Holder],
+    cardholders: list[Cardholder],
     size: int,
     *,
     rounds: int,
@@ -53,9 +53,9 @@ def _rates(  # noqa: PLR0913 - what distinguishes the lines of the table
     count = _PER_BATCH_SIZE[size]
     authorizations, clearings, accepted = [], [], []
     for number in range(rounds + 1):
-        wanted = scene.purchases(holders, count, seed=number, run=f"{size}{named}")
+        wanted = workload.purchases(cardholders, count, seed=number, run=f"{size}{named}")
         first, seconds = _authorize(bench, wanted, size, threads)
-        bench.accept(scene.clearings(wanted))
+        bench.accept(workload.clearings(wanted))
         second = bench.drain(batch_size=size, threads=threads)
         if number:  # The first round warms caches and plans.
             authorizations.append(first.rate)
@@ -89,11 +89,11 @@ def _rates(  # noqa: PLR0913 - what distinguishes the lines of the table
 def _authorize(
     bench: Bench, wanted: list[CardTransactionKey], size: int, threads: int
 ) -> tuple[Drained, float]:
-    seconds = bench.accept(scene.authorizations(wanted))
+    seconds = bench.accept(workload.authorizations(wanted))
     return bench.drain(batch_size=size, threads=threads), seconds
 
 
-def _several(bench: Bench, holders: list[Holder], *, rounds: int) -> Figure:
+def _several(bench: Bench, cardholders: list[Cardholder], *, rounds: int) -> Figure:
     """Return the rate of several processes, each on queues of its own."""
     count = _PER_BATCH_SIZE[2_000]
     values = []
@@ -102,8 +102,8 @@ def _several(bench: Bench, holders: list[Holder], *, rounds: int) -> Figure:
     ignore = (signal.SIGINT, signal.SIG_IGN)
     with context.Pool(_PROCESSES, signal.signal, ignore) as pool:
         for number in range(rounds + 1):
-            wanted = scene.purchases(holders, count, seed=number, run="several")
-            bench.accept(scene.authorizations(wanted))
+            wanted = workload.purchases(cardholders, count, seed=number, run="several")
+            bench.accept(workload.authorizations(wanted))
             shards = [range(first, inbox.SHARDS, _PROCESSES) for first in range(_PROCESSES)]
             started = perf_counter()
             decided = pool.starmap(_drain_shards, [(bench, list(own)) for own in shards])
@@ -119,18 +119,18 @@ def _drain_shards(bench: Bench, shards: list[int]) -> int:
     return bench.drain(threads=1, only=shards).messages
 
 
-def profile(bench: Bench, *, say: Say) -> str:
+def profile(bench: Bench, *, progress: Progress) -> str:
     """Return where the processor's time goes while batches of 500 are decided by one thread.
 
     The profiler counts calls, which makes them dearer than they are: the order says more than the
     seconds.
     """
-    say("profile: authorizations, batches of 500")
-    holders = bench.holders(HOLDERS)
+    progress("profile: authorizations, batches of 500")
+    cardholders = bench.cardholders(CARDHOLDERS)
     measured = cProfile.Profile()
     for number in range(2):
-        wanted = scene.purchases(holders, _PER_BATCH_SIZE[500], seed=number, run="profile")
-        bench.accept(scene.authorizations(wanted))
+        wanted = workload.purchases(cardholders, _PER_BATCH_SIZE[500], seed=number, run="profile")
+        bench.accept(workload.authorizations(wanted))
         if number:  # The first round warms caches and plans.
             bench.drain_here(measured.runcall)
         else:

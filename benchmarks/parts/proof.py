@@ -1,4 +1,4 @@
-"""How fast the books are proved, and how fast roll-ups are made anew from their events."""
+"""How fast `verify` audits the ledger, and how fast roll-ups are rebuilt from their events."""
 
 import json
 import os
@@ -12,32 +12,35 @@ from typing import Final
 
 import psycopg
 
-from benchmarks import past, scene
+from benchmarks import workload
 from benchmarks.figures import Figure
-from benchmarks.parts.engine import Say
+from benchmarks.parts import stored_events
+from benchmarks.parts.engine import Progress
 from benchmarks.workbench import Bench, memory_of
 from cardledger.ledger.projections import history
 
 _PART: Final = "proof"
 _MILLION: Final = 1_000_000
-_HOLDERS: Final = 4_000
+_CARDHOLDERS: Final = 4_000
 _REBUILT: Final = 40_000
 _PAGE: Final = 2_000
 _LOOK_EVERY_S: Final = 0.1
 
 
-def measure(bench: Bench, *, rounds: int, say: Say, events: int = _MILLION) -> Iterator[Figure]:
+def measure(
+    bench: Bench, *, rounds: int, progress: Progress, events: int = _MILLION
+) -> Iterator[Figure]:
     """Yield how long `verify` takes for a million events, and how fast roll-ups are rebuilt."""
-    say(f"proof: writing {events:,} events")
-    past.write(bench, bench.holders(_HOLDERS), events, lambda _events: None)
-    say("proof: roll-ups from their events")
+    progress(f"proof: writing {events:,} events")
+    stored_events.write(bench, bench.cardholders(_CARDHOLDERS), events, lambda _events: None)
+    progress("proof: roll-ups from their events")
     yield Figure(
         part=_PART,
         name="roll-ups rebuilt from their events",
         unit="/s",
         values=[_rebuild(bench) for _ in range(rounds)],
     )
-    say("proof: verify")
+    progress("proof: verify")
     verified, seconds, memory_mb = _verify(bench)
     yield Figure(
         part=_PART,
@@ -64,7 +67,9 @@ def _rebuild(bench: Bench) -> float:
             "SELECT id, sequence FROM card_transactions ORDER BY id LIMIT %s", [_REBUILT]
         ).fetchall()
         started = perf_counter()
-        rebuilt = sum(len(history.at(connection, page)) for page in scene.in_batches(places, _PAGE))
+        rebuilt = sum(
+            len(history.at(connection, page)) for page in workload.in_batches(places, _PAGE)
+        )
         seconds = perf_counter() - started
     assert rebuilt == len(places), "every card transaction has events"
     return rebuilt / seconds
@@ -73,8 +78,7 @@ def _rebuild(bench: Bench) -> float:
 def _verify(bench: Bench) -> tuple[int, float, float]:
     """Run the command; returns the events it folded, the seconds it took and its memory in MB.
 
-    Its memory is looked at again and again: what the system says it had at most counts whoever
-    started it, too.
+    Its memory is polled: the maximum that the system reports includes the parent process.
     """
     started, memory_mb = perf_counter(), 0.0
     with tempfile.TemporaryFile() as printed:
@@ -88,6 +92,6 @@ def _verify(bench: Bench) -> tuple[int, float, float]:
             time.sleep(_LOOK_EVERY_S)
         seconds = perf_counter() - started
         printed.seek(0)
-        said = printed.read()
-    assert process.returncode == 0, f"the books of the benchmark do not hold: {said.decode()}"
-    return int(json.loads(said)["events"]), seconds, memory_mb
+        output = printed.read()
+    assert process.returncode == 0, f"the books of the benchmark do not hold: {output.decode()}"
+    return int(json.loads(output)["events"]), seconds, memory_mb

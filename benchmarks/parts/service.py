@@ -21,12 +21,12 @@ import psycopg
 from psycopg import sql
 from pydantic import SecretStr
 
-from benchmarks import load, scene
+from benchmarks import load, workload
 from benchmarks.figures import Figure
-from benchmarks.load import Heard
-from benchmarks.parts.engine import Say
-from benchmarks.scene import Holder
+from benchmarks.load import LoadResult
+from benchmarks.parts.engine import Progress
 from benchmarks.workbench import Bench, memory_of
+from benchmarks.workload import Cardholder
 from cardledger.config.errors import CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl
@@ -36,7 +36,7 @@ from cardledger.supervisor.plan import Plan
 from cardledger.supervisor.system import System
 
 _PART: Final = "service"
-_HOLDERS: Final = 1_000
+_CARDHOLDERS: Final = 1_000
 _SECONDS: Final = 5.0
 _WARM_UP_S: Final = 2.0
 _CONNECTIONS: Final = 64
@@ -53,7 +53,7 @@ class Service:
 
     bench: Bench
     running: Running
-    holders: list[Holder]
+    cardholders: list[Cardholder]
 
 
 @contextmanager
@@ -77,28 +77,32 @@ def service(bench: Bench) -> Iterator[Service]:
                 app_url=DatabaseUrl(running.database_url),
                 platform_id=Id.parse(system.platform_id),
             )
-            yield Service(bench=own, running=running, holders=own.holders(_HOLDERS))
+            yield Service(bench=own, running=running, cardholders=own.cardholders(_CARDHOLDERS))
         finally:
             system.stop()
 
 
-def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
+def measure(system: Service, *, rounds: int, progress: Progress) -> Iterator[Figure]:
     """Yield the rates and latencies of authorizations over HTTP, and the rate of `submit`."""
-    asked = Authorizations(one)
-    say("service: warming up")
-    asked.closed(seconds=_WARM_UP_S)
-    say("service: one at a time")
-    yield from _idle([asked.closed(connections=1, seconds=_SECONDS / 2) for _ in range(rounds)])
+    authorizations = Authorizations(system)
+    progress("service: warming up")
+    authorizations.closed(seconds=_WARM_UP_S)
+    progress("service: one at a time")
+    yield from _idle(
+        [authorizations.closed(connections=1, seconds=_SECONDS / 2) for _ in range(rounds)]
+    )
     for rate in _RATES:
-        say(f"service: {rate} a second")
-        yield from _at(rate, [asked.paced(rate) for _ in range(rounds)])
-    say(f"service: {_CONNECTIONS} connections")
-    flat_out = [asked.closed(connections=_CONNECTIONS, seconds=_SECONDS) for _ in range(rounds)]
+        progress(f"service: {rate} a second")
+        yield from _at(rate, [authorizations.paced(rate) for _ in range(rounds)])
+    progress(f"service: {_CONNECTIONS} connections")
+    flat_out = [
+        authorizations.closed(connections=_CONNECTIONS, seconds=_SECONDS) for _ in range(rounds)
+    ]
     yield Figure(
         part=_PART,
         name=f"HTTP authorizations, {_CONNECTIONS} connections",
         unit="/s",
-        values=[heard.rate for heard in flat_out],
+        values=[result.rate for result in flat_out],
         least=1_200,
         aim=2_500,
     )
@@ -106,29 +110,29 @@ def measure(one: Service, *, rounds: int, say: Say) -> Iterator[Figure]:
         part=_PART,
         name="HTTP answers other than 200",
         unit="",
-        values=[float(asked.failed)],
+        values=[float(authorizations.failed)],
         least=0,
         lower=True,
     )
-    yield from _submit(one, say)
-    _decide_more(one, say)
+    yield from _submit(system, progress)
+    _decide_more(system, progress)
     yield Figure(
         part=_PART,
         name="memory of the worker after a million events",
         unit="MB",
-        values=[memory_of(one.running.pids["worker-1"])],
+        values=[memory_of(system.running.pids["worker-1"])],
         least=200,
         aim=120,
         lower=True,
     )
 
 
-def _idle(heard: list[Heard]) -> Iterator[Figure]:
+def _idle(results: list[LoadResult]) -> Iterator[Figure]:
     yield Figure(
         part=_PART,
         name="HTTP authorization, one at a time, p50",
         unit="ms",
-        values=[one.quantile_ms(0.5) for one in heard],
+        values=[result.quantile_ms(0.5) for result in results],
         least=8,
         aim=5,
         lower=True,
@@ -137,12 +141,12 @@ def _idle(heard: list[Heard]) -> Iterator[Figure]:
         part=_PART,
         name="HTTP authorization, one at a time, p99",
         unit="ms",
-        values=[one.quantile_ms(0.99) for one in heard],
+        values=[result.quantile_ms(0.99) for result in results],
         lower=True,
     )
 
 
-def _at(rate: int, heard: list[Heard]) -> Iterator[Figure]:
+def _at(rate: int, results: list[LoadResult]) -> Iterator[Figure]:
     is_bar = rate == 300
     for share, name in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
         has_bar = is_bar and name == "p99"
@@ -150,7 +154,7 @@ def _at(rate: int, heard: list[Heard]) -> Iterator[Figure]:
             part=_PART,
             name=f"HTTP authorization at {rate}/s, {name}",
             unit="ms",
-            values=[one.quantile_ms(share) for one in heard],
+            values=[result.quantile_ms(share) for result in results],
             least=40 if has_bar else None,
             aim=20 if has_bar else None,
             lower=True,
@@ -158,70 +162,70 @@ def _at(rate: int, heard: list[Heard]) -> Iterator[Figure]:
 
 
 class Authorizations:
-    """Asks for authorizations on all the cards in turn; counts answers other than 200."""
+    """Sends authorizations on all cards in turn; counts statuses other than 200."""
 
-    def __init__(self, one: Service, *, secret: str | None = None) -> None:
-        """With the credentials of `one`, unless another `secret` is given."""
-        url = urlsplit(one.running.base_url)
+    def __init__(self, system: Service, *, secret: str | None = None) -> None:
+        """With the credentials of `system`, unless another `secret` is given."""
+        url = urlsplit(system.running.base_url)
         assert url.hostname is not None
         self._host: Final = url.hostname
         self._port: Final = url.port or 80
         self._path: Final = url.path
-        pair = f"{one.running.client_id}:{secret or one.running.client_secret}"
+        pair = f"{system.running.client_id}:{secret or system.running.client_secret}"
         self._authorization: Final = "Basic " + b64encode(pair.encode()).decode()
-        self._holders: Final = itertools.cycle(one.holders)
+        self._cardholders: Final = itertools.cycle(system.cardholders)
         self._amounts: Final = itertools.cycle(range(100, 1_000))
         self.failed = 0
 
-    def closed(self, *, connections: int = _CONNECTIONS, seconds: float) -> Heard:
+    def closed(self, *, connections: int = _CONNECTIONS, seconds: float) -> LoadResult:
         run = load.closed(
             self._host, self._port, self._next, connections=connections, seconds=seconds
         )
         return self._counted(asyncio.run(run))
 
-    def paced(self, rate: float, *, seconds: float = _SECONDS) -> Heard:
+    def paced(self, rate: float, *, seconds: float = _SECONDS) -> LoadResult:
         run = load.paced(self._host, self._port, self._next, rate=rate, seconds=seconds)
         return self._counted(asyncio.run(run))
 
-    def _counted(self, heard: Heard) -> Heard:
-        self.failed += heard.failed
-        return heard
+    def _counted(self, result: LoadResult) -> LoadResult:
+        self.failed += result.failed
+        return result
 
     def _next(self) -> bytes:
-        card_id = next(self._holders).card_id
+        card_id = next(self._cardholders).card_id
         body = {
             "amount": next(self._amounts),
             "currency": {"code": "USD"},
-            "merchant": scene.MERCHANT,
+            "merchant": workload.MERCHANT,
         }
         path = f"{self._path}/sandbox/cards/Card:{card_id}/simulate/authorization"
         return load.request(self._host, path, self._authorization, json.dumps(body).encode())
 
 
-def _submit(one: Service, say: Say) -> Iterator[Figure]:
+def _submit(system: Service, progress: Progress) -> Iterator[Figure]:
     """Have a file of clearings, each of an authorization of its own, decided and printed."""
-    say(f"service: {_FILE_LINES:,} authorizations, decided by the worker")
-    wanted = scene.purchases(one.holders, _FILE_LINES, seed=1, run="file")
+    progress(f"service: {_FILE_LINES:,} authorizations, decided by the worker")
+    wanted = workload.purchases(system.cardholders, _FILE_LINES, seed=1, run="file")
     started = perf_counter()
-    one.bench.accept(scene.authorizations(wanted))
-    _wait_until_decided(one)
+    system.bench.accept(workload.authorizations(wanted))
+    _wait_until_decided(system)
     yield Figure(
         part=_PART,
         name="authorizations of a worker, from the inbox on",
         unit="/s",
         values=[_FILE_LINES / (perf_counter() - started)],
     )
-    # What went before has been told, so that nothing but the file is measured.
-    _wait_until_told(one)
-    say(f"service: submit, a file of {_FILE_LINES:,} clearings")
+    # Earlier webhooks have been dispatched, so that only the file is measured.
+    _wait_until_dispatched(system)
+    progress(f"service: submit, a file of {_FILE_LINES:,} clearings")
     environment = {
-        "DATABASE_URL": one.running.database_url,
-        "REDIS_URL": one.running.redis_url,
+        "DATABASE_URL": system.running.database_url,
+        "REDIS_URL": system.running.redis_url,
     }
     with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
         file = Path(directory) / "clearings.jsonl"
         with file.open("w", encoding="utf-8") as lines:
-            for message in scene.clearings(wanted):
+            for message in workload.clearings(wanted):
                 lines.write(json.dumps(message.body) + "\n")
         seconds = _run([sys.executable, "-m", "cardledger", "submit", str(file)], environment)
     yield Figure(
@@ -234,29 +238,29 @@ def _submit(one: Service, say: Say) -> Iterator[Figure]:
     )
 
 
-def _decide_more(one: Service, say: Say) -> None:
+def _decide_more(system: Service, progress: Progress) -> None:
     """Have the worker decide purchases until there are a million events."""
     for number in itertools.count():
-        with psycopg.connect(one.bench.owner_url) as connection:
+        with psycopg.connect(system.bench.owner_url) as connection:
             row = connection.execute("SELECT count(*) FROM card_transaction_events").fetchone()
         assert row is not None
         if row[0] >= _MILLION:
             return
-        say(f"service: worker, {row[0] / _MILLION:.2f} of 1 million events")
-        wanted = scene.purchases(one.holders, _AT_A_TIME, seed=number, run="more")
-        one.bench.accept(scene.authorizations(wanted))
-        one.bench.accept(scene.clearings(wanted))
-        _wait_until_decided(one)
+        progress(f"service: worker, {row[0] / _MILLION:.2f} of 1 million events")
+        wanted = workload.purchases(system.cardholders, _AT_A_TIME, seed=number, run="more")
+        system.bench.accept(workload.authorizations(wanted))
+        system.bench.accept(workload.clearings(wanted))
+        _wait_until_decided(system)
 
 
-def _wait_until_decided(one: Service) -> None:
-    with psycopg.connect(one.bench.owner_url, autocommit=True) as connection:
-        wait_until(lambda: not _exists(connection, "SELECT FROM inbox"), "the inbox is empty")
+def _wait_until_decided(system: Service) -> None:
+    with psycopg.connect(system.bench.owner_url, autocommit=True) as connection:
+        wait_until(lambda: not _exists(connection, "SELECT FROM inbox"), "an empty inbox")
 
 
-def _wait_until_told(one: Service) -> None:
-    with psycopg.connect(one.bench.owner_url, autocommit=True) as connection:
-        wait_until(lambda: not _exists(connection, "SELECT FROM outbox"), "the outbox is empty")
+def _wait_until_dispatched(system: Service) -> None:
+    with psycopg.connect(system.bench.owner_url, autocommit=True) as connection:
+        wait_until(lambda: not _exists(connection, "SELECT FROM outbox"), "an empty outbox")
 
 
 def _exists(connection: psycopg.Connection[Any], query: LiteralString) -> bool:
@@ -265,15 +269,15 @@ def _exists(connection: psycopg.Connection[Any], query: LiteralString) -> bool:
     return bool(row[0])
 
 
-def wait_until(true: Callable[[], bool], what: str, *, patience_s: float = 300.0) -> None:
-    """Return when `true` is.
+def wait_until(condition: Callable[[], bool], expected: str, *, timeout_s: float = 300.0) -> None:
+    """Return when `condition` is true.
 
-    Raises: CommandError when it does not happen: nothing that was measured would mean anything.
+    Raises: CommandError when it does not become true: the figures would be meaningless.
     """
-    deadline = perf_counter() + patience_s
-    while not true():
+    deadline = perf_counter() + timeout_s
+    while not condition():
         if perf_counter() > deadline:
-            raise CommandError(f"after {patience_s:g} s it still is not so that {what}")
+            raise CommandError(f"timed out after {timeout_s:g} s: {expected} was expected")
         time.sleep(_POLL_S)
 
 

@@ -11,9 +11,9 @@ from typing import Final, LiteralString
 
 import psycopg
 
-from benchmarks import scene
+from benchmarks import workload
 from benchmarks.figures import Figure, quantile
-from benchmarks.parts.engine import Say
+from benchmarks.parts.engine import Progress
 from benchmarks.parts.service import Authorizations, Service, wait_until
 from cardledger.install.http_client import HttpApi
 from cardledger.schema.ids import Id
@@ -41,50 +41,57 @@ _WAITING: Final[LiteralString] = """
 
 
 def measure(
-    one: Service, *, rounds: int, say: Say, backlog: int = _BACKLOG, seconds: float = _SECONDS
+    system: Service,
+    *,
+    rounds: int,
+    progress: Progress,
+    backlog: int = _BACKLOG,
+    seconds: float = _SECONDS,
 ) -> Iterator[Figure]:
     """Yield the rate at which a backlog is delivered in order, and how soon a first attempt is."""
     with (
         Listener(lambda _headers, _body: Reply()) as receiver,
-        HttpApi(one.running.base_url, one.running.client_id, one.running.client_secret) as api,
-        psycopg.connect(one.bench.owner_url, autocommit=True) as connection,
+        HttpApi(
+            system.running.base_url, system.running.client_id, system.running.client_secret
+        ) as api,
+        psycopg.connect(system.bench.owner_url, autocommit=True) as connection,
     ):
-        # What is told later than the endpoint is there would wait for it, too.
-        wait_until(lambda: not _is_untold(connection), "what came before has been told")
+        # Events dispatched after the endpoint exists would be delivered to it.
+        wait_until(lambda: not _has_undispatched(connection), "an empty outbox")
         endpoint = _Endpoint(api, connection, receiver.url)
-        say(f"webhooks: a backlog of {backlog:,}")
+        progress(f"webhooks: a backlog of {backlog:,}")
         yield Figure(
             part=_PART,
             name="webhooks delivered, a backlog, FIFO",
             unit="/s",
-            values=[_delivered(one, endpoint, backlog, number) for number in range(rounds)],
+            values=[_delivered(system, endpoint, backlog, number) for number in range(rounds)],
         )
-        say(f"webhooks: first attempts at {_RATE} events a second")
-        asked = Authorizations(one)
-        found = [_first_attempts(asked, endpoint, seconds) for _ in range(rounds)]
+        progress(f"webhooks: first attempts at {_RATE} events a second")
+        authorizations = Authorizations(system)
+        latencies = [_first_attempts(authorizations, endpoint, seconds) for _ in range(rounds)]
     for name, share in (("p50", 0.5), ("p99", 0.99)):
         yield Figure(
             part=_PART,
             name=f"webhook, first attempt at {_RATE} events/s, {name}",
             unit="ms",
-            values=[quantile(waits, share) for waits in found],
+            values=[quantile(waits, share) for waits in latencies],
             lower=True,
         )
 
 
-def _is_untold(connection: psycopg.Connection) -> bool:
-    """Return whether there is anything that has not become deliveries yet."""
+def _has_undispatched(connection: psycopg.Connection) -> bool:
+    """Return whether the outbox has events without deliveries."""
     return connection.execute("SELECT FROM outbox LIMIT 1").fetchone() is not None
 
 
 class _Endpoint:
-    """An endpoint that is told of card transactions, strictly in order."""
+    """A FIFO endpoint subscribed to card transactions."""
 
     def __init__(self, api: HttpApi, connection: psycopg.Connection, url: str) -> None:
         self._api: Final = api
         self._connection: Final = connection
-        asked = {"url": url, "mode": "FIFO", "eventTypes": [_KINDS]}
-        self._path: Final = f"/webhooks/endpoints/{api.post('/webhooks/endpoints', asked)['id']}"
+        request = {"url": url, "mode": "FIFO", "eventTypes": [_KINDS]}
+        self._path: Final = f"/webhooks/endpoints/{api.post('/webhooks/endpoints', request)['id']}"
         self._id: Final = Id.parse(self._path.rpartition(":")[2])
 
     def set(self, state: str) -> None:
@@ -99,27 +106,29 @@ class _Endpoint:
 
     def first_attempts_ms(self, since: datetime) -> list[float]:
         """Return how long after its event each first attempt came."""
-        found = self._connection.execute(FIRST_ATTEMPTS, [self._id, since])
-        return [float(ms) for (ms,) in found]
+        rows = self._connection.execute(FIRST_ATTEMPTS, [self._id, since])
+        return [float(ms) for (ms,) in rows]
 
 
-def _delivered(one: Service, endpoint: _Endpoint, backlog: int, number: int) -> float:
+def _delivered(system: Service, endpoint: _Endpoint, backlog: int, number: int) -> float:
     """Let webhooks pile up, then let them go; returns how many were delivered a second."""
     endpoint.set("DISABLED")
-    wanted = scene.purchases(one.holders, backlog, seed=number, run="webhooks")
-    one.bench.accept(scene.authorizations(wanted))
-    wait_until(lambda: endpoint.waiting() == backlog, "all webhooks wait for their endpoint")
+    wanted = workload.purchases(system.cardholders, backlog, seed=number, run="webhooks")
+    system.bench.accept(workload.authorizations(wanted))
+    wait_until(lambda: endpoint.waiting() == backlog, "all webhooks pending")
     started = perf_counter()
     endpoint.set("ENABLED")
-    wait_until(lambda: not endpoint.waiting(), "all webhooks are delivered")
+    wait_until(lambda: not endpoint.waiting(), "all webhooks delivered")
     return backlog / (perf_counter() - started)
 
 
-def _first_attempts(asked: Authorizations, endpoint: _Endpoint, seconds: float) -> list[float]:
+def _first_attempts(
+    authorizations: Authorizations, endpoint: _Endpoint, seconds: float
+) -> list[float]:
     since = datetime.now(UTC)
-    answered = len(asked.paced(_RATE, seconds=seconds).seconds)
+    answered = len(authorizations.paced(_RATE, seconds=seconds).seconds)
     # Nothing may be waiting while the last ones have not even been dispatched.
     wait_until(
-        lambda: len(endpoint.first_attempts_ms(since)) >= answered, "every event has been told"
+        lambda: len(endpoint.first_attempts_ms(since)) >= answered, "a first attempt for each event"
     )
     return endpoint.first_attempts_ms(since)

@@ -275,7 +275,7 @@ def _triggers(connection: psycopg.Connection[Any]) -> Finding:
         "SELECT tgrelid::regclass::text FROM pg_trigger"
         " WHERE tgname = 'append_only' AND tgenabled = 'A'"
     ).fetchall()
-    guarded = {row[0].removeprefix("public.") for row in rows}
+    guarded = {row[0] for row in rows}
     missing = [table.name for table in APPEND_ONLY if table.name not in guarded]
     if missing:
         enable = f"ALTER TABLE {missing[0]} ENABLE ALWAYS TRIGGER append_only"

@@ -76,6 +76,6 @@ def _owner(settings: Settings) -> Iterator[DatabaseUrl]:
     server = EmbeddedPostgres(writable_directory(settings.data_dir))
     server.start()
     try:
-        yield databases.create(server.url)
+        yield databases.create(server.url, schema=settings.database_schema)
     finally:
         server.stop()

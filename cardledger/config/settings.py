@@ -10,10 +10,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cardledger.api.http import sliding_window
+from cardledger.schema import location
 
 PREFIX = "CARDLEDGER_"
 
@@ -49,6 +57,11 @@ class Settings(BaseSettings):
         validate_by_name=True,
     )
 
+    database_schema: str | None = Field(
+        default=None,
+        validation_alias="CARDLEDGER_SCHEMA",
+        description="PostgreSQL schema that holds the tables (default: cardledger).",
+    )
     database_url: SecretStr | None = Field(
         default=None,
         validation_alias="DATABASE_URL",
@@ -148,10 +161,19 @@ class Settings(BaseSettings):
             raise ValueError("; ".join(_unknown(name, variables()) for name in unknown))
         return values
 
+    @field_validator("database_schema")
+    @classmethod
+    def _is_schema(cls, name: str | None) -> str | None:
+        return name if name is None else location.checked(name)
+
     @field_validator("database_url")
     @classmethod
-    def _is_postgres(cls, url: SecretStr | None) -> SecretStr | None:
-        return _with_scheme(url, POSTGRES_SCHEMES)
+    def _is_postgres(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        _with_scheme(url, POSTGRES_SCHEMES)
+        schema = info.data.get("database_schema")
+        if url is None or schema is None:
+            return url
+        return SecretStr(location.with_name(url.get_secret_value(), schema))
 
     @field_validator("redis_url")
     @classmethod

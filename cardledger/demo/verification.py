@@ -10,7 +10,7 @@ import psycopg
 
 from cardledger.commands import verify
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.core.entries import Account
+from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.queries.audit import Report
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Arrival, Receiver
@@ -91,9 +91,9 @@ class Verification:
         """Whether the entries add up to the balances, held and owed."""
         books = self.trial_balance
         return (
-            books.get(Account.CUSTOMER, 0) == self.customers_hold
-            and books.get(Account.CARD_HOLDS, 0) == self.held
-            and books.get(Account.RECEIVABLE, 0) == -self.owed
+            books.get(ChartAccount.CUSTOMER, 0) == self.customers_hold
+            and books.get(ChartAccount.CARD_HOLDS, 0) == self.held
+            and books.get(ChartAccount.RECEIVABLE, 0) == -self.owed
         )
 
     @property
@@ -182,5 +182,5 @@ def _compared(
 
 
 def _ordered(kinds: Collection[str]) -> list[str]:
-    chart = [account.value for account in Account]
+    chart = [account.value for account in ChartAccount]
     return sorted(kinds, key=lambda kind: chart.index(kind) if kind in chart else len(chart))

@@ -37,6 +37,8 @@ from urllib.parse import quote, unquote, urlencode, urlsplit, urlunsplit
 import psycopg
 from redis import Redis, RedisError
 
+from cardledger.schema import location
+
 OLDEST_POSTGRES = 15
 SUPERUSER = "postgres"
 UNPRIVILEGED_USER = "nobody"
@@ -96,14 +98,17 @@ class Server(Protocol):
 
 
 class DatabaseUrl(str):
-    """A `postgresql://` URL as psycopg, SQLAlchemy and psql take it."""
+    """A `postgresql://` URL as psycopg, SQLAlchemy and psql take it.
+
+    It names the PostgreSQL schema of the tables (`location`), so that statements need not.
+    """
 
     __slots__ = ()
 
     def __new__(cls, url: str) -> Self:
         """Take SQLAlchemy's and the old scheme too."""
         _, separator, rest = url.partition("://")
-        return super().__new__(cls, f"postgresql{separator}{rest}")
+        return super().__new__(cls, location.with_default(f"postgresql{separator}{rest}"))
 
     def with_user(
         self, user: str, password: str | None = None, database: str | None = None
@@ -125,6 +130,15 @@ class DatabaseUrl(str):
         """The database's name, empty when the URL leaves it to the server."""
         return unquote(urlsplit(self).path.removeprefix("/"))
 
+    def with_schema(self, name: str) -> "DatabaseUrl":
+        """Return the same database with the tables in the PostgreSQL schema `name`."""
+        return DatabaseUrl(location.with_name(self, name))
+
+    @property
+    def schema(self) -> str:
+        """The PostgreSQL schema of the tables."""
+        return location.name_in(self)
+
     @property
     def sqlalchemy(self) -> str:
         """The form that names the driver, for SQLAlchemy 2.0, whose default is another one."""
@@ -132,8 +146,8 @@ class DatabaseUrl(str):
 
     @property
     def redacted(self) -> str:
-        """The URL without its password, for people and logs."""
-        parts = urlsplit(self)
+        """The URL without its password and options, for people and logs."""
+        parts = urlsplit(location.without_options(self))
         login, at, host = parts.netloc.rpartition("@")
         return urlunsplit(parts._replace(netloc=f"{login.partition(':')[0]}{at}{host}"))
 

@@ -38,13 +38,19 @@ class Migrated:
     was: str | None  # The revision that it had before.
 
 
-def create(server: DatabaseUrl, name: str = EMBEDDED_DATABASE) -> DatabaseUrl:
-    """Return the URL of the database `name` on an embedded server, made if it was not there."""
+def create(
+    server: DatabaseUrl, name: str = EMBEDDED_DATABASE, *, schema: str | None = None
+) -> DatabaseUrl:
+    """Return the URL of the database `name` on an embedded server; creates a missing database.
+
+    The URL is for tables in the PostgreSQL schema `schema`, or in the default one.
+    """
     with psycopg.connect(server, autocommit=True) as connection:
         found = connection.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone()
         if found is None:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    return server.with_database(name)
+    url = server.with_database(name)
+    return url.with_schema(schema) if schema else url
 
 
 def prepare(

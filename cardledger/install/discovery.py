@@ -65,7 +65,7 @@ def database(settings: Settings) -> Iterator[DatabaseUrl]:
     server = EmbeddedPostgres(settings.data_dir)
     server.start()
     try:
-        yield databases.create(server.url)
+        yield databases.create(server.url, schema=settings.database_schema)
     finally:
         server.stop()
 

@@ -39,7 +39,7 @@ class BackingServers:
         """The URL of the database, with the login of its owner."""
         assert self._postgres is not None, "start_postgres() comes first"
         if isinstance(self._postgres, EmbeddedPostgres):
-            return databases.create(self._postgres.url)
+            return databases.create(self._postgres.url, schema=self._settings.database_schema)
         return self._postgres.url
 
     @property

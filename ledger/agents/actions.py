@@ -1,80 +1,66 @@
-"""What agents ask for: transfers that happen at once, wait for an approval, or are refused.
+"""Actions of agents: transfers that start at once, wait for approval, or are refused.
 
-An action is judged while its agent is locked, so that what two requests spend together is seen by
-the second. An action and its transfer have one key, and how it stands is told by the transfer
-alone: there is no second status that could disagree.
+A policy is evaluated while its agent is locked, so that of two concurrent requests the second sees
+what the first has spent.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import ColumnElement, Row, literal_column, select
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.agents import policy as agent_policy
 from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.agents import usage
+from cardledger.ledger.agents.action_queries import Action, get, render
 from cardledger.ledger.agents.policy import (
     AgentPermission,
     ExecutionMode,
+    PolicyRefusal,
     RefusalReason,
     Spend,
-    judge,
+    Usage,
+    evaluate_policy,
 )
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
-from cardledger.ledger.projections import transfers as payments
+from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import Transfer
-from cardledger.ledger.queries.transactions import TRANSFERS
-from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.agents.actions import (
-    ActionStatus,
-    ActionType,
-    AgentActionResource,
-    TransferDetails,
-)
+from cardledger.schema.wire.agents.actions import ActionType
 from cardledger.schema.wire.common import Response
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 SOURCE: Final = "transfers"
-"""Who sends the message that carries a transfer out; its reference is the transfer."""
+"""Source of the inbox messages that execute transfers; their reference is the transfer's id."""
 
 _ACTION: Final = tables.agent_actions.c
 _TRANSFER: Final = tables.transfers.c
 
-_SHOWN: Final = TRANSFERS.with_only_columns(
-    _ACTION.id.label("action_id"),
-    *TRANSFERS.selected_columns,
-    _ACTION.type,
-    _ACTION.rejection_reason,
-).join(tables.agent_actions, _ACTION.id == _TRANSFER.id)
-"""A key for paging, a transfer with its customer's name, and what the action adds."""
 
+class ActionRefusal(Enum):
+    """Why a transfer is not requested."""
 
-class Refusal(Enum):
-    """Why nothing is asked for."""
-
-    AGENT = auto()  # Paused, deleted or without the permission since it was let in.
-    POLICY = auto()  # Not an account, a currency or an amount that its policy lets it spend.
+    AGENT = auto()  # Paused, deleted or without the permission since authentication.
+    POLICY = auto()  # An account, currency or amount that its policy does not allow.
     SAME_ACCOUNT = auto()  # From an account to itself.
-    UNKNOWN_SOURCE = auto()  # Not an internal account of its customer.
+    UNKNOWN_SOURCE = auto()  # Not an internal account of the agent's customer.
     UNKNOWN_DESTINATION = auto()
-    CURRENCY = auto()  # The two accounts have different ones.
+    CURRENCY = auto()  # The two accounts have different currencies.
 
 
-class RefusedError(Exception):
-    """Nothing was written; `reason` is the policy's, where it was the policy."""
+class ActionRefusedError(Exception):
+    """Nothing was written; `reason` only when the policy refuses."""
 
     def __init__(
-        self, refusal: Refusal, message: str, *, reason: RefusalReason | None = None
+        self, refusal: ActionRefusal, message: str, *, reason: RefusalReason | None = None
     ) -> None:
         super().__init__(message)
         self.refusal: Final = refusal
@@ -82,7 +68,7 @@ class RefusedError(Exception):
 
 
 class NotPendingError(Exception):
-    """Nobody waits for a decision about it: it stands at `status`."""
+    """The transaction does not wait for approval; its status is `status`."""
 
     def __init__(self, status: str) -> None:
         super().__init__(f"the transaction is {status}")
@@ -90,8 +76,8 @@ class NotPendingError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A transfer that an agent wants to make, in minor units of the accounts' currency."""
+class TransferRequest:
+    """A transfer to be requested; `amount` in minor units of the accounts' currency."""
 
     type: ActionType
     source_account_id: Id
@@ -103,107 +89,55 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What a platform says to an action that waits for it."""
+    """A platform's decision about an action that waits for approval."""
 
     approve: bool
     reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What actions have to match; None matches all, and times are included."""
-
-    agent_id: Id | None = None
-    customer_id: Id | None = None
-    status: ActionStatus | None = None
-    created_from: datetime | None = None
-    created_to: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
-    """An action and its transfer."""
-
-    transfer: Transfer
-    type: ActionType
-    rejection_reason: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
-    """An action after something was decided; `message` is for the engine, None when it is not."""
+class RecordedAction:
+    """A recorded action; `message` executes its transfer, None when it is not to be executed."""
 
     action: Action
     message: Message | None
 
 
-# --- rules, pure -------------------------------------------------------------------------------
+# --- policy, pure ------------------------------------------------------------------------------
 
 
-def status_of(transfer: Transfer) -> ActionStatus:
-    """Return how the action stands that asked for `transfer`."""
-    if transfer.status == payments.PENDING:
-        return "PENDING_APPROVAL"
-    if transfer.failure_reason == FailureReason.REJECTED_BY_PLATFORM:
-        return "REJECTED"
-    return "FAILED" if transfer.status == payments.FAILED else "APPROVED"
+def evaluate_transfer(
+    agent: Agent, used: Usage, transfer: Transfer
+) -> ExecutionMode | PolicyRefusal:
+    """Return how `transfer` is executed by the policy of `agent`, or why it is refused.
 
-
-def render(action: Action) -> AgentActionResource:
-    """Return `action` as every reader sees it."""
-    transfer, status = action.transfer, status_of(action.transfer)
-    assert transfer.agent_id is not None, "an action has an agent"
-    return AgentActionResource(
-        id=transfer.id,
-        agent_id=transfer.agent_id,
-        customer_id=transfer.customer_id,
-        platform_customer_id=transfer.platform_customer_id,
-        status=status,
-        type=action.type,
-        transfer_details=TransferDetails(
-            amount=transfer.amount,
-            currency=transfer.currency,
-            source_account_id=transfer.source_account_id,
-            destination_account_id=transfer.destination_account_id,
-        ),
-        transaction=payments.outgoing(transfer) if status in {"APPROVED", "FAILED"} else None,
-        rejection_reason=action.rejection_reason,
-        created_at=transfer.created_at,
-        updated_at=transfer.updated_at,
-    )
-
-
-def judged(
-    agent: Agent, used: agent_policy.Usage, transfer: Transfer
-) -> ExecutionMode | agent_policy.Refusal:
-    """Return how `transfer` happens by the policy of `agent`, or why it does not.
-
-    Money is spent from the source; the destination, too, has to be an account that it may use.
+    The policy must allow both the source, from which money is spent, and the destination.
     """
     policy = agent.policy
     if policy.allows_account(transfer.source_account_id) and not policy.allows_account(
         transfer.destination_account_id
     ):
-        message = "this agent may not use the destination; use one of allowedAccountIds"
-        return agent_policy.Refusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
+        message = (
+            "The agent's policy does not allow the destination account; use one of"
+            " allowedAccountIds."
+        )
+        return PolicyRefusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
     spend = Spend(
         amount=transfer.amount,
         currency=transfer.currency,
         account_id=transfer.source_account_id,
     )
-    return judge(policy, used, spend)
+    return evaluate_policy(policy, used, spend)
 
 
-def _objection(
-    agent: Agent | None, used: agent_policy.Usage, transfer: Transfer
-) -> FailureReason | None:
-    """Return why `transfer`, which its platform has approved, cannot be made all the same."""
+def _objection(agent: Agent | None, used: Usage, transfer: Transfer) -> FailureReason | None:
+    """Return why `transfer` fails although its platform has approved it; None: it does not."""
     if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
         return FailureReason.AGENT_NOT_ALLOWED
-    found = judged(agent, used, transfer)
-    if not isinstance(found, agent_policy.Refusal):
+    evaluated = evaluate_transfer(agent, used, transfer)
+    if not isinstance(evaluated, PolicyRefusal):
         return None
-    if found.reason in {RefusalReason.ACCOUNT_NOT_ALLOWED, RefusalReason.CURRENCY_NOT_ALLOWED}:
+    if evaluated.reason in {RefusalReason.ACCOUNT_NOT_ALLOWED, RefusalReason.CURRENCY_NOT_ALLOWED}:
         return FailureReason.AGENT_NOT_ALLOWED
     return FailureReason.LIMIT_EXCEEDED
 
@@ -211,45 +145,47 @@ def _objection(
 _PERMISSION: Final = AgentPermission.CREATE_TRANSFERS
 
 
-# --- asking and deciding -----------------------------------------------------------------------
+# --- requests and decisions --------------------------------------------------------------------
 
 
-async def request(  # noqa: PLR0913 - who, what, and how to tell
+async def request(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     agent_id: Id,
-    wanted: Wanted,
+    wanted: TransferRequest,
     reply_to: str | None,
     at: datetime,
-) -> Written:
-    """Ask for a transfer: it is on its way, or waits for an approval, once the caller commits.
+) -> RecordedAction:
+    """Record a transfer: once the caller commits, it is executed or waits for approval.
 
-    Raises: RefusedError; then nothing has been written.
+    Raises: ActionRefusedError; nothing has been written.
     """
     if wanted.source_account_id == wanted.destination_account_id:
-        message = "an account cannot pay itself; name two different accounts"
-        raise RefusedError(Refusal.SAME_ACCOUNT, message)
+        message = "Source and destination are the same account; name two different accounts."
+        raise ActionRefusedError(ActionRefusal.SAME_ACCOUNT, message)
     agent = await agents.locked(connection, platform_id=platform_id, agent_id=agent_id)
     if agent is None or agent.is_paused or not agent.policy.allows(_PERMISSION):
-        raise RefusedError(Refusal.AGENT, "this agent may make no transfers any more")
+        raise ActionRefusedError(ActionRefusal.AGENT, "The agent may no longer make transfers.")
     transfer = await draft_transfer(connection, agent, wanted, at)
-    mode = judged(agent, await agents.usage(connection, agent_id, at), transfer)
-    if isinstance(mode, agent_policy.Refusal):
-        raise RefusedError(Refusal.POLICY, mode.message, reason=mode.reason)
+    mode = evaluate_transfer(agent, await usage.of_agent(connection, agent_id, at), transfer)
+    if isinstance(mode, PolicyRefusal):
+        raise ActionRefusedError(ActionRefusal.POLICY, mode.message, reason=mode.reason)
     if mode is ExecutionMode.AUTO:
         transfer = transfer.processing(at=at)
     action = Action(transfer=transfer, type=wanted.type, rejection_reason=None)
     await _insert(connection, action)
-    await _tell_payment(connection, transfer, at)
+    await _publish_payment(connection, transfer, at)
     if mode is ExecutionMode.AUTO:
-        return Written(action=action, message=await _send(connection, transfer, reply_to, at))
-    kind = WebhookType.AGENT_ACTION_PENDING_APPROVAL
-    await _tell(connection, kind, transfer, render(action), at)
-    return Written(action=action, message=None)
+        return RecordedAction(
+            action=action, message=await _enqueue(connection, transfer, reply_to, at)
+        )
+    webhook_type = WebhookType.AGENT_ACTION_PENDING_APPROVAL
+    await _publish(connection, webhook_type, transfer, render(action), at)
+    return RecordedAction(action=action, message=None)
 
 
-async def decide(  # noqa: PLR0913 - which, what, and how to tell
+async def resolve(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -258,33 +194,33 @@ async def decide(  # noqa: PLR0913 - which, what, and how to tell
     reply_to: str | None,
     at: datetime,
     agent_id: Id | None = None,
-) -> Written | None:
-    """Decide about an action that waits for it, once and for all; of two, one comes too late.
+) -> RecordedAction | None:
+    """Approve or reject an action that waits for approval; a decision is final.
 
-    An approval is judged by the policy of this moment. What is not possible any more fails, which
-    is an answer and no error. None when the platform, or the agent if one is named, has no such
-    action.
-    Raises: NotPendingError; then nothing has been written.
+    An approved transfer is evaluated by the agent's present policy. If it is not allowed any more,
+    it fails, which is a result and not an error. None when the platform, or the agent if given, has
+    no such action.
+    Raises: NotPendingError; nothing has been written.
     """
     before = await get(
         connection, platform_id=platform_id, transaction_id=transaction_id, agent_id=agent_id
     )
     if before is None:
         return None
-    asked_by = before.transfer.agent_id
-    assert asked_by is not None, "an action has an agent"
-    # In this order, as a request locks: the agent, then what it asked for.
-    agent = await agents.locked(connection, platform_id=platform_id, agent_id=asked_by)
+    requested_by = before.transfer.agent_id
+    assert requested_by is not None, "an action has an agent"
+    # In this order, as a request locks: the agent, then the transfer.
+    agent = await agents.locked(connection, platform_id=platform_id, agent_id=requested_by)
     await _lock(connection, before.transfer)
     if not decision.approve:
-        refused = before.transfer.failed(FailureReason.REJECTED_BY_PLATFORM, at=at)
-        await _note_rejection(connection, transaction_id, decision.reason)
-        action = Action(transfer=refused, type=before.type, rejection_reason=decision.reason)
+        rejected = before.transfer.failed(FailureReason.REJECTED_BY_PLATFORM, at=at)
+        await _record_rejection_reason(connection, transaction_id, decision.reason)
+        action = Action(transfer=rejected, type=before.type, rejection_reason=decision.reason)
         await _update(connection, action.transfer, at)
-        return Written(action=action, message=None)
-    # It counts for the day on which it was asked for, and not against itself.
-    used = await agents.usage(
-        connection, asked_by, before.transfer.created_at, without=transaction_id
+        return RecordedAction(action=action, message=None)
+    # The transfer counts for the day of its request, and not against itself.
+    used = await usage.of_agent(
+        connection, requested_by, before.transfer.created_at, without=transaction_id
     )
     objection = _objection(agent, used, before.transfer)
     after = (
@@ -292,16 +228,16 @@ async def decide(  # noqa: PLR0913 - which, what, and how to tell
     )
     await _update(connection, after, at)
     action = Action(transfer=after, type=before.type, rejection_reason=None)
-    message = None if objection else await _send(connection, after, reply_to, at)
-    return Written(action=action, message=message)
+    message = None if objection else await _enqueue(connection, after, reply_to, at)
+    return RecordedAction(action=action, message=message)
 
 
 async def draft_transfer(
-    connection: AsyncConnection, agent: Agent, wanted: Wanted, at: datetime
+    connection: AsyncConnection, agent: Agent, wanted: TransferRequest, at: datetime
 ) -> Transfer:
-    """Return the transfer as it would be, waiting.
+    """Return the requested transfer, PENDING and not recorded.
 
-    Raises: RefusedError when its accounts are not two of the customer's in one currency.
+    Raises: ActionRefusedError unless its accounts are two of the customer's in one currency.
     """
     account, customer = tables.internal_accounts.c, tables.customers.c
     rows = await connection.execute(
@@ -313,19 +249,19 @@ async def draft_transfer(
             account.platform_id == agent.platform_id,
         )
     )
-    found = {row.id: row for row in rows.all()}
-    source = found.get(wanted.source_account_id)
-    destination = found.get(wanted.destination_account_id)
+    account_by_id = {row.id: row for row in rows.all()}
+    source = account_by_id.get(wanted.source_account_id)
+    destination = account_by_id.get(wanted.destination_account_id)
     if source is None:
-        raise RefusedError(Refusal.UNKNOWN_SOURCE, "there is no such source account")
+        raise ActionRefusedError(ActionRefusal.UNKNOWN_SOURCE, "Unknown source account.")
     if destination is None:
-        raise RefusedError(Refusal.UNKNOWN_DESTINATION, "there is no such destination account")
+        raise ActionRefusedError(ActionRefusal.UNKNOWN_DESTINATION, "Unknown destination account.")
     if source.currency != destination.currency:
         message = (
-            f"the source is in {source.currency}, the destination in {destination.currency};"
-            " name two accounts of one currency"
+            f"The source is in {source.currency}, the destination in {destination.currency};"
+            " name two accounts of the same currency."
         )
-        raise RefusedError(Refusal.CURRENCY, message)
+        raise ActionRefusedError(ActionRefusal.CURRENCY, message)
     return Transfer(
         id=new_id(),
         customer_id=agent.customer_id,
@@ -334,7 +270,7 @@ async def draft_transfer(
         destination_account_id=wanted.destination_account_id,
         amount=wanted.amount,
         currency=source.currency,
-        status=payments.PENDING,
+        status=transfers.PENDING,
         failure_reason=None,
         agent_id=agent.id,
         remittance_information=wanted.remittance_information,
@@ -347,23 +283,18 @@ async def draft_transfer(
 
 
 async def _lock(connection: AsyncConnection, transfer: Transfer) -> None:
-    """Let nobody else decide about `transfer`, which waits for a decision.
+    """Lock `transfer`, which waits for approval.
 
     Raises: NotPendingError.
     """
-    status = await connection.scalar(
-        select(_TRANSFER.status)
-        .where(_TRANSFER.id == transfer.id, _TRANSFER.customer_id == transfer.customer_id)
-        .with_for_update()
-    )
-    if status != payments.PENDING:
+    status = await transfers.lock_status(connection, transfer)
+    if status != transfers.PENDING:
         raise NotPendingError(str(status))
 
 
 async def _insert(connection: AsyncConnection, action: Action) -> None:
     transfer = action.transfer
-    row = {column: getattr(transfer, column) for column in payments.TRANSFER_COLUMNS}
-    await connection.execute(tables.transfers.insert().values(**row))
+    await connection.execute(transfers.insert(transfer))
     await connection.execute(
         tables.agent_actions.insert().values(
             id=transfer.id,
@@ -377,20 +308,14 @@ async def _insert(connection: AsyncConnection, action: Action) -> None:
 
 
 async def _update(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
-    """Write where `transfer`, which is locked and waits, has come to, and tell of it."""
-    await connection.execute(
-        tables.transfers.update()
-        .where(_TRANSFER.id == transfer.id, _TRANSFER.customer_id == transfer.customer_id)
-        .values(
-            status=transfer.status,
-            failure_reason=transfer.failure_reason,
-            updated_at=transfer.updated_at,
-        )
-    )
-    await _tell_payment(connection, transfer, at)
+    """Record the status of `transfer`, which is locked, and write its webhook."""
+    await connection.execute(transfers.decide(transfer))
+    await _publish_payment(connection, transfer, at)
 
 
-async def _note_rejection(connection: AsyncConnection, action_id: Id, reason: str | None) -> None:
+async def _record_rejection_reason(
+    connection: AsyncConnection, action_id: Id, reason: str | None
+) -> None:
     if reason is not None:
         await connection.execute(
             tables.agent_actions.update()
@@ -399,37 +324,37 @@ async def _note_rejection(connection: AsyncConnection, action_id: Id, reason: st
         )
 
 
-async def _send(
+async def _enqueue(
     connection: AsyncConnection, transfer: Transfer, reply_to: str | None, at: datetime
 ) -> Message:
-    """Put the message that carries `transfer` out into the inbox, in the caller's commit."""
+    """Put the message that executes `transfer` into the inbox, in the caller's commit."""
     body = {
         "type": inbox.TRANSFER,
         "source": SOURCE,
         "reference": str(transfer.id),
         "transferId": str(transfer.id),
     }
-    home = Owner(transfer.customer_id, transfer.platform_id)
-    message = inbox.address(body, home, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept(await async_driver(connection), [message])
+    owner = Owner(transfer.customer_id, transfer.platform_id)
+    message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
+    await inbox.accept_async(await driver_async(connection), [message])
     return message
 
 
-async def _tell_payment(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
-    kind = WebhookType(f"OUTGOING_PAYMENT.{transfer.status}")
-    await _tell(connection, kind, transfer, payments.outgoing(transfer), at)
+async def _publish_payment(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:
+    resource = transfers.outgoing(transfer)
+    await _publish(connection, transfers.webhook_type(transfer), transfer, resource, at)
 
 
-async def _tell(
+async def _publish(
     connection: AsyncConnection,
-    kind: WebhookType,
+    webhook_type: WebhookType,
     transfer: Transfer,
     data: Response,
     at: datetime,
 ) -> None:
     await connection.execute(
         outbox.insert(
-            type=kind,
+            type=webhook_type,
             subject_id=transfer.id,
             customer_id=transfer.customer_id,
             platform_id=transfer.platform_id,
@@ -437,91 +362,3 @@ async def _tell(
             at=at,
         )
     )
-
-
-# --- reading -----------------------------------------------------------------------------------
-
-
-async def get(
-    connection: AsyncConnection,
-    *,
-    platform_id: Id,
-    transaction_id: Id,
-    agent_id: Id | None = None,
-) -> Action | None:
-    """Return an action of the platform, and of the agent if one is named; None: no such."""
-    matching = [_ACTION.id == transaction_id, _ACTION.platform_id == platform_id]
-    if agent_id is not None:
-        matching.append(_ACTION.agent_id == agent_id)
-    row = (await connection.execute(_SHOWN.where(*matching))).one_or_none()
-    return None if row is None else _action(row)
-
-
-async def of_agent(
-    connection: AsyncConnection, agent: Agent, *, filters: Filters, wanted: paging.Wanted
-) -> paging.Page[AgentActionResource]:
-    """Return one page of what `agent` has asked for."""
-    matching = [_ACTION.agent_id == agent.id, _ACTION.platform_id == agent.platform_id]
-    if filters.status is not None:
-        standing = select(_TRANSFER.id).where(
-            _TRANSFER.customer_id == agent.customer_id,
-            _TRANSFER.agent_id == agent.id,
-            *_STANDING[filters.status],
-        )
-        matching.append(_ACTION.id.in_(standing))
-    return await paging.read(
-        connection,
-        _SHOWN,
-        table=tables.agent_actions,
-        matching=matching,
-        wanted=wanted,
-        item=_rendered,
-    )
-
-
-async def waiting(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
-) -> paging.Page[AgentActionResource]:
-    """Return one page of the platform's actions that wait for its approval."""
-    matching = [_TRANSFER.platform_id == platform_id, *_STANDING["PENDING_APPROVAL"]]
-    if filters.agent_id is not None:
-        matching.append(_TRANSFER.agent_id == filters.agent_id)
-    if filters.customer_id is not None:
-        matching.append(_TRANSFER.customer_id == filters.customer_id)
-    if filters.created_from is not None:
-        matching.append(_TRANSFER.created_at >= filters.created_from)
-    if filters.created_to is not None:
-        matching.append(_TRANSFER.created_at <= filters.created_to)
-    return await paging.read(
-        connection,
-        _SHOWN,
-        table=tables.transfers,
-        matching=matching,
-        wanted=wanted,
-        item=_rendered,
-    )
-
-
-_STANDING: Final[dict[ActionStatus, Sequence[ColumnElement[bool]]]] = {
-    # Spelt out, not a parameter: the index of what waits is for this value alone.
-    "PENDING_APPROVAL": [
-        _TRANSFER.status == literal_column(f"'{payments.PENDING}'"),
-        _TRANSFER.agent_id.isnot(None),
-    ],
-    "APPROVED": [_TRANSFER.status.in_([payments.PROCESSING, payments.COMPLETED])],
-    "REJECTED": [_TRANSFER.failure_reason == FailureReason.REJECTED_BY_PLATFORM.value],
-    "FAILED": [
-        _TRANSFER.status == payments.FAILED,
-        _TRANSFER.failure_reason != FailureReason.REJECTED_BY_PLATFORM.value,
-    ],
-}
-"""What `status_of` says, as conditions."""
-
-
-def _action(row: Row[*tuple[Any, ...]]) -> Action:
-    _key, *transfer, kind, rejection_reason = row
-    return Action(transfer=Transfer(*transfer), type=kind, rejection_reason=rejection_reason)
-
-
-def _rendered(row: Row[*tuple[Any, ...]]) -> AgentActionResource:
-    return render(_action(row))

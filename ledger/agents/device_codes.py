@@ -1,4 +1,4 @@
-"""Device codes: how a program becomes an agent, once and without any other credential."""
+"""Device codes: a program redeems a code once, without credentials, for an access token."""
 
 import secrets
 from dataclasses import dataclass
@@ -18,8 +18,8 @@ from cardledger.schema.wire.agents.agents import AgentConnection, AgentDeviceCod
 
 LIFETIME: Final = timedelta(minutes=15)
 
-# People read codes out and type them in: no letter that looks like a digit. 40 random bits: who
-# tries a million a second for fifteen minutes finds the one that is open once in a thousand times.
+# People read codes out and type them in: no letter that looks like a digit. 40 random bits: a
+# million guesses a second for fifteen minutes find an open code with a probability of 1 in 1,200.
 _ALPHABET: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 _HALF: Final = 4
 
@@ -27,8 +27,8 @@ _CODES: Final = tables.agent_device_codes.c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A code that was made once, whatever became of it, and whom it is for."""
+class DeviceCode:
+    """A device code, redeemable or not, and its agent."""
 
     code_hash: bytes
     agent_id: Id
@@ -36,38 +36,40 @@ class Found:
     expires_at: datetime
 
 
-class Spent(StrEnum):
-    """Why a code connects nobody any more."""
+class CodeRefusal(StrEnum):
+    """Why a code cannot be redeemed."""
 
     REDEEMED = "CODE_REDEEMED"
     REPLACED = "CODE_REPLACED"
     EXPIRED = "CODE_EXPIRED"
 
 
-class SpentError(Exception):
-    """The code was good once; `reason` says what became of it."""
+class CodeRefusedError(Exception):
+    """The code cannot be redeemed any more; `reason` says why."""
 
-    def __init__(self, reason: Spent, message: str) -> None:
+    def __init__(self, reason: CodeRefusal, message: str) -> None:
         super().__init__(message)
         self.reason: Final = reason
 
 
-class ConnectedError(Exception):
-    """The agent is connected; there is nothing that a code could do for it."""
+class AgentConnectedError(Exception):
+    """The agent is already connected and needs no code."""
 
 
 async def create(
     connection: AsyncConnection, *, platform_id: Id, agent_id: Id, keys: KeyRing, at: datetime
 ) -> AgentDeviceCode | None:
-    """Make a code for an agent, in the place of an earlier one; None when there is no such agent.
+    """Create a code for an agent, replacing an earlier code; None when there is no such agent.
 
-    Raises: ConnectedError.
+    Raises: AgentConnectedError.
     """
     agent = await agents.locked_row(connection, platform_id=platform_id, agent_id=agent_id)
     if agent is None:
         return None
     if agent.is_connected:
-        raise ConnectedError("the agent is connected; delete it and create another one instead")
+        raise AgentConnectedError(
+            "The agent is already connected; delete it and create another agent."
+        )
     await connection.execute(
         update(tables.agent_device_codes)
         .where(
@@ -86,7 +88,7 @@ async def create(
 async def status(
     connection: AsyncConnection, *, platform_id: Id, code: str, keys: KeyRing
 ) -> DeviceCodeStatus | None:
-    """Return whether a code of the platform's agents was redeemed; None: it has no such code."""
+    """Return whether a code was redeemed; None: no agent of the platform has such a code."""
     agent = tables.agents.c
     rows = await connection.execute(
         select(_CODES.redeemed_at)
@@ -103,8 +105,8 @@ async def status(
     return DeviceCodeStatus(code=_spelled(code), redeemed=row.redeemed_at is not None)
 
 
-async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> Found | None:
-    """Return whose `code` is, or None when there never was such a code."""
+async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> DeviceCode | None:
+    """Return the device code that `code` names, or None when it never existed."""
     agent, code_hash = tables.agents.c, _hash(keys, code)
     rows = await connection.execute(
         select(agent.id, agent.platform_id, _CODES.expires_at)
@@ -114,7 +116,7 @@ async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> Foun
     row = rows.one_or_none()
     if row is None:
         return None
-    return Found(
+    return DeviceCode(
         code_hash=code_hash,
         agent_id=row.id,
         platform_id=row.platform_id,
@@ -123,26 +125,26 @@ async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> Foun
 
 
 async def redeem(
-    connection: AsyncConnection, found: Found, *, keys: KeyRing, at: datetime
+    connection: AsyncConnection, device_code: DeviceCode, *, keys: KeyRing, at: datetime
 ) -> AgentConnection | None:
-    """Connect the agent of a code; what is returned has its token, which nobody can read again.
+    """Connect the agent of a code; only this result contains the agent's access token.
 
-    None when the agent is deleted. Of two at once the second waits, and finds the code redeemed.
-    Raises: SpentError.
+    None when the agent is deleted. Of two concurrent calls the second finds the code redeemed.
+    Raises: CodeRefusedError.
     """
-    # The agent first, as whoever makes a code does; from then on the code stays what it is.
+    # The agent first, as `create` does; while it is locked, its codes do not change.
     row = await agents.locked_row(
-        connection, platform_id=found.platform_id, agent_id=found.agent_id
+        connection, platform_id=device_code.platform_id, agent_id=device_code.agent_id
     )
     if row is None:
         return None
-    await check(connection, found, at)
+    await check(connection, device_code, at)
     await connection.execute(
         update(tables.agent_device_codes)
-        .where(_CODES.code_hash == found.code_hash)
+        .where(_CODES.code_hash == device_code.code_hash)
         .values(redeemed_at=at)
     )
-    # A prefix, so that a search for leaked secrets can know one when it sees it.
+    # A prefix, by which scanners for leaked secrets recognize the token.
     token = f"clat_{secrets.token_urlsafe(32)}"
     await agents.connect(connection, agent_id=row.id, token_hash=keys.hash_secret(token), at=at)
     return AgentConnection(
@@ -150,29 +152,32 @@ async def redeem(
     )
 
 
-async def check(connection: AsyncConnection, found: Found, at: datetime) -> None:
-    """See to it that a code still connects somebody.
-
-    Raises: SpentError.
-    """
+async def check(connection: AsyncConnection, device_code: DeviceCode, at: datetime) -> None:
+    """Raise CodeRefusedError unless the code can be redeemed."""
     rows = await connection.execute(
         select(_CODES.redeemed_at, _CODES.replaced_at, _CODES.expires_at).where(
-            _CODES.code_hash == found.code_hash
+            _CODES.code_hash == device_code.code_hash
         )
     )
     row = rows.one()
     if row.redeemed_at is not None:
-        raise SpentError(Spent.REDEEMED, "this code was redeemed before; each works once")
+        raise CodeRefusedError(
+            CodeRefusal.REDEEMED, "This code was already redeemed; a code works once."
+        )
     if row.replaced_at is not None:
-        raise SpentError(Spent.REPLACED, "a newer code took this one's place; redeem that one")
+        raise CodeRefusedError(
+            CodeRefusal.REPLACED, "This code was replaced by a newer code; redeem the newer code."
+        )
     if row.expires_at <= at:
-        raise SpentError(Spent.EXPIRED, "this code is too old; ask the platform for a new one")
+        raise CodeRefusedError(
+            CodeRefusal.EXPIRED, "This code has expired; request a new code from the platform."
+        )
 
 
 async def _insert(
     connection: AsyncConnection, agent_id: Id, code: str, keys: KeyRing, at: datetime
 ) -> bool:
-    """Keep `code` if nobody ever had it; returns whether it was free."""
+    """Store `code` unless it has ever been used; returns whether it was stored."""
     rows = await connection.execute(
         insert(tables.agent_device_codes)
         .values(
@@ -193,10 +198,10 @@ def _new_code() -> str:
 
 
 def _hash(keys: KeyRing, code: str) -> bytes:
-    # Of whatever was sent: a code that cannot be one costs what any other costs.
+    # Of any input, so that a malformed code takes as long as a wrong code.
     return keys.hash_secret(_spelled(code))
 
 
 def _spelled(code: str) -> str:
-    """Return `code` as it was shown, when it was typed in small letters."""
+    """Return `code` in capital letters, as it was shown."""
     return code.upper()

@@ -1,8 +1,8 @@
-"""What an agent may do by itself, what somebody has to approve, and what is refused.
+"""Policies of agents: what an agent may do itself, what needs approval, what is refused.
 
-Pure: how much was spent arrives as `Usage`; nothing here reads a clock or a row.
+Pure: the amounts spent so far arrive as `Usage`; nothing here reads a clock or a row.
 Amounts are minor units of the currency of the policy's limits. A spend in another currency is
-refused: there are no exchange rates here by which it could be measured.
+refused, because there are no exchange rates to convert it by.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,11 @@ from types import MappingProxyType
 from typing import Final
 
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import format_amount
 
 
 class AgentPermission(StrEnum):
-    """What a policy grants; none includes another."""
+    """What a policy grants; no permission includes another."""
 
     VIEW_TRANSACTIONS = "VIEW_TRANSACTIONS"  # And balances.
     CREATE_TRANSFERS = "CREATE_TRANSFERS"
@@ -25,7 +26,7 @@ class AgentPermission(StrEnum):
 
 
 class ExecutionMode(StrEnum):
-    """What happens to a spend that is within the limits."""
+    """How a spend that is within the limits is executed."""
 
     AUTO = "AUTO"
     APPROVAL_REQUIRED = "APPROVAL_REQUIRED"
@@ -44,7 +45,7 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpendingLimits:
-    """How much may be spent; None is no limit, and what is equal to a limit is within it."""
+    """How much may be spent; None is no limit, and an amount equal to a limit is within it."""
 
     currency: str
     per_transaction: int
@@ -55,7 +56,7 @@ class SpendingLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccountRule:
-    """What is different for one account; None is as for every other."""
+    """Overrides for one account; None keeps the policy's value."""
 
     execution_mode: ExecutionMode | None = None
     per_transaction: int | None = None
@@ -82,7 +83,7 @@ class ApprovalThreshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Everything that an agent's platform has laid down for it."""
+    """What the platform allows an agent."""
 
     permissions: frozenset[AgentPermission]
     default_execution_mode: ExecutionMode
@@ -102,7 +103,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What an agent has spent this day and this month in UTC, or has waiting for an approval."""
+    """What an agent has spent this day and this month (UTC), pending approvals included."""
 
     daily_count: int = 0
     daily_spend: int = 0
@@ -111,7 +112,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spend:
-    """What an agent wants to spend, and from which account."""
+    """An amount to be spent from an account."""
 
     amount: int
     currency: str
@@ -119,61 +120,65 @@ class Spend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A spend that the policy forbids, and what to change."""
+class PolicyRefusal:
+    """Why the policy refuses a spend."""
 
     reason: RefusalReason
     message: str
 
 
-def judge(policy: Policy, usage: Usage, spend: Spend) -> ExecutionMode | Refusal:
-    """Return how `spend` happens, or why it does not.
+def evaluate_policy(policy: Policy, usage: Usage, spend: Spend) -> ExecutionMode | PolicyRefusal:
+    """Return how `spend` is executed, or why it is refused.
 
     In this order: the account, the currency, the limits from the narrowest to the widest; then
-    the mode of the account, else of the policy; then the threshold, which only makes it stricter.
-    An account's own limit and mode take the place of the policy's, also where they allow more.
+    the mode of the account, else of the policy; then the threshold, which can only require more.
+    An account's own limit and mode replace the policy's, also where they allow more.
     """
     refused = _account(policy, spend) or _limits(policy, usage, spend)
     return refused or _mode(policy, spend)
 
 
-def _account(policy: Policy, spend: Spend) -> Refusal | None:
+def _account(policy: Policy, spend: Spend) -> PolicyRefusal | None:
     if policy.allows_account(spend.account_id):
         return None
-    message = "this agent may not spend from this account; use one of allowedAccountIds"
-    return Refusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
+    message = "The agent's policy does not allow the source account; use one of allowedAccountIds."
+    return PolicyRefusal(reason=RefusalReason.ACCOUNT_NOT_ALLOWED, message=message)
 
 
-def _limits(policy: Policy, usage: Usage, spend: Spend) -> Refusal | None:
+def _limits(policy: Policy, usage: Usage, spend: Spend) -> PolicyRefusal | None:
     limits, currency = policy.spending_limits, policy.spending_limits.currency
     if spend.currency != currency:
         message = (
-            f"this agent's limits are in {currency}, and there are no exchange rates to measure"
-            f" {spend.currency} by; spend {currency}"
+            f"The agent's limits are in {currency}, and {spend.currency} is not converted;"
+            f" spend {currency}."
         )
-        return Refusal(reason=RefusalReason.CURRENCY_NOT_ALLOWED, message=message)
+        return PolicyRefusal(reason=RefusalReason.CURRENCY_NOT_ALLOWED, message=message)
     rule = _rule(policy, spend)
     largest = limits.per_transaction if rule.per_transaction is None else rule.per_transaction
     if spend.amount > largest:
-        message = f"this agent may spend at most {largest} at once; send less"
-        return Refusal(reason=RefusalReason.PER_TRANSACTION_LIMIT, message=message)
+        message = f"Exceeds the per-transaction limit of {format_amount(largest, currency)}."
+        return PolicyRefusal(reason=RefusalReason.PER_TRANSACTION_LIMIT, message=message)
     if limits.daily_count is not None and usage.daily_count >= limits.daily_count:
-        message = f"this agent may spend {limits.daily_count} times a day; try again tomorrow (UTC)"
-        return Refusal(reason=RefusalReason.DAILY_TRANSACTION_LIMIT, message=message)
+        message = f"Exceeds the limit of {limits.daily_count} transactions a day (UTC)."
+        return PolicyRefusal(reason=RefusalReason.DAILY_TRANSACTION_LIMIT, message=message)
     if limits.daily is not None and usage.daily_spend + spend.amount > limits.daily:
-        left = max(0, limits.daily - usage.daily_spend)
-        message = f"this agent may spend {left} more today (UTC); send less"
-        return Refusal(reason=RefusalReason.DAILY_LIMIT, message=message)
+        message = _exceeded("daily", limits.daily, usage.daily_spend, currency)
+        return PolicyRefusal(reason=RefusalReason.DAILY_LIMIT, message=message)
     if limits.monthly is not None and usage.monthly_spend + spend.amount > limits.monthly:
-        left = max(0, limits.monthly - usage.monthly_spend)
-        message = f"this agent may spend {left} more this month (UTC); send less"
-        return Refusal(reason=RefusalReason.MONTHLY_LIMIT, message=message)
+        message = _exceeded("monthly", limits.monthly, usage.monthly_spend, currency)
+        return PolicyRefusal(reason=RefusalReason.MONTHLY_LIMIT, message=message)
     return None
+
+
+def _exceeded(period: str, limit: int, spent: int, currency: str) -> str:
+    remaining = format_amount(max(0, limit - spent), currency)
+    allowed = format_amount(limit, currency)
+    return f"Exceeds the {period} limit of {allowed} (UTC); {remaining} remains."
 
 
 def _mode(policy: Policy, spend: Spend) -> ExecutionMode:
     threshold = policy.approval_threshold
-    # A threshold in another currency cannot be compared, so it is taken to be passed.
+    # A threshold in another currency cannot be compared, so it counts as exceeded.
     if threshold is not None and (
         spend.currency != threshold.currency or spend.amount > threshold.amount
     ):

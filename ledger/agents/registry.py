@@ -1,34 +1,23 @@
-"""Agents: programs that act for one customer, within a policy, with a token of their own."""
+"""Agents: programs that act for one customer, within a policy, with an access token."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Row, Select, func, select, type_coerce, update
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import ColumnElement, Row, Select, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.agents.policy import (
-    AccountRestrictions,
-    AccountRule,
-    AgentPermission,
-    ApprovalThreshold,
-    ExecutionMode,
-    Policy,
-    SpendingLimits,
-    Usage,
-)
+from cardledger.ledger.agents import policy_document, usage
+from cardledger.ledger.agents.policy import Policy, Usage
+from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.agents import agents as wire
 from cardledger.schema.wire.agents.agents import AgentPolicy, AgentResource, AgentUsage
-from cardledger.schema.wire.errors import FieldError, field_errors
+from cardledger.schema.wire.errors import FieldError
 
 _AGENTS: Final = tables.agents.c
 
@@ -43,29 +32,12 @@ _SHOWN: Final[Select[*tuple[Any, ...]]] = select(
     _AGENTS.created_at,
     _AGENTS.updated_at,
 )
-"""Everything but the hash of the token."""
-
-
-class Refusal(Enum):
-    """Why an agent or its policy cannot be as it is asked for."""
-
-    CUSTOMER = auto()  # Nobody to act for.
-    POLICY = auto()  # The policy does not go together, or with the customer's accounts.
-    CURRENCY = auto()  # The platform's books do not have the currency of the limits.
-
-
-class RefusedError(Exception):
-    """Nothing was written; `errors` name what to change, in a policy from its top."""
-
-    def __init__(self, refusal: Refusal, *errors: FieldError) -> None:
-        super().__init__(refusal.name)
-        self.refusal: Final = refusal
-        self.errors: Final[Sequence[FieldError]] = errors
+"""All columns but the hash of the token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent:
-    """An agent as rules see it: for whom it acts, and what it may do."""
+    """An agent: the customer for which it acts, and its policy."""
 
     id: Id
     name: str
@@ -76,8 +48,8 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What agents have to match; None matches all, and times are included."""
+class AgentFilters:
+    """Filters of a list of agents; None matches all, and times are inclusive."""
 
     customer_id: Id | None = None
     is_paused: bool | None = None
@@ -88,99 +60,14 @@ class Filters:
     updated_to: datetime | None = None
 
 
-# --- rules, pure -------------------------------------------------------------------------------
-
-
-def policy_of(said: AgentPolicy) -> Policy:
-    """Return the policy that was `said`, as it is judged by."""
-    limits = said.spending_limits
-    return Policy(
-        permissions=frozenset(map(AgentPermission, said.permissions)),
-        default_execution_mode=ExecutionMode(said.default_execution_mode),
-        spending_limits=SpendingLimits(
-            currency=limits.currency,
-            per_transaction=limits.per_transaction_limit,
-            daily=limits.daily_limit,
-            daily_count=limits.daily_transaction_limit,
-            monthly=limits.monthly_limit,
-        ),
-        account_restrictions=_restrictions(said.account_restrictions),
-        approval_threshold=_threshold(said.approval_thresholds),
-    )
-
-
-def _threshold(said: wire.ApprovalThresholds | None) -> ApprovalThreshold | None:
-    if said is None or said.currency is None or said.amount is None:
-        return None
-    return ApprovalThreshold(currency=said.currency, amount=said.amount)
-
-
-def _restrictions(said: wire.AccountRestrictions | None) -> AccountRestrictions:
-    if said is None:
-        return AccountRestrictions()
-    allowed = said.allowed_account_ids
-    return AccountRestrictions(
-        allowed_account_ids=None if allowed is None else frozenset(allowed),
-        rules={
-            rule.account_id: AccountRule(
-                execution_mode=None
-                if rule.execution_mode is None
-                else ExecutionMode(rule.execution_mode),
-                per_transaction=rule.per_transaction_limit,
-            )
-            for rule in said.account_rules or ()
-        },
-    )
-
-
-def changed_policy(before: Mapping[str, Any], changes: Mapping[str, Any]) -> AgentPolicy:
-    """Return the policy `before` with `changes`, both as the interface writes them.
-
-    What a part does not name stays; a list replaces the whole list; None takes away.
-    Raises: RefusedError when what comes out is no policy.
-    """
-    _check_units(before, changes)
-    merged = {**before, **{name: _merged(before.get(name), said) for name, said in changes.items()}}
-    try:
-        return AgentPolicy.model_validate(_without_none(merged))
-    except ValidationError as error:
-        complaints = error.errors(include_url=False, include_input=False)
-        raise RefusedError(Refusal.POLICY, *field_errors(complaints)) from None
-
-
-def _merged(before: Any, said: Any) -> Any:  # noqa: ANN401 - parts of a policy
-    if isinstance(said, dict):
-        return _without_none({**(before or {}), **said})
-    return said
-
-
-def _without_none(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if value is not None}
-
-
-_AMOUNTS: Final = ("perTransactionLimit", "dailyLimit", "monthlyLimit")
-
-
-def _check_units(before: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """See to it that a new currency does not give the numbers that stay another meaning."""
-    limits, said = before["spendingLimits"], changes.get("spendingLimits", {})
-    if said.get("currency", limits["currency"]) == limits["currency"]:
-        return
-    stay = [name for name in _AMOUNTS if name in limits and name not in said]
-    if stay:
-        message = f"changes what {', '.join(stay)} would mean; send those with it"
-        field = FieldError(field="spendingLimits.currency", message=message)
-        raise RefusedError(Refusal.POLICY, field)
-
-
-# --- who calls ---------------------------------------------------------------------------------
+# --- authentication and locks ------------------------------------------------------------------
 
 
 async def authenticate_hash(connection: AsyncConnection, presented: bytes) -> Agent | None:
     """Return the agent whose access token has the hash `presented`, else None.
 
-    None, too, once the agent or its customer is deleted. What comes back is as it is now: nothing
-    is remembered, so a pause or another policy counts from the next request on.
+    None also when the agent or its customer is deleted. Nothing is cached, so a pause or another
+    policy applies from the next request on.
     """
     customer = tables.customers.c
     rows = await connection.execute(
@@ -195,19 +82,19 @@ async def authenticate_hash(connection: AsyncConnection, presented: bytes) -> Ag
 
 
 async def locked(connection: AsyncConnection, *, platform_id: Id, agent_id: Id) -> Agent | None:
-    """Return the platform's agent and let nobody else change it until the end; None: no such.
+    """Lock and return the platform's agent; None when there is no such agent.
 
-    Whoever spends for an agent holds this lock from the look at its usage to the commit.
+    A transfer holds this lock from reading the agent's usage to the commit.
     """
-    # Its customer first, as whoever deletes a customer locks it before its agents.
+    # The customer first: deleting a customer locks it before its agents.
     customer = tables.customers.c
-    there = await connection.scalar(
+    locked_id = await connection.scalar(
         select(customer.id)
         .join(tables.agents, _AGENTS.customer_id == customer.id)
-        .where(*_mine(platform_id, agent_id), ~customer.is_deleted)
+        .where(*_live(platform_id, agent_id), ~customer.is_deleted)
         .with_for_update(read=True, key_share=True, of=tables.customers)
     )
-    if there is None:
+    if locked_id is None:
         return None
     row = await locked_row(connection, platform_id=platform_id, agent_id=agent_id)
     return None if row is None else _agent(row)
@@ -216,70 +103,15 @@ async def locked(connection: AsyncConnection, *, platform_id: Id, agent_id: Id) 
 async def locked_row(
     connection: AsyncConnection, *, platform_id: Id, agent_id: Id
 ) -> Row[*tuple[Any, ...]] | None:
-    """Do as `locked` does, with the columns."""
-    rows = await connection.execute(_SHOWN.where(*_mine(platform_id, agent_id)).with_for_update())
+    """Lock and return the columns of the platform's agent; None when there is no such agent."""
+    rows = await connection.execute(_SHOWN.where(*_live(platform_id, agent_id)).with_for_update())
     return rows.one_or_none()
-
-
-async def usage(
-    connection: AsyncConnection, agent_id: Id, at: datetime, *, without: Id | None = None
-) -> Usage:
-    """Return what the agent has spent in the day and the month of `at` (UTC).
-
-    What waits for an approval counts, what failed or was rejected does not, nor does the transfer
-    `without`.
-    """
-    return (await usages(connection, [agent_id], at, without=without))[agent_id]
-
-
-async def usages(
-    connection: AsyncConnection,
-    agent_ids: Sequence[Id],
-    at: datetime,
-    *,
-    without: Id | None = None,
-) -> dict[Id, Usage]:
-    """Do as `usage` does, for many agents in one round trip."""
-    today = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    tomorrow = today + timedelta(days=1)
-    this_month = today.replace(day=1)
-    next_month = (this_month + timedelta(days=31)).replace(day=1)
-    transfer = tables.transfers.c
-    is_today = (transfer.created_at >= today) & (transfer.created_at < tomorrow)
-    # The limits are in one currency; what was spent before they were in it cannot be measured.
-    is_measured = transfer.currency == type_coerce(_AGENTS.policy, JSONB)[_LIMITS_CURRENCY].astext
-    spent = (
-        select(
-            transfer.agent_id,
-            func.count().filter(is_today).label("count"),
-            func.coalesce(func.sum(transfer.amount).filter(is_today & is_measured), 0).label("day"),
-            func.coalesce(func.sum(transfer.amount).filter(is_measured), 0).label("month"),
-        )
-        .join_from(tables.transfers, tables.agents, _AGENTS.id == transfer.agent_id)
-        .where(
-            transfer.agent_id.in_(agent_ids),
-            transfer.created_at >= this_month,
-            transfer.created_at < next_month,
-            transfer.status != "FAILED",
-        )
-        .group_by(transfer.agent_id)
-    )
-    if without is not None:
-        spent = spent.where(transfer.id != without)
-    used = {
-        agent_id: Usage(daily_count=number, daily_spend=int(day), monthly_spend=int(month))
-        for agent_id, number, day, month in (await connection.execute(spent)).all()
-    }
-    return {agent_id: used.get(agent_id, Usage()) for agent_id in agent_ids}
-
-
-_LIMITS_CURRENCY: Final = ("spendingLimits", "currency")
 
 
 # --- the record --------------------------------------------------------------------------------
 
 
-async def create(  # noqa: PLR0913 - a row, by name
+async def create(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -288,9 +120,9 @@ async def create(  # noqa: PLR0913 - a row, by name
     policy: AgentPolicy,
     at: datetime,
 ) -> AgentResource:
-    """Make an agent for a customer; nothing can be done as it before a code of it is redeemed.
+    """Create an agent for a customer; it cannot act before one of its device codes is redeemed.
 
-    Raises: RefusedError.
+    Raises: AgentRefusedError.
     """
     await _lock_customer(connection, platform_id, customer_id)
     await _check_policy(connection, platform_id, customer_id, policy)
@@ -302,7 +134,7 @@ async def create(  # noqa: PLR0913 - a row, by name
             customer_id=customer_id,
             name=name,
             is_paused=False,
-            policy=_kept(policy),
+            policy=policy_document.stored(policy),
             created_at=at,
             updated_at=at,
         )
@@ -316,21 +148,21 @@ async def get(
     connection: AsyncConnection, *, platform_id: Id, agent_id: Id, at: datetime
 ) -> AgentResource | None:
     """Return the platform's agent with its usage at `at`, or None when it has no such agent."""
-    rows = await connection.execute(_SHOWN.where(*_mine(platform_id, agent_id)))
+    rows = await connection.execute(_SHOWN.where(*_live(platform_id, agent_id)))
     row = rows.one_or_none()
-    return None if row is None else _render(row, await usage(connection, agent_id, at), at)
+    return None if row is None else _render(row, await usage.of_agent(connection, agent_id, at), at)
 
 
 async def page(
     connection: AsyncConnection,
     *,
     platform_id: Id,
-    filters: Filters,
+    filters: AgentFilters,
     wanted: paging.Wanted,
     at: datetime,
 ) -> paging.Page[AgentResource]:
     """Return one page of the platform's agents, each with its usage at `at`."""
-    found = await paging.read(
+    rows = await paging.read(
         connection,
         _SHOWN,
         table=tables.agents,
@@ -338,11 +170,11 @@ async def page(
         wanted=wanted,
         item=lambda row: row,
     )
-    used = await usages(connection, [row.id for row in found.items], at)
+    used = await usage.of_agents(connection, [row.id for row in rows.items], at)
     return paging.Page(
-        items=[_render(row, used[row.id], at) for row in found.items],
-        last=found.last,
-        total_count=found.total_count,
+        items=[_render(row, used[row.id], at) for row in rows.items],
+        last=rows.last,
+        total_count=rows.total_count,
     )
 
 
@@ -356,7 +188,7 @@ async def change(
 ) -> AgentResource | None:
     """Change an agent's name or pause it; None when the platform has no such agent."""
     await connection.execute(
-        update(tables.agents).where(*_mine(platform_id, agent_id)).values(**changes, updated_at=at)
+        update(tables.agents).where(*_live(platform_id, agent_id)).values(**changes, updated_at=at)
     )
     return await get(connection, platform_id=platform_id, agent_id=agent_id, at=at)
 
@@ -371,18 +203,18 @@ async def change_policy(
 ) -> AgentResource | None:
     """Change parts of an agent's policy; None when the platform has no such agent.
 
-    Raises: RefusedError.
+    Raises: AgentRefusedError.
     """
     before = await locked_row(connection, platform_id=platform_id, agent_id=agent_id)
     if before is None:
         return None
-    policy = changed_policy(before.policy, changes)
+    policy = policy_document.changed_policy(before.policy, changes)
     await _check_policy(connection, platform_id, before.customer_id, policy)
     return await change(
         connection,
         platform_id=platform_id,
         agent_id=agent_id,
-        changes={"policy": _kept(policy)},
+        changes={"policy": policy_document.stored(policy)},
         at=at,
     )
 
@@ -390,7 +222,7 @@ async def change_policy(
 async def connect(
     connection: AsyncConnection, *, agent_id: Id, token_hash: bytes, at: datetime
 ) -> None:
-    """Let in whoever presents the token of `token_hash`; the agent is locked, and not connected."""
+    """Set the access token of an agent, which the caller has locked and which has none."""
     await connection.execute(
         update(tables.agents)
         .where(_AGENTS.id == agent_id)
@@ -401,31 +233,31 @@ async def connect(
 async def delete(
     connection: AsyncConnection, *, platform_id: Id, agent_id: Id, at: datetime
 ) -> bool:
-    """Take an agent's access away for ever; the row stays for what it did.
+    """Delete an agent and its access; its row is kept for its transfers.
 
-    Returns whether there was one.
+    Returns whether there was such an agent.
     """
-    return await _delete(connection, _mine(platform_id, agent_id), at) == 1
+    return await _delete(connection, _live(platform_id, agent_id), at) == 1
 
 
 async def delete_of_customer(connection: AsyncConnection, *, customer_id: Id, at: datetime) -> None:
-    """Delete every agent of a customer, which is deleted itself and locked."""
-    mine = [_AGENTS.customer_id == customer_id, _AGENTS.deleted_at.is_(None)]
-    await _delete(connection, mine, at)
+    """Delete every agent of a customer, which the caller has locked to delete it."""
+    matching = [_AGENTS.customer_id == customer_id, _AGENTS.deleted_at.is_(None)]
+    await _delete(connection, matching, at)
 
 
 async def _delete(
     connection: AsyncConnection, matching: Sequence[ColumnElement[bool]], at: datetime
 ) -> int:
-    gone = await connection.execute(
+    deleted = await connection.execute(
         update(tables.agents)
         .where(*matching)
         .values(access_token_hash=None, deleted_at=at, updated_at=at)
     )
-    return gone.rowcount
+    return deleted.rowcount
 
 
-def _mine(platform_id: Id, agent_id: Id) -> Sequence[ColumnElement[bool]]:
+def _live(platform_id: Id, agent_id: Id) -> Sequence[ColumnElement[bool]]:
     return [
         _AGENTS.id == agent_id,
         _AGENTS.platform_id == platform_id,
@@ -433,7 +265,7 @@ def _mine(platform_id: Id, agent_id: Id) -> Sequence[ColumnElement[bool]]:
     ]
 
 
-def _matching(platform_id: Id, filters: Filters) -> Sequence[ColumnElement[bool]]:
+def _matching(platform_id: Id, filters: AgentFilters) -> Sequence[ColumnElement[bool]]:
     since = {_AGENTS.created_at: filters.created_from, _AGENTS.updated_at: filters.updated_from}
     until = {_AGENTS.created_at: filters.created_to, _AGENTS.updated_at: filters.updated_to}
     matching = [_AGENTS.platform_id == platform_id, _AGENTS.deleted_at.is_(None)]
@@ -450,32 +282,29 @@ def _matching(platform_id: Id, filters: Filters) -> Sequence[ColumnElement[bool]
 
 
 async def _lock_customer(connection: AsyncConnection, platform_id: Id, customer_id: Id) -> None:
-    """Keep the customer from being deleted while an agent of it comes in."""
+    """Lock the customer, so that it is not deleted while an agent of it is created."""
     columns = tables.customers.c
-    found = await connection.scalar(
+    locked_id = await connection.scalar(
         select(columns.id)
         .where(columns.id == customer_id, columns.platform_id == platform_id, ~columns.is_deleted)
         .with_for_update(read=True)
     )
-    if found is None:
+    if locked_id is None:
         field = FieldError(field="customerId", message="is not a customer of this platform")
-        raise RefusedError(Refusal.CUSTOMER, field)
+        raise AgentRefusedError(AgentRefusal.CUSTOMER, field)
 
 
 async def _check_policy(
     connection: AsyncConnection, platform_id: Id, customer_id: Id, policy: AgentPolicy
 ) -> None:
-    """See to it that `policy` speaks of the platform's currencies and the customer's accounts.
-
-    Raises: RefusedError.
-    """
+    """Raise AgentRefusedError for currencies or accounts that platform or customer do not have."""
     currency = policy.spending_limits.currency
     supported = (await platforms.get(connection, platform_id)).supported_currencies
     if currency not in supported:
-        message = f"is {currency}; this platform has {', '.join(supported)}"
+        message = f"is {currency}; this platform supports {', '.join(supported)}"
         field = FieldError(field="spendingLimits.currency", message=message)
-        raise RefusedError(Refusal.CURRENCY, field)
-    named = dict(_accounts_in(policy.account_restrictions))
+        raise AgentRefusedError(AgentRefusal.CURRENCY, field)
+    named = dict(policy_document.accounts_in(policy.account_restrictions))
     columns = tables.internal_accounts.c
     known = await connection.scalars(
         select(columns.id).where(
@@ -484,31 +313,15 @@ async def _check_policy(
             columns.id.in_(named.values()),
         )
     )
-    there = set(known) if named else set()
+    known_ids = set(known) if named else set()
     message = "is not an internal account of the agent's customer"
-    strange = [
-        FieldError(field=f"accountRestrictions.{place}", message=message)
-        for place, account_id in named.items()
-        if account_id not in there
+    unknown = [
+        FieldError(field=f"accountRestrictions.{path}", message=message)
+        for path, account_id in named.items()
+        if account_id not in known_ids
     ]
-    if strange:
-        raise RefusedError(Refusal.POLICY, *strange)
-
-
-def _accounts_in(said: wire.AccountRestrictions | None) -> Sequence[tuple[str, Id]]:
-    """Return every account that is named, with its place."""
-    if said is None:
-        return []
-    allowed = enumerate(said.allowed_account_ids or ())
-    rules = enumerate(said.account_rules or ())
-    return [
-        *((f"allowedAccountIds.{number}", account_id) for number, account_id in allowed),
-        *((f"accountRules.{number}.accountId", rule.account_id) for number, rule in rules),
-    ]
-
-
-def _kept(policy: AgentPolicy) -> dict[str, Any]:
-    return policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if unknown:
+        raise AgentRefusedError(AgentRefusal.POLICY, *unknown)
 
 
 def _agent(row: Row[*tuple[Any, ...]]) -> Agent:
@@ -518,7 +331,7 @@ def _agent(row: Row[*tuple[Any, ...]]) -> Agent:
         platform_id=row.platform_id,
         customer_id=row.customer_id,
         is_paused=row.is_paused,
-        policy=policy_of(AgentPolicy.model_validate(row.policy)),
+        policy=policy_document.policy_of(AgentPolicy.model_validate(row.policy)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Looking at a card's number: one page view, asked for by somebody with a name, for a while."""
+"""Card number reveals: one page view per token, for five minutes, with an audit record."""
 
 import secrets
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ _SHOWN: Final = frozenset({CardState.ACTIVE, CardState.FROZEN})
 _log = structlog.get_logger()
 
 
-class NotShownError(Exception):
-    """The card is in a state in which there is no number to see; the message names it."""
+class NotRevealableError(Exception):
+    """The card's state, which the message names, has no number to show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reveal:
-    """A page that can be opened once; `token` is known only to whoever asked."""
+    """A page that can be opened once; only the caller knows `token`."""
 
     token: str
     expires_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class RevealedCard:
     """The card whose page was opened."""
 
     card_id: Id
@@ -45,7 +45,7 @@ class Shown:
     exp_year: int
 
 
-async def create(  # noqa: PLR0913 - who asks for what
+async def create(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -54,10 +54,10 @@ async def create(  # noqa: PLR0913 - who asks for what
     keys: KeyRing,
     at: datetime,
 ) -> Reveal | None:
-    """Let the number of a card be seen once; who asked stays in the record and in the log.
+    """Create a token that shows a card number once; the caller is recorded and logged.
 
     None when the platform has no such card.
-    Raises: NotShownError when the card has no number yet, or none any more.
+    Raises: NotRevealableError when the card has no number yet, or none any more.
     """
     columns = tables.cards.c
     rows = await connection.execute(
@@ -68,7 +68,7 @@ async def create(  # noqa: PLR0913 - who asks for what
         return None
     if state not in _SHOWN:
         message = f"the card is {state}; only an ACTIVE or FROZEN card has a number to show"
-        raise NotShownError(message)
+        raise NotRevealableError(message)
     reveal = Reveal(token=secrets.token_urlsafe(_TOKEN_BYTES), expires_at=at + LIFETIME)
     await connection.execute(
         tables.card_reveals.insert().values(
@@ -79,20 +79,20 @@ async def create(  # noqa: PLR0913 - who asks for what
             expires_at=reveal.expires_at,
         )
     )
-    _audit("card number asked for", card_id, api_token_id, at)
+    _audit("card number requested", card_id, api_token_id, at)
     return reveal
 
 
 async def open_once(
     connection: AsyncConnection, *, token: str, keys: KeyRing, at: datetime
-) -> Shown | None:
-    """Return the card of `token` and use the token up.
+) -> RevealedCard | None:
+    """Return the card of `token` and mark the token as used.
 
-    None when there is no such token, when it was used or is too old, or when the card has been
-    closed since.
+    None when there is no such token, when it is used or expired, or when the card has been closed
+    since.
     """
     reveals, card = tables.card_reveals.c, tables.cards.c
-    # One statement: of two that come at once, the second waits and then finds the token used.
+    # One statement: of two concurrent calls, the second waits and then finds the token used.
     rows = await connection.execute(
         tables.card_reveals.update()
         .where(
@@ -116,7 +116,7 @@ async def open_once(
     if row is None:
         return None
     _audit("card number shown", row.id, row.api_token_id, at)
-    return Shown(
+    return RevealedCard(
         card_id=row.id,
         state=CardState(row.state),
         last4=row.last4,
@@ -126,6 +126,6 @@ async def open_once(
 
 
 def _audit(what: str, card_id: Id, api_token_id: Id, at: datetime) -> None:
-    """Say who did what to which card, and nothing that is secret."""
+    """Log who did what to which card, without anything secret."""
     card = public_id("Card", card_id)
     _log.info(what, audit=True, actor=str(api_token_id), card=card, at=at.isoformat())

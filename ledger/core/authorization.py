@@ -6,12 +6,12 @@ from cardledger.ledger.core.events import DeclineReason
 
 
 def decline_reason(command: Authorize, needed: int) -> DeclineReason | None:
-    """Return why `command` is refused, or None when it is approved.
+    """Return why `command` is declined, or None when it is approved.
 
     Units: `needed` is what would have to be pulled, in minor units.
     """
-    if command.forced_decline:
-        return command.forced_decline
+    if command.issuer_decline:
+        return command.issuer_decline
     if command.card_state is CardState.FROZEN:
         return DeclineReason.CARD_PAUSED
     if command.card_state is not CardState.ACTIVE:
@@ -20,8 +20,8 @@ def decline_reason(command: Authorize, needed: int) -> DeclineReason | None:
         return DeclineReason.NO_ELIGIBLE_FUNDING_SOURCE
     if command.max_spend is not None and command.amount > command.max_spend:
         return DeclineReason.SPEND_LIMIT_EXCEEDED
-    # What is owed for earlier exceptions is not there to be spent a second time. Where nothing
-    # has to be pulled, because the clearing came first, nothing has to be there.
+    # Money that is owed for earlier exceptions cannot be spent again. When the clearing came first
+    # and nothing has to be pulled, no funds are needed.
     if needed > max(command.balance - command.owed, 0):
         return DeclineReason.INSUFFICIENT_FUNDS
     if command.decide_by is not None and command.decided_at > command.decide_by:

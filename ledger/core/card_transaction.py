@@ -1,11 +1,11 @@
 """The life of one card transaction.
 
-Pure: ids and times arrive inside commands; nothing here reads a clock or a row.
+Pure: ids and times are fields of commands; nothing here reads a clock or a row.
 Amounts are minor units of the card's billing currency (ISO 4217).
 
-One money rule governs it. What must be funded is what has settled, or, while the card
-transaction is open, what was authorized if that is more. After every fact the difference to what
-is funded is pulled from the funding account or released to it.
+One money rule: what must be funded is what has settled, or, while the card transaction is open,
+what was authorized if that is more. After every event the difference to what is funded is pulled
+from the funding account or released to it.
 """
 
 from collections.abc import Iterable
@@ -19,40 +19,46 @@ from cardledger.ledger.core.money import checked
 
 
 class Status(StrEnum):
-    """What a reader is told; derived from the totals, never stored as a decision."""
+    """The status of a card transaction; derived from the totals, never decided."""
 
     AUTHORIZED = "AUTHORIZED"
     PARTIALLY_SETTLED = "PARTIALLY_SETTLED"
     SETTLED = "SETTLED"
     REFUNDED = "REFUNDED"
+    CREDITED = "CREDITED"
     EXCEPTION = "EXCEPTION"
     DECLINED = "DECLINED"
     VOIDED = "VOIDED"
 
 
 class Closure(StrEnum):
-    """What made a card transaction expect no further clearing; one that comes is accepted."""
+    """What closed a card transaction: no clearing is expected, but a late one is accepted."""
 
     CLEARED = "CLEARED"
     REVERSED = "REVERSED"
     EXPIRED = "EXPIRED"
     CARD_CLOSED = "CARD_CLOSED"
     REFUNDED = "REFUNDED"  # A refund without a purchase.
+    CREDITED = "CREDITED"  # A credit that belongs to no purchase, such as a cash deposit.
 
 
-# Whoever gave an authorization up may take it again; one that has cleared is over.
-_REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, Closure.REFUNDED})
+WITHOUT_PURCHASE: Final = frozenset({Closure.REFUNDED, Closure.CREDITED})
+"""Closures that a purchase with the same token opens again."""
+
+
+# A new authorization reopens these; a card transaction that closed by clearing stays closed.
+_REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, *WITHOUT_PURCHASE})
 
 
 @dataclass(slots=True, kw_only=True)
 class CardTransaction:
     """Running totals: all that the next decision and every roll-up need.
 
-    A value: it changes only while it is made, as the draft of `fold`.
+    A value: only `fold` changes it, before returning it.
     """
 
     sequence: int = 0  # Number of events folded so far.
-    authorizations: int = 0  # Asked for, approved or not, or advised.
+    authorizations: int = 0  # Approved, declined or advised.
     authorized: int = 0
     settled: int = 0
     settlement_count: int = 0
@@ -60,14 +66,14 @@ class CardTransaction:
     refund_count: int = 0
     pulled: int = 0  # Gross: releases never lower it.
     pull_count: int = 0  # Pulls opened, whether or not they could be paid at once.
-    pending: int = 0  # Part of `pulled` whose confirmation is out.
+    pending: int = 0  # Part of `pulled` that is not confirmed yet.
     pending_count: int = 0
     open_pull: int = 0  # What the funding account still has to pay; at most one pull is open.
     unpaid: int = 0  # Refund reversals that the funding account still has to pay.
     released: int = 0
     release_count: int = 0
     closed_by: Closure | None = None  # None: open.
-    declined: int = 0  # What was asked for and refused, while nothing has been approved.
+    declined: int = 0  # Amount of the declined authorization, while none is approved.
     decline_reason: events.DeclineReason | None = None
 
     @property
@@ -77,17 +83,17 @@ class CardTransaction:
 
     @property
     def stands(self) -> bool:
-        """Whether there is something that can come to an end: a refusal cannot."""
+        """Whether it can still expire or be cancelled; a declined authorization cannot."""
         return not self.closed and bool(self.authorized or self.settled)
 
     @property
     def funded(self) -> int:
-        """What the funding account has paid, net."""
+        """What the funding account has paid, net of releases."""
         return self.pulled - self.released
 
     @property
     def required(self) -> int:
-        """What the funding account has to pay, net."""
+        """What the funding account has to pay, net of releases."""
         return _required(self.authorized, self.settled, self.closed_by)
 
     @property
@@ -96,8 +102,13 @@ class CardTransaction:
         return max(self.authorized - self.settled, 0)
 
     @property
+    def credited(self) -> int:
+        """The amount of a credit that belongs to no purchase; `refunded` includes it."""
+        return self.refunded if self.closed_by is Closure.CREDITED else 0
+
+    @property
     def held(self) -> int:
-        """What is set aside for clearings to come."""
+        """Funds held for clearings to come."""
         return max(self.pulled - self.released - self.settled, 0)
 
     @property
@@ -112,7 +123,7 @@ class CardTransaction:
 
     @property
     def dues(self) -> tuple[int, int, int]:
-        """What it adds to its account's totals: `held`, `owed` and `pending`."""
+        """Its share of the account's totals: `held`, `owed` and `pending`."""
         ahead = self.pulled - self.released - self.settled
         if ahead < 0:
             return 0, self.unpaid - ahead, self.pending
@@ -125,20 +136,20 @@ class CardTransaction:
 
     @property
     def status(self) -> Status:
-        """Where this card transaction stands: the first line that matches."""
+        """The status: the first line that matches."""
         if self.decline_reason and not (self.settlement_count or self.refund_count):
             return Status.DECLINED
         if self.in_debt:
             return Status.EXCEPTION
         if self.closed and self.refunded and self.refunded >= self.settled:
-            return Status.REFUNDED
+            return Status.CREDITED if self.credited else Status.REFUNDED
         if self.settled:
             return Status.SETTLED if self.closed else Status.PARTIALLY_SETTLED
         return Status.VOIDED if self.closed else Status.AUTHORIZED
 
     @property
     def status_reason(self) -> str | None:
-        """Why it is void: a clearing that was taken back counts as a reversal."""
+        """Why it is VOIDED; a reversed clearing counts as a reversal."""
         if self.status is not Status.VOIDED:
             return None
         known = {Closure.EXPIRED, Closure.CARD_CLOSED}
@@ -146,22 +157,22 @@ class CardTransaction:
 
     @property
     def authorized_amount(self) -> int:
-        """What a reader sees: a refused authorization keeps what it asked for."""
+        """The amount that readers see: a declined authorization keeps its amount."""
         return self.authorized or self.declined
 
 
 def _required(authorized: int, settled: int, closed_by: Closure | None) -> int:
-    """Return what the funding account has to pay, net: the money rule."""
+    """Return what the funding account has to pay, net of releases: the money rule."""
     return authorized if closed_by is None and authorized > settled else settled
 
 
 UNKNOWN: Final = CardTransaction()
-"""The state before the first fact."""
+"""The state before the first event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The facts a command gives rise to, in the order in which money moves, and their fold."""
+    """The events that a command causes, in the order in which money moves, and the state after."""
 
     facts: list[events.Event]
     after: CardTransaction
@@ -170,9 +181,9 @@ class Decision:
 def decide(  # noqa: PLR0912, C901 - one branch a command
     state: CardTransaction, command: commands.Command
 ) -> Decision:
-    """Return what `command` gives rise to.
+    """Return the events that `command` causes.
 
-    A refusal is a fact, not an error. No facts: there is nothing to do about it.
+    A decline is an event, not an error. No events: the command changes nothing.
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
@@ -184,7 +195,7 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
         case commands.StandIn(amount=amount, balance=balance):
             return _record(state, events.Authorized(amount=amount), balance)
         case commands.Advise() if state.decline_reason:
-            return _nothing(state)  # The network was told no; it advises of nothing that stands.
+            return _nothing(state)  # There is no authorization to advise of.
         case commands.Advise(total=total, balance=balance):
             final = total <= state.settled
             return _record(state, events.AuthorizationAdjusted(amount=total, final=final), balance)
@@ -202,6 +213,10 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
         case commands.Refund(amount=amount):
             final = not (state.authorized or state.settled)
             return _record(state, events.Refunded(amount=amount, final=final))
+        case commands.Credit(amount=amount):
+            if state.authorized or state.settled:
+                return _record(state, events.Refunded(amount=amount, final=False))
+            return _record(state, events.Credited(amount=amount))
         case commands.ReverseRefund(amount=amount, balance=balance):
             unfunded = 0 if amount <= balance else amount
             return _record(state, events.RefundReversed(amount=amount, unfunded=unfunded))
@@ -214,7 +229,7 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
 
 
 def waits(state: CardTransaction, command: commands.Command) -> bool:
-    """Return whether `command` changes what has not arrived yet, and so has to wait for it."""
+    """Return whether `command` reverses or changes an event that has not arrived yet."""
     match command:
         case commands.Reverse() | commands.Expire() | commands.Advise():
             return not state.authorizations
@@ -227,7 +242,7 @@ def waits(state: CardTransaction, command: commands.Command) -> bool:
 
 
 def evolve(state: CardTransaction, event: events.Event) -> CardTransaction:
-    """Return `state` after one recorded fact; history is never argued with.
+    """Return `state` after one recorded event, which is never rejected.
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
@@ -235,7 +250,7 @@ def evolve(state: CardTransaction, event: events.Event) -> CardTransaction:
 
 
 def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) -> CardTransaction:
-    """Return what `history` amounts to; live processing and every rebuild run this.
+    """Return the state after `history`; live processing and every rebuild run this.
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
@@ -247,7 +262,7 @@ def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) ->
 
 
 def _copied(state: CardTransaction) -> CardTransaction:
-    # Field by field: every event comes through here, and `dataclasses.replace` takes its time.
+    # Field by field: this runs for every event, and `dataclasses.replace` is slower.
     return CardTransaction(
         sequence=state.sequence,
         authorizations=state.authorizations,
@@ -270,9 +285,6 @@ def _copied(state: CardTransaction) -> CardTransaction:
     )
 
 
-# --- what facts do to the totals ---------------------------------------------------------------
-
-
 def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
     draft: CardTransaction, event: events.Event
 ) -> None:
@@ -287,13 +299,13 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
             draft.settlement_count += 1
             if final:
                 draft.closed_by = Closure.CLEARED
-            elif draft.closed_by is Closure.REFUNDED:
-                # A refund without a purchase closed it; now there is one, and more of it to come.
+            elif draft.closed_by in WITHOUT_PURCHASE:
+                # A refund or credit without a purchase had closed it; now its purchase clears.
                 draft.closed_by = None
         case events.Released(amount=amount):
             draft.released = checked(draft.released + amount)
             draft.release_count += 1
-            # What was given back needs no confirmation any more.
+            # What is released needs no confirmation any more.
             draft.pending = min(draft.pending, draft.pulled - draft.released)
         case events.Declined(amount=amount, reason=reason):
             _refuse(draft, amount, reason)
@@ -332,6 +344,10 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
             draft.refunded = checked(draft.refunded + amount)
             draft.refund_count += 1
             _shut(draft, Closure.REFUNDED if final else None)
+        case events.Credited(amount=amount):
+            draft.refunded = checked(draft.refunded + amount)
+            draft.refund_count += 1
+            _shut(draft, Closure.CREDITED)
         case events.RefundReversed(amount=amount, unfunded=unfunded):
             draft.refunded = checked(draft.refunded - amount)
             draft.unpaid = checked(draft.unpaid + unfunded)
@@ -352,7 +368,7 @@ def _approve(draft: CardTransaction, authorized: int) -> None:
 
 def _refuse(draft: CardTransaction, amount: int, reason: events.DeclineReason) -> None:
     draft.authorizations += 1
-    # A refused addition leaves what was there before as it is.
+    # A declined increment does not change an earlier approval.
     if not (draft.authorized or draft.settlement_count or draft.refund_count):
         draft.declined = amount
         draft.decline_reason = reason
@@ -377,9 +393,6 @@ def _answer(draft: CardTransaction, amount: int) -> None:
     draft.pending_count -= 1
 
 
-# --- decisions ---------------------------------------------------------------------------------
-
-
 def _nothing(state: CardTransaction) -> Decision:
     return Decision([], state)
 
@@ -393,24 +406,24 @@ def _authorize(state: CardTransaction, command: commands.Authorize) -> Decision:
     approved = _record(state, authorized, command.balance, confirms_later=command.confirms_later)
     if not command.clears:
         return approved
-    # What both pulls take together was there when it was approved.
+    # The approval has checked funds for both pulls together.
     clearing = commands.Clear(amount=command.amount, final=True, balance=command.balance)
     cleared = _clear(approved.after, clearing)
     return Decision([*approved.facts, *cleared.facts], cleared.after)
 
 
 def _committed(state: CardTransaction, command: commands.Authorize) -> int:
-    """Return what approving `command` would promise beyond what has been promised or taken.
+    """Return what an approval of `command` would add to what is authorized or has settled.
 
-    An authorization that arrives after its clearing promises nothing new. One that comes on top
-    of what has cleared does, though nothing is pulled for it before it clears as well.
+    An authorization that arrives after its clearing adds nothing. One beyond what has cleared does,
+    though nothing is pulled for it before it clears as well.
     """
     taken = state.settled + (command.amount if command.clears else 0)
     return max(state.authorized + command.amount, taken) - max(state.authorized, state.settled)
 
 
 def _reverse(state: CardTransaction, amount: int | None) -> Decision:
-    """Take back what has not cleared, at the most: what has cleared is only given back by money."""
+    """Reverse at most what has not cleared; cleared money only returns by a refund or reversal."""
     if state.closed or not state.outstanding:
         return _nothing(state)
     taken = state.outstanding if amount is None else min(amount, state.outstanding)
@@ -419,10 +432,10 @@ def _reverse(state: CardTransaction, amount: int | None) -> Decision:
 
 
 def _clear(state: CardTransaction, command: commands.Clear) -> Decision:
-    """Record a clearing, after the pull it makes necessary and before the release it allows.
+    """Record a clearing, after the pull that it requires and before the release that it allows.
 
-    In this order the pulled money is there when the network takes it, so that the receivable
-    account only ever holds what is really owed (docs/decisions/0006).
+    In this order the pulled money covers the clearing, so that the receivable account only holds
+    what is really owed (docs/decisions/0006).
     """
     amount = command.amount
     final = command.final
@@ -441,7 +454,7 @@ def _clear(state: CardTransaction, command: commands.Clear) -> Decision:
 def _confirm(state: CardTransaction, amount: int, *, succeeded: bool) -> Decision:
     if not state.pending_count:
         return _nothing(state)
-    answered = min(amount, state.pending)  # The rest was given back in the meantime.
+    answered = min(amount, state.pending)  # The rest was released in the meantime.
     held = min(answered, state.held)
     fact = (
         events.PullConfirmed(amount=answered)
@@ -452,7 +465,7 @@ def _confirm(state: CardTransaction, amount: int, *, succeeded: bool) -> Decisio
 
 
 def _recover(state: CardTransaction, balance: int) -> Decision:
-    """Pay what is still to be paid, each all or nothing."""
+    """Pay the unpaid refund reversals and the open pull, each all or nothing."""
     facts: list[events.Event] = []
     if state.unpaid:
         if state.unpaid > balance:
@@ -472,7 +485,7 @@ def _record(
     *,
     confirms_later: bool = False,
 ) -> Decision:
-    """Return `event` and what the money rule makes of it."""
+    """Return `event` and the pull or release that the money rule requires after it."""
     after = evolve(state, event)
     reactions = _fund(after, balance, confirms_later=confirms_later)
     if not reactions:
@@ -483,14 +496,14 @@ def _record(
 def _fund(
     state: CardTransaction, balance: int, *, confirms_later: bool = False
 ) -> list[events.Event]:
-    """Bring what is funded to what is required; `balance` is what a pull may take.
+    """Return the pull or release that brings what is funded to what is required.
 
-    A pull is all or nothing. One that cannot be paid stays open and follows the shortfall: it is
-    paid by recovery only, in the order in which pulls were opened.
+    A pull is all or nothing. A pull above `balance` stays open and follows the shortfall: recovery
+    pays open pulls, in the order in which they were opened.
     """
     missing = state.required - state.funded
     shortfall = max(missing, 0)
-    checked(state.pulled + shortfall)  # It could not be paid otherwise, and would wait for ever.
+    checked(state.pulled + shortfall)  # Or the pull could never be paid.
     reactions: list[events.Event] = []
     if state.open_pull:
         if shortfall != state.open_pull:

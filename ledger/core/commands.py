@@ -1,7 +1,7 @@
-"""What a card transaction is asked to decide. Times and balances arrive inside.
+"""Commands: what a card transaction has to decide. Times and balances are fields.
 
-Amounts are minor units of the card's currency. `balance` is what may be taken from the funding
-account at this moment.
+Amounts are minor units of the card's currency. `balance` is what a pull may take from the funding
+account now.
 """
 
 from dataclasses import dataclass
@@ -14,27 +14,29 @@ from cardledger.ledger.core.events import DeclineReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorize:
-    """The network asks whether `amount` more may be spent; the only command that can be refused.
+    """The network requests approval of `amount` more; the only command that can be declined.
 
-    An increment is the same question again. `clears`: the message also moves the money.
+    An increment is another such request. `clears`: the message also moves the money.
+    `issuer_decline` is a decision of the issuer's processor before the ledger's own checks: its
+    fraud score, its velocity limits, a card that it has blocked.
     """
 
     amount: int
     balance: int
-    owed: int  # What the account already owes for earlier exceptions.
+    owed: int  # By the account, for earlier exceptions.
     card_state: CardState
     account_usable: bool
     max_spend: int | None  # Per authorization; equal is allowed. None: no limit.
-    forced_decline: DeclineReason | None  # What the sandbox's magic suffix asks for.
+    issuer_decline: DeclineReason | None
     decided_at: datetime
     decide_by: datetime | None
-    confirms_later: bool = False  # The pull stays pending: another magic suffix.
+    confirms_later: bool = False  # The funding rail confirms the pull some time afterwards.
     clears: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """The network has approved `amount` more in our stead."""
+    """The network has approved `amount` more on the issuer's behalf."""
 
     amount: int
     balance: int
@@ -42,7 +44,7 @@ class StandIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advise:
-    """The network says that the authorized total is `total` now."""
+    """The network reports that the authorized total is now `total`."""
 
     total: int
     balance: int
@@ -50,26 +52,26 @@ class Advise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reverse:
-    """The network takes `amount` of the authorization back; None: all that has not cleared."""
+    """The network reverses `amount` of the authorization; None: all that has not cleared."""
 
     amount: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expire:
-    """The authorization has come to its end; what has not cleared goes back."""
+    """The authorization has expired; what has not cleared is released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """The card is closed; what has not cleared goes back."""
+    """The card is closed; what has not cleared is released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clear:
-    """The network has moved `amount`; it cannot be refused.
+    """The network has moved `amount`; a clearing cannot be declined.
 
-    `final` is what the message says about more clearings to come; None when it is silent.
+    `final` is the message's own indicator that no clearing follows; None when it has none.
     """
 
     amount: int
@@ -79,21 +81,31 @@ class Clear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverseClearing:
-    """The network has moved `amount` of the clearings back."""
+    """The network has reversed `amount` of the clearings."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refund:
-    """The merchant has given `amount` back."""
+    """The merchant has refunded `amount`."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """The network has credited `amount`: a cash deposit or a push payment.
+
+    For a known purchase it is a refund.
+    """
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverseRefund:
-    """The merchant has taken `amount` of the refunds back."""
+    """The merchant has reversed `amount` of the refunds."""
 
     amount: int
     balance: int
@@ -101,7 +113,7 @@ class ReverseRefund:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmPull:
-    """A pending pull of `amount` is confirmed, or its confirmation says that it failed."""
+    """A pending pull of `amount` was confirmed, or failed."""
 
     amount: int
     succeeded: bool
@@ -109,7 +121,7 @@ class ConfirmPull:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover:
-    """Money arrived on the funding account: try what it still has to pay again."""
+    """The funding account was credited: retry the open pull and unpaid debits."""
 
     balance: int
 
@@ -124,6 +136,7 @@ Command: TypeAlias = (
     | Clear
     | ReverseClearing
     | Refund
+    | Credit
     | ReverseRefund
     | ConfirmPull
     | Recover

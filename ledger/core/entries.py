@@ -1,6 +1,8 @@
-"""Double entries: every fact that moves money, as balanced movements between accounts.
+"""Double entry: every event that moves money, as entries between two accounts.
 
-"Debit" gives and "credit" gets. One entry names both sides, so it balances by construction.
+An entry debits one account and credits another by the same amount, so it balances by construction.
+A debit lowers an account whose normal balance is credit and raises one whose normal balance is
+debit; a credit does the opposite.
 """
 
 from dataclasses import dataclass
@@ -10,71 +12,68 @@ from typing import assert_never
 from cardledger.ledger.core import events
 
 
-class Account(StrEnum):
+class ChartAccount(StrEnum):
     """The chart of accounts.
 
-    `CUSTOMER` is the cardholder's funding account; the others are the platform's, one of each
-    per currency.
+    `CUSTOMER` is an internal account of a cardholder. The others are system accounts: a platform
+    has one of each per currency.
     """
 
-    CUSTOMER = "CUSTOMER"
-    CARD_HOLDS = "CARD_HOLDS"
-    NETWORK_SETTLEMENT = "NETWORK_SETTLEMENT"
-    RECEIVABLE = "RECEIVABLE"
-    SANDBOX_FUNDING = "SANDBOX_FUNDING"
-    OPERATOR_LOSS = "OPERATOR_LOSS"
-    TRANSFERS = "TRANSFERS"
+    CUSTOMER = "CUSTOMER"  # Liability, normal balance credit: customer funds.
+    CARD_HOLDS = "CARD_HOLDS"  # Liability, credit: pulled for clearings to come.
+    NETWORK_SETTLEMENT = "NETWORK_SETTLEMENT"  # Liability, credit: cleared, due to the network.
+    RECEIVABLE = "RECEIVABLE"  # Asset, debit: cleared without funds, owed by cardholders.
+    SANDBOX_FUNDING = "SANDBOX_FUNDING"  # Asset, debit: where deposits come from.
+    OPERATOR_LOSS = "OPERATOR_LOSS"  # Expense, debit: receivables written off; no event does yet.
+    TRANSFERS = "TRANSFERS"  # Liability, credit: in transit; zero after every transfer.
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`amount` > 0 minor units move from `debit` to `credit`."""
+    """`amount` > 0 minor units, debited to one account and credited to another."""
 
-    debit: Account
-    credit: Account
+    debit: ChartAccount
+    credit: ChartAccount
     amount: int
 
 
 def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an event
-    """Return the movements of `event`; none for a fact that moves no money.
-
-    The most frequent come first.
-    """
-    match event:
+    """Return the entries of `event`; none when it moves no money."""
+    match event:  # The most frequent events come first.
         case events.Authorized():
             return []
         case events.Pulled(amount=amount) | events.PullPending(amount=amount):
-            return [Entry(Account.CUSTOMER, Account.CARD_HOLDS, amount)]
+            return [Entry(ChartAccount.CUSTOMER, ChartAccount.CARD_HOLDS, amount)]
         case events.Cleared(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CARD_HOLDS, Account.NETWORK_SETTLEMENT, amount - unfunded),
-                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
+                (ChartAccount.CARD_HOLDS, ChartAccount.NETWORK_SETTLEMENT, amount - unfunded),
+                (ChartAccount.RECEIVABLE, ChartAccount.NETWORK_SETTLEMENT, unfunded),
             )
         case events.Released(amount=amount):
-            return [Entry(Account.CARD_HOLDS, Account.CUSTOMER, amount)]
+            return [Entry(ChartAccount.CARD_HOLDS, ChartAccount.CUSTOMER, amount)]
         case events.PullFailed(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CARD_HOLDS, Account.CUSTOMER, amount - unfunded),
-                (Account.RECEIVABLE, Account.CUSTOMER, unfunded),
+                (ChartAccount.CARD_HOLDS, ChartAccount.CUSTOMER, amount - unfunded),
+                (ChartAccount.RECEIVABLE, ChartAccount.CUSTOMER, unfunded),
             )
         case events.PullRecovered(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CUSTOMER, Account.RECEIVABLE, unfunded),
-                (Account.CUSTOMER, Account.CARD_HOLDS, amount - unfunded),
+                (ChartAccount.CUSTOMER, ChartAccount.RECEIVABLE, unfunded),
+                (ChartAccount.CUSTOMER, ChartAccount.CARD_HOLDS, amount - unfunded),
             )
         case events.DebitRecovered(amount=amount):
-            return [Entry(Account.CUSTOMER, Account.RECEIVABLE, amount)]
+            return [Entry(ChartAccount.CUSTOMER, ChartAccount.RECEIVABLE, amount)]
         case events.ClearingReversed(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.NETWORK_SETTLEMENT, Account.CARD_HOLDS, amount - unfunded),
-                (Account.NETWORK_SETTLEMENT, Account.RECEIVABLE, unfunded),
+                (ChartAccount.NETWORK_SETTLEMENT, ChartAccount.CARD_HOLDS, amount - unfunded),
+                (ChartAccount.NETWORK_SETTLEMENT, ChartAccount.RECEIVABLE, unfunded),
             )
-        case events.Refunded(amount=amount):
-            return [Entry(Account.NETWORK_SETTLEMENT, Account.CUSTOMER, amount)]
+        case events.Refunded(amount=amount) | events.Credited(amount=amount):
+            return [Entry(ChartAccount.NETWORK_SETTLEMENT, ChartAccount.CUSTOMER, amount)]
         case events.RefundReversed(amount=amount, unfunded=unfunded):
             return _moves(
-                (Account.CUSTOMER, Account.NETWORK_SETTLEMENT, amount - unfunded),
-                (Account.RECEIVABLE, Account.NETWORK_SETTLEMENT, unfunded),
+                (ChartAccount.CUSTOMER, ChartAccount.NETWORK_SETTLEMENT, amount - unfunded),
+                (ChartAccount.RECEIVABLE, ChartAccount.NETWORK_SETTLEMENT, unfunded),
             )
         case (
             events.Declined()
@@ -92,21 +91,21 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
 
 
 def deposit_entry(amount: int) -> Entry:
-    """Return the movement of money that arrives on a customer's account in the sandbox."""
-    return Entry(debit=Account.SANDBOX_FUNDING, credit=Account.CUSTOMER, amount=amount)
+    """Return the entry of a deposit to a customer's account in the sandbox."""
+    return Entry(debit=ChartAccount.SANDBOX_FUNDING, credit=ChartAccount.CUSTOMER, amount=amount)
 
 
 def transfer_entries(amount: int) -> tuple[Entry, Entry]:
-    """Return the movements of a transfer: out of the source's account, into the destination's.
+    """Return the entries of a transfer: out of the source account, into the destination account.
 
-    Two, so that each has one customer's account in it; between them the money is nowhere, and
-    what the account in the middle keeps of it is always zero.
+    Two entries, because an entry has at most one customer account; the transfers account between
+    them is zero afterwards.
     """
     return (
-        Entry(debit=Account.CUSTOMER, credit=Account.TRANSFERS, amount=amount),
-        Entry(debit=Account.TRANSFERS, credit=Account.CUSTOMER, amount=amount),
+        Entry(debit=ChartAccount.CUSTOMER, credit=ChartAccount.TRANSFERS, amount=amount),
+        Entry(debit=ChartAccount.TRANSFERS, credit=ChartAccount.CUSTOMER, amount=amount),
     )
 
 
-def _moves(*movements: tuple[Account, Account, int]) -> list[Entry]:
+def _moves(*movements: tuple[ChartAccount, ChartAccount, int]) -> list[Entry]:
     return [Entry(*movement) for movement in movements if movement[2]]

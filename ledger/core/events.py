@@ -1,9 +1,7 @@
-"""Facts about one card transaction, past tense, append-only.
+"""Events of one card transaction: past tense, append-only.
 
-An event says by itself which money moved: `entries` needs nothing beside it. Where a field is
-called `unfunded`, that part of `amount` concerns the receivable account: it was not covered by
-what the funding account had paid.
-Amounts are minor units of the card's currency.
+An event alone determines its entries. `unfunded` is the part of `amount` that pulls did not cover:
+it is posted to the receivable account. Amounts are minor units of the card's currency.
 """
 
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from typing import TypeAlias
 
 
 class DeclineReason(StrEnum):
-    """Why an authorization was refused."""
+    """Why an authorization was declined."""
 
     INSUFFICIENT_FUNDS = "INSUFFICIENT_FUNDS"
     CARD_PAUSED = "CARD_PAUSED"
@@ -24,14 +22,14 @@ class DeclineReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorized:
-    """The network asked for `amount` more and was told yes, or said yes in our stead."""
+    """`amount` more was approved, by the ledger or by the network on the issuer's behalf."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declined:
-    """The network asked for `amount` and was told no; no money moved."""
+    """An authorization of `amount` was declined; no money moved."""
 
     amount: int
     reason: DeclineReason
@@ -39,7 +37,7 @@ class Declined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationAdjusted:
-    """The authorized total is `amount` now; `final` when nothing of it is left to clear."""
+    """The authorized total is now `amount`; `final` when nothing of it is left to clear."""
 
     amount: int
     final: bool
@@ -47,7 +45,7 @@ class AuthorizationAdjusted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationReversed:
-    """`amount` of what was authorized is taken back; `final` when nothing is left to clear."""
+    """`amount` of the authorization was reversed; `final` when nothing is left to clear."""
 
     amount: int
     final: bool
@@ -55,7 +53,7 @@ class AuthorizationReversed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizationExpired:
-    """The authorization ended in time; `amount` of it had not cleared."""
+    """The authorization expired; `amount` of it had not cleared."""
 
     amount: int
 
@@ -69,28 +67,28 @@ class AuthorizationCancelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """The funding account paid `amount` into the card holds."""
+    """`amount` was pulled from the funding account into the card holds."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullPending:
-    """The funding account paid `amount` into the card holds; its confirmation is still out."""
+    """`amount` was pulled into the card holds; the pull is not confirmed yet."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullConfirmed:
-    """A pending pull of `amount` is confirmed."""
+    """A pending pull of `amount` was confirmed."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullFailed:
-    """A pending pull of `amount` failed: the funding account has its money back and owes it."""
+    """A pending pull of `amount` failed: it was returned to the funding account, which owes it."""
 
     amount: int
     unfunded: int
@@ -98,23 +96,23 @@ class PullFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullOpened:
-    """The funding account could not pay `amount`: the pull stays open, no money moved."""
+    """The funding account could not cover a pull of `amount`: it stays open, no money moved."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullResized:
-    """The open pull now asks for `amount` instead: the shortfall changed."""
+    """The open pull is now `amount`: the shortfall changed."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRecovered:
-    """The funding account paid the open pull.
+    """The open pull was paid from the funding account.
 
-    `unfunded` of it repays what the network took without cover; the rest becomes a hold.
+    `unfunded` of it repays the receivable; the rest becomes a hold.
     """
 
     amount: int
@@ -123,16 +121,16 @@ class PullRecovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """`amount` went back from the card holds to the funding account."""
+    """`amount` was released from the card holds to the funding account."""
 
     amount: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleared:
-    """The network moved `amount`; `unfunded` of it was not covered by any pull.
+    """`amount` cleared; `unfunded` of it was not covered by a pull.
 
-    `final` says whether this clearing closed the card transaction.
+    `final`: this clearing closed the card transaction.
     """
 
     amount: int
@@ -142,7 +140,7 @@ class Cleared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClearingReversed:
-    """The network moved `amount` back; `unfunded` of it had never been covered."""
+    """`amount` of the clearings was reversed; `unfunded` of it had not been covered."""
 
     amount: int
     unfunded: int
@@ -150,15 +148,22 @@ class ClearingReversed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refunded:
-    """The merchant gave `amount` back; `final` when there was no purchase to wait for."""
+    """The merchant refunded `amount`; `final` when no purchase is expected to clear."""
 
     amount: int
     final: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Credited:
+    """The network credited `amount` that belongs to no purchase."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RefundReversed:
-    """The merchant took a refund of `amount` back; `unfunded` is all of it or nothing."""
+    """A refund of `amount` was reversed; `unfunded` is all of it or nothing."""
 
     amount: int
     unfunded: int
@@ -166,7 +171,7 @@ class RefundReversed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebitRecovered:
-    """The funding account paid `amount` of refund reversals that it could not pay before."""
+    """`amount` of unpaid refund reversals was paid from the funding account."""
 
     amount: int
 
@@ -189,6 +194,7 @@ Event: TypeAlias = (
     | Cleared
     | ClearingReversed
     | Refunded
+    | Credited
     | RefundReversed
     | DebitRecovered
 )

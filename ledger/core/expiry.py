@@ -1,4 +1,4 @@
-"""How long an authorization stands: a table by merchant category, kept as data."""
+"""How long an authorization is valid: a table by merchant category (expiry_windows.toml)."""
 
 import tomllib
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class _Window:
 
 
 def window(mcc: str | None, amount: int) -> timedelta:
-    """Return how long an authorization of `amount` minor units at a merchant of `mcc` stands."""
+    """Return how long an authorization of `amount` minor units at a merchant of `mcc` is valid."""
     for up_to, duration in _windows_of(mcc):
         if up_to is None or amount <= up_to:
             return duration
@@ -28,7 +28,7 @@ def window(mcc: str | None, amount: int) -> timedelta:
 
 @lru_cache(maxsize=10_000)
 def _windows_of(mcc: str | None) -> list[tuple[int | None, timedelta]]:
-    """Return the lines of the table for one category, each with the amount that it goes up to."""
+    """Return the lines of the table for one category: highest amount (None: any) and duration."""
     category = int(mcc) if mcc else 0
     lines = [line for line in _WINDOWS if line.first <= category <= line.last]
     return [(line.up_to, line.duration) for line in lines]

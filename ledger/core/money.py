@@ -7,14 +7,16 @@ MAX_AMOUNT: Final = 2**63 - 1
 
 
 class AmountOutOfRangeError(ValueError):
-    """A total would leave the range of `bigint`; nothing was decided."""
+    """A total would not fit a `bigint`; nothing was decided."""
 
 
 def checked(total: int) -> int:
-    """Return `total` if the books can hold it.
+    """Return `total` if a `bigint` column can hold it.
 
     Raises: AmountOutOfRangeError when it is negative or above `MAX_AMOUNT`.
     """
     if 0 <= total <= MAX_AMOUNT:
         return total
-    raise AmountOutOfRangeError(f"a total of {total} minor units is outside 0..{MAX_AMOUNT}")
+    raise AmountOutOfRangeError(
+        f"Amount out of range: a total of {total} minor units is not between 0 and {MAX_AMOUNT}."
+    )

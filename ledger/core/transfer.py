@@ -1,7 +1,7 @@
-"""Money between two accounts of one customer, in one currency: may it move?
+"""Whether a transfer between two accounts of one customer is allowed.
 
-Pure. All or nothing: a transfer that is refused has not happened, not even in part.
-Amounts are minor units of the currency that both accounts share.
+Pure. A transfer is all or nothing. Amounts are minor units of the currency that both accounts
+share.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from cardledger.ledger.core.money import MAX_AMOUNT
 
 
 class FailureReason(StrEnum):
-    """Why a transfer failed; nothing moved."""
+    """Why a transfer failed; no money moved."""
 
-    # What the ledger finds when it comes to it, in the order in which it looks.
+    # Checks of the ledger, in this order.
     ACCOUNT_INVALID = "ACCOUNT_INVALID"  # The source is not ACTIVE.
-    ACCOUNT_CANNOT_RECEIVE = "ACCOUNT_CANNOT_RECEIVE"  # The destination is not, or is full.
-    INSUFFICIENT_FUNDS = "INSUFFICIENT_FUNDS"  # The source has less than that to spare.
-    # What became of it before it came to the ledger.
-    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # A limit of its agent's policy is below it by now.
-    AGENT_NOT_ALLOWED = "AGENT_NOT_ALLOWED"  # Its agent may not make it any more.
-    REJECTED_BY_PLATFORM = "REJECTED_BY_PLATFORM"  # Asked for its approval, the platform said no.
-    # What should not be: its message was set aside.
+    ACCOUNT_CANNOT_RECEIVE = "ACCOUNT_CANNOT_RECEIVE"  # The destination is not ACTIVE, or is full.
+    INSUFFICIENT_FUNDS = "INSUFFICIENT_FUNDS"  # Of the source, after what it owes.
+    # Before the ledger received it.
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # It is now above a limit of its agent's policy.
+    AGENT_NOT_ALLOWED = "AGENT_NOT_ALLOWED"  # Its agent is no longer allowed to make it.
+    REJECTED_BY_PLATFORM = "REJECTED_BY_PLATFORM"  # The platform declined to approve it.
+    # A defect: its message was quarantined.
     INTERNAL_ERROR = "INTERNAL_ERROR"
 
 
@@ -33,7 +33,7 @@ DECIDED_BY_THE_LEDGER: Final = frozenset(
         FailureReason.INSUFFICIENT_FUNDS,
     }
 )
-"""Reasons that `refusal` gives; the others end a transfer about which it was not asked."""
+"""The reasons that `refusal` returns; the others fail a transfer without a check of its funds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +47,14 @@ class Funds:
 
 
 def refusal(amount: int, source: Funds, destination: Funds) -> FailureReason | None:
-    """Return why `amount` does not move from `source` to `destination`; None: it does."""
+    """Return why `amount` must not move from `source` to `destination`; None: it may."""
     if not source.is_usable:
         return FailureReason.ACCOUNT_INVALID
-    # What is held can always go back, so there has to be room for it as well.
+    # Holds can be released at any time, so the balance must have room for them.
     room = MAX_AMOUNT - destination.balance - destination.held
     if not destination.is_usable or amount > room:
         return FailureReason.ACCOUNT_CANNOT_RECEIVE
-    # As for an authorization: what is owed for earlier exceptions is not there to be moved away.
+    # As for an authorization: money that is owed for earlier exceptions cannot be moved away.
     if amount > max(source.balance - source.owed, 0):
         return FailureReason.INSUFFICIENT_FUNDS
     return None

@@ -1,6 +1,6 @@
-"""Account numbers that tell a slip of the pen: check digits of IBAN, BIC, ABA and CLABE.
+"""Check digits of account numbers, which detect typing errors: IBAN, BIC, ABA and CLABE.
 
-Sort codes and IFSC have check rules too, but their tables are not free: their shape is all we see.
+Sort codes and IFSC have check rules too, but their tables are not free: only their form is checked.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ _WEIGHTS: Final = (3, 7, 1)
 
 
 def is_iban(text: str) -> bool:
-    """Return whether country, length, structure and check digits (ISO 13616) fit."""
+    """Return whether country, length, structure and check digits (ISO 13616) are valid."""
     try:
         IBAN(text)
     except SchwiftyException:
@@ -27,7 +27,7 @@ def is_iban(text: str) -> bool:
 
 
 def is_bic(text: str) -> bool:
-    """Return whether structure and country (ISO 9362) fit; not whether the bank exists."""
+    """Return whether structure and country (ISO 9362) are valid; not whether the bank exists."""
     try:
         BIC(text)
     except SchwiftyException:
@@ -41,7 +41,9 @@ def is_routing_number(digits: str) -> bool:
 
 
 def is_clabe(digits: str) -> bool:
-    """Return whether the last digit makes the rest, weighted 3, 7, 1 and cut to one digit, round.
+    """Return whether the last digit completes the weighted sum of the others to a multiple of ten.
+
+    The weights are 3, 7, 1, and only the last digit of each product counts.
 
     Source: the rule of the Asociación de Bancos de México for 18-digit CLABE numbers.
     """
@@ -53,21 +55,20 @@ def _weighted(digits: str) -> Iterator[int]:
     return (int(digit) * weight for digit, weight in zip(digits, cycle(_WEIGHTS), strict=False))
 
 
+_NOT_ABA: Final = "is not a valid ABA routing number: its check digit is wrong"
+
 _CHECKS: Final[Mapping[str, tuple[Callable[[str], bool], str]]] = {
-    "iban": (is_iban, "is no IBAN: its country, length or check digits are wrong"),
-    "swift_code": (is_bic, "is no BIC: its country does not exist"),
-    "routing_number": (is_routing_number, "is no ABA routing number: its check digit is wrong"),
-    "intermediary_routing_number": (
-        is_routing_number,
-        "is no ABA routing number: its check digit is wrong",
-    ),
-    "clabe_number": (is_clabe, "is no CLABE: its check digit is wrong"),
+    "iban": (is_iban, "is not a valid IBAN: its country, length or check digits are wrong"),
+    "swift_code": (is_bic, "is not a valid BIC: its country does not exist"),
+    "routing_number": (is_routing_number, _NOT_ABA),
+    "intermediary_routing_number": (is_routing_number, _NOT_ABA),
+    "clabe_number": (is_clabe, "is not a valid CLABE: its check digit is wrong"),
 }
-"""By field, whatever the variant; wallets are told apart by theirs (`wallet_addresses`)."""
+"""By field, for every account type but wallets (`wallet_addresses.CHECKS`)."""
 
 
 def identifier_errors(info: AccountInfo) -> Iterator[FieldError]:
-    """Yield the numbers and addresses in `info` that no account can have."""
+    """Yield an error for every invalid number or address in `info`."""
     for field, (is_right, message) in _CHECKS.items():
         value = getattr(info, field, None)
         if value is not None and not is_right(value):
@@ -75,4 +76,4 @@ def identifier_errors(info: AccountInfo) -> Iterator[FieldError]:
     for field, is_right in wallet_addresses.CHECKS.get(info.account_type, {}).items():
         value = getattr(info, field)
         if value is not None and not is_right(value):
-            yield error(field, "is no address of this network, or one character of it is wrong")
+            yield error(field, "is not a valid address of this network; check every character")

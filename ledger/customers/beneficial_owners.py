@@ -1,8 +1,8 @@
 """Beneficial owners: who owns or controls a business, and by how much.
 
-An owner is `PENDING` until its business is decided. Its tax number is encrypted at rest; it is
-shown where owners themselves are read, and nowhere else: not inside a customer, whose whole is
-sent to webhooks and kept with them.
+An owner is `PENDING` until its business is decided. Its tax number is encrypted at rest; only the
+operations on owners return it. A customer, which webhooks carry whole, contains its owners without
+their tax numbers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from sqlalchemy import Row, Text, func, select, type_coerce
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
@@ -26,7 +27,6 @@ from cardledger.schema.wire.customers.beneficial_owners import (
     BeneficialOwnerResource,
     PersonalInfoResource,
 )
-from cardledger.schema.wire.customers.people import KycStatus
 from cardledger.schema.wire.errors import FieldError
 
 _OWNERS: Final = tables.beneficial_owners.c
@@ -36,8 +36,6 @@ _OWNER: Final = select(tables.beneficial_owners)
 
 _OWNED: Final = "UBO"
 _UNDECIDED: Final = ("UNVERIFIED", "PENDING")
-_BY_SUFFIX: Final[Mapping[str, KycStatus]] = {"001": "PENDING", "002": "REJECTED"}
-"""What the last three characters of an owner's last name ask of the sandbox."""
 
 
 class UnknownBusinessError(Exception):
@@ -45,11 +43,11 @@ class UnknownBusinessError(Exception):
 
 
 class NotABusinessError(Exception):
-    """The customer is a person: nobody owns a part of one."""
+    """The customer is an individual; only a business has owners."""
 
 
-class InvalidError(Exception):
-    """The owner cannot be as asked for; `errors` say what to mend."""
+class InvalidOwnerError(Exception):
+    """The owner is invalid; `errors` say what to change."""
 
     def __init__(self, *errors: FieldError) -> None:
         super().__init__("invalid")
@@ -57,8 +55,8 @@ class InvalidError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
-    """Somebody who becomes an owner; `personal_info` has the names of the wire."""
+class NewOwner:
+    """An owner to be added; `personal_info` with the names of the wire."""
 
     customer_id: Id
     roles: Sequence[str]
@@ -67,25 +65,20 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What to change about an owner: None stays; in `personal_info`, None takes away."""
+class OwnerChange:
+    """A change of an owner: None keeps a field; in `personal_info`, None removes one."""
 
     roles: Sequence[str] | None = None
     ownership_percentage: Decimal | None = None
     personal_info: Mapping[str, Any] | None = None
 
 
-def decided_status(last_name: str) -> KycStatus:
-    """Return how an owner stands when its business is decided: its name's end says so."""
-    return _BY_SUFFIX.get(last_name[-3:], "APPROVED")
-
-
 async def create(
-    connection: AsyncConnection, *, platform_id: Id, owner: Owner, keys: KeyRing, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, owner: NewOwner, keys: KeyRing, at: datetime
 ) -> BeneficialOwnerResource:
     """Add an owner to a business.
 
-    Raises: UnknownBusinessError, NotABusinessError, InvalidError; then nothing has been written.
+    Raises: UnknownBusinessError, NotABusinessError, InvalidOwnerError; nothing has been written.
     """
     await _lock(connection, platform_id, owner.customer_id)
     key = new_id()
@@ -98,7 +91,7 @@ async def create(
         "kyc_status": "PENDING",
         "created_at": at,
         "updated_at": at,
-        **_kept(owner.personal_info, keys),
+        **_identity_columns(owner.personal_info, keys),
     }
     await _check_share(connection, row)
     await connection.execute(tables.beneficial_owners.insert().values(**row))
@@ -126,7 +119,7 @@ async def page(
     wanted: paging.Wanted,
     keys: KeyRing,
 ) -> paging.Page[BeneficialOwnerResource]:
-    """Return one page of the owners of a business: none where there is no such business."""
+    """Return one page of the owners of a business; empty when there is no such business."""
     return await paging.read(
         connection,
         _OWNER,
@@ -134,6 +127,7 @@ async def page(
         matching=[_OWNERS.platform_id == platform_id, _OWNERS.customer_id == customer_id],
         wanted=wanted,
         item=lambda row: _render(row, keys),
+        count_limit=None,  # The interface promises `totalCount` here.
     )
 
 
@@ -142,37 +136,36 @@ async def of_customers(
 ) -> dict[Id, list[BeneficialOwnerResource]]:
     """Return the owners of each business among `customer_ids`, without their tax numbers.
 
-    The caller has made sure that they are the platform's own.
+    The caller has checked that they are the platform's customers.
     """
     rows = await connection.execute(
         _OWNER.where(_OWNERS.customer_id.in_(customer_ids)).order_by(_OWNERS.id)
     )
-    found: dict[Id, list[BeneficialOwnerResource]] = {}
+    owners: dict[Id, list[BeneficialOwnerResource]] = {}
     for row in rows.all():
-        found.setdefault(row.customer_id, []).append(_render(row, None))
-    return found
+        owners.setdefault(row.customer_id, []).append(_render(row, None))
+    return owners
 
 
-async def change(  # noqa: PLR0913 - whose, which, and what
+async def change(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     owner_id: Id,
-    change: Change,
+    change: OwnerChange,
     keys: KeyRing,
     at: datetime,
 ) -> BeneficialOwnerResource | None:
     """Change an owner; None when the platform has no such owner.
 
-    What is changed is not judged again: an owner that is decided stays so.
-    Raises: UnknownBusinessError, InvalidError; then nothing has been written.
+    A change is not verified again: a decided owner keeps its status.
+    Raises: UnknownBusinessError, InvalidOwnerError; then nothing has been written.
     """
-    found = await connection.execute(
+    customer_id = await connection.scalar(
         select(_OWNERS.customer_id).where(
             _OWNERS.id == owner_id, _OWNERS.platform_id == platform_id
         )
     )
-    customer_id = found.scalar_one_or_none()
     if customer_id is None:
         return None
     await _lock(connection, platform_id, customer_id)
@@ -184,11 +177,12 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     if change.ownership_percentage is not None:
         values["ownership_percentage"] = change.ownership_percentage
     if change.personal_info is not None:
-        said = before["personal_info"] | {
+        info = before["personal_info"] | {
             "identifier": keys.decrypt(before["identifier"]).decode(),
             **change.personal_info,
         }
-        values |= _kept({name: one for name, one in said.items() if one is not None}, keys)
+        stated = {name: value for name, value in info.items() if value is not None}
+        values |= _identity_columns(stated, keys)
     await _check_share(connection, before | values)
     await connection.execute(
         tables.beneficial_owners.update().where(_OWNERS.id == owner_id).values(**values)
@@ -196,15 +190,17 @@ async def change(  # noqa: PLR0913 - whose, which, and what
     return await get(connection, platform_id=platform_id, owner_id=owner_id, keys=keys)
 
 
-async def decide(connection: AsyncConnection, *, customer_id: Id, at: datetime) -> None:
-    """Decide on every owner of a business that is decided and locked."""
+async def resolve_all(
+    connection: AsyncConnection, *, customer_id: Id, verifier: IdentityVerifier, at: datetime
+) -> None:
+    """Set the KYC status of every undecided owner of a business that is decided and locked."""
     rows = await connection.execute(
         select(_OWNERS.id, _OWNERS.kyc_status, _OWNERS.personal_info)
         .where(_OWNERS.customer_id == customer_id, _OWNERS.kyc_status.in_(_UNDECIDED))
         .order_by(_OWNERS.id)
     )
     for row in rows.all():
-        status = decided_status(row.personal_info["lastName"])
+        status = verifier.owner_kyc_status(row.personal_info["lastName"])
         if status != row.kyc_status:
             await connection.execute(
                 tables.beneficial_owners.update()
@@ -214,7 +210,7 @@ async def decide(connection: AsyncConnection, *, customer_id: Id, at: datetime) 
 
 
 async def _lock(connection: AsyncConnection, platform_id: Id, customer_id: Id) -> None:
-    """Let nobody else change the business or its owners until the end.
+    """Lock the business, and with it its owners, until the database transaction ends.
 
     Raises: UnknownBusinessError, NotABusinessError.
     """
@@ -235,10 +231,10 @@ async def _lock(connection: AsyncConnection, platform_id: Id, customer_id: Id) -
 
 
 async def _check_share(connection: AsyncConnection, row: Mapping[str, Any]) -> None:
-    """Hold beneficial owners to the whole of their business.
+    """Raise InvalidOwnerError when the shares of a business would exceed 100 percent.
 
-    Only shares of those with the role UBO are added up: who directs or controls a business may
-    say how much of it he has, and may have it through one of them.
+    Only shares of owners with the role UBO are added up: a director or control person may hold a
+    share through one of the UBOs, and state it as well.
     """
     if _OWNED not in row["roles"]:
         return
@@ -252,14 +248,14 @@ async def _check_share(connection: AsyncConnection, row: Mapping[str, Any]) -> N
     )
     left = WHOLE - Decimal(others or 0)
     if row["ownership_percentage"] > left:
-        message = f"must be at most {left.normalize():f}: the rest belongs to other UBOs"
-        raise InvalidError(FieldError(field="ownershipPercentage", message=message))
+        message = f"must be at most {left.normalize():f}; other UBOs hold the rest"
+        raise InvalidOwnerError(FieldError(field="ownershipPercentage", message=message))
 
 
-def _kept(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
-    """Return the columns that say who an owner is.
+def _identity_columns(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
+    """Return the columns that identify an owner.
 
-    Raises: InvalidError.
+    Raises: InvalidOwnerError.
     """
     errors = list(
         identity.identifier_errors(
@@ -270,9 +266,9 @@ def _kept(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
         )
     )
     if errors:
-        raise InvalidError(*errors)
+        raise InvalidOwnerError(*errors)
     return {
-        "personal_info": {name: said for name, said in info.items() if name != "identifier"},
+        "personal_info": {name: value for name, value in info.items() if name != "identifier"},
         "identifier": keys.encrypt(info["identifier"].encode()),
     }
 

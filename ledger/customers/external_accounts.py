@@ -1,7 +1,7 @@
-"""External accounts: registering them once, reading them, deleting them.
+"""External accounts: register (once per owner), read, delete.
 
-Whoever calls says whose account it is: a platform that names a customer or none, an agent whose
-customer is known.
+The caller names the owner: a platform names one of its customers or itself, an agent has the
+customer for which it acts.
 """
 
 import json
@@ -17,31 +17,22 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers import account_numbers
+from cardledger.ledger.ports import AccountCheck, AccountVerifier
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.customers.account_variants import VARIANTS
 from cardledger.schema.wire.customers.external_accounts import (
-    VARIANTS,
     AccountInfo,
     ExternalAccountResource,
-    IndividualBeneficiary,
     VerificationStatus,
     VerifiedData,
     shortcomings,
 )
 from cardledger.schema.wire.errors import FieldError
 
-_INVALID_SUFFIX: Final = "105"
-
-_VERIFICATION_BY_SUFFIX: Final[Mapping[str, VerificationStatus]] = {
-    "102": "NOT_MATCHED",
-    "103": "PARTIAL_MATCH",
-    "104": "PENDING",
-    "106": "UNSUPPORTED",
-    "107": "CHECKED_BY_RECEIVING_FI",
-}
-"""What the last three characters of an identifier ask of the sandbox; any other is `MATCHED`."""
+_LISTED_CURRENCIES_LIMIT: Final = 3
 
 _EXTERNAL_ACCOUNTS: Final = tables.external_accounts.c
 
@@ -58,19 +49,19 @@ _SHOWN: Final[Select[*tuple[Any, ...]]] = select(
 )
 
 
-class Refusal(Enum):
-    """Why an account is not registered."""
+class RegistrationRefusal(Enum):
+    """Why an account cannot be registered."""
 
-    INPUT = auto()  # Something is missing, or does not go together.
-    CURRENCY = auto()  # The currency is not one of such an account.
-    NUMBER = auto()  # No account has such a number.
-    DUPLICATE = auto()  # The owner has registered it already.
+    INPUT = auto()  # A field is missing, or fields contradict each other.
+    CURRENCY = auto()  # Not a currency of this account type.
+    NUMBER = auto()  # The identifier is invalid, or the account does not exist.
+    DUPLICATE = auto()  # The owner has already registered it.
 
 
-class RefusedError(Exception):
+class RegistrationRefusedError(Exception):
     """The account was not registered; `errors` name what to change."""
 
-    def __init__(self, refusal: Refusal, *errors: FieldError) -> None:
+    def __init__(self, refusal: RegistrationRefusal, *errors: FieldError) -> None:
         super().__init__(refusal.name)
         self.refusal: Final = refusal
         self.errors: Final[Sequence[FieldError]] = errors
@@ -78,7 +69,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """An account that somebody wants to register; `customer_id` None: for the platform itself."""
+    """An account to be registered; `customer_id` None: owned by the platform."""
 
     customer_id: Id | None
     currency: str
@@ -88,8 +79,8 @@ class Registration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What accounts have to match: an owner, a currency; None matches all."""
+class ExternalAccountFilters:
+    """Filters of a list of accounts; None matches all."""
 
     customer_id: Id | None = None
     currency: str | None = None
@@ -99,69 +90,70 @@ class Filters:
 # --- rules, pure -------------------------------------------------------------------------------
 
 
-def refusal_of(wanted: Registration, *, is_sandbox: bool) -> RefusedError | None:
-    """Return why `wanted` cannot be registered whoever asks; None when it can.
+def refusal_of(wanted: Registration) -> RegistrationRefusedError | None:
+    """Return why `wanted` cannot be registered, by its own data; None when it can.
 
-    In this order: what is missing, the currency, the check digits, the sandbox's suffix.
+    In this order: missing fields, the currency, the check digits.
     """
     if missing := list(shortcomings(wanted.info)):
-        return RefusedError(Refusal.INPUT, *missing)
+        return RegistrationRefusedError(RegistrationRefusal.INPUT, *missing)
     if wanted.is_default and wanted.customer_id is None:
         message = "needs a customerId: UMA payments arrive for customers, not for the platform"
         field = FieldError(field="defaultUmaDepositAccount", message=message)
-        return RefusedError(Refusal.INPUT, field)
+        return RegistrationRefusedError(RegistrationRefusal.INPUT, field)
     currencies = wanted.info.variant.currencies
     if currencies is not None and wanted.currency not in currencies:
-        return RefusedError(Refusal.CURRENCY, _other_currency(wanted.info, currencies))
+        return RegistrationRefusedError(
+            RegistrationRefusal.CURRENCY, _other_currency(wanted.info, currencies)
+        )
     if identifier_errors := list(account_numbers.identifier_errors(wanted.info)):
-        return RefusedError(Refusal.NUMBER, *identifier_errors)
-    if is_sandbox and _suffix(wanted.info) == _INVALID_SUFFIX:
-        message = f"does not exist: in the sandbox, none that ends in {_INVALID_SUFFIX} does"
-        return RefusedError(Refusal.NUMBER, FieldError(field="accountInfo", message=message))
+        return RegistrationRefusedError(RegistrationRefusal.NUMBER, *identifier_errors)
     return None
 
 
-def _other_currency(info: AccountInfo, currencies: frozenset[str]) -> FieldError:
-    some = ", ".join(sorted(currencies)) if len(currencies) < 4 else "a code of ISO 4217"  # noqa: PLR2004 - as many as are read at a glance
-    return FieldError(field="currency", message=f"must be {some} for a {info.account_type}")
+def checked(wanted: Registration, verifier: AccountVerifier | None) -> AccountCheck | None:
+    """Return what the payment rail reports of `wanted`; None when no verifier is connected.
+
+    Raises: RegistrationRefusedError.
+    """
+    if refused := refusal_of(wanted):
+        raise refused
+    if verifier is None:
+        return None
+    check = verifier.check(wanted.info)
+    if check.objection is not None:
+        field = FieldError(field="accountInfo", message=check.objection)
+        raise RegistrationRefusedError(RegistrationRefusal.NUMBER, field)
+    return check
 
 
-def verification_of(info: AccountInfo, *, is_sandbox: bool) -> VerificationStatus | None:
-    """Return how the beneficiary's name compares to the holder's; None: there is no beneficiary.
+def name_match(info: AccountInfo, check: AccountCheck | None) -> VerificationStatus | None:
+    """Return how beneficiary and holder compare; None: there is no beneficiary.
 
-    Outside the sandbox nobody has asked the rail yet.
+    PENDING until a payment rail has checked the account.
     """
     if info.owner is None:
         return None
-    return _VERIFICATION_BY_SUFFIX.get(_suffix(info), "MATCHED") if is_sandbox else "PENDING"
+    return "PENDING" if check is None else check.name_match
 
 
-def verified_name(info: AccountInfo, status: VerificationStatus | None) -> str | None:
-    """Return the holder's name as the sandbox's rail tells it: near a `PARTIAL_MATCH`."""
-    owner = info.owner
-    if owner is None or status not in {"MATCHED", "PARTIAL_MATCH"}:
-        return None
-    name = owner.full_name if isinstance(owner, IndividualBeneficiary) else owner.legal_name
-    if status == "MATCHED":
-        return name
-    first, space, rest = name.partition(" ")
-    return f"{first[:1]}.{space}{rest}"
+def _other_currency(info: AccountInfo, currencies: frozenset[str]) -> FieldError:
+    is_short = len(currencies) <= _LISTED_CURRENCIES_LIMIT
+    allowed = ", ".join(sorted(currencies)) if is_short else "a code of ISO 4217"
+    return FieldError(field="currency", message=f"must be {allowed} for a {info.account_type}")
 
 
 def fingerprint(wanted: Registration) -> bytes:
-    """Return what two registrations of one account have in common.
+    """Return a hash that two registrations of the same account share.
 
-    Letter case and spaces do not tell accounts apart; the beneficiary's spelling does not either.
+    Letter case, spaces and the beneficiary's spelling do not distinguish accounts.
     """
     info = wanted.info
-    told = {field: "".join(str(getattr(info, field)).split()).casefold() for field in info.way}
-    same = [str(wanted.customer_id), wanted.currency, info.account_type, told]
+    identifier = {
+        field: "".join(str(getattr(info, field)).split()).casefold() for field in info.way
+    }
+    same = [str(wanted.customer_id), wanted.currency, info.account_type, identifier]
     return sha256(json.dumps(same, sort_keys=True).encode()).digest()
-
-
-def _suffix(info: AccountInfo) -> str:
-    # Of what looks like an e-mail address, the name decides.
-    return info.identifier.partition("@")[0][-3:]
 
 
 # --- the record --------------------------------------------------------------------------------
@@ -172,18 +164,17 @@ async def create(
     *,
     platform_id: Id,
     wanted: Registration,
+    verifier: AccountVerifier | None,
     at: datetime,
-    is_sandbox: bool,
 ) -> ExternalAccountResource:
-    """Register an account; as the default, it takes the place of the customer's former one.
+    """Register an account; a default replaces the customer's former default.
 
-    Raises: RefusedError, after which the database transaction can only be rolled back.
+    Without a verifier the account stays PENDING.
+    Raises: RegistrationRefusedError, after which the database transaction can only be rolled back.
     """
-    if refused := refusal_of(wanted, is_sandbox=is_sandbox):
-        raise refused
+    check = checked(wanted, verifier)
     if wanted.customer_id is not None:
         await _lock_customer(connection, platform_id, wanted.customer_id)
-    verification = verification_of(wanted.info, is_sandbox=is_sandbox)
     key = new_id()
     row = {
         "id": key,
@@ -192,17 +183,17 @@ async def create(
         "platform_account_id": wanted.platform_account_id,
         "currency": wanted.currency,
         "account_type": wanted.info.account_type,
-        "status": "ACTIVE" if is_sandbox else "PENDING",
+        "status": "PENDING" if check is None else "ACTIVE",
         "default_uma_deposit_account": wanted.is_default,
         "fingerprint": fingerprint(wanted),
         "account_info": wanted.info.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "beneficiary_verification_status": verification,
-        "beneficiary_verified_name": verified_name(wanted.info, verification),
+        "beneficiary_verification_status": name_match(wanted.info, check),
+        "beneficiary_verified_name": None if check is None else check.verified_name,
         "created_at": at,
         "updated_at": at,
     }
     if wanted.is_default:
-        await _dethrone(connection, wanted.customer_id, at)
+        await _unset_default(connection, wanted.customer_id, at)
     await _insert(connection, row)
     created = await get(connection, platform_id=platform_id, account_id=key)
     assert created is not None
@@ -217,10 +208,10 @@ async def get(
     of_platform: bool = False,
     customer_id: Id | None = None,
 ) -> ExternalAccountResource | None:
-    """Return the platform's external account; None when it has no such one.
+    """Return the platform's external account; None when it has no such account.
 
-    With `of_platform`, only those that have no customer are looked at; with `customer_id`, only
-    those of that customer.
+    With `of_platform`, only accounts without a customer; with `customer_id`, only accounts of
+    that customer.
     """
     matching = _visible(platform_id, account_id, customer_id, of_platform=of_platform)
     row = (await connection.execute(_SHOWN.where(*matching))).one_or_none()
@@ -228,7 +219,11 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: ExternalAccountFilters,
+    wanted: paging.Wanted,
 ) -> paging.Page[ExternalAccountResource]:
     """Return one page of the platform's external accounts."""
     columns = _EXTERNAL_ACCOUNTS
@@ -251,7 +246,7 @@ async def page(
     )
 
 
-async def delete(  # noqa: PLR0913 - whose, which, and when
+async def delete(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -260,9 +255,9 @@ async def delete(  # noqa: PLR0913 - whose, which, and when
     of_platform: bool = False,
     customer_id: Id | None = None,
 ) -> bool:
-    """Take the account away from readers; the row stays for what was paid there.
+    """Delete the account that `get` returns; its row is kept for payments that refer to it.
 
-    Looked at are those that `get` looks at. Returns whether there was one.
+    Returns whether there was such an account.
     """
     gone = await connection.execute(
         update(tables.external_accounts)
@@ -276,30 +271,32 @@ def _visible(
     platform_id: Id, account_id: Id, customer_id: Id | None, *, of_platform: bool
 ) -> Sequence[ColumnElement[bool]]:
     columns = _EXTERNAL_ACCOUNTS
-    mine = [
+    matching = [
         columns.id == account_id,
         columns.platform_id == platform_id,
         columns.deleted_at.is_(None),
     ]
     if customer_id is not None:
-        return [*mine, columns.customer_id == customer_id]
-    return [*mine, columns.customer_id.is_(None)] if of_platform else mine
+        return [*matching, columns.customer_id == customer_id]
+    return [*matching, columns.customer_id.is_(None)] if of_platform else matching
 
 
 async def _lock_customer(connection: AsyncConnection, platform_id: Id, customer_id: Id) -> None:
-    """Make those who register for one customer wait for each other, so one default is the last."""
+    """Lock the customer, so that concurrent registrations leave it with one default at most."""
     columns = tables.customers.c
-    found = await connection.scalar(
+    locked_id = await connection.scalar(
         select(columns.id)
         .where(columns.id == customer_id, columns.platform_id == platform_id, ~columns.is_deleted)
         .with_for_update(key_share=True)
     )
-    if found is None:
+    if locked_id is None:
         message = "is not a customer of this platform"
-        raise RefusedError(Refusal.INPUT, FieldError(field="customerId", message=message))
+        raise RegistrationRefusedError(
+            RegistrationRefusal.INPUT, FieldError(field="customerId", message=message)
+        )
 
 
-async def _dethrone(connection: AsyncConnection, customer_id: Id | None, at: datetime) -> None:
+async def _unset_default(connection: AsyncConnection, customer_id: Id | None, at: datetime) -> None:
     columns = _EXTERNAL_ACCOUNTS
     await connection.execute(
         update(tables.external_accounts)
@@ -318,12 +315,12 @@ async def _insert(connection: AsyncConnection, row: Mapping[str, Any]) -> None:
     except IntegrityError as error:
         name = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
         if name != "external_accounts_fingerprint_key":
-            # Without its cause, whose detail shows the whole row: errors are logged.
+            # Without its cause, whose detail contains the whole row: errors are logged.
             message = f"the record refused an external account: {name}"
             raise RuntimeError(message) from None
-        message = "is registered already for this owner; use that one, or delete it first"
-        raise RefusedError(
-            Refusal.DUPLICATE, FieldError(field="accountInfo", message=message)
+        message = "is already registered for this owner; use that account, or delete it first"
+        raise RegistrationRefusedError(
+            RegistrationRefusal.DUPLICATE, FieldError(field="accountInfo", message=message)
         ) from error
 
 

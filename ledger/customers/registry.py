@@ -1,4 +1,4 @@
-"""Customers: who holds cards, and whether they may."""
+"""Customers: creating them with their accounts, reading them, recording their KYC status."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -6,40 +6,29 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Row, Text, func, select, type_coerce
+from sqlalchemy import ColumnElement, Row, Text, select, type_coerce
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity
-from cardledger.schema.wire.customers.accounts import InternalAccountResource
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.customers import (
+    BusinessCustomerResource,
     CustomerResource,
-    merged,
-    missing_contacts,
-    undescribed,
+    IndividualCustomerResource,
 )
 from cardledger.schema.wire.customers.people import KycStatus
-from cardledger.schema.wire.errors import FieldError
 from cardledger.schema.wire.webhooks.envelope import WebhookType
-
-_KYC_BY_SUFFIX: Final[Mapping[str, KycStatus]] = {
-    "001": "PENDING",
-    "002": "REJECTED",
-    "003": "UNVERIFIED",
-}
-"""What the last three characters of an individual's full name ask of the sandbox."""
 
 _NOT_SHOWN: Final = frozenset({"platform_id", "identifier"})
 
@@ -47,18 +36,18 @@ _CUSTOMER: Final = select(
     *[column for column in tables.customers.columns if column.name not in _NOT_SHOWN]
 )
 
-_TOLD: Final = frozenset({"PENDING", "APPROVED", "REJECTED"})
-"""What platforms are told when a customer comes to stand so; the rest is how it begins."""
+_WEBHOOK_STATUSES: Final = frozenset({"PENDING", "APPROVED", "REJECTED"})
+"""The statuses that have a webhook."""
 
 DECIDED: Final = frozenset({"APPROVED", "REJECTED"})
-"""Where a customer or an owner stays."""
+"""The final statuses of a customer or an owner."""
 
-_CURRENCIES: Final = type_coerce(tables.customers.c.currencies, postgresql.ARRAY(Text))
-"""As PostgreSQL knows arrays: only so can be asked what one contains."""
+CURRENCIES: Final = type_coerce(tables.customers.c.currencies, postgresql.ARRAY(Text))
+"""With PostgreSQL's array type, which has the operator that `contains` needs."""
 
 
-class AlreadyExistsError(Exception):
-    """Another active customer has this `field` already."""
+class CustomerExistsError(Exception):
+    """Another active customer has the same value in this `field`."""
 
     def __init__(self, field: str) -> None:
         super().__init__(f"another customer has this {field}")
@@ -66,7 +55,7 @@ class AlreadyExistsError(Exception):
 
 
 class UnsupportedCurrencyError(Exception):
-    """The platform's books do not have `currency`; they have `supported`."""
+    """The platform does not support `currency`; it supports `supported`."""
 
     def __init__(self, currency: str, supported: tuple[str, ...]) -> None:
         super().__init__(f"{currency} is not among {', '.join(supported)}")
@@ -74,39 +63,12 @@ class UnsupportedCurrencyError(Exception):
         self.supported = supported
 
 
-class DeletedError(Exception):
-    """The customer is deleted; nothing about it changes any more."""
-
-
-class InvalidError(Exception):
-    """What is asked for does not go together with what is there; `errors` say what to mend."""
-
-    def __init__(self, *errors: FieldError) -> None:
-        super().__init__("invalid")
-        self.errors: Final[Sequence[FieldError]] = errors
-
-
-class MissingContactError(InvalidError):
-    """The customer's region asks for ways to reach it that are not there."""
-
-
-class OtherTypeError(Exception):
-    """The customer is of another type than the change is for; a type never changes."""
-
-    def __init__(self, customer_type: str) -> None:
-        super().__init__(f"the customer is of type {customer_type}, which never changes")
-
-
-class InUseError(Exception):
-    """The customer cannot be deleted: something would be out of reach; `reason` says what."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+class CustomerDeletedError(Exception):
+    """The customer is deleted and cannot be changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Applicant:
+class _NewCustomer:
     platform_customer_id: str | None = None
     uma_address: str | None = None
     region: str | None = None
@@ -118,8 +80,8 @@ class _Applicant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Individual(_Applicant):
-    """A person who becomes a customer; what is None is made up or left open."""
+class Individual(_NewCustomer):
+    """An individual to be created; None is generated or left empty."""
 
     full_name: str | None = None
     birth_date: date | None = None
@@ -131,15 +93,15 @@ class Individual(_Applicant):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Business(_Applicant):
-    """A company that becomes a customer; what is None is made up or left open."""
+class Business(_NewCustomer):
+    """A business to be created; None is generated or left empty."""
 
     info: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What customers have to match; None matches all, and times are included."""
+class CustomerFilters:
+    """Filters of a list of customers; None matches all, and times are inclusive."""
 
     platform_customer_id: str | None = None
     customer_type: str | None = None
@@ -153,35 +115,25 @@ class Filters:
     with_deleted: bool = False
 
 
-def initial_kyc_status(
-    full_name: str | None, *, regulated: bool, is_sandbox: bool = True
-) -> KycStatus:
-    """Return how a new individual stands: in the sandbox, the end of the name decides."""
-    if regulated:
-        return "APPROVED"  # The platform has done the work, and answers for it.
-    if not is_sandbox:
-        return "UNVERIFIED"  # Nobody has looked at them yet.
-    return _KYC_BY_SUFFIX.get((full_name or "")[-3:], "APPROVED")
-
-
 async def create(
     connection: AsyncConnection,
     *,
     platform_id: Id,
     person: Individual | Business,
+    verifier: IdentityVerifier | None,
     at: datetime,
-    is_sandbox: bool = True,
 ) -> CustomerResource:
-    """Make `person` a customer, with one internal account per currency.
+    """Create a customer, with one internal account per currency.
 
-    When it is decided at once how a person stands, the platform is told by webhook as well.
+    The webhook of its first KYC status, if it has one, is written as well. Without a verifier an
+    individual is UNVERIFIED; a business always is, until it is verified on request.
 
-    Raises: UnsupportedCurrencyError; AlreadyExistsError, after which the database transaction
+    Raises: UnsupportedCurrencyError; CustomerExistsError, after which the database transaction
     can only be rolled back.
     """
     platform = await platforms.get(connection, platform_id, hold=True)
     currencies = person.currencies or platform.supported_currencies
-    _check_supported(platform, currencies)
+    check_supported(platform, currencies)
     key = new_id()
     await _insert(
         connection,
@@ -199,7 +151,7 @@ async def create(
             "is_deleted": False,
             "created_at": at,
             "updated_at": at,
-            **_particulars(person, is_sandbox=is_sandbox),
+            **_particulars(person, verifier),
         },
     )
     await accounts.open_all(
@@ -207,21 +159,23 @@ async def create(
     )
     created = await get(connection, platform_id=platform_id, customer_id=key)
     assert created is not None
-    await _tell(connection, platform_id, created, at)
+    await _publish_status(connection, platform_id, created, at)
     return created
 
 
-def _particulars(person: Individual | Business, *, is_sandbox: bool) -> dict[str, Any]:
+def _particulars(
+    person: Individual | Business, verifier: IdentityVerifier | None
+) -> dict[str, Any]:
     if isinstance(person, Business):
         return {
             "customer_type": "BUSINESS",
-            "kyc_status": "UNVERIFIED",  # In the sandbox, too: a business is verified on request.
+            "kyc_status": "UNVERIFIED",
             "business_info": dict(person.info),
         }
+    status = "UNVERIFIED" if verifier is None else verifier.initial_kyc_status(person.full_name)
     return {
         "customer_type": "INDIVIDUAL",
-        # No platform is a regulated institution yet.
-        "kyc_status": initial_kyc_status(person.full_name, regulated=False, is_sandbox=is_sandbox),
+        "kyc_status": status,
         "full_name": person.full_name,
         "birth_date": person.birth_date,
         "nationality": person.nationality,
@@ -249,11 +203,11 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: CustomerFilters, wanted: paging.Wanted
 ) -> paging.Page[CustomerResource]:
     """Return one page of the platform's customers."""
     columns = tables.customers.c
-    asked = {
+    equal = {
         columns.platform_customer_id: filters.platform_customer_id,
         columns.customer_type: filters.customer_type,
         columns.region: filters.region,
@@ -262,14 +216,14 @@ async def page(
     since = {columns.created_at: filters.created_from, columns.updated_at: filters.updated_from}
     until = {columns.created_at: filters.created_to, columns.updated_at: filters.updated_to}
     matching: list[ColumnElement[bool]] = [columns.platform_id == platform_id]
-    matching += [column == value for column, value in asked.items() if value is not None]
+    matching += [column == value for column, value in equal.items() if value is not None]
     matching += [column >= time for column, time in since.items() if time is not None]
     matching += [column <= time for column, time in until.items() if time is not None]
     if filters.currency is not None:
-        matching.append(_CURRENCIES.contains([filters.currency]))
+        matching.append(CURRENCIES.contains([filters.currency]))
     if not filters.with_deleted:
         matching.append(~columns.is_deleted)
-    found = await paging.read(
+    rows = await paging.read(
         connection,
         _CUSTOMER,
         table=tables.customers,
@@ -277,109 +231,15 @@ async def page(
         wanted=wanted,
         item=lambda row: row,
     )
-    owners = await beneficial_owners.of_customers(connection, [row.id for row in found.items])
+    owners = await beneficial_owners.of_customers(connection, [row.id for row in rows.items])
     return paging.Page(
-        items=[_render(row, owners.get(row.id, [])) for row in found.items],
-        last=found.last,
-        total_count=found.total_count,
+        items=[_render(row, owners.get(row.id, [])) for row in rows.items],
+        last=rows.last,
+        total_count=rows.total_count,
     )
 
 
-async def change(  # noqa: PLR0913 - whose, which, and what
-    connection: AsyncConnection,
-    *,
-    platform_id: Id,
-    customer_id: Id,
-    customer_type: str,
-    changes: Mapping[str, Any],
-    keys: KeyRing,
-    at: datetime,
-) -> CustomerResource | None:
-    """Change columns of a customer; None when the platform has no such customer.
-
-    A currency that comes in gets an account, one that goes keeps its account: there may be money
-    on it. What `business_info` and `due_diligence` do not name stays, and None in them takes away.
-    `identifier` comes in the open and is kept encrypted.
-    Raises: DeletedError, OtherTypeError, InvalidError, UnsupportedCurrencyError;
-    AlreadyExistsError, after which the database transaction can only be rolled back.
-    """
-    before = await _locked(connection, platform_id, customer_id)
-    if before is None:
-        return None
-    if before.customer_type != customer_type:
-        raise OtherTypeError(before.customer_type)
-    values = {**changes, "updated_at": at}
-    for said in ("business_info", "due_diligence"):
-        if said in changes:
-            values[said] = merged(getattr(before, said) or {}, changes[said])
-    _check_change(before, values, keys)
-    if changes.get("identifier") is not None:
-        values["identifier"] = keys.encrypt(changes["identifier"].encode())
-    if "currencies" in changes:
-        platform = await platforms.get(connection, platform_id, hold=True)
-        _check_supported(platform, changes["currencies"])
-        await _open_missing(connection, platform_id, customer_id, changes["currencies"], at)
-    with _uniqueness():
-        await connection.execute(
-            tables.customers.update().where(tables.customers.c.id == customer_id).values(**values)
-        )
-    return await get(connection, platform_id=platform_id, customer_id=customer_id)
-
-
-async def open_account(
-    connection: AsyncConnection,
-    *,
-    platform_id: Id,
-    customer_id: Id,
-    currency: str,
-    at: datetime,
-) -> InternalAccountResource | None:
-    """Open one more account of a customer; None when the platform has no such customer.
-
-    Raises: DeletedError, UnsupportedCurrencyError, accounts.TooManyError.
-    """
-    if await _locked(connection, platform_id, customer_id) is None:
-        return None
-    platform = await platforms.get(connection, platform_id, hold=True)
-    _check_supported(platform, (currency,))
-    columns = tables.customers.c
-    await connection.execute(
-        tables.customers.update()
-        .where(columns.id == customer_id, ~_CURRENCIES.contains([currency]))
-        .values(currencies=func.array_append(columns.currencies, currency), updated_at=at)
-    )
-    return await accounts.open_one(
-        connection, customer_id=customer_id, platform_id=platform_id, currency=currency, at=at
-    )
-
-
-def _check_change(before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys: KeyRing) -> None:
-    """Hold what a customer would become to the rules that a new one has to meet.
-
-    Only where they are touched: what was fine when it came in is not refused for other changes.
-    """
-    after = {**before._mapping, **values}  # noqa: SLF001 - SQLAlchemy's public name for it
-    # A customer from before the rule may get one of the two without the other.
-    lost = [name for name in ("email", "phone_number") if name in values and not values[name]]
-    missing = missing_contacts(
-        region=after["region"], email=after["email"], phone_number=after["phone_number"]
-    )
-    if lost and (errors := list(missing)):
-        raise MissingContactError(*errors)
-    errors = list(undescribed(values.get("business_info") or {}, within="businessInfo."))
-    errors += undescribed(values.get("due_diligence") or {})
-    if {"id_type", "identifier", "country_of_issuance"} & values.keys():
-        identifier = after["identifier"]
-        if isinstance(identifier, bytes):
-            identifier = keys.decrypt(identifier).decode()
-        errors += identity.identifier_errors(
-            id_type=after["id_type"], identifier=identifier, country=after["country_of_issuance"]
-        )
-    if errors:
-        raise InvalidError(*errors)
-
-
-async def decide(
+async def record_kyc_status(
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -387,34 +247,30 @@ async def decide(
     status: KycStatus,
     at: datetime,
 ) -> CustomerResource:
-    """Let a customer, whom the caller has locked, stand as `status` says, and tell the platform.
-
-    When a business is decided, so are its owners.
-    """
-    if status in DECIDED:
-        await beneficial_owners.decide(connection, customer_id=customer_id, at=at)
+    """Set the status of a customer whom the caller has locked, and write its webhook."""
     await connection.execute(
         tables.customers.update()
         .where(tables.customers.c.id == customer_id)
         .values(kyc_status=status, updated_at=at)
     )
-    decided = await get(connection, platform_id=platform_id, customer_id=customer_id)
-    assert decided is not None
-    await _tell(connection, platform_id, decided, at)
-    return decided
+    changed = await get(connection, platform_id=platform_id, customer_id=customer_id)
+    assert changed is not None
+    await _publish_status(connection, platform_id, changed, at)
+    return changed
 
 
-async def _tell(
+async def _publish_status(
     connection: AsyncConnection, platform_id: Id, customer: CustomerResource, at: datetime
 ) -> None:
-    what, status = (
-        ("KYC", customer.kyc_status) if customer.kyc_status else ("KYB", customer.kyb_status)
-    )
-    if status not in _TOLD:
+    if isinstance(customer, BusinessCustomerResource):
+        process, status = "KYB", customer.kyb_status
+    else:
+        process, status = "KYC", customer.kyc_status
+    if status not in _WEBHOOK_STATUSES:
         return
     await connection.execute(
         outbox.insert(
-            type=WebhookType(f"CUSTOMER.{what}_{status}"),
+            type=WebhookType(f"CUSTOMER.{process}_{status}"),
             subject_id=customer.id,
             customer_id=customer.id,
             platform_id=platform_id,
@@ -424,59 +280,12 @@ async def _tell(
     )
 
 
-async def delete(
-    connection: AsyncConnection, *, platform_id: Id, customer_id: Id, at: datetime
-) -> CustomerResource | None:
-    """Delete a customer for the platform with its agents, and close its accounts; the books stay.
-
-    None when the platform has no such customer.
-    Raises: DeletedError; InUseError while it has a card that is not closed, or money.
-    """
-    before = await _locked(connection, platform_id, customer_id)
-    if before is None:
-        return None
-    # Before the accounts: whoever spends for an agent locks it before them, too.
-    await agents.delete_of_customer(connection, customer_id=customer_id, at=at)
-    await _check_unused(connection, customer_id)
-    own = tables.internal_accounts.c.customer_id == customer_id
-    await connection.execute(
-        tables.internal_accounts.update().where(own).values(status="CLOSED", updated_at=at)
-    )
-    await connection.execute(
-        tables.customers.update()
-        .where(tables.customers.c.id == customer_id)
-        .values(is_deleted=True, updated_at=at)
-    )
-    return await get(connection, platform_id=platform_id, customer_id=customer_id)
-
-
-async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
-    card, account = tables.cards.c, tables.internal_accounts.c
-    # Whoever issues a card locks the customer as well, so none can come in now.
-    open_card = await connection.scalar(
-        select(card.id).where(card.customer_id == customer_id, card.state != "CLOSED").limit(1)
-    )
-    if open_card is not None:
-        raise InUseError("OPEN_CARDS", "the customer has a card that is not CLOSED")
-    # In the order of their ids, as the engine locks them.
-    rows = await connection.execute(
-        select(account.currency, account.balance, account.held, account.owed, account.pending)
-        .where(account.customer_id == customer_id)
-        .order_by(account.id)
-        .with_for_update()
-    )
-    for row in rows.all():
-        if any((row.balance, row.held, row.owed, row.pending)):
-            message = f"the customer's {row.currency} account has money, or owes some"
-            raise InUseError("OPEN_BALANCE", message)
-
-
-async def _locked(
+async def locked(
     connection: AsyncConnection, platform_id: Id, customer_id: Id
 ) -> Row[*tuple[Any, ...]] | None:
-    """Return the customer and let nobody else change it until the end; None: there is none.
+    """Lock and return the columns that a change looks at; None: there is no such customer.
 
-    Raises: DeletedError.
+    Raises: CustomerDeletedError.
     """
     columns = tables.customers.c
     rows = await connection.execute(
@@ -497,39 +306,16 @@ async def _locked(
     )
     row = rows.one_or_none()
     if row is not None and row.is_deleted:
-        raise DeletedError("the customer is deleted")
+        raise CustomerDeletedError("the customer is deleted")
     return row
 
 
-def _check_supported(platform: platforms.Platform, wanted: Sequence[str]) -> None:
-    """Raise UnsupportedCurrencyError for a currency that the platform does not have."""
-    has = platform.supported_currencies
+def check_supported(platform: platforms.Platform, wanted: Sequence[str]) -> None:
+    """Raise UnsupportedCurrencyError for a currency that the platform does not support."""
+    supported = platform.supported_currencies
     for currency in wanted:
-        if currency not in has:
-            raise UnsupportedCurrencyError(currency, has)
-
-
-async def _open_missing(
-    connection: AsyncConnection,
-    platform_id: Id,
-    customer_id: Id,
-    currencies: Sequence[str],
-    at: datetime,
-) -> None:
-    account = tables.internal_accounts.c
-    there = await connection.scalars(
-        select(account.currency).where(account.customer_id == customer_id)
-    )
-    has = set(there)
-    missing = [currency for currency in currencies if currency not in has]
-    if missing:
-        await accounts.open_all(
-            connection,
-            customer_id=customer_id,
-            platform_id=platform_id,
-            currencies=missing,
-            at=at,
-        )
+        if currency not in supported:
+            raise UnsupportedCurrencyError(currency, supported)
 
 
 _FIELD_OF_KEY: Final = {
@@ -539,13 +325,13 @@ _FIELD_OF_KEY: Final = {
 
 
 async def _insert(connection: AsyncConnection, row: Mapping[str, Any]) -> None:
-    with _uniqueness():
+    with unique_fields():
         await connection.execute(tables.customers.insert().values(**row))
 
 
 @contextmanager
-def _uniqueness() -> Iterator[None]:
-    """Say which field another customer has already."""
+def unique_fields() -> Iterator[None]:
+    """Raise CustomerExistsError with the field in which another customer has the same value."""
     try:
         yield
     except IntegrityError as error:
@@ -553,15 +339,16 @@ def _uniqueness() -> Iterator[None]:
         field = _FIELD_OF_KEY.get(constraint or "")
         if field is None:
             raise
-        raise AlreadyExistsError(field) from error
+        raise CustomerExistsError(field) from error
 
 
 def _render(
     row: Row[*tuple[Any, ...]], owners: Sequence[BeneficialOwnerResource]
 ) -> CustomerResource:
-    said = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name for it
-    said |= said.pop("due_diligence") or {}
-    said["country_of_issuance"] = identity.issued_in(row.id_type, row.country_of_issuance)
+    fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+    fields |= fields.pop("due_diligence") or {}
+    fields["country_of_issuance"] = identity.issued_in(row.id_type, row.country_of_issuance)
     if row.customer_type == "BUSINESS":
-        said |= {"kyb_status": said.pop("kyc_status"), "beneficial_owners": owners}
-    return CustomerResource(**said)
+        fields |= {"kyb_status": fields.pop("kyc_status"), "beneficial_owners": owners}
+        return BusinessCustomerResource(**fields)
+    return IndividualCustomerResource(**fields)

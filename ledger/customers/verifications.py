@@ -1,11 +1,10 @@
-"""Verifications: deciding whether a customer is who it says it is.
+"""Verifications of customers (KYC, KYB) by the connected identity verifier.
 
-In the sandbox the customer's own data decides, as documented on `POST /verifications`. Outside it
-no provider is connected: what is complete waits for a person. Documents cannot be sent here yet,
-so none is asked for.
+Whether required data is missing is decided here, the rest by the verifier. Documents cannot be
+uploaded yet, so none is required.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -16,12 +15,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.messaging import outbox
+from cardledger.ledger.ports import (
+    Applicant,
+    IdentityVerifier,
+    NotConnectedError,
+    VerificationResult,
+)
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
-from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.people import KycStatus
 from cardledger.schema.wire.customers.verifications import (
     VerificationProblem,
@@ -42,31 +46,25 @@ _SHOWN: Final = select(
     _VERIFICATIONS.updated_at,
 )
 
-_MANUAL: Final = "001"
-_REJECTED: Final = "002"
-_POOR: Final = "003"
-
-_IDENTITY_DOCUMENTS: Final = ["PASSPORT", "DRIVERS_LICENSE", "NATIONAL_ID"]
-
 _KYC: Final[Mapping[VerificationStatus, KycStatus]] = {
     "PENDING_MANUAL_REVIEW": "PENDING",
     "APPROVED": "APPROVED",
     "REJECTED": "REJECTED",
 }
-"""How a customer stands after its verification; what is not here changes nothing."""
+"""The customer's KYC status after a verification; any other result does not change it."""
 
 
-class DecidedError(Exception):
-    """The customer is approved or rejected; that is the end of it."""
+class AlreadyDecidedError(Exception):
+    """The customer is already approved or rejected, which is final."""
 
     def __init__(self, status: str) -> None:
-        super().__init__(f"the customer is {status} already")
+        super().__init__(f"the customer is already {status}")
         self.status = status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What verifications have to match; None matches all."""
+class VerificationFilters:
+    """Filters of a list of verifications; None matches all."""
 
     customer_id: Id | None = None
     status: VerificationStatus | None = None
@@ -75,88 +73,36 @@ class Filters:
 # --- rules, pure -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Applicant:
-    """What a decision looks at: `said` has the customer's fields by their names on the wire."""
-
-    id: Id
-    is_business: bool
-    said: Mapping[str, Any]
-    owners: Sequence[BeneficialOwnerResource] = ()
-
-    @property
-    def suffix(self) -> str:
-        """What the sandbox goes by: the end of a person's name, or of a business's number."""
-        info = self.said.get("businessInfo") or {}
-        said = info.get("registrationNumber") if self.is_business else self.said.get("fullName")
-        return str(said or "")[-3:]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What comes of a verification; `problems` only with `RESOLVE_ERRORS`."""
-
-    status: VerificationStatus
-    problems: Sequence[VerificationProblem] = ()
-
-
-def outcome_of(applicant: Applicant, *, is_sandbox: bool) -> Outcome:
-    """Return what becomes of `applicant`; the first that applies.
-
-    A business of the sandbox is decided by its number whatever else it says, unless the number
-    asks for the ordinary way.
-    """
-    suffix = applicant.suffix if is_sandbox else ""
-    if suffix == _REJECTED:
-        return Outcome(status="REJECTED")
-    ordinary = not is_sandbox or suffix in {_MANUAL, _POOR}
-    if applicant.is_business and not ordinary:
-        return Outcome(status="APPROVED")
-    if problems := problems_of(applicant):
-        return Outcome(status="RESOLVE_ERRORS", problems=problems)
-    if suffix == _POOR and not applicant.is_business:
-        return Outcome(status="RESOLVE_ERRORS", problems=[_poor_document(applicant)])
-    return Outcome(status="PENDING_MANUAL_REVIEW" if ordinary else "APPROVED")
-
-
-def problems_of(applicant: Applicant) -> list[VerificationProblem]:
-    """Return what `applicant` has to add before anybody can decide."""
+def missing_data(applicant: Applicant) -> list[VerificationProblem]:
+    """Return the required data that is missing."""
     if not applicant.is_business:
         needed = ("fullName", "birthDate", "nationality", "idType", "identifier", "address")
-        return [_missing(applicant, name) for name in needed if not applicant.said.get(name)]
-    info = applicant.said.get("businessInfo") or {}
+        return [_missing(applicant, name) for name in needed if not applicant.fields.get(name)]
+    info = applicant.fields.get("businessInfo") or {}
     problems = [
         _missing(applicant, f"businessInfo.{name}")
         for name in ("legalName", "taxId", "countriesOfOperation")
         if not info.get(name)
     ]
-    if not applicant.said.get("address"):
+    if not applicant.fields.get("address"):
         problems.append(_missing(applicant, "address"))
     if not applicant.owners:
-        reason = "everybody who owns 25 % of the business or more has to be named"
+        reason = "every owner of 25 percent or more of the business is required"
         problems.append(_problem(applicant, "MISSING_BENEFICIAL_OWNER", reason))
     if not any("CONTROL_PERSON" in owner.roles for owner in applicant.owners):
-        reason = "somebody who controls the business has to be named"
+        reason = "a person who controls the business is required"
         problems.append(_problem(applicant, "MISSING_CONTROL_PERSON", reason))
     return problems
 
 
 def _missing(applicant: Applicant, field: str) -> VerificationProblem:
-    return _problem(applicant, "MISSING_FIELD", f"{field} is needed to verify", field=field)
-
-
-def _poor_document(applicant: Applicant) -> VerificationProblem:
-    return _problem(
-        applicant,
-        "POOR_QUALITY_DOCUMENT",
-        "the document cannot be read",
-        accepted_document_types=_IDENTITY_DOCUMENTS,
-    )
+    reason = f"{field} is required for verification"
+    return _problem(applicant, "MISSING_FIELD", reason, field=field)
 
 
 def _problem(
     applicant: Applicant,
-    kind: Any,  # noqa: ANN401 - a ProblemType, checked where it is put
+    kind: Any,  # noqa: ANN401 - a ProblemType, which the model checks
     reason: str,
     **where: Any,  # noqa: ANN401 - fields of a problem
 ) -> VerificationProblem:
@@ -172,28 +118,34 @@ async def submit(
     *,
     platform_id: Id,
     customer_id: Id,
+    verifier: IdentityVerifier | None,
     at: datetime,
-    is_sandbox: bool,
 ) -> VerificationResource | None:
-    """Have a customer verified; None when the platform has no such customer.
+    """Verify a customer; None when the platform has no such customer.
 
-    A verification that is not decided is taken up again, and stays as it is, its webhook sent
-    once, when nothing new comes of it. What comes of it is told in the same database transaction:
-    first how the verification stands, then how the customer does, if that changed.
-    Raises: DecidedError; then nothing has been written.
+    An undecided verification is verified again under the same id. When its result is the same, it
+    is not changed and no webhook is sent. The webhooks are written in the same database
+    transaction: the verification's first, then the customer's, if its status changed.
+    Raises: NotConnectedError, AlreadyDecidedError; nothing has been written.
     """
+    if verifier is None:
+        raise NotConnectedError("identity verifier")
     row = await _locked(connection, platform_id, customer_id)
     if row is None:
         return None
     if row.kyc_status in customers.DECIDED:
-        raise DecidedError(row.kyc_status)
+        raise AlreadyDecidedError(row.kyc_status)
     applicant = await _applicant(connection, row)
-    outcome = outcome_of(applicant, is_sandbox=is_sandbox)
-    written = await _write(connection, platform_id, customer_id, outcome, at)
-    now = _KYC.get(outcome.status)
-    if now is not None and now != row.kyc_status:
-        await customers.decide(
-            connection, platform_id=platform_id, customer_id=customer_id, status=now, at=at
+    result = verifier.verify(applicant, missing_data(applicant))
+    written = await _write(connection, platform_id, customer_id, result, at)
+    status = _KYC.get(result.status)
+    if status is not None and status != row.kyc_status:
+        if status in customers.DECIDED:
+            await beneficial_owners.resolve_all(
+                connection, customer_id=customer_id, verifier=verifier, at=at
+            )
+        await customers.record_kyc_status(
+            connection, platform_id=platform_id, customer_id=customer_id, status=status, at=at
         )
     return written
 
@@ -201,7 +153,7 @@ async def submit(
 async def get(
     connection: AsyncConnection, *, platform_id: Id, verification_id: Id
 ) -> VerificationResource | None:
-    """Return the platform's verification, or None when it has no such one."""
+    """Return the platform's verification, or None when it has no such verification."""
     rows = await connection.execute(
         _SHOWN.where(
             _VERIFICATIONS.id == verification_id, _VERIFICATIONS.platform_id == platform_id
@@ -212,10 +164,14 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: VerificationFilters,
+    wanted: paging.Wanted,
 ) -> paging.Page[VerificationResource]:
     """Return one page of the platform's verifications."""
-    asked = {
+    equal = {
         _VERIFICATIONS.customer_id: filters.customer_id,
         _VERIFICATIONS.status: filters.status,
     }
@@ -225,7 +181,7 @@ async def page(
         table=tables.verifications,
         matching=[
             _VERIFICATIONS.platform_id == platform_id,
-            *(column == value for column, value in asked.items() if value is not None),
+            *(column == value for column, value in equal.items() if value is not None),
         ],
         wanted=wanted,
         item=_render,
@@ -263,12 +219,12 @@ async def _applicant(connection: AsyncConnection, row: Row[*tuple[Any, ...]]) ->
     return Applicant(
         id=row.id,
         is_business=row.customer_type == "BUSINESS",
-        said={
+        fields={
             "fullName": row.full_name,
             "birthDate": row.birth_date,
             "nationality": row.nationality,
             "idType": row.id_type,
-            "identifier": row.identifier,  # Encrypted: that there is one is all that counts.
+            "identifier": row.identifier,  # Encrypted; only its presence counts.
             "address": row.address,
             "businessInfo": row.business_info,
         },
@@ -280,17 +236,17 @@ async def _write(
     connection: AsyncConnection,
     platform_id: Id,
     customer_id: Id,
-    outcome: Outcome,
+    result: VerificationResult,
     at: datetime,
 ) -> VerificationResource:
     values = {
-        "status": outcome.status,
-        "errors": [problem.wire() for problem in outcome.problems],
+        "status": result.status,
+        "errors": [problem.wire() for problem in result.problems],
         "updated_at": at,
     }
-    open_one = _VERIFICATIONS.status.not_in(customers.DECIDED)
+    undecided = _VERIFICATIONS.status.not_in(customers.DECIDED)
     rows = await connection.execute(
-        _SHOWN.where(_VERIFICATIONS.customer_id == customer_id, open_one)
+        _SHOWN.where(_VERIFICATIONS.customer_id == customer_id, undecided)
     )
     before = rows.one_or_none()
     if before is None:
@@ -308,7 +264,7 @@ async def _write(
     assert written is not None
     await connection.execute(
         outbox.insert(
-            type=WebhookType(f"VERIFICATION.{outcome.status}"),
+            type=WebhookType(f"VERIFICATION.{result.status}"),
             subject_id=key,
             customer_id=customer_id,
             platform_id=platform_id,

@@ -1,4 +1,4 @@
-"""How this ledger was built: from the same sources, the rules run interpreted or compiled."""
+"""Whether this installation runs the rules compiled or interpreted."""
 
 from cardledger.ledger.core import card_transaction
 

@@ -1,4 +1,4 @@
-"""One batch, one commit: the only place where business facts are committed.
+"""One batch, one commit: the only place where events, entries and balances are committed.
 
 A queue (lane and shard) is drained by one worker at a time, in order of arrival. A batch locks
 the accounts of its cardholders in the order of their ids, loads what it needs with one statement
@@ -7,7 +7,7 @@ a table, decides, and writes everything in one database transaction (docs/decisi
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from threading import Event
 from typing import Any, Final
 
@@ -17,56 +17,59 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cardledger.ledger.engine import reads
-from cardledger.ledger.engine import writes as recording
+from cardledger.ledger.engine import reads, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot, PendingWrites
-from cardledger.ledger.engine.decisions import Batch, Decided
+from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.parsing import (
+    card_transaction_keys_of,
     closed_cards,
     key_of,
-    purchases_of,
     receivers_of,
     rejection_of,
     transfers_of,
 )
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.ports import FundingRail
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.storage.bulk_writes import SentUpdate
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 Clock = Callable[[], datetime]
 
-_Batched = tuple[list[Decided], Sequence[int]]  # And the queues that may have more.
+_Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have more.
 
-_AWAY: Final = (psycopg.OperationalError, DBAPIError, PoolTimeoutError)
+_DATABASE_ERRORS: Final = (psycopg.OperationalError, DBAPIError, PoolTimeoutError)
 
-_ATTEMPTS: Final = 2  # A message that fails alone may have lost a race; twice is a fault of ours.
+_ATTEMPTS: Final = 2  # The first failure may be a lost race; the second is a defect of ours.
 
 _log = structlog.get_logger()
 
 
 class UnavailableError(Exception):
-    """PostgreSQL is away or gave up; nothing was written. Try again later."""
+    """PostgreSQL is unavailable or cancelled the work; nothing was written. Retry later."""
 
 
 class _DeadlinePassedError(Exception):
-    """An approval would be committed after its deadline; decide again."""
+    """An approval would be committed after its `decideBy`; decide again."""
 
 
 class Engine:
     """Drains queues of the inbox."""
 
     def __init__(
-        self, database: Database, *, clock: Clock, batch_size: int, sandbox_delay: timedelta | None
+        self, database: Database, *, clock: Clock, batch_size: int, rail: FundingRail | None
     ) -> None:
         """Work on `database`, deciding at most `batch_size` messages a commit.
 
-        `sandbox_delay` is how long the sandbox's slow answers take; None outside the sandbox.
+        `rail` is the connected funding rail, if any.
         """
         self._database: Final = database
         self._clock: Final = clock
-        self._sandbox_delay: Final = sandbox_delay
+        self._rail: Final = rail
         self._batch_size: Final = batch_size
         self._system_accounts: dict[tuple[Id, str, str], Id] = {}
         self._stopping: Final = Event()
@@ -74,27 +77,27 @@ class Engine:
     def drain(
         self, lane: Lane, shards: Sequence[int], committed: Callable[[list[Decided]], None]
     ) -> int:
-        """Decide all that waits in queues; call `committed` after every commit.
+        """Decide every message in the queues; call `committed` after every commit.
 
         Returns the number of messages decided.
         Raises: UnavailableError when PostgreSQL is; what was committed stays committed.
         """
-        counted: list[int] = []
+        counts: list[int] = []
 
         def count(decided: list[Decided]) -> None:
             committed(decided)
-            counted.append(len(decided))
+            counts.append(len(decided))
 
         while shards:
             shards = self.step(lane, shards, count)
-        return sum(counted)
+        return sum(counts)
 
     def step(
         self, lane: Lane, shards: Sequence[int], committed: Callable[[list[Decided]], None]
     ) -> Sequence[int]:
-        """Decide one batch of what waits in queues; returns those that may have more.
+        """Decide one batch of messages from the queues; return the queues that may have more.
 
-        Messages of different queues share a batch: what waits in many is decided with one commit.
+        Messages of different queues share a batch, and so a commit.
         Raises: as `drain`.
         """
         if self._stopping.is_set():
@@ -105,7 +108,7 @@ class Engine:
         return unfinished
 
     def stop(self) -> None:
-        """Let drains end after the batch they are at; what waits stays in the inbox."""
+        """Let drains end after their current batch; undecided messages stay in the inbox."""
         self._stopping.set()
 
     def waiting(self) -> list[tuple[Lane, int]]:
@@ -121,28 +124,28 @@ class Engine:
             return self._commit_batch(lane, shards, self._batch_size)
         except UnavailableError:
             raise
-        except Exception:  # noqa: BLE001 - whichever message it was, its neighbours go on
-            _log.exception("batch failed: its messages are tried one by one", shards=shards)
+        except Exception:  # noqa: BLE001 - one message must not stop the others
+            _log.exception("batch failed; retrying its messages one by one", shards=shards)
             return self._run_one_by_one(lane, shards)
 
     def _run_one_by_one(self, lane: Lane, shards: Sequence[int]) -> _Batched:
         """Decide a batch's worth of messages in commits of their own.
 
-        A message that fails even alone is ours to mend: it is set aside with its body.
+        A message that fails even alone is quarantined: it is kept with its body.
         """
         decided: list[Decided] = []
         for _ in range(self._batch_size):
-            one = self._run_one(lane, shards)
-            if not one:
+            oldest = self._run_one(lane, shards)
+            if not oldest:
                 return decided, []
-            decided += one
+            decided += oldest
         return decided, shards
 
     def _run_one(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
         """Decide the oldest message in a commit of its own; empty when there is none.
 
-        One that fails is tried again, and set aside, while its queue is locked: whoever else drains
-        it would take it away in between, and the message behind it would be set aside instead.
+        A message that fails is retried, and quarantined, while its queue stays locked. Otherwise
+        another worker could decide it in between, and the next message would be quarantined.
         """
         with self._transaction() as connection:
             messages = reads.claim(connection, lane, shards, 1).messages
@@ -150,11 +153,11 @@ class Engine:
                 try:
                     return self._decide_inside(connection, lane, messages)
                 except Exception as error:
-                    if _is_away(error):
+                    if _is_unavailable(error):
                         raise
-                    # What we got wrong must not stop the queue.
-                    _log.exception("message failed alone", shards=shards, attempt=attempt)
-            return self._set_aside(connection, lane, messages)
+                    # A defect of ours must not stop the queue.
+                    _log.exception("poison message", shards=shards, attempt=attempt)
+            return self._quarantine(connection, lane, messages)
 
     def _commit_batch(self, lane: Lane, shards: Sequence[int], limit: int) -> _Batched:
         while True:
@@ -163,12 +166,12 @@ class Engine:
                     messages, unfinished = reads.claim(connection, lane, shards, limit)
                     return self._decide(connection, lane, messages), unfinished
             except _DeadlinePassedError:
-                continue  # The clock has moved on: now they are refused.
+                continue  # By the later clock the approval is a decline.
 
     def _decide_inside(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
     ) -> list[Decided]:
-        """Decide `messages`; when that fails, the database transaction goes on without it."""
+        """Decide `messages` in a savepoint: a failure leaves the database transaction usable."""
         while True:
             try:
                 with connection.transaction():
@@ -181,10 +184,10 @@ class Engine:
     ) -> list[Decided]:
         if not messages:
             return []
-        loaded = self._load(connection, messages)
-        # After the locks: what waited for another batch was not recorded before it.
+        snapshot = self._load(connection, messages)
+        # After the locks: a batch that waited for another is recorded later than the other.
         now = self._clock()
-        batch = Batch(loaded, now=now, sandbox_delay=self._sandbox_delay)
+        batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
         self._append(connection, batch.writes, now)
         with connection.pipeline():
@@ -199,115 +202,120 @@ class Engine:
     def _load(
         self, connection: psycopg.Connection[Any], messages: Sequence[Message]
     ) -> BatchSnapshot:
-        purchases = purchases_of(messages)
+        keys = card_transaction_keys_of(messages)
         customers = list({message.customer_id for message in messages})
         with connection.pipeline():
             # The locks come first: what is read after them cannot change any more.
-            locked = reads.lock_accounts(connection, customers)
-            asked = reads.columns(purchases)
-            roll_ups = reads.roll_ups(connection, asked)
-            outcomes = reads.outcomes(connection, map(key_of, messages))
-            cards = reads.cards(connection, {purchase.card_id for purchase in purchases})
-            debts = reads.debts(connection, customers)
-            parked = reads.parked(connection, asked)
-        accounts = locked()
-        # Asked for where they are needed: most batches have none of them.
+            accounts_of = reads.lock_accounts(connection, customers)
+            key_columns = reads.columns(keys)
+            roll_ups_of = reads.roll_ups(connection, key_columns)
+            outcomes_of = reads.outcomes(connection, map(key_of, messages))
+            cards_of = reads.cards(connection, {key.card_id for key in keys})
+            debts_of = reads.debts(connection, customers)
+            parked_of = reads.parked(connection, key_columns)
+        accounts = accounts_of()
+        # Read only when needed: most batches have none of them.
         closed, receivers = closed_cards(messages), receivers_of(messages)
         transfers = transfers_of(messages)
         return BatchSnapshot(
-            outcomes=outcomes(),
-            cards=cards(),
+            outcomes=outcomes_of(),
+            cards=cards_of(),
             accounts=accounts,
-            roll_ups=roll_ups() + (reads.open_on_cards(connection, closed) if closed else []),
-            debts=debts(),
-            parked=parked(),
+            roll_ups=roll_ups_of() + (reads.open_on_cards(connection, closed) if closed else []),
+            debts=debts_of(),
+            parked=parked_of(),
             transfers=reads.lock_transfers(connection, transfers) if transfers else {},
-            names=reads.platform_customer_ids(connection, receivers) if receivers else {},
+            platform_customer_ids=(
+                reads.platform_customer_ids(connection, receivers) if receivers else {}
+            ),
             system_accounts=self._chart(
-                connection, {(a.platform_id, a.currency) for a in accounts.values()}
+                connection,
+                {(account.platform_id, account.currency) for account in accounts.values()},
             ),
         )
 
     def _chart(
-        self, connection: psycopg.Connection[Any], books: set[tuple[Id, str]]
+        self, connection: psycopg.Connection[Any], charts: set[tuple[Id, str]]
     ) -> dict[tuple[Id, str, str], Id]:
-        """Return the system accounts, which never change once they are there.
+        """Return the system accounts of `charts`, each a platform and a currency.
 
-        A platform's new currency brings new ones: so what is known is known by currency, too.
+        They are cached: a platform's system accounts of a currency never change.
         """
         known = {(platform_id, currency) for platform_id, currency, _ in self._system_accounts}
-        missing = {platform_id for platform_id, _ in books - known}
+        missing = {platform_id for platform_id, _ in charts - known}
         if missing:
-            found = reads.system_accounts(connection, missing)
-            self._system_accounts = {**self._system_accounts, **found}
+            loaded = reads.system_accounts(connection, missing)
+            self._system_accounts = {**self._system_accounts, **loaded}
         return self._system_accounts
 
     def _append(
-        self, connection: psycopg.Connection[Any], writes: PendingWrites, now: datetime
+        self, connection: psycopg.Connection[Any], pending: PendingWrites, now: datetime
     ) -> None:
-        recording.append_events(connection, writes.events)
-        recording.append_entries(connection, writes.entries)
-        recording.append_deposits(connection, writes.deposits)
-        recording.append_outcomes(connection, writes.outcomes, now)
-        recording.append_rejections(connection, writes.rejections)
-        recording.append_outbox(connection, writes.outbox)
-        recording.park(connection, writes.parked)
-        recording.await_confirmations(connection, writes.pending_pulls)
-        recording.insert_roll_ups(
-            connection, [case.roll_up for case in writes.cases if case.is_new]
+        writes.append_events(connection, pending.events)
+        writes.append_entries(connection, pending.entries)
+        writes.append_deposits(connection, pending.deposits)
+        writes.append_outcomes(connection, pending.outcomes, now)
+        writes.append_rejections(connection, pending.rejections)
+        writes.append_outbox(connection, pending.outbox)
+        writes.park(connection, pending.parked)
+        writes.await_confirmations(connection, pending.pending_pulls)
+        writes.insert_roll_ups(
+            connection,
+            [context.roll_up for context in pending.card_transactions if context.is_new],
         )
-        inbox.accept_sync(connection, writes.follow_ups)
+        inbox.accept(connection, pending.follow_ups)
 
     def _change(
-        self, connection: psycopg.Connection[Any], writes: PendingWrites, now: datetime
-    ) -> Iterator[recording.Update]:
-        recording.unpark(connection, writes.unparked)
-        changed = [case.roll_up for case in writes.cases if not case.is_new]
+        self, connection: psycopg.Connection[Any], pending: PendingWrites, now: datetime
+    ) -> Iterator[SentUpdate]:
+        writes.unpark(connection, pending.unparked)
+        changed = [context.roll_up for context in pending.card_transactions if not context.is_new]
         if changed:
-            yield recording.update_roll_ups(connection, changed)
-        if writes.accounts:
-            yield recording.update_accounts(connection, writes.accounts, now)
-        if writes.transfers:
-            yield recording.end_transfers(connection, list(writes.transfers.values()))
+            yield writes.update_roll_ups(connection, changed)
+        if pending.accounts:
+            yield writes.update_accounts(connection, pending.accounts, now)
+        if pending.transfers:
+            yield transfers.end(connection, list(pending.transfers.values()))
 
-    def _set_aside(
+    def _quarantine(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
     ) -> list[Decided]:
-        detail = "it failed inside the ledger and was set aside; send it again once that is mended"
+        """Reject `messages`, which fail inside the ledger, and keep their bodies."""
+        detail = "Internal processing error; event quarantined. Resubmit after the fix."
         reason = RejectionReason.INTERNAL_ERROR
         now = self._clock()
         rejected = [rejection_of(message, reason, detail, now) for message in messages]
-        recording.append_rejections(connection, rejected)
+        writes.append_rejections(connection, rejected)
         reads.remove(connection, lane, messages)
-        self._give_up(connection, messages, now)
+        self._fail_transfers(connection, messages, now)
         return [
             Decided(message, OutcomeType.REJECTED, reason=reason, detail=detail)
             for message in messages
         ]
 
-    def _give_up(
+    def _fail_transfers(
         self, connection: psycopg.Connection[Any], messages: Sequence[Message], now: datetime
     ) -> None:
-        """Let transfers fail that `messages`, which are set aside, were to carry out.
+        """Fail the transfers that quarantined `messages` were to carry out.
 
-        Where that is what fails, the queue goes on all the same: it is in the log.
+        When that fails as well, it is logged and the queue goes on.
         """
         transfers = transfers_of(messages)
         if not transfers:
             return
         try:
             with connection.transaction():
-                found = reads.lock_transfers(connection, transfers)
-                batch = Batch(BatchSnapshot(transfers=found), now=now, sandbox_delay=None)
-                batch.give_up(messages)
+                snapshot = BatchSnapshot(transfers=reads.lock_transfers(connection, transfers))
+                batch = Batch(snapshot, now=now, rail=None)
+                batch.fail_transfers(messages)
                 for update in self._change(connection, batch.writes, now):
                     update.check()
-                recording.append_outbox(connection, batch.writes.outbox)
+                writes.append_outbox(connection, batch.writes.outbox)
         except psycopg.OperationalError:
             raise
-        except Exception:  # noqa: BLE001 - as for any message
+        except Exception:  # noqa: BLE001 - a defect of ours must not stop the queue
             _log.exception(
-                "a transfer that was set aside stays PROCESSING",
+                "quarantined transfer stays PROCESSING",
                 transfers=[str(key) for key, _ in transfers],
             )
 
@@ -315,19 +323,21 @@ class Engine:
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
         """Yield psycopg's connection in a database transaction of its own.
 
-        Raises: UnavailableError when PostgreSQL is away or gave up; nothing was written, or, when
-        only the answer to the commit was lost, all of it: the messages tell.
+        Raises: UnavailableError when PostgreSQL is unavailable or cancelled the work. Nothing was
+        written, unless only the answer to the commit was lost: then the messages are decided.
         """
         try:
             with self._database.begin() as connection:
                 yield driver(connection)
-        except _AWAY as error:
-            if not _is_away(error):
+        except _DATABASE_ERRORS as error:
+            if not _is_unavailable(error):
                 raise
             raise UnavailableError from error
 
 
-def _is_away(error: Exception) -> bool:
-    """Return whether `error` is PostgreSQL's, which is away or gave up, and no message's."""
-    # A value too long for its index is the message's fault and stays so.
-    return isinstance(error, _AWAY) and not isinstance(error, psycopg.errors.ProgramLimitExceeded)
+def _is_unavailable(error: Exception) -> bool:
+    """Return whether `error` says that PostgreSQL is unavailable, whatever the message."""
+    # A value too long for its index is an error of the message and stays one.
+    return isinstance(error, _DATABASE_ERRORS) and not isinstance(
+        error, psycopg.errors.ProgramLimitExceeded
+    )

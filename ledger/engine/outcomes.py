@@ -1,4 +1,4 @@
-"""Outcomes out of the record, for whoever waits and got no reply."""
+"""Read outcomes from the database, for callers that received no reply."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -6,8 +6,8 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections import card_transaction as roll_up
 from cardledger.ledger.projections import history
+from cardledger.ledger.projections.card_transaction import RollUp, wire
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
@@ -24,7 +24,7 @@ _DECIDED: Final = (
 async def find(connection: AsyncConnection[Any], messages: Sequence[Message]) -> dict[Id, Outcome]:
     """Return the outcomes of those `messages` that are decided, by message id."""
     by_id = {message.id: message for message in messages}
-    # First who still waits: what left the inbox before this look is in the tables read after it.
+    # The inbox first: a message that has left it by now is in the tables that are read after it.
     cursor = await connection.execute(
         "SELECT i.id FROM unnest(%s::int2[], %s::int2[], %s::uuid[]) AS k (lane, shard, id)"
         " JOIN inbox i USING (lane, shard, id)",
@@ -71,7 +71,7 @@ async def _outcomes(
     rows = await cursor.fetchall()
     places = [(subject, sequence) for *_, subject, sequence in rows if sequence]
     then = await history.at_async(connection, places)
-    now = await history.today(connection, [subject for subject, _ in places])
+    now = await history.current_async(connection, [subject for subject, _ in places])
     return {
         key: _outcome(
             references[key],
@@ -84,11 +84,11 @@ async def _outcomes(
 
 
 def _outcome(
-    reference: str, row: Sequence[Any], subject: roll_up.RollUp | None, *, is_first: bool
+    reference: str, row: Sequence[Any], subject: RollUp | None, *, is_first: bool
 ) -> Outcome:
-    """Return the outcome of the first message with its key, or of a repetition of it.
+    """Return the outcome of the first message with its idempotency key, or of a duplicate.
 
-    A repetition is told where its card transaction stands now, as the engine tells it.
+    A duplicate gets the current card transaction, as the engine's reply has it.
     """
     _, outcome, reason, *_ = row
     return outcomes.outcome(
@@ -96,5 +96,5 @@ def _outcome(
         OutcomeType(outcome) if is_first else OutcomeType.DUPLICATE,
         first_outcome=None if is_first else OutcomeType(outcome),
         reason=reason,
-        card_transaction=roll_up.wire(subject) if subject else None,
+        card_transaction=wire(subject) if subject else None,
     )

@@ -1,7 +1,7 @@
-"""What the messages of a batch say: read once they have come out of the inbox.
+"""Read the messages of a batch, which come out of the inbox as JSON.
 
-Bodies were validated at the door, but a row may have come another way: whatever cannot be read is
-refused with its reason, and stops nobody else.
+Bodies are validated when they are submitted, but a row may have been inserted another way: a
+malformed message is rejected with its reason, and does not stop the others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ from cardledger.schema.wire.outcomes import RejectionReason
 
 
 class RejectedError(Exception):
-    """A message that cannot be understood or applied; it is kept with its reason."""
+    """A message that cannot be parsed or applied; it is kept with its reason."""
 
     def __init__(self, reason: RejectionReason, detail: str) -> None:
         super().__init__(detail)
@@ -32,7 +32,7 @@ class RejectedError(Exception):
 def rejection_of(
     message: Message, reason: RejectionReason, detail: str, at: datetime
 ) -> RejectionRecord:
-    """Return the row that keeps `message`, whatever is in its body."""
+    """Return the row that keeps rejected `message`, whatever its body is."""
     body = dumps(message.body, ensure_ascii=False)
     return RejectionRecord(
         id=message.id,
@@ -49,53 +49,53 @@ def rejection_of(
 
 
 def key_of(message: Message) -> Key:
-    """Return what makes `message` the same message as another."""
+    """Return the idempotency key of `message`."""
     return message.reference, message.source, message.platform_id, message.customer_id
 
 
 def card_transaction_key_of(message: Message) -> CardTransactionKey:
     """Return which card transaction a network event concerns.
 
-    Raises: KeyError, TypeError, ValueError or AttributeError when it cannot be read.
+    Raises: KeyError, TypeError, ValueError or AttributeError for a malformed message.
     """
     body = message.body
     token = text_of(body["issuerTransactionToken"])
     return CardTransactionKey(message.customer_id, card_id_of(body["cardId"]), token)
 
 
-def purchases_of(messages: Iterable[Message]) -> set[CardTransactionKey]:
-    """Return the card transactions that `messages` concern, as far as they can be read."""
-    found = set()
+def card_transaction_keys_of(messages: Iterable[Message]) -> set[CardTransactionKey]:
+    """Return the card transactions that `messages` concern; malformed messages are left out."""
+    keys = set()
     for message in messages:
         try:
-            found.add(card_transaction_key_of(message))
+            keys.add(card_transaction_key_of(message))
         except (KeyError, TypeError, ValueError, AttributeError):
             continue  # It will be rejected when its turn comes.
-    return found
+    return keys
 
 
 def closed_cards(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
-    """Return the cards that `messages` say were closed, each with its customer."""
-    found = set()
+    """Return the cards whose closing `messages` report, each with its customer."""
+    keys = set()
     for message in messages:
         if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED:
             with suppress(KeyError, TypeError, ValueError, AttributeError):
-                found.add((card_id_of(message.body["cardId"]), message.customer_id))
-    return found
+                keys.add((card_id_of(message.body["cardId"]), message.customer_id))
+    return keys
 
 
 def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
     """Return the transfers that `messages` are to carry out, each with its customer."""
-    found = set()
+    keys = set()
     for message in messages:
         if isinstance(message.body, dict) and message.body.get("type") == inbox.TRANSFER:
             with suppress(KeyError, TypeError, ValueError, AttributeError):
-                found.add((Id.parse(message.body["transferId"]), message.customer_id))
-    return found
+                keys.add((Id.parse(message.body["transferId"]), message.customer_id))
+    return keys
 
 
 def receivers_of(messages: Iterable[Message]) -> set[Id]:
-    """Return the customers to whose accounts `messages` bring money."""
+    """Return the customers whose accounts `messages` credit with deposits."""
     return {
         message.customer_id
         for message in messages
@@ -109,47 +109,51 @@ def card_id_of(wire: str) -> Id:
     return Id.parse(wire.removeprefix("Card:"))
 
 
-def refusal(error: Exception) -> RejectedError:
-    """Return why a message that led to `error` is rejected."""
+def rejected_error(error: Exception) -> RejectedError:
+    """Return the rejection of a message whose processing raised `error`."""
     if isinstance(error, RejectedError):
         return error
     if isinstance(error, AmountOutOfRangeError):
         return RejectedError(RejectionReason.AMOUNT_OUT_OF_RANGE, str(error))
-    # Validated at the door, so this row came another way; its neighbours go on.
-    return RejectedError(RejectionReason.MALFORMED, f"cannot be read: {error!r}")
+    # Bodies are validated when they are submitted, so this row was inserted another way.
+    if isinstance(error, KeyError):
+        detail = f"Missing field: {error.args[0]}." if error.args else "Missing field."
+    else:
+        detail = f"Malformed event: {error}."
+    return RejectedError(RejectionReason.MALFORMED, detail)
 
 
 def text_of(value: object) -> str:
     """Return `value` if it is a text that PostgreSQL can keep.
 
-    Raises: TypeError or ValueError when it is none, or holds U+0000 or half of a surrogate pair.
+    Raises: TypeError for another type, ValueError for U+0000 or half of a surrogate pair.
     """
     if not isinstance(value, str):
-        raise TypeError("a text was expected")
+        raise TypeError(f"expected a string, not {type(value).__name__}")
     if "\0" in value:
-        raise ValueError("a text cannot hold U+0000")
+        raise ValueError("a string must not contain U+0000")
     if not value.isascii():
         value.encode()
     return value
 
 
 def merchant_of(body: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Return descriptor, category code and country of the merchant in `body`; None: not said.
+    """Return descriptor, category code and country of the merchant in `body`; None when absent.
 
     Raises: as `text_of`, and AttributeError.
     """
     merchant = body.get("merchant") or {}
     descriptor, mcc, country = [
-        None if said is None else text_of(said)
-        for said in (merchant.get("descriptor"), merchant.get("mcc"), merchant.get("country"))
+        None if value is None else text_of(value)
+        for value in (merchant.get("descriptor"), merchant.get("mcc"), merchant.get("country"))
     ]
     return descriptor, mcc, country
 
 
 def flag_of(body: Mapping[str, Any], name: str) -> bool:
-    """Return what `name` is in `body`: what Python merely takes for true or false is no answer.
+    """Return the boolean `name` in `body`.
 
-    Raises: KeyError or TypeError.
+    Raises: KeyError when it is missing, TypeError for another type, even a number.
     """
     value = body[name]
     if not isinstance(value, bool):
@@ -158,9 +162,9 @@ def flag_of(body: Mapping[str, Any], name: str) -> bool:
 
 
 def occurred_at(message: "Message | Parked") -> datetime:
-    """Return when `message` happened, as the network says, or else when it came.
+    """Return when `message` happened according to the network, else when it was received.
 
-    Raises: TypeError or ValueError when it cannot be read.
+    Raises: TypeError or ValueError for an invalid timestamp.
     """
     return parse_time(message.body.get("occurredAt")) or message.received_at
 
@@ -168,7 +172,7 @@ def occurred_at(message: "Message | Parked") -> datetime:
 def amount_of(body: Mapping[str, Any], *, least: int = 1) -> int:
     """Return the amount in `body`, in minor units.
 
-    Raises: ValueError when it is none, or out of range.
+    Raises: KeyError when it is missing, ValueError for another type or out of range.
     """
     amount = body["amount"]
     if type(amount) is not int or not least <= amount <= MAX_AMOUNT:

@@ -1,8 +1,8 @@
-"""What a batch of the hot path reads: its queues, and all else by key. `recording` writes.
+"""What a batch of the hot path reads: its queues in order, everything else by key.
 
-No function takes more statements for five hundred messages than for one. Connections are
-psycopg's, inside a database transaction of the caller (`engine`), and come from
-`database.sync_engine(keyed=True)`.
+Every function is one statement, whether a batch has one message or five hundred. Connections are
+psycopg's, inside a database transaction of the caller (`commit`), and come from
+`engines.sync_engine(keyed=True)`.
 """
 
 from collections import Counter
@@ -15,28 +15,28 @@ from pydantic_core import from_json
 
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.engine.records import (
-    Account,
     Card,
     CardTransactionKey,
     Key,
+    LockedAccount,
     OutcomeRow,
     Parked,
 )
 from cardledger.ledger.messaging.inbox import Lane, Message
-from cardledger.ledger.projections import card_transaction_rows
+from cardledger.ledger.projections import card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.ledger.projections.transfers import TRANSFER_COLUMNS, Transfer
+from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
 DEBTS_LIMIT: Final = 100
-"""Debts of one account that a batch looks at; what is left is for a message of its own."""
+"""Debts of one account that a batch loads; a follow-up message recovers the rest."""
 
 
 # --- the queue ---------------------------------------------------------------------------------
 
 
-_LEAST_QUEUES: Final = 4  # It takes the messages of so many to fill a batch, if there are as many.
+_QUEUES_PER_BATCH: Final = 4  # A batch takes at most this part of its messages from one queue.
 
 
 class Claim(NamedTuple):
@@ -49,19 +49,19 @@ class Claim(NamedTuple):
 def claim(connection: Connection[Any], lane: Lane, shards: Sequence[int], limit: int) -> Claim:
     """Lock queues until the commit and return their oldest messages, at most `limit`.
 
-    Waits until nobody else drains them: the messages of each are decided in order.
-    Shape: of the queues that have waited longest their oldest, at most its share of each; by age.
+    Waits until no other worker drains them: the messages of each are decided in order.
+    Shape: by age; from the queues with the oldest messages first, at most a share of each.
     """
     queues = pg_arrays.integers(shards)
-    # To find the oldest of all one would have to read a batch of each.
-    share = max(-(-limit // len(shards)), limit // _LEAST_QUEUES)
+    # The oldest messages of all queues together would take reading a batch from each.
+    share = max(-(-limit // len(shards)), limit // _QUEUES_PER_BATCH)
     with connection.pipeline():
         connection.execute(
             "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = ANY(%s)"
             " ORDER BY shard FOR UPDATE",
             [lane, queues],
         )
-        # Queue after queue, so that no row is read that is not taken.
+        # Queue by queue, so that every row that is read is also claimed.
         cursor = connection.cursor(binary=True).execute(
             "SELECT c.* FROM ("
             "SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference,"
@@ -113,17 +113,17 @@ def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
     except ValueError:
         pass  # Cheaper than `suppress`: this is for every message.
     try:
-        return loads(body)  # It takes more than the fast one: halves of surrogate pairs.
+        return loads(body)  # Slower, but accepts halves of surrogate pairs.
     except (ValueError, RecursionError):
-        # PostgreSQL takes numbers and depths that Python does not. A text is no event: it is
-        # rejected when its turn comes, where an error here would stop its whole queue.
+        # PostgreSQL accepts numbers and depths that Python does not. A string is rejected when it
+        # is decided; an error here would stop the whole queue.
         return body
 
 
 def remove(connection: Connection[Any], lane: Lane, messages: Sequence[Message]) -> None:
-    """Take decided messages of `lane` off their queues."""
-    # No join with the keys: the planner believes the inbox to be empty, which it mostly is, and
-    # would compare every message in it with every key.
+    """Delete decided messages of `lane` from their queues."""
+    # Not a join with the keys: the planner expects an empty inbox, which it mostly is, and would
+    # compare every message with every key.
     connection.execute(
         "DELETE FROM inbox WHERE lane = %s AND shard = ANY(%s) AND id = ANY(%s)",
         [
@@ -135,7 +135,7 @@ def remove(connection: Connection[Any], lane: Lane, messages: Sequence[Message])
 
 
 def waiting(connection: Connection[Any]) -> list[tuple[Lane, int]]:
-    """Return the queues that have messages, without reading more than one of each."""
+    """Return the queues that have messages, reading at most one message of each."""
     cursor = connection.execute(
         "SELECT s.lane, s.shard FROM inbox_shards s WHERE EXISTS ("
         "SELECT FROM inbox i WHERE i.lane = s.lane AND i.shard = s.shard) ORDER BY 1, 2"
@@ -145,14 +145,14 @@ def waiting(connection: Connection[Any]) -> list[tuple[Lane, int]]:
 
 # --- keyed reads -------------------------------------------------------------------------------
 
-# What a batch asks for in every case is asked for together, in a pipeline: these return what reads
-# the answer, for when all has been asked.
+# Statements that every batch needs are sent together, in a pipeline: these functions return a
+# callable that reads the result, for after the pipeline.
 
 
 def outcomes(
     connection: Connection[Any], keys: Iterable[Key]
 ) -> Callable[[], dict[Key, OutcomeRow]]:
-    """Ask what became of earlier messages with `keys`."""
+    """Request the outcomes of earlier messages with `keys`."""
     references, sources, platforms, customers = pg_arrays.columns(
         keys, "text", "text", "uuid", "uuid"
     )
@@ -176,7 +176,7 @@ _CARD_STATES: Final = {state.value: state for state in CardState}
 
 
 def cards(connection: Connection[Any], ids: Iterable[Id]) -> Callable[[], dict[Id, Card]]:
-    """Ask for the cards with `ids` that exist."""
+    """Request the cards with `ids` that exist."""
     cursor = connection.cursor(binary=True).execute(
         "SELECT c.id, c.customer_id, c.platform_id, u.platform_customer_id, c.funding_sources[1],"
         " c.currency, c.state, c.max_spend_per_transaction"
@@ -209,45 +209,45 @@ def cards(connection: Connection[Any], ids: Iterable[Id]) -> Callable[[], dict[I
 
 def lock_accounts(
     connection: Connection[Any], customer_ids: Sequence[Id]
-) -> Callable[[], dict[Id, Account]]:
+) -> Callable[[], dict[Id, LockedAccount]]:
     """Lock every account of `customer_ids`, in the order of their ids, until the commit.
 
-    All of a cardholder's accounts, not only the one a card names today: a card transaction may
-    have been opened on another.
+    All accounts of a cardholder, not only the current funding account of a card: a card transaction
+    may have been opened on another.
     """
     cursor = connection.cursor(binary=True).execute(
         "SELECT id, customer_id, platform_id, currency, status, balance, held, owed, pending,"
         " version FROM internal_accounts WHERE customer_id = ANY(%s) ORDER BY id FOR UPDATE",
         [pg_arrays.uuids(customer_ids)],
     )
-    return lambda: {row[0]: Account(*row) for row in cursor.fetchall()}
+    return lambda: {row[0]: LockedAccount(*row) for row in cursor.fetchall()}
 
 
 _ROLL_UP: Final = ", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)
 
 
-def columns(purchases: Iterable[CardTransactionKey]) -> list[pg_arrays.Array]:
-    """Return `purchases` as more than one statement asks for them."""
-    return pg_arrays.columns(purchases, "uuid", "uuid", "text")
+def columns(keys: Iterable[CardTransactionKey]) -> list[pg_arrays.Array]:
+    """Return `keys` as the arrays that `roll_ups` and `parked` take."""
+    return pg_arrays.columns(keys, "uuid", "uuid", "text")
 
 
 def roll_ups(
-    connection: Connection[Any], purchases: Sequence[pg_arrays.Array]
+    connection: Connection[Any], keys: Sequence[pg_arrays.Array]
 ) -> Callable[[], list[RollUp]]:
-    """Ask for the card transactions of `purchases` (`columns`) that exist."""
+    """Request the card transactions of `keys` (`columns`) that exist."""
     cursor = connection.cursor(binary=True).execute(
         f"SELECT {_ROLL_UP}, u.platform_customer_id"
         " FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)"
         " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
         " AND t.issuer_transaction_token = k.token"
         " JOIN customers u ON u.id = t.customer_id",
-        purchases,
+        keys,
     )
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
 
 
 def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[], list[RollUp]]:
-    """Ask for the card transactions that wait for money on accounts of `customer_ids`.
+    """Request the card transactions that have something to pay from accounts of `customer_ids`.
 
     Shape: by account, the oldest `DEBTS_LIMIT` of each in the order of their queue.
     """
@@ -276,23 +276,23 @@ def system_accounts(
 
 
 def parked(
-    connection: Connection[Any], purchases: Sequence[pg_arrays.Array]
+    connection: Connection[Any], keys: Sequence[pg_arrays.Array]
 ) -> Callable[[], dict[CardTransactionKey, list[Parked]]]:
-    """Ask for what waits for events of `purchases` (`columns`), in its order of arrival."""
+    """Request the messages parked for `keys` (`columns`), in their order of arrival."""
     cursor = connection.cursor(binary=True).execute(
         "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
         " FROM unnest(%s, %s, %s)"
         " AS k (customer_id, card_id, issuer_transaction_token)"
         " JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id",
-        purchases,
+        keys,
     )
 
     def answer() -> dict[CardTransactionKey, list[Parked]]:
-        found: dict[CardTransactionKey, list[Parked]] = {}
+        records: dict[CardTransactionKey, list[Parked]] = {}
         for row in cursor.fetchall():
             record = Parked(*row)
-            found.setdefault(record.purchase, []).append(record)
-        return found
+            records.setdefault(record.key, []).append(record)
+        return records
 
     return answer
 
@@ -312,7 +312,7 @@ def open_on_cards(connection: Connection[Any], cards: Iterable[tuple[Id, Id]]) -
 
 
 def platform_customer_ids(connection: Connection[Any], customer_ids: Iterable[Id]) -> dict[Id, str]:
-    """Return what their platforms call `customer_ids`, by id."""
+    """Return the platforms' own ids of `customer_ids`, by id."""
     cursor = connection.cursor(binary=True).execute(
         "SELECT id, platform_customer_id FROM customers WHERE id = ANY(%s)", [list(customer_ids)]
     )
@@ -323,12 +323,4 @@ def lock_transfers(
     connection: Connection[Any], keys: Iterable[tuple[Id, Id]]
 ) -> dict[Id, Transfer]:
     """Lock and return the transfers with `keys`, each with its customer, that exist."""
-    ids, customers = pg_arrays.columns(sorted(keys), "uuid", "uuid")
-    cursor = connection.cursor(binary=True).execute(
-        f"SELECT {', '.join(f't.{column}' for column in TRANSFER_COLUMNS)}, u.platform_customer_id"
-        " FROM unnest(%s, %s) AS k (id, customer_id)"
-        " JOIN transfers t USING (id, customer_id) JOIN customers u ON u.id = t.customer_id"
-        " ORDER BY t.id FOR UPDATE OF t",
-        [ids, customers],
-    )
-    return {row[0]: Transfer(*row) for row in cursor}
+    return transfers.lock(connection, keys)

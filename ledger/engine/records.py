@@ -1,7 +1,7 @@
-"""Rows of the hot path, as a batch reads and appends them.
+"""Rows of the hot path, as a batch reads and appends them, and the result of each message.
 
-Each is made for every message, which takes a frozen dataclass several times as long where nothing
-is compiled. None is changed but `Account`, by the batch that holds its lock.
+None is frozen: they are made for every message, and a frozen dataclass takes several times as long
+where nothing is compiled. Only `LockedAccount` is changed, by the batch that holds its lock.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,22 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from cardledger.ledger.core.card import CardState
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType
+
+
+@dataclass(slots=True)
+class Decided:
+    """The result of one message; `roll_up` is its card transaction after it."""
+
+    message: Message
+    outcome: OutcomeType
+    reason: str | None = None
+    detail: str | None = None
+    first_outcome: OutcomeType | None = None
+    roll_up: RollUp | None = None
 
 
 @dataclass(slots=True)
@@ -28,7 +43,7 @@ class Card:
 
 
 @dataclass(slots=True)
-class Account:
+class LockedAccount:
     """An internal account while a batch holds its lock."""
 
     id: Id
@@ -51,11 +66,11 @@ Key = tuple[
     Id,  # platform_id
     Id,  # customer_id
 ]
-"""What makes two messages the same message."""
+"""The idempotency key of a message: two messages with the same key are one."""
 
 
 class CardTransactionKey(NamedTuple):
-    """What ties the events of one card transaction together."""
+    """What the events of one card transaction have in common."""
 
     customer_id: Id
     card_id: Id
@@ -104,7 +119,7 @@ EntryRecord = tuple[
     int | None,  # balance_after
     datetime,  # recorded_at
 ]
-"""A row of `entries`; without an account where no customer's account moves."""
+"""A row of `entries`; the last `Id | None` and its values: the customer account, if it has one."""
 
 
 class DepositRecord(NamedTuple):
@@ -130,8 +145,8 @@ class Parked(NamedTuple):
     received_at: datetime
 
     @property
-    def purchase(self) -> CardTransactionKey:
-        """What it waits for."""
+    def key(self) -> CardTransactionKey:
+        """The card transaction whose events it waits for."""
         return CardTransactionKey(self.customer_id, self.card_id, self.token)
 
 

@@ -1,4 +1,4 @@
-"""Messages that could not be understood, kept with their reason."""
+"""Messages that were rejected when they were submitted, kept with their reason."""
 
 from collections.abc import Sequence
 from typing import Any, Final

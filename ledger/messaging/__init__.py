@@ -1,1 +1,1 @@
-"""Messages in and out of the engine: inbox, outbox, idempotency keys."""
+"""Messages to and from the engine: inbox, outbox, idempotency keys."""

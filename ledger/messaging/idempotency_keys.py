@@ -1,8 +1,8 @@
-"""What was answered to a request with a key of its sender's: for ever, and once.
+"""Idempotency keys: the response to the first request with a key, kept permanently.
 
-A key belongs to a platform and stands for one request. Its row is written with the effect of that
-request, in one database transaction; where the effect is an event, which the engine commits, the
-row is written before the event is sent and has the event in it, so that it can be sent again.
+A key belongs to a platform and identifies one request. Its row is written in the same database
+transaction as the effect of the request. When the effect is an event, which the engine commits, the
+row is written before the event is submitted and contains it, so that it can be submitted again.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from cardledger.schema.ids import Id
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was answered: a status of the facade's, and a body."""
+    """An HTTP response: status and body."""
 
     status: int
     body: bytes
@@ -30,7 +30,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A key and the request that it stands for."""
+    """A key and the request that it identifies."""
 
     platform_id: Id
     key: str
@@ -38,13 +38,13 @@ class Claim:
 
     @property
     def reference(self) -> str:
-        """The reference of the one event that this request may send."""
+        """The reference of the only event that this request may submit."""
         return str(uuid5(UUID(bytes=self.platform_id), self.key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The row of a key; without an answer, it is not known whether its event was sent."""
+    """The row of a key; without an answer, its event may or may not have been submitted."""
 
     request_hash: bytes
     event: Mapping[str, Any] | None
@@ -54,9 +54,9 @@ class Kept:
 async def find(
     connection: AsyncConnection, *, platform_id: Id, key: str, keys: KeyRing
 ) -> Kept | None:
-    """Return what is kept of the platform's `key`, or None when it was never used.
+    """Return the row of the platform's `key`, or None when it was never used.
 
-    Raises: SecretsError when another server key sealed the answer.
+    Raises: SecretsError when the answer was encrypted with another server key.
     """
     columns = tables.idempotency_keys.c
     rows = await connection.execute(
@@ -82,9 +82,9 @@ async def use(
     at: datetime,
     event: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Use the key of `claim` if nobody has; returns whether it was free.
+    """Insert the key of `claim`; return False when it was used before.
 
-    Of two at once the second waits for what becomes of the first.
+    Of two concurrent requests the second waits until the first commits or fails.
     """
     rows = await connection.execute(
         insert(tables.idempotency_keys)
@@ -98,18 +98,18 @@ async def use(
 async def keep(
     connection: AsyncConnection, claim: Claim, answer: Answer, *, keys: KeyRing, at: datetime
 ) -> bool:
-    """Keep `answer` as the answer to `claim`, for ever; returns False when there is one already.
+    """Keep `answer` as the answer to `claim`; return False when it already has one.
 
-    It is sealed: answers hold what is secret, and what is about people.
+    It is encrypted: answers contain secrets and personal data.
     """
     columns = tables.idempotency_keys.c
-    said = {"status": answer.status, "answer": keys.encrypt(answer.body)}
+    values = {"status": answer.status, "answer": keys.encrypt(answer.body)}
     rows = await connection.execute(
         insert(tables.idempotency_keys)
-        .values(**_row(claim, at), **said)
+        .values(**_row(claim, at), **values)
         .on_conflict_do_update(
             index_elements=[columns.platform_id, columns.key],
-            set_=said,
+            set_=values,
             where=(columns.request_hash == claim.request_hash) & columns.status.is_(None),
         )
         .returning(columns.key)

@@ -1,7 +1,7 @@
-"""The way in: network events are durable here before anybody is told that they are accepted.
+"""The inbox: a message is committed here before its sender is notified that it is accepted.
 
-A message waits in `inbox` until a batch decides it; the same commit deletes it and leaves its
-outcome in `outcomes`, keyed for ever by who sent it and its reference there.
+It stays in `inbox` until a batch decides it. The same commit deletes it and writes its outcome to
+`outcomes`, under its idempotency key: source and reference, permanently.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,26 +14,28 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection
 from pydantic_core import to_json
 
-from cardledger.ledger.storage.ids import NIL, new_id
-from cardledger.schema.ids import COPIED_AS, Id
+from cardledger.ledger.storage.bulk_writes import Copy
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
 
 SHARDS: Final = 16
-"""Queues per lane. A cardholder has one, so nothing that shares an account is decided in two."""
+"""Queues per lane. A cardholder is in one, so an account is only changed by one queue a lane."""
 
 DEPOSIT: Final = "DEPOSIT"
-"""Type of the message that brings money to an internal account; no network sends it."""
+"""Type of the message that funds an internal account; not a network event."""
 
 TRANSFER: Final = "TRANSFER"
-"""Type of the message that carries out a transfer; whoever lets one happen sends it."""
+"""Type of the message that carries out a transfer; sent when the transfer is approved."""
 
 CARD_CLOSED: Final = "CARD_CLOSED"
-"""Type of the message that gives back what is held on a card; closing the card sends it."""
+"""Type of the message that releases the holds of a card; sent when the card is closed."""
 
 RECOVERY: Final = "RECOVERY"
-"""Type of the message that goes on paying a long queue of debts; the engine sends it to itself."""
+"""Type of the message that continues a long queue of debts; the engine sends it to itself."""
 
 PULL_CONFIRMATION: Final = "PULL_CONFIRMATION"
-"""Type of the message that says what became of a pending pull; the schedule sends it."""
+"""Type of the message that confirms or fails a pending pull; sent by a timer."""
 
 
 class Lane(IntEnum):
@@ -62,7 +64,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Where a message belongs: the cardholder whose money it moves, and their platform."""
+    """The cardholder whose money a message moves, and their platform."""
 
     customer_id: Id
     platform_id: Id
@@ -70,35 +72,36 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class CardRoute:
-    """Where the messages of a card belong, and in which currency they are: for ever."""
+    """The owner and the currency of the messages of a card; they never change."""
 
-    home: Owner
+    owner: Owner
     currency: str
 
 
-UNROUTED: Final = Owner(customer_id=NIL, platform_id=NIL)
+UNROUTED: Final = Owner(customer_id=Id(bytes(16)), platform_id=Id(bytes(16)))
+"""The owner of a message whose card is unknown."""
 
 
 def shard_of(customer_id: Id) -> int:
-    """Return the shard of `customer_id`: the low bits of a UUIDv7 are random."""
-    return customer_id[-1] % SHARDS  # As the whole number would be: 256 is a multiple.
+    """Return the shard of `customer_id`; the low bits of a UUIDv7 are random."""
+    return customer_id[-1] % SHARDS  # As of the whole number: 256 is a multiple of SHARDS.
 
 
 def address(
     body: Mapping[str, Any],
-    home: Owner,
+    owner: Owner,
     *,
     lane: Lane,
     reply_to: str | None,
     at: datetime,
 ) -> Message:
-    """Return `body`, a parsed message, as a row for the queue of `home`."""
+    """Return `body`, a parsed message, as an inbox row in the queue of `owner`."""
     return Message(
         lane=lane,
-        shard=shard_of(home.customer_id),
+        shard=shard_of(owner.customer_id),
         id=new_id(),
-        customer_id=home.customer_id,
-        platform_id=home.platform_id,
+        customer_id=owner.customer_id,
+        platform_id=owner.platform_id,
         source=body["source"],
         reference=body["reference"],
         body=body,
@@ -109,21 +112,21 @@ def address(
 
 
 def fingerprint(body: Mapping[str, Any]) -> bytes:
-    """Return 16 bytes that tell a repetition of `body` from another body."""
+    """Return a 16-byte hash of `body` that does not depend on the order of its keys."""
     return blake2b(to_json(_sorted(body)), digest_size=16).digest()
 
 
 def _sorted(value: Any) -> Any:  # noqa: ANN401 - any JSON
-    """Return `value` with the keys of every object in their order."""
+    """Return `value` with the keys of every object sorted."""
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(one) for one in value] if isinstance(value, list) else value
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 async def routes_of(
     connection: AsyncConnection[Any], card_ids: Iterable[Id]
 ) -> dict[Id, CardRoute]:
-    """Return what never changes about every card that exists."""
+    """Return the routes of the cards that exist."""
     cursor = await connection.execute(
         "SELECT id, customer_id, platform_id, currency FROM cards WHERE id = ANY(%s)",
         [list(set(card_ids))],
@@ -135,7 +138,7 @@ async def routes_of(
 
 
 async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> Owner | None:
-    """Return the home of the internal account `account_id`, or None when there is no such."""
+    """Return the owner of the internal account `account_id`, None when unknown."""
     cursor = await connection.execute(
         "SELECT customer_id, platform_id FROM internal_accounts WHERE id = %s", [account_id]
     )
@@ -143,32 +146,17 @@ async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> 
     return None if row is None else Owner(*row)
 
 
-_COPY: Final = (
-    "COPY inbox (lane, shard, id, customer_id, platform_id, source, reference, body, body_hash,"
-    " reply_to, received_at) FROM STDIN (FORMAT BINARY)"
-)
-_TYPES: Final = (
-    "int2", "int2", COPIED_AS, COPIED_AS, COPIED_AS, "text", "text", "text", "bytea", "text",
-    "timestamptz",
-)  # fmt: skip
+_INBOX: Final = Copy(tables.inbox)
 
 
-async def accept(connection: AsyncConnection[Any], messages: Sequence[Message]) -> None:
+async def accept_async(connection: AsyncConnection[Any], messages: Sequence[Message]) -> None:
     """Write `messages` to the inbox; they are accepted once the caller has committed."""
-    async with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(_TYPES)
-        for message in messages:
-            await copy.write_row(_row(message))
+    await _INBOX.write_async(connection, map(_row, messages))
 
 
-def accept_sync(connection: Connection[Any], messages: Sequence[Message]) -> None:
-    """Do as `accept` does, for a thread."""
-    if not messages:
-        return
-    with connection.cursor() as cursor, cursor.copy(_COPY) as copy:
-        copy.set_types(_TYPES)
-        for message in messages:
-            copy.write_row(_row(message))
+def accept(connection: Connection[Any], messages: Sequence[Message]) -> None:
+    """Do as `accept_async` does, for a thread."""
+    _INBOX.write(connection, list(map(_row, messages)))
 
 
 def _row(message: Message) -> tuple[Any, ...]:

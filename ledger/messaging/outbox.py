@@ -1,4 +1,4 @@
-"""What has to be told, written in the same database transaction as the fact."""
+"""The outbox: webhooks, written in the same database transaction as the change they report."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -20,9 +20,9 @@ def insert(  # noqa: PLR0913 - a row, by name
     data: Mapping[str, Any],
     at: datetime,
 ) -> Insert:
-    """Return the statement that tells `platform_id` of `data`, the resource as it is now.
+    """Return the statement that appends a webhook with `data`, the current resource.
 
-    For facts that the engine does not commit; its own rows go by COPY.
+    For changes outside the engine, which writes its own webhooks by COPY.
     """
     return tables.outbox.insert().values(
         id=new_id(),

@@ -1,4 +1,4 @@
-"""API tokens: who may call, and what they may do."""
+"""API tokens: credentials of platforms, with permissions."""
 
 import secrets
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ _MAX_CLIENT_ID: Final = 100
 
 
 class Permission(StrEnum):
-    """What a token allows; none includes another, except that every token may read."""
+    """What a token allows; no permission includes another, but every token may read."""
 
     VIEW = "VIEW"
     TRANSACT = "TRANSACT"
@@ -30,7 +30,7 @@ class Permission(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token that was presented with its secret."""
+    """An authenticated token."""
 
     id: Id
     platform_id: Id
@@ -48,12 +48,12 @@ _TOKEN: Final = select(
     tables.api_tokens.c.client_id,
     tables.api_tokens.c.created_at,
 )
-"""Everything but the hash of the secret."""
+"""All columns but the hash of the secret."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What tokens have to match; None matches all, and times are included."""
+class TokenFilters:
+    """Filters of a list of tokens; None matches all, and times are inclusive."""
 
     name: str | None = None
     created_from: datetime | None = None
@@ -62,7 +62,7 @@ class Filters:
     updated_to: datetime | None = None
 
 
-async def create(  # noqa: PLR0913 - a row, by name
+async def create(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -71,8 +71,8 @@ async def create(  # noqa: PLR0913 - a row, by name
     keys: KeyRing,
     at: datetime | None = None,
 ) -> tuple[str, str]:
-    """Make a token; returns its client id and its secret, which nobody can read again."""
-    made = await issue(
+    """Create a token; returns its client id and its secret, which cannot be read again."""
+    issued = await issue(
         connection,
         platform_id=platform_id,
         name=name,
@@ -80,11 +80,11 @@ async def create(  # noqa: PLR0913 - a row, by name
         keys=keys,
         at=at or datetime.now(UTC),
     )
-    assert made.client_secret is not None
-    return made.client_id, made.client_secret
+    assert issued.client_secret is not None
+    return issued.client_id, issued.client_secret
 
 
-async def issue(  # noqa: PLR0913 - a row, by name
+async def issue(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -93,8 +93,8 @@ async def issue(  # noqa: PLR0913 - a row, by name
     keys: KeyRing,
     at: datetime,
 ) -> TokenResource:
-    """Make a token; what is returned has its secret, which nobody can read again."""
-    # Prefixes, so that a search for leaked secrets can know one when it sees it.
+    """Create a token; only this result contains its secret."""
+    # Prefixes, by which scanners for leaked secrets recognize a token.
     client_id = f"clid_{secrets.token_hex(12)}"
     client_secret = f"clsk_{secrets.token_urlsafe(32)}"
     rows = await connection.execute(
@@ -126,14 +126,14 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: TokenFilters, wanted: paging.Wanted
 ) -> paging.Page[TokenResource]:
     """Return one page of the platform's tokens."""
     columns = tables.api_tokens.c
     matching = [columns.platform_id == platform_id]
     if filters.name is not None:
         matching.append(columns.name == filters.name)
-    # A token never changes, so it was last updated when it was made.
+    # A token never changes, so it was last updated at its creation.
     since = [time for time in (filters.created_from, filters.updated_from) if time is not None]
     until = [time for time in (filters.created_to, filters.updated_to) if time is not None]
     matching += [columns.created_at >= time for time in since]
@@ -149,7 +149,7 @@ async def page(
 
 
 async def delete(connection: AsyncConnection, *, platform_id: Id, token_id: Id) -> bool:
-    """Delete the platform's token `token_id`; returns whether it was there."""
+    """Delete the platform's token `token_id`; returns whether there was such a token."""
     columns = tables.api_tokens.c
     deleted = await connection.execute(
         tables.api_tokens.delete().where(columns.id == token_id, columns.platform_id == platform_id)
@@ -182,7 +182,7 @@ async def authenticate_hash(
 ) -> Token | None:
     """Return the token of `client_id` when `presented` is the hash of its secret, else None."""
     if not client_id.isascii() or not client_id.isprintable() or len(client_id) > _MAX_CLIENT_ID:
-        return None  # Nothing that we ever made, and U+0000 would not even be a query.
+        return None  # Never issued; and PostgreSQL does not accept U+0000 in text.
     columns = tables.api_tokens.c
     rows = await connection.execute(
         select(columns.id, columns.platform_id, columns.permissions, columns.secret_hash).where(
@@ -190,9 +190,9 @@ async def authenticate_hash(
         )
     )
     row = rows.one_or_none()
-    # An unknown client costs the same comparison as a wrong secret.
-    known = row.secret_hash if row is not None else bytes(len(presented))
-    if not secrets.compare_digest(known, presented) or row is None:
+    # An unknown client takes the same comparison as a wrong secret.
+    expected = row.secret_hash if row is not None else bytes(len(presented))
+    if not secrets.compare_digest(expected, presented) or row is None:
         return None
     return Token(
         id=row.id,

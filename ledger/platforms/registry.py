@@ -1,4 +1,4 @@
-"""Platforms: the tenants, each with its own keys and its side of the books."""
+"""Platforms: the tenants, each with keys, settings and system accounts of its own."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.core.entries import Account
+from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import endpoints, signatures
@@ -17,9 +17,11 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
 UMA_DOMAIN: Final = "uma.cardledger.example"
-"""Where generated UMA addresses live, unless the platform has a domain of its own."""
+"""The domain of generated UMA addresses, unless the platform sets its own."""
 
-_SYSTEM_ACCOUNTS: Final = tuple(account for account in Account if account is not Account.CUSTOMER)
+_SYSTEM_ACCOUNTS: Final = tuple(
+    account for account in ChartAccount if account is not ChartAccount.CUSTOMER
+)
 
 _PLATFORM: Final = select(
     tables.platforms.c.id,
@@ -52,7 +54,7 @@ _PLATFORM: Final = select(
     tables.platforms.c.created_at,
     tables.platforms.c.updated_at,
 )
-"""Everything but the secrets."""
+"""All columns but the secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ class Platform:
 
 
 class CurrencyInUseError(Exception):
-    """A currency cannot be taken away: a customer has an open account in it."""
+    """A currency cannot be removed: a customer has an open account in it."""
 
     def __init__(self, currency: str) -> None:
         super().__init__(f"there are open accounts in {currency}")
@@ -82,11 +84,11 @@ class CurrencyInUseError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What to change about a platform: `named` says which fields, the rest stays.
+class PlatformSettings:
+    """A change of a platform's settings: the fields in `named`; the others are kept.
 
-    Of the two configurations, what is not named stays and None takes away; None for all of one
-    takes all of it away. Fees are added, or take the place of those of the same kind.
+    The two configurations change field by field: None removes a field, and None for a whole
+    configuration removes all of it. Fees are added, or replace fees of the same kind.
     """
 
     named: frozenset[str]
@@ -105,7 +107,7 @@ async def create(
     currencies: tuple[str, ...] = ("USD",),
     at: datetime | None = None,
 ) -> Platform:
-    """Set up a platform: signing keys, and its side of the books in every currency."""
+    """Create a platform with its signing keys and its system accounts in every currency."""
     at = at or datetime.now(UTC)
     private_key, public_key = signatures.new_signing_key()
     platform = Platform(
@@ -129,21 +131,21 @@ async def create(
             updated_at=at,
         )
     )
-    await _open_books(connection, platform.id, currencies)
+    await _open_system_accounts(connection, platform.id, currencies)
     return platform
 
 
-async def _open_books(
+async def _open_system_accounts(
     connection: AsyncConnection, platform_id: Id, currencies: Iterable[str]
 ) -> None:
-    """Set up the platform's side of the books where it is not there yet."""
+    """Open the platform's system accounts in `currencies`, where they are missing."""
     rows = [
         {"id": new_id(), "platform_id": platform_id, "currency": currency, "kind": kind.value}
         for currency in currencies
         for kind in _SYSTEM_ACCOUNTS
     ]
     await connection.execute(
-        # A currency that was taken away has left its books behind.
+        # A currency that was removed keeps its system accounts.
         postgresql.insert(tables.system_accounts).on_conflict_do_nothing(),
         rows,
     )
@@ -152,7 +154,7 @@ async def _open_books(
 async def get(connection: AsyncConnection, platform_id: Id, *, hold: bool = False) -> Platform:
     """Return the platform `platform_id`, which exists: a token was issued for it.
 
-    With `hold`, its settings stay as they are until the database transaction ends.
+    With `hold`, its settings are locked against changes until the database transaction ends.
     """
     wanted = _PLATFORM.where(tables.platforms.c.id == platform_id)
     rows = await connection.execute(wanted.with_for_update(read=True) if hold else wanted)
@@ -160,29 +162,29 @@ async def get(connection: AsyncConnection, platform_id: Id, *, hold: bool = Fals
 
 
 async def configure(
-    connection: AsyncConnection, platform_id: Id, settings: Settings, *, at: datetime
+    connection: AsyncConnection, platform_id: Id, settings: PlatformSettings, *, at: datetime
 ) -> Platform:
     """Change the platform's settings, all or none.
 
     Raises: CurrencyInUseError; then nothing has been written.
     """
-    # Alone with them: whoever opens an account holds them, too.
+    # Exclusive: opening an account locks the settings as well.
     rows = await connection.execute(
         _PLATFORM.where(tables.platforms.c.id == platform_id).with_for_update(key_share=True)
     )
     before = _platform(rows.one())
     values: dict[str, Any] = {"updated_at": at}
     if "supported_currencies" in settings.named:
-        gone = [code for code in before.supported_currencies if code not in settings.currencies]
-        await _check_unused(connection, platform_id, gone)
-        await _open_books(connection, platform_id, settings.currencies)
+        removed = [code for code in before.supported_currencies if code not in settings.currencies]
+        await _check_unused(connection, platform_id, removed)
+        await _open_system_accounts(connection, platform_id, settings.currencies)
         values["supported_currencies"] = list(settings.currencies)
         values["currency_settings"] = dict(settings.currencies)
     if "uma_domain" in settings.named:
         values["uma_domain"] = settings.uma_domain
     for name in ("embedded_wallet_config", "card_tokenization_2fa_config"):
         if name in settings.named:
-            values[name] = _laid_over(getattr(before, name), getattr(settings, name))
+            values[name] = _merged(getattr(before, name), getattr(settings, name))
     if "fee_configs" in settings.named:
         values["fee_configs"] = _upserted(before.fee_configs, settings.fee_configs)
     await connection.execute(
@@ -208,16 +210,16 @@ async def _check_unused(
         raise CurrencyInUseError(used)
 
 
-def _laid_over(
+def _merged(
     before: Mapping[str, Any] | None, changes: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """Return `before` with `changes` in it, objects within objects alike; None takes away."""
+    """Return `before` with `changes`, nested objects merged likewise; None removes a field."""
     if changes is None:
         return None
-    said = dict(before or {})
+    merged = dict(before or {})
     for name, value in changes.items():
-        said[name] = _laid_over(said.get(name), value) if isinstance(value, Mapping) else value
-    return {name: value for name, value in said.items() if value is not None}
+        merged[name] = _merged(merged.get(name), value) if isinstance(value, Mapping) else value
+    return {name: value for name, value in merged.items() if value is not None}
 
 
 def _upserted(
@@ -230,8 +232,8 @@ def _upserted(
 async def set_webhook_endpoint(
     connection: AsyncConnection, platform_id: Id, endpoint: str | None, *, at: datetime
 ) -> Platform:
-    """Send the platform's webhooks to `endpoint` from now on; None keeps them unsent."""
-    # The platform's row first, which also keeps two requests apart.
+    """Set the platform's default webhook endpoint; None: its webhooks are not sent."""
+    # The platform's row first, which also serializes concurrent requests.
     await connection.execute(
         tables.platforms.update().where(tables.platforms.c.id == platform_id).values(updated_at=at)
     )
@@ -240,7 +242,7 @@ async def set_webhook_endpoint(
 
 
 async def public_key(connection: AsyncConnection, platform_id: Id) -> str:
-    """Return the PEM key that verifies the webhooks that the platform is sent now."""
+    """Return the PEM key that verifies the webhooks sent to the platform now."""
     return (await get(connection, platform_id)).public_key
 
 
@@ -257,12 +259,12 @@ async def webhook_secret(connection: AsyncConnection, platform_id: Id, keys: Key
         )
         .scalar_subquery()
     )
-    sealed = await connection.scalar(
+    encrypted = await connection.scalar(
         select(func.coalesce(own, tables.platforms.c.webhook_secret)).where(
             tables.platforms.c.id == platform_id
         )
     )
-    return keys.decrypt(sealed or b"").decode()
+    return keys.decrypt(encrypted or b"").decode()
 
 
 def _platform(row: Row[*tuple[Any, ...]]) -> Platform:

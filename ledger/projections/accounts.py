@@ -1,4 +1,4 @@
-"""Internal accounts: reading them, and opening them with their customer."""
+"""Internal accounts: their resource, the queries that read them, and opening new accounts."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -19,8 +19,8 @@ from cardledger.schema.wire.customers.accounts import InternalAccountResource
 ACTIVE: Final = "ACTIVE"
 """The only status in which an account pays, or may fund a card."""
 
-MOST: Final = 100
-"""Accounts that a customer may have: a batch locks them all."""
+ACCOUNT_LIMIT: Final = 100
+"""The most accounts a customer may have: a batch locks all of them."""
 
 _ACCOUNT: Final = select(
     tables.internal_accounts.c.id,
@@ -32,18 +32,19 @@ _ACCOUNT: Final = select(
     tables.internal_accounts.c.held,
     tables.internal_accounts.c.owed,
     tables.internal_accounts.c.pending,
+    tables.internal_accounts.c.version,
     tables.internal_accounts.c.created_at,
     tables.internal_accounts.c.updated_at,
 )
 
 
-class TooManyError(Exception):
-    """The customer has as many accounts as one may have."""
+class TooManyAccountsError(Exception):
+    """The customer already has `ACCOUNT_LIMIT` accounts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What accounts have to match; None matches all."""
+class AccountFilters:
+    """Conditions on internal accounts; None matches every account."""
 
     currency: str | None = None
     customer_id: Id | None = None
@@ -51,8 +52,8 @@ class Filters:
     ids: Collection[Id] | None = None
 
 
-class Account(Protocol):
-    """What readers see of an account: a row of the table, or what was kept of one."""
+class InternalAccount(Protocol):
+    """The columns behind the resource: of a row of the table, or of a stored snapshot."""
 
     @property
     def id(self) -> Id: ...
@@ -73,14 +74,16 @@ class Account(Protocol):
     @property
     def pending(self) -> int: ...
     @property
+    def version(self) -> int: ...
+    @property
     def created_at(self) -> datetime: ...
     @property
     def updated_at(self) -> datetime: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """An account as it was when somebody was to be told of it."""
+class _Snapshot:
+    """An account as it was when its webhook was recorded."""
 
     id: InstanceOf[Id]
     customer_id: InstanceOf[Id]
@@ -91,32 +94,36 @@ class _Kept:
     held: int
     owed: int
     pending: int
+    version: int
     created_at: datetime
     updated_at: datetime
 
 
-_KEPT: Final = TypeAdapter(_Kept)
+_SNAPSHOT: Final = TypeAdapter(_Snapshot)
 
-KEPT: Final = tuple(
-    field.name for field in fields(_Kept) if field.name not in {"id", "customer_id"}
+SNAPSHOT_COLUMNS: Final = tuple(
+    field.name for field in fields(_Snapshot) if field.name not in {"id", "customer_id", "version"}
 )
-"""The columns, all but the ids, that are kept as JSON; `wire` makes a resource of them later."""
+"""The columns that a webhook keeps as JSON; the ids and the version are columns of the outbox."""
 
 
-def render(account: Account) -> InternalAccountResource:
+def render(account: InternalAccount) -> InternalAccountResource:
     """Return `account` as a resource."""
     return InternalAccountResource.model_validate(_wire(account))
 
 
-def wire(kept: Mapping[str, Any], *, key: Id, customer_id: Id) -> dict[str, Any]:
-    """Return account `key`, of which `KEPT` were kept, as every reader sees it: its JSON.
+def wire(
+    snapshot: Mapping[str, Any], *, key: Id, customer_id: Id, version: int | None
+) -> dict[str, Any]:
+    """Return the JSON of account `key` from its `SNAPSHOT_COLUMNS`.
 
-    Raises: ValueError for what no account leaves.
+    Raises: ValueError for a snapshot that is not one of an account.
     """
-    return _wire(_KEPT.validate_python({**kept, "id": key, "customer_id": customer_id}))
+    columns = {**snapshot, "id": key, "customer_id": customer_id, "version": version}
+    return _wire(_SNAPSHOT.validate_python(columns))
 
 
-def _wire(account: Account) -> dict[str, Any]:
+def _wire(account: InternalAccount) -> dict[str, Any]:
     currency = account.currency
     return {
         "id": public_id("InternalAccount", account.id),
@@ -124,11 +131,12 @@ def _wire(account: Account) -> dict[str, Any]:
         "type": account.type,
         "status": account.status,
         "balance": amount(account.balance, currency),
-        # What was pulled leaves the total when the pull is confirmed, the balance at once.
+        # A pull lowers the balance at once, and the total when the pull is confirmed.
         "totalBalance": amount(account.balance + account.pending, currency),
         "heldAmount": amount(account.held, currency),
         "owedAmount": amount(account.owed, currency),
         "fundingPaymentInstructions": [],
+        "sequence": account.version,
         "createdAt": rfc3339(account.created_at),
         "updatedAt": rfc3339(account.updated_at),
     }
@@ -157,18 +165,18 @@ async def open_one(
     currency: str,
     at: datetime,
 ) -> InternalAccountResource:
-    """Open one more account of a customer, whom the caller has locked.
+    """Open one more account of a customer, whose row the caller has locked.
 
-    Raises: TooManyError.
+    Raises: TooManyAccountsError.
     """
     columns = tables.internal_accounts.c
-    there = await connection.scalar(
+    account_count = await connection.scalar(
         select(func.count())
         .select_from(tables.internal_accounts)
         .where(columns.customer_id == customer_id)
     )
-    if (there or 0) >= MOST:
-        raise TooManyError
+    if (account_count or 0) >= ACCOUNT_LIMIT:
+        raise TooManyAccountsError
     row = _new(customer_id, platform_id, currency, at)
     await connection.execute(tables.internal_accounts.insert().values(**row))
     opened = await get(connection, platform_id=platform_id, account_id=row["id"])
@@ -192,7 +200,7 @@ def _new(customer_id: Id, platform_id: Id, currency: str, at: datetime) -> dict[
 async def get(
     connection: AsyncConnection, *, platform_id: Id, account_id: Id
 ) -> InternalAccountResource | None:
-    """Return the platform's account `account_id`, or None when it has no such account."""
+    """Return the platform's account `account_id`, or None when the platform does not have it."""
     rows = await connection.execute(
         _ACCOUNT.where(
             tables.internal_accounts.c.id == account_id,
@@ -204,11 +212,11 @@ async def get(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: AccountFilters, wanted: paging.Wanted
 ) -> paging.Page[InternalAccountResource]:
     """Return one page of the platform's internal accounts."""
     columns = tables.internal_accounts.c
-    asked = {
+    conditions = {
         columns.currency: filters.currency,
         columns.customer_id: filters.customer_id,
         columns.type: filters.type,
@@ -219,7 +227,7 @@ async def page(
         table=tables.internal_accounts,
         matching=[
             columns.platform_id == platform_id,
-            *(column == value for column, value in asked.items() if value is not None),
+            *(column == value for column, value in conditions.items() if value is not None),
             *([] if filters.ids is None else [columns.id.in_(filters.ids)]),
         ],
         wanted=wanted,
@@ -228,4 +236,4 @@ async def page(
 
 
 def _render(row: Row[*tuple[Any, ...]]) -> InternalAccountResource:
-    return render(cast("Account", row))
+    return render(cast("InternalAccount", row))

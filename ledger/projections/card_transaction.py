@@ -1,4 +1,4 @@
-"""The roll-up of one purchase: who and what it concerns, and the fold of its events."""
+"""The roll-up of one card transaction: its identity, and the fold of its events."""
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
@@ -21,7 +21,7 @@ _AT_AUTHORIZATION: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What never changes about a card transaction, from its first event on."""
+    """The columns of a card transaction that its first event sets and no later one changes."""
 
     id: Id
     customer_id: Id
@@ -39,7 +39,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class RollUp:
-    """One row of `card_transactions`; its place among debts is (`debt_since`, `debt_id`)."""
+    """One row of `card_transactions`; (`debt_since`, `debt_id`) orders the queue of debts."""
 
     identity: Identity
     state: CardTransaction
@@ -63,7 +63,7 @@ def advance(
     message_id: Id,
     recorded_at: datetime,
 ) -> RollUp:
-    """Return `roll_up` after `facts`, which lead to `state`: of one message, recorded at once."""
+    """Return `roll_up` after the events `facts` of one message, which lead to `state`."""
     kinds = set(map(type, facts))
     in_debt = state.in_debt
     return RollUp(
@@ -72,7 +72,7 @@ def advance(
         (roll_up.debt_since or recorded_at) if in_debt else None,
         (roll_up.debt_id or message_id) if in_debt else None,
         _expires_at(roll_up, state, kinds, recorded_at),
-        # News after the authorization and the pull that belongs to it.
+        # The authorization and the pull that belongs to it do not count.
         roll_up.last_event_at if kinds <= _AT_AUTHORIZATION else recorded_at,
         recorded_at if kinds else roll_up.updated_at,
     )
@@ -84,30 +84,31 @@ def render(roll_up: RollUp) -> CardTransactionResource:
 
 
 def wire(roll_up: RollUp) -> dict[str, Any]:
-    """Return `roll_up` as every reader sees it: the JSON of a `CardTransactionResource`.
+    """Return the JSON of `roll_up`'s `CardTransactionResource`.
 
-    Written out because every outcome and every webhook has one, and a model has to be built,
-    checked and dumped.
+    Built without the model, which would cost more in every outcome and webhook.
     """
-    who, state = roll_up.identity, roll_up.state
-    said = {
+    identity, state = roll_up.identity, roll_up.state
+    currency, refunded = identity.currency, state.refunded - state.credited
+    fields = {
         "type": "CARD",
-        "id": public_id("CardTransaction", who.id),
-        "cardId": public_id("Card", who.card_id),
-        "customerId": public_id("Customer", who.customer_id),
-        "platformCustomerId": who.platform_customer_id,
-        "accountId": public_id("InternalAccount", who.account_id),
-        "issuerTransactionToken": who.issuer_transaction_token,
+        "id": public_id("CardTransaction", identity.id),
+        "cardId": public_id("Card", identity.card_id),
+        "customerId": public_id("Customer", identity.customer_id),
+        "platformCustomerId": identity.platform_customer_id,
+        "accountId": public_id("InternalAccount", identity.account_id),
+        "issuerTransactionToken": identity.issuer_transaction_token,
         "status": state.status,
         "statusReason": state.status_reason,
         "declineReason": state.decline_reason,
         "direction": "DEBIT" if state.authorizations or state.settlement_count else "CREDIT",
-        "merchant": _merchant(who),
-        "authorizedAmount": amount(state.authorized_amount, who.currency),
-        "settledAmount": amount(state.settled, who.currency) if state.settlement_count else None,
-        "refundedAmount": amount(state.refunded, who.currency) if state.refunded else None,
-        "heldAmount": amount(state.held, who.currency),
-        "owedAmount": amount(state.owed, who.currency),
+        "merchant": _merchant(identity),
+        "authorizedAmount": amount(state.authorized_amount, currency),
+        "settledAmount": amount(state.settled, currency) if state.settlement_count else None,
+        "refundedAmount": amount(refunded, currency) if refunded else None,
+        "creditedAmount": amount(state.credited, currency) if state.credited else None,
+        "heldAmount": amount(state.held, currency),
+        "owedAmount": amount(state.owed, currency),
         "pullSummary": {
             "count": state.pull_count,
             "totalAmount": state.pulled,
@@ -115,23 +116,27 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
         },
         "settlementSummary": {"count": state.settlement_count, "totalAmount": state.settled},
         "refundSummary": {
-            "count": state.refund_count if state.refunded else 0,
-            "totalAmount": state.refunded,
+            "count": state.refund_count if refunded else 0,
+            "totalAmount": refunded,
         },
         "releaseSummary": {"count": state.release_count, "totalAmount": state.released},
         "sequence": state.sequence,
-        "authorizedAt": rfc3339(who.created_at),
+        "authorizedAt": rfc3339(identity.created_at),
         "expiresAt": rfc3339(roll_up.expires_at) if roll_up.expires_at else None,
         "lastEventAt": rfc3339(roll_up.last_event_at) if roll_up.last_event_at else None,
-        "createdAt": rfc3339(who.created_at),
+        "createdAt": rfc3339(identity.created_at),
         "updatedAt": rfc3339(roll_up.updated_at),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _merchant(who: Identity) -> dict[str, str]:
-    said = {"descriptor": who.descriptor or "UNKNOWN", "mcc": who.mcc, "country": who.country}
-    return {name: value for name, value in said.items() if value is not None}
+def _merchant(identity: Identity) -> dict[str, str]:
+    fields = {
+        "descriptor": identity.descriptor or "UNKNOWN",
+        "mcc": identity.mcc,
+        "country": identity.country,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _expires_at(
@@ -140,7 +145,7 @@ def _expires_at(
     kinds: AbstractSet[type[events.Event]],
     recorded_at: datetime,
 ) -> datetime | None:
-    """Return when what stands comes to its end; every approval starts the time again."""
+    """Return when the authorization expires; every approval starts the window again."""
     if not state.stands:
         return None
     if roll_up.expires_at is None or not kinds.isdisjoint(_APPROVALS):

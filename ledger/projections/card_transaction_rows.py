@@ -1,4 +1,4 @@
-"""Roll-ups as rows of `card_transactions`, and back."""
+"""Conversion between roll-ups and rows of `card_transactions`."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -9,23 +9,23 @@ from cardledger.ledger.projections.card_transaction import Identity, RollUp
 from cardledger.schema import tables
 
 COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_transactions.columns)
-"""What `to_row` returns, in this order; `from_row` wants `platform_customer_id` after them."""
+"""The columns of `to_row`; `from_row` reads them followed by `platform_customer_id`."""
 
 
 def to_row(roll_up: RollUp) -> tuple[Any, ...]:
-    """Return what `card_transactions` keeps of `roll_up`, in the order of `COLUMNS`."""
-    who, state = roll_up.identity, roll_up.state
+    """Return the row of `roll_up`, in the order of `COLUMNS`."""
+    identity, state = roll_up.identity, roll_up.state
     return (
-        who.id,
-        who.customer_id,
-        who.platform_id,
-        who.card_id,
-        who.account_id,
-        who.issuer_transaction_token,
-        who.currency,
-        who.descriptor,
-        who.mcc,
-        who.country,
+        identity.id,
+        identity.customer_id,
+        identity.platform_id,
+        identity.card_id,
+        identity.account_id,
+        identity.issuer_transaction_token,
+        identity.currency,
+        identity.descriptor,
+        identity.mcc,
+        identity.country,
         state.status,
         state.sequence,
         state.authorizations,
@@ -48,14 +48,14 @@ def to_row(roll_up: RollUp) -> tuple[Any, ...]:
         state.declined,
         state.decline_reason,
         roll_up.expires_at,
-        who.created_at,
+        identity.created_at,
         roll_up.last_event_at,
         roll_up.updated_at,
     )
 
 
 def from_row(row: Sequence[Any]) -> RollUp:
-    """Return the roll-up behind a row: `COLUMNS`, then the customer's `platform_customer_id`."""
+    """Return the roll-up of a row: `COLUMNS`, then the customer's `platform_customer_id`."""
     (
         key,
         customer_id,
@@ -67,7 +67,7 @@ def from_row(row: Sequence[Any]) -> RollUp:
         descriptor,
         mcc,
         country,
-        _status,  # Derived from the totals; the column is there for those who filter by it.
+        _status,  # Derived from the totals; stored for filters.
         sequence,
         authorizations,
         authorized,

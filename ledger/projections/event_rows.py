@@ -1,4 +1,4 @@
-"""Events as rows of `card_transaction_events`, and back."""
+"""Conversion between events and rows of `card_transaction_events`."""
 
 from dataclasses import fields
 from typing import Any, Final, NamedTuple
@@ -7,7 +7,7 @@ from cardledger.ledger.core import events
 
 
 class EventRow(NamedTuple):
-    """The part of a row that says what happened; None where a kind has no such field."""
+    """The columns that hold an event; None where its kind does not have the field."""
 
     kind: str
     amount: int
@@ -34,10 +34,11 @@ KINDS: Final[dict[type[events.Event], str]] = {
     events.Cleared: "CLEARED",
     events.ClearingReversed: "CLEARING_REVERSED",
     events.Refunded: "REFUNDED",
+    events.Credited: "CREDITED",
     events.RefundReversed: "REFUND_REVERSED",
     events.DebitRecovered: "DEBIT_RECOVERED",
 }
-"""What each event is called in the record; these names outlive the classes."""
+"""The stored name of each event: it must never change, whatever the class is called."""
 
 _EVENTS: Final = {kind: event for event, kind in KINDS.items()}
 _FIELDS: Final = {event: [field.name for field in fields(event)] for event in KINDS}
@@ -48,7 +49,7 @@ _SHAPES: Final = {
 
 
 def to_row(event: events.Event) -> tuple[str, int, int | None, bool | None, str | None]:
-    """Return what `event` leaves in the record: the fields of an `EventRow`."""
+    """Return the columns of `event`: the fields of an `EventRow`."""
     kind, has_unfunded, has_final, has_reason = _SHAPES[type(event)]
     fact: Any = event
     return (
@@ -63,14 +64,14 @@ def to_row(event: events.Event) -> tuple[str, int, int | None, bool | None, str 
 def from_row(row: EventRow) -> events.Event:
     """Return the event that `to_row` wrote.
 
-    Raises: ValueError for a row that no event leaves.
+    Raises: ValueError for a row that `to_row` cannot have written.
     """
     event = _EVENTS.get(row.kind)
     if event is None:
-        raise ValueError(f"no event is called {row.kind}")
-    said = {name: getattr(row, name) for name in _FIELDS[event]}
-    if None in said.values():
-        raise ValueError(f"no event leaves the row {row}")
+        raise ValueError(f"unknown kind of event: {row.kind}")
+    values = {name: getattr(row, name) for name in _FIELDS[event]}
+    if None in values.values():
+        raise ValueError(f"incomplete row of an event: {row}")
     if event is events.Declined:
-        said["reason"] = events.DeclineReason(said["reason"])
-    return event(**said)
+        values["reason"] = events.DeclineReason(values["reason"])
+    return event(**values)

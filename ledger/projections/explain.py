@@ -1,7 +1,7 @@
-"""Why a card transaction stands where it does: each event with what it changed, in words.
+"""The history of a card transaction in words: what each event did and which figures it changed.
 
-Pure. The figures before and after come from the same fold as everything else, so an explanation
-cannot tell another story than the books.
+Pure. The figures before and after an event come from the fold that the engine itself uses, so an
+explanation always agrees with the ledger.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,8 @@ _FIGURES: Final[dict[str, Callable[[CardTransaction], int | str | None]]] = {
     "status": lambda state: state.status if state.sequence else None,
     "authorizedAmount": lambda state: state.authorized_amount,
     "settledAmount": lambda state: state.settled,
-    "refundedAmount": lambda state: state.refunded,
+    "refundedAmount": lambda state: state.refunded - state.credited,
+    "creditedAmount": lambda state: state.credited,
     "heldAmount": lambda state: state.held,
     "owedAmount": lambda state: state.owed,
     "pullSummary.count": lambda state: state.pull_count,
@@ -31,7 +32,7 @@ _FIGURES: Final[dict[str, Callable[[CardTransaction], int | str | None]]] = {
 def steps(
     history: Iterable[events.Event],
 ) -> Iterator[tuple[CardTransaction, events.Event, CardTransaction]]:
-    """Yield every event between the state before it and the state after it."""
+    """Yield every event with the state before it and the state after it."""
     before = UNKNOWN
     for event in history:
         after = evolve(before, event)
@@ -40,7 +41,7 @@ def steps(
 
 
 def changes(before: CardTransaction, after: CardTransaction) -> list[Change]:
-    """Return the figures a reader sees that differ; amounts in minor units."""
+    """Return the public figures that differ between two states; amounts in minor units."""
     return [
         Change(field=name, before=figure(before), after=figure(after))
         for name, figure in _FIGURES.items()
@@ -49,7 +50,7 @@ def changes(before: CardTransaction, after: CardTransaction) -> list[Change]:
 
 
 def movements(event: events.Event, currency: str) -> list[EntryResource]:
-    """Return what `event` moved between which accounts."""
+    """Return the ledger entries of `event`, as the API shows them."""
     return [
         EntryResource(debit=entry.debit, credit=entry.credit, amount=money(entry.amount, currency))
         for entry in entries(event)
@@ -59,80 +60,82 @@ def movements(event: events.Event, currency: str) -> list[EntryResource]:
 def sentence(  # noqa: PLR0912, C901 - one branch an event
     before: CardTransaction, event: events.Event, after: CardTransaction, currency: str
 ) -> str:
-    """Return why `event` happened and what it means, in one sentence."""
+    """Return what `event` did, for readers of a statement or a reconciliation report."""
 
-    def said(amount: int) -> str:
-        return written(amount, currency)
+    def money_text(minor_units: int) -> str:
+        return amount_text(minor_units, currency)
 
+    amount = money_text(event.amount)
     match event:
-        case events.Authorized(amount=amount):
+        case events.Authorized():
             more = " more" if before.authorized else ""
-            return f"{said(amount)}{more} were authorized."
-        case events.Declined(amount=amount, reason=reason):
-            return f"The network asked for {said(amount)} and it was declined: {reason}."
-        case events.AuthorizationAdjusted(amount=amount):
+            return f"{amount}{more} was authorized."
+        case events.Declined(reason=reason):
+            return f"An authorization of {amount} was declined: {reason}."
+        case events.AuthorizationAdjusted():
+            previous = money_text(before.authorized)
+            return f"The network adjusted the authorized total from {previous} to {amount}."
+        case events.AuthorizationReversed():
+            left = money_text(after.authorized)
+            return f"{amount} of the authorization was reversed; {left} remains authorized."
+        case events.AuthorizationExpired():
+            return f"The authorization expired; {amount} had not cleared."
+        case events.AuthorizationCancelled():
+            return f"The card was closed; {amount} of the authorization had not cleared."
+        case events.Pulled():
+            return f"{amount} was pulled; {money_text(after.pulled)} pulled in total."
+        case events.PullPending():
+            total = money_text(after.pulled)
+            return f"{amount} was pulled and awaits confirmation; {total} pulled in total."
+        case events.PullConfirmed(amount=0):
+            return "Confirmation received for a pull that had already been released."
+        case events.PullFailed(amount=0):
+            return "Failure reported for a pull that had already been released."
+        case events.PullConfirmed():
+            return f"The pull of {amount} was confirmed."
+        case events.PullFailed():
+            due = f"; {money_text(after.open_pull)} remains due" if after.open_pull else ""
+            return f"The pull of {amount} failed and was returned to the funding account{due}."
+        case events.PullOpened():
             return (
-                f"The network said that the authorized total is {said(amount)} instead of"
-                f" {said(before.authorized)}."
+                f"Insufficient funds: {amount} remains due and is collected when the account is"
+                " credited."
             )
-        case events.AuthorizationReversed(amount=amount):
+        case events.PullResized():
+            return f"The amount due changed from {money_text(before.open_pull)} to {amount}."
+        case events.PullRecovered():
             return (
-                f"The network took {said(amount)} of the authorization back;"
-                f" {said(after.authorized)} of it stands."
+                f"The account was credited and the {amount} due was pulled;"
+                f" {money_text(after.pulled)} pulled in total."
             )
-        case events.AuthorizationExpired(amount=amount):
-            return f"The authorization expired; {said(amount)} of it had not cleared."
-        case events.AuthorizationCancelled(amount=amount):
-            return f"The card was closed; {said(amount)} of the authorization had not cleared."
-        case events.Pulled(amount=amount):
-            return (
-                f"{said(amount)} were pulled from the funding account, which has paid"
-                f" {said(after.funded)} in all."
+        case events.Released():
+            return f"{amount} was released to the funding account."
+        case events.Cleared(unfunded=unfunded, final=final):
+            clearing = "final clearing" if final else "clearing"
+            gap = f"; {money_text(unfunded)} exceeded the pulled amount" if unfunded else ""
+            return f"A {clearing} of {amount} was settled{gap}."
+        case events.ClearingReversed():
+            return f"A clearing of {amount} was reversed."
+        case events.Refunded():
+            return f"{amount} was refunded to the funding account."
+        case events.Credited():
+            return f"{amount} was credited to the funding account; it belongs to no purchase."
+        case events.RefundReversed(unfunded=unfunded):
+            due = (
+                f"; insufficient funds: {money_text(unfunded)} remains due and is collected when"
+                " the account is credited"
+                if unfunded
+                else ""
             )
-        case events.PullPending(amount=amount):
-            return f"{said(amount)} were pulled from the funding account, to be confirmed."
-        case events.PullConfirmed(amount=0) | events.PullFailed(amount=0):
-            return "A pull was answered whose money had gone back before."
-        case events.PullConfirmed(amount=amount):
-            return f"The pull of {said(amount)} was confirmed."
-        case events.PullFailed(amount=amount):
-            still = " and still has to pay" if after.open_pull else ""
-            return (
-                f"The pull of {said(amount)} failed at its confirmation; the funding account has"
-                f" its money back{still}."
-            )
-        case events.PullOpened(amount=amount):
-            return (
-                f"{said(amount)} are needed and the funding account could not pay them; they are"
-                " pulled when money arrives."
-            )
-        case events.PullResized(amount=amount):
-            return (
-                f"The open pull asks for {said(amount)} now, instead of {said(before.open_pull)}."
-            )
-        case events.PullRecovered(amount=amount):
-            return f"Money arrived, and the open pull of {said(amount)} was paid."
-        case events.Released(amount=amount):
-            return f"{said(amount)} were no longer needed and went back to the funding account."
-        case events.Cleared(amount=amount, unfunded=unfunded, final=final):
-            covered = f"; {said(unfunded)} of it were not covered" if unfunded else ""
-            last = ", finally" if final else ""
-            return f"The network moved {said(amount)}{last}{covered}."
-        case events.ClearingReversed(amount=amount):
-            return f"The network took a clearing of {said(amount)} back."
-        case events.Refunded(amount=amount):
-            return f"The merchant gave {said(amount)} back to the funding account."
-        case events.RefundReversed(amount=amount, unfunded=unfunded):
-            paid = ", which the funding account could not pay" if unfunded else ""
-            return f"The merchant took a refund of {said(amount)} back{paid}."
-        case events.DebitRecovered(amount=amount):
-            return f"Money arrived, and {said(amount)} of reversed refunds were paid."
+            return f"A refund of {amount} was reversed{due}."
+        case events.DebitRecovered():
+            return f"The account was credited and {amount} of reversed refunds was collected."
         case _:
             assert_never(event)
 
 
-def written(amount: int, currency: str) -> str:
-    """Return `amount` minor units as people write it: `12.50 USD`."""
+def amount_text(minor_units: int, currency: str) -> str:
+    """Return an amount as people write it: `12.50 USD`."""
     decimals = CURRENCIES[currency].decimals
-    whole, part = divmod(amount, 10**decimals)
+    whole, part = divmod(minor_units, 10**decimals)
     return f"{whole:,}.{part:0{decimals}} {currency}" if decimals else f"{whole:,} {currency}"

@@ -1,12 +1,12 @@
-"""The proof: fold every event again, book every entry again, and compare with what is kept.
+"""The audit: derive roll-ups, entries and balances from the events and compare the stored rows.
 
-Reads one snapshot, so that it can run beside live traffic, and streams it, so that memory does
-not grow with the books. It shares the rules with the engine and nothing else: what it compares
-was written by COPY and UPDATE, what it compares with comes from `fold` and `entries`.
+The audit reads one snapshot, so that it can run beside live traffic, and streams rows, so that
+memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
+stored rows were written by COPY and UPDATE, the expected ones come from `fold` and `entries`.
 
-It proves sums, references and homes. It cannot know what nothing else repeats: when a fact is
-said to have happened, what a merchant is called, which of a cardholder's accounts a refused
-authorization asked, and what was told to receivers.
+It checks sums, references and ownership. It cannot check data that is stored only once: when the
+network says an event occurred, the name of a merchant, which account of a cardholder a declined
+authorization was judged on, and what webhooks said.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,8 +18,7 @@ from typing import Any, Final
 from psycopg import Connection, IsolationLevel
 from sqlalchemy import Engine
 
-from cardledger.ledger.core.entries import Account as Role
-from cardledger.ledger.core.entries import Entry, entries
+from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
@@ -28,11 +27,13 @@ from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 
 Progress = Callable[[int, int], None]
-"""Called now and then with the events folded and the events there are."""
+"""Called at intervals with the number of events folded and the number of all events."""
 
-_PAGE: Final = 2000  # Rows a round trip.
-_TELL_EVERY: Final = 1000
-_MANY: Final = 100  # Differences told in words; the rest is counted.
+DIFFERENCE_LIMIT: Final = 100
+"""Differences that a report describes; further ones are only counted."""
+
+_ROWS_PER_FETCH: Final = 2000
+_EVENTS_PER_PROGRESS_CALL: Final = 1000
 
 _Row = Sequence[Any]
 _SystemAccounts = dict[tuple[Id, str, str], Id]
@@ -40,7 +41,7 @@ _SystemAccounts = dict[tuple[Id, str, str], Id]
 
 @dataclass(slots=True)
 class Report:
-    """What was compared, and where it differs."""
+    """What was audited, and the differences between stored and expected rows."""
 
     events: int = 0
     card_transactions: int = 0
@@ -53,106 +54,117 @@ class Report:
 
     @property
     def holds(self) -> bool:
-        """Whether the books are what the events make them."""
+        """Whether every stored row is the one that the events give."""
         return not self.difference_count
 
-    def differs(self, what: str) -> None:
-        """Note one difference."""
+    def add_difference(self, description: str) -> None:
+        """Count a difference, and describe it while there are fewer than `DIFFERENCE_LIMIT`."""
         self.difference_count += 1
-        if len(self.differences) < _MANY:
-            self.differences.append(what)
+        if len(self.differences) < DIFFERENCE_LIMIT:
+            self.differences.append(description)
 
 
 def verify(engine: Engine, progress: Progress | None = None) -> Report:
-    """Compare roll-ups, entries and balances with a new fold of every event.
+    """Compare stored roll-ups, entries and balances with a fold of every event.
 
-    Raises: OperationalError when PostgreSQL is away.
+    Raises: OperationalError when PostgreSQL is unavailable.
     """
     with engine.connect() as outer:
         connection = driver(outer)
         connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
             with connection.transaction():
-                return verify_on(connection, progress or (lambda _done, _total: None))
+                return verify_in_transaction(connection, progress or (lambda _done, _total: None))
         finally:
             connection.isolation_level = None
 
 
-def verify_on(connection: Connection[Any], progress: Progress) -> Report:
-    """Do as `verify` does, in the database transaction of `connection`."""
+def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Report:
+    """Do as `verify` does, in the open database transaction of `connection`."""
     report = Report()
     connection.execute("SET LOCAL statement_timeout = 0")
-    for table in ("accounts", "deposits", "entries", "transfers"):
-        name = "internal_accounts" if table == "accounts" else table
-        setattr(report, table, _count(connection, name))
+    report.accounts = _count(connection, "internal_accounts")
+    report.deposits = _count(connection, "deposits")
+    report.entries = _count(connection, "entries")
+    report.transfers = _count(connection, "transfers")
     total = _count(connection, "card_transaction_events")
     system_accounts = _system_accounts(connection)
-    for today, events, booked in _card_transactions(connection):
+    for stored, events, stored_entries in _card_transactions(connection):
         report.card_transactions += 1
-        _check_card_transaction(report, today, events, booked, system_accounts)
+        _check_card_transaction(report, stored, events, stored_entries, system_accounts)
         before, report.events = report.events, report.events + len(events)
-        if before // _TELL_EVERY != report.events // _TELL_EVERY:
+        if before // _EVENTS_PER_PROGRESS_CALL != report.events // _EVENTS_PER_PROGRESS_CALL:
             progress(report.events, total)
-    for statement, sentence in _MUST_BE_EMPTY:
+    for statement, description in _CHECKS:
         for row in connection.execute(statement):
-            report.differs(sentence.format(*row))
+            report.add_difference(description.format(*row))
     if report.events != total:
-        report.differs(f"{total - report.events} events belong to no card transaction")
+        report.add_difference(f"{total - report.events} events have no card transaction")
     progress(total, total)
     return report
 
 
 def _check_card_transaction(
     report: Report,
-    today: _Row,
+    stored: _Row,
     events: Sequence[_Row],
-    booked: Sequence[_Row],
+    stored_entries: Sequence[_Row],
     system_accounts: _SystemAccounts,
 ) -> None:
-    kept = card_transaction_rows.from_row(today)
-    name = f"CardTransaction:{kept.identity.id}"
+    roll_up = card_transaction_rows.from_row(stored)
+    name = f"CardTransaction:{roll_up.identity.id}"
     try:
-        folded = list(history.refold(kept, events))
-        expected = list(_expected_entries(kept.identity, events, system_accounts))
+        folded = list(history.refold(roll_up, events))
+        entry_rows = list(_expected_entries(roll_up.identity, events, system_accounts))
     except (ValueError, KeyError) as error:
-        report.differs(f"{name}: its events cannot be folded: {error!r}")
+        report.add_difference(f"{name}: its events cannot be folded: {error!r}")
         return
     if not folded:
-        report.differs(f"{name}: has no events")
+        report.add_difference(f"{name}: has no events")
         return
-    if events[0][1] != kept.identity.created_at:
-        report.differs(f"{name}: was created at another time than its first event")
-    made = card_transaction_rows.to_row(folded[-1])
-    for column, found, wanted in zip(card_transaction_rows.COLUMNS, today, made, strict=False):
-        if found != wanted:
-            report.differs(f"{name}: {column} is {found}, its events make it {wanted}")
-    for place, (wanted, found) in enumerate(zip_longest(expected, map(tuple, booked)), start=1):
-        if wanted != found:
-            report.differs(f"{name}: entry {place} is {found}, its events make it {wanted}")
+    if events[0][1] != roll_up.identity.created_at:
+        report.add_difference(f"{name}: created_at is not the time of its first event")
+    columns = zip(
+        card_transaction_rows.COLUMNS,
+        stored,
+        card_transaction_rows.to_row(folded[-1]),
+        strict=False,
+    )
+    for column, actual, expected in columns:
+        if actual != expected:
+            report.add_difference(
+                f"{name}: stored {column} is {actual}; its events give {expected}"
+            )
+    pairs = zip_longest(map(tuple, stored_entries), entry_rows)
+    for number, (actual, expected) in enumerate(pairs, start=1):
+        if actual != expected:
+            report.add_difference(
+                f"{name}: stored entry {number} is {actual}; its events give {expected}"
+            )
 
 
 def _expected_entries(
-    who: Identity, events: Iterable[_Row], system_accounts: _SystemAccounts
+    identity: Identity, events: Iterable[_Row], system_accounts: _SystemAccounts
 ) -> Iterator[_Row]:
-    """Yield (sequence, line, debit, credit, amount) of every movement that `events` make."""
+    """Yield (sequence, line, debit, credit, amount) of every entry of `events`."""
 
-    def account(role: Role) -> Id:
-        if role is Role.CUSTOMER:
-            return who.account_id
-        return system_accounts[who.platform_id, who.currency, role]
+    def account(role: ChartAccount) -> Id:
+        if role is ChartAccount.CUSTOMER:
+            return identity.account_id
+        return system_accounts[identity.platform_id, identity.currency, role]
 
     def row(sequence: int, line: int, entry: Entry) -> _Row:
         return (sequence, line, account(entry.debit), account(entry.credit), entry.amount)
 
-    for sequence, (_, _, *fact) in enumerate(events, start=1):
-        for line, entry in enumerate(entries(from_row(EventRow(*fact)))):
+    for sequence, (_, _, *columns) in enumerate(events, start=1):
+        for line, entry in enumerate(entries(from_row(EventRow(*columns)))):
             yield row(sequence, line, entry)
 
 
 def _card_transactions(
     connection: Connection[Any],
 ) -> Iterator[tuple[_Row, list[_Row], list[_Row]]]:
-    """Yield every card transaction with its events and its entries, in the order of ids."""
+    """Yield every card transaction with its events and its entries, in ascending id."""
     columns = ", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)
     events = _Grouped(
         connection,
@@ -160,7 +172,7 @@ def _card_transactions(
         "SELECT card_transaction_id, message_id, recorded_at, kind, amount, unfunded, final,"
         " reason FROM card_transaction_events ORDER BY card_transaction_id, sequence",
     )
-    booked = _Grouped(
+    stored_entries = _Grouped(
         connection,
         "entries",
         "SELECT subject_id, sequence, line, debit_account_id, credit_account_id, amount"
@@ -173,11 +185,11 @@ def _card_transactions(
         " JOIN customers u ON u.id = t.customer_id ORDER BY t.id",
     )
     for row in rows:
-        yield row, events.of(row[0]), booked.of(row[0])
+        yield row, events.of(row[0]), stored_entries.of(row[0])
 
 
 class _Grouped:
-    """Rows of a stream by their first column, asked for in its order."""
+    """Rows of a stream grouped by their first column, read in ascending order of that column."""
 
     def __init__(self, connection: Connection[Any], name: str, query: str) -> None:
         rows = _stream(connection, name, query)
@@ -185,7 +197,7 @@ class _Grouped:
         self._ahead: tuple[Id, list[_Row]] | None = None
 
     def of(self, key: Id) -> list[_Row]:
-        """Return the rest of every row of `key`; rows of keys never asked for are passed over."""
+        """Return the other columns of the rows of `key`; rows of lower keys are skipped."""
         while self._ahead is None or self._ahead[0] < key:
             group = next(self._groups, None)
             if group is None:
@@ -196,7 +208,7 @@ class _Grouped:
 
 def _stream(connection: Connection[Any], name: str, query: str) -> Iterator[_Row]:
     with connection.cursor(name=f"verify_{name}") as cursor:
-        cursor.itersize = _PAGE
+        cursor.itersize = _ROWS_PER_FETCH
         yield from cursor.execute(query)
 
 
@@ -207,15 +219,15 @@ def _system_accounts(connection: Connection[Any]) -> _SystemAccounts:
 
 def _count(connection: Connection[Any], table: str) -> int:
     row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-    assert row is not None, "count(*) has a row"
+    assert row is not None, "count(*) returns a row"
     count: int = row[0]
     return count
 
 
-_REFUSALS: Final = ", ".join(f"'{reason}'" for reason in sorted(DECIDED_BY_THE_LEDGER))
+_LEDGER_FAILURES: Final = ", ".join(f"'{reason}'" for reason in sorted(DECIDED_BY_THE_LEDGER))
 
-# Each statement returns what is wrong; each sentence says it.
-_MUST_BE_EMPTY: Final = (
+# Each statement returns the rows that are wrong, none when all is well; the text describes a row.
+_CHECKS: Final = (
     (
         """
         SELECT a.id, a.balance, a.version, coalesce(m.total, 0), coalesce(m.number, 0)
@@ -226,7 +238,7 @@ _MUST_BE_EMPTY: Final = (
         ) m ON m.account_id = a.id
         WHERE (a.balance, a.version) <> (coalesce(m.total, 0), coalesce(m.number, 0))
         """,
-        "InternalAccount:{}: balance {} at version {}, its entries make it {} at {}",
+        "InternalAccount:{}: stored balance is {} at version {}; its entries give {} at version {}",
     ),
     (
         """
@@ -241,7 +253,7 @@ _MUST_BE_EMPTY: Final = (
         WHERE (a.held, a.owed, a.pending)
             <> (coalesce(t.held, 0), coalesce(t.owed, 0), coalesce(t.pending, 0))
         """,
-        "InternalAccount:{}: held, owed, pending {}, {}, {}; its card transactions: {}, {}, {}",
+        "InternalAccount:{}: held {}, owed {}, pending {}; its card transactions give {}, {}, {}",
     ),
     (
         """
@@ -254,7 +266,7 @@ _MUST_BE_EMPTY: Final = (
             WINDOW w AS (PARTITION BY account_id ORDER BY account_version)
         ) e WHERE running <> balance_after OR number <> account_version
         """,
-        "InternalAccount:{}: entry {} says {} after it, the entries before make it {}",
+        "InternalAccount:{}: entry {} records a balance of {}; the entries up to it give {}",
     ),
     (
         """
@@ -264,7 +276,7 @@ _MUST_BE_EMPTY: Final = (
             WHERE a.id IN (e.debit_account_id, e.credit_account_id)
         )
         """,
-        "entry {}/{}/{}: does not name the customer's account it moves",
+        "Entry {}/{}/{}: account_id is not the customer account that the entry debits or credits",
     ),
     (
         """
@@ -274,7 +286,7 @@ _MUST_BE_EMPTY: Final = (
         LEFT JOIN transfers f ON f.id = e.subject_id AND e.sequence = 0
         WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL
         """,
-        "entry {}/{}/{}: belongs to nothing",
+        "Entry {}/{}/{}: has no card transaction, deposit or transfer",
     ),
     (
         """
@@ -285,21 +297,21 @@ _MUST_BE_EMPTY: Final = (
         ) ON e.subject_id = d.id AND e.credit_account_id = d.account_id AND e.amount = d.amount
         GROUP BY d.id, d.amount HAVING count(e.*) <> 1
         """,
-        "deposit {}: {} arrived, booked {} times",
+        "Deposit {}: {} minor units, posted {} times instead of once",
     ),
     (
         """
         SELECT e.subject_id, count(*) FROM entries e JOIN deposits d ON d.id = e.subject_id
         WHERE e.sequence = 0 GROUP BY e.subject_id HAVING count(*) <> 1 OR max(e.line) <> 0
         """,
-        "deposit {}: has {} entries",
+        "Deposit {}: has {} entries instead of one",
     ),
     (
         """
         SELECT d.id FROM deposits d LEFT JOIN internal_accounts a ON a.id = d.account_id
         WHERE a.id IS NULL OR (a.customer_id, a.platform_id) <> (d.customer_id, d.platform_id)
         """,
-        "deposit {}: its account is not one of its owner and platform",
+        "Deposit {}: its account belongs to another customer or platform",
     ),
     (
         """
@@ -318,7 +330,7 @@ _MUST_BE_EMPTY: Final = (
                 )
             ) IS TRUE
         """,
-        "transfer {}: is {}, and its {} entries are not what that makes of it",
+        "Transfer {}: status is {}; its {} entries do not match",
     ),
     (
         """
@@ -332,7 +344,7 @@ _MUST_BE_EMPTY: Final = (
             OR (b.customer_id, b.platform_id, b.currency)
                 <> (f.customer_id, f.platform_id, f.currency)
         """,
-        "transfer {}: its accounts are not two of its customer and platform, in its currency",
+        "Transfer {}: its accounts do not both belong to its customer, platform and currency",
     ),
     (
         f"""
@@ -342,11 +354,11 @@ _MUST_BE_EMPTY: Final = (
             = (f.id::text, 'transfers', f.platform_id, f.customer_id)
         WHERE CASE
             WHEN f.status = 'COMPLETED' THEN o.outcome IS DISTINCT FROM 'APPLIED'
-            WHEN f.failure_reason IN ({_REFUSALS}) THEN
+            WHEN f.failure_reason IN ({_LEDGER_FAILURES}) THEN
                 (o.outcome, o.reason) IS DISTINCT FROM ('DECLINED', f.failure_reason)
             ELSE o.outcome IS NOT NULL END
         """,
-        "transfer {}: is {} ({}), its outcome is {} ({})",
+        "Transfer {}: status is {} ({}); its recorded outcome is {} ({})",
     ),
     (
         """
@@ -356,7 +368,7 @@ _MUST_BE_EMPTY: Final = (
             OR (a.rejection_reason IS NOT NULL
                 AND f.failure_reason IS DISTINCT FROM 'REJECTED_BY_PLATFORM')
         """,
-        "transfer {}: is not what its agent's action asked for",
+        "Transfer {}: does not match the agent action that requested it",
     ),
     (
         """
@@ -371,7 +383,7 @@ _MUST_BE_EMPTY: Final = (
             OR coalesce(c.platform_id, d.platform_id) <> u.platform_id
             OR coalesce(a.currency, c.currency) <> coalesce(d.currency, c.currency)
         """,
-        "entry {}/{}/{}: its accounts are not two of its cardholder and platform, in one currency",
+        "Entry {}/{}/{}: its accounts do not belong to one cardholder, platform and currency",
     ),
     (
         """
@@ -381,7 +393,7 @@ _MUST_BE_EMPTY: Final = (
         LEFT JOIN transfers f ON f.id = e.subject_id
         WHERE coalesce(t.customer_id, d.customer_id, f.customer_id) <> e.customer_id
         """,
-        "entry {}/{}/{}: is at home with another cardholder than what it belongs to",
+        "Entry {}/{}/{}: its card transaction, deposit or transfer has another cardholder",
     ),
     (
         """
@@ -389,7 +401,7 @@ _MUST_BE_EMPTY: Final = (
         JOIN card_transactions t ON t.id = e.card_transaction_id
         WHERE e.customer_id <> t.customer_id
         """,
-        "event {}/{}: is at home with another cardholder than its card transaction",
+        "Event {}/{}: its card transaction has another cardholder",
     ),
     (
         """
@@ -414,7 +426,7 @@ _MUST_BE_EMPTY: Final = (
         ) f LEFT JOIN outcomes o ON o.message_id = f.message_id AND o.customer_id = f.customer_id
         WHERE o.message_id IS NULL
         """,
-        "fact {}/{}: nothing says which message caused it, so that could be applied again",
+        "Event or deposit {}/{}: has no outcome, so its message could be applied again",
     ),
     (
         """
@@ -445,7 +457,7 @@ _MUST_BE_EMPTY: Final = (
         ) k ON k.id = s.id
         WHERE coalesce(k.kept, 0) <> coalesce(t.made, 0)
         """,
-        "system account {} ({} {}): its entries make it {}, the facts {}",
+        "System account {} ({} {}): its entries give {}; card transactions and deposits give {}",
     ),
     (
         """
@@ -455,6 +467,6 @@ _MUST_BE_EMPTY: Final = (
         WHERE o.outcome IN ('APPLIED', 'DECLINED') AND o.subject_id IS NOT NULL
             AND e.sequence IS NULL
         """,
-        "outcome of {} from {}: its events are not there",
+        "Outcome of {} from {}: its event does not exist",
     ),
 )

@@ -1,4 +1,4 @@
-"""Card transactions as readers ask for them: one, or a page."""
+"""Queries of card transactions: by id, their events, and pages."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.core.card_transaction import Status
 from cardledger.ledger.projections import card_transaction, card_transaction_rows, explain
 from cardledger.ledger.projections.event_rows import EventRow, from_row
 from cardledger.ledger.storage import paging
@@ -20,7 +21,7 @@ from cardledger.schema.wire.common import money
 _CARD_TRANSACTION: Final = select(
     *tables.card_transactions.columns, tables.customers.c.platform_customer_id
 ).join(tables.customers, tables.customers.c.id == tables.card_transactions.c.customer_id)
-"""What `roll_up_rows.from_row` reads, in its order."""
+"""The columns that `card_transaction_rows.from_row` reads, in its order."""
 
 _EVENT: Final = tables.card_transaction_events.c
 _EVENTS: Final = (
@@ -47,8 +48,8 @@ _EVENTS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What card transactions have to match; None matches all. Times are inclusive."""
+class CardTransactionFilters:
+    """Conditions on card transactions; None matches every one. Times are inclusive."""
 
     customer_id: Id | None = None
     platform_customer_id: str | None = None
@@ -68,15 +69,15 @@ async def get(
     card_transaction_id: Id,
     account_ids: Collection[Id] | None = None,
 ) -> CardTransactionResource | None:
-    """Return the platform's card transaction, or None when it has no such.
+    """Return the platform's card transaction, or None.
 
-    With `account_ids`, only those that are paid from these accounts are looked at.
+    With `account_ids`, only a card transaction of one of these accounts.
     """
     rows = await connection.execute(
         _CARD_TRANSACTION.where(
             tables.card_transactions.c.id == card_transaction_id,
             tables.card_transactions.c.platform_id == platform_id,
-            *_matching(Filters(account_ids=account_ids)),
+            *_matching(CardTransactionFilters(account_ids=account_ids)),
         )
     )
     row = rows.one_or_none()
@@ -90,13 +91,13 @@ async def events(
 
     None when the platform has no such card transaction.
     """
-    found = await connection.execute(
+    result = await connection.execute(
         select(tables.card_transactions.c.currency).where(
             tables.card_transactions.c.id == card_transaction_id,
             tables.card_transactions.c.platform_id == platform_id,
         )
     )
-    currency = found.scalar_one_or_none()
+    currency = result.scalar_one_or_none()
     if currency is None:
         return None
     rows = (await connection.execute(_EVENTS, {"id": card_transaction_id})).all()
@@ -119,7 +120,11 @@ async def events(
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: CardTransactionFilters,
+    wanted: paging.Wanted,
 ) -> paging.Page[CardTransactionResource]:
     """Return one page of the platform's card transactions."""
     return await paging.read(
@@ -132,38 +137,41 @@ async def page(
     )
 
 
-def _matching(filters: Filters) -> Iterator[ColumnElement[bool]]:
+def _matching(filters: CardTransactionFilters) -> Iterator[ColumnElement[bool]]:
     columns = tables.card_transactions.c
-    asked = {
+    conditions = {
         columns.customer_id: filters.customer_id,
         columns.card_id: filters.card_id,
         columns.account_id: filters.account_id,
         columns.status: filters.status,
         columns.issuer_transaction_token: filters.token,
     }
-    yield from (column == value for column, value in asked.items() if value is not None)
+    yield from (column == value for column, value in conditions.items() if value is not None)
+    if filters.status == Status.EXCEPTION:
+        # Implied by the status: the partial index on debts finds the few that match.
+        yield columns.debt_id.is_not(None)
     if filters.account_ids is not None:
         yield columns.account_id.in_(filters.account_ids)
     if filters.created_from is not None:
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:
         yield columns.created_at <= filters.created_to
-    # No index begins with the card, the account or the platform's name of the cardholder; one
-    # begins with the cardholder, who never changes.
+    # No index begins with the card, the account or `platform_customer_id`; one begins with the
+    # cardholder, who never changes.
     cards, accounts = tables.cards.c, tables.internal_accounts.c
     if filters.card_id is not None:
-        holder = select(cards.customer_id).where(cards.id == filters.card_id)
-        yield columns.customer_id == holder.scalar_subquery()
+        customer = select(cards.customer_id).where(cards.id == filters.card_id)
+        yield columns.customer_id == customer.scalar_subquery()
     if filters.account_id is not None:
-        holder = select(accounts.customer_id).where(accounts.id == filters.account_id)
-        yield columns.customer_id == holder.scalar_subquery()
+        customer = select(accounts.customer_id).where(accounts.id == filters.account_id)
+        yield columns.customer_id == customer.scalar_subquery()
     if filters.platform_customer_id is not None:
-        named = tables.customers.alias("named").c
-        holders = select(named.id).where(
-            named.platform_id == columns.platform_id,
-            named.platform_customer_id == filters.platform_customer_id,
+        filtered = tables.customers.alias("filtered").c
+        customers = select(filtered.id).where(
+            filtered.platform_id == columns.platform_id,
+            filtered.platform_customer_id == filters.platform_customer_id,
         )
-        yield columns.customer_id.in_(holders)
+        yield columns.customer_id.in_(customers)
 
 
 def _render(row: Row[*tuple[Any, ...]]) -> CardTransactionResource:

@@ -1,7 +1,7 @@
-"""Transactions of every type: card transactions, transfers and deposits, one or a page.
+"""Queries of transactions of all types: card transactions, transfers and deposits.
 
-Each type has a table of its own, read by an index of its own in the order of creation; a page of
-all of them is the first of their merged pages. Their keys are UUIDv7, so one order holds for all.
+Each type has its own table, with an index in the order of creation. A page of all types is merged
+from a page of each type. Ids are UUIDv7, so they have a common order.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import ColumnElement, Row, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.projections import transfers as payments
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections.transfers import DEPOSITS, TRANSFERS
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage import paging
 from cardledger.schema import tables
@@ -31,38 +32,13 @@ Resource: TypeAlias = CardTransactionResource | IncomingTransaction | OutgoingTr
 _Page: TypeAlias = paging.Page[Any]
 _Branch: TypeAlias = Callable[..., Awaitable[_Page]]
 
-_CUSTOMER: Final = tables.customers.c
 _TRANSFER: Final = tables.transfers.c
 _DEPOSIT: Final = tables.deposits.c
-_ACCOUNT: Final = tables.internal_accounts.c
-
-TRANSFERS: Final = select(
-    *(_TRANSFER[column] for column in payments.TRANSFER_COLUMNS), _CUSTOMER.platform_customer_id
-).join_from(tables.transfers, tables.customers, _CUSTOMER.id == _TRANSFER.customer_id)
-"""What `payments.Transfer` is made of, in its order."""
-
-_DEPOSITS: Final = (
-    select(
-        _DEPOSIT.id,
-        _DEPOSIT.customer_id,
-        _DEPOSIT.account_id,
-        _DEPOSIT.amount,
-        _DEPOSIT.recorded_at,
-        _ACCOUNT.currency,
-        _CUSTOMER.platform_customer_id,
-    )
-    .join_from(
-        tables.deposits,
-        tables.internal_accounts,
-        (_ACCOUNT.id == _DEPOSIT.account_id) & (_ACCOUNT.customer_id == _DEPOSIT.customer_id),
-    )
-    .join(tables.customers, _CUSTOMER.id == _DEPOSIT.customer_id)
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What transactions have to match; None matches all. Times are inclusive."""
+class TransactionFilters:
+    """Conditions on transactions; None matches every one. Times are inclusive."""
 
     type: str | None = None
     customer_id: Id | None = None
@@ -79,7 +55,11 @@ class Filters:
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: TransactionFilters,
+    wanted: paging.Wanted,
 ) -> paging.Page[Resource]:
     """Return one page of the platform's transactions of all types that can match."""
     pages = [
@@ -96,9 +76,9 @@ async def payment(
     transaction_id: Id,
     account_ids: Collection[Id] | None = None,
 ) -> PaymentResource | None:
-    """Return the platform's transfer or deposit, or None when it has no such.
+    """Return the platform's transfer or deposit, or None.
 
-    With `account_ids`, only those are looked at of which one of these accounts is a part.
+    With `account_ids`, only a payment to or from one of these accounts.
     """
     transfer = TRANSFERS.where(
         _TRANSFER.id == transaction_id,
@@ -108,7 +88,7 @@ async def payment(
     sent = (await connection.execute(transfer)).one_or_none()
     if sent is not None:
         return _outgoing(sent)
-    deposit = _DEPOSITS.where(
+    deposit = DEPOSITS.where(
         _DEPOSIT.id == transaction_id,
         _DEPOSIT.platform_id == platform_id,
         *_among(account_ids, _DEPOSIT.account_id),
@@ -120,21 +100,21 @@ async def payment(
 def _merged(pages: Sequence[_Page], wanted: paging.Wanted) -> paging.Page[Resource]:
     """Return the first page of everything in `pages`, each the first of its own type."""
     items = sorted(
-        (item for one in pages for item in one.items),
+        (item for page in pages for item in page.items),
         key=lambda item: item.id,
         reverse=wanted.newest_first,
     )
     shown = items[: wanted.limit]
-    has_more = len(items) > len(shown) or any(one.last is not None for one in pages)
+    has_more = len(items) > len(shown) or any(page.last is not None for page in pages)
     return paging.Page(
         items=shown,
         last=shown[-1].id if has_more else None,
-        total_count=sum(one.total_count for one in pages),
+        total_count=paging.total_of(pages),
     )
 
 
-def _branches(filters: Filters) -> Iterator[_Branch]:
-    """Yield how to read each type that can match at all."""
+def _branches(filters: TransactionFilters) -> Iterator[_Branch]:
+    """Yield the query of each type that can match `filters`."""
     senders = {filters.sender_id, filters.account_id} - {None}
     receivers = {filters.receiver_id, filters.account_id} - {None}
     is_payment = filters.card_id is None
@@ -144,16 +124,20 @@ def _branches(filters: Filters) -> Iterator[_Branch]:
     if filters.type in {None, "OUTGOING"} and can_send:
         yield _transfers
     can_arrive = is_payment and filters.status in {None, *INCOMING_STATUSES}
-    # A deposit comes from no account here, and nobody wrote anything to it.
+    # A deposit has no sending account and no reference.
     is_plain = filters.sender_id is None and filters.reference is None and len(receivers) <= 1
     if filters.type in {None, "INCOMING"} and can_arrive and is_plain:
         yield _deposits
 
 
 async def _card_transactions(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: TransactionFilters,
+    wanted: paging.Wanted,
 ) -> _Page:
-    own = card_transactions.Filters(
+    own = card_transactions.CardTransactionFilters(
         customer_id=filters.customer_id,
         platform_customer_id=filters.platform_customer_id,
         card_id=filters.card_id,
@@ -170,15 +154,19 @@ async def _card_transactions(
 
 
 async def _transfers(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: TransactionFilters,
+    wanted: paging.Wanted,
 ) -> _Page:
-    asked = {
+    conditions = {
         _TRANSFER.status: filters.status,
         _TRANSFER.source_account_id: filters.sender_id,
         _TRANSFER.destination_account_id: filters.receiver_id,
         _TRANSFER.remittance_information: filters.reference,
     }
-    matching = [column == value for column, value in asked.items() if value is not None]
+    matching = [column == value for column, value in conditions.items() if value is not None]
     if filters.account_id is not None:
         matching.append(
             or_(
@@ -202,12 +190,16 @@ async def _transfers(
 
 
 async def _deposits(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    filters: TransactionFilters,
+    wanted: paging.Wanted,
 ) -> _Page:
     receiver = filters.receiver_id or filters.account_id
     return await paging.read(
         connection,
-        _DEPOSITS,
+        DEPOSITS,
         table=tables.deposits,
         matching=[
             _DEPOSIT.platform_id == platform_id,
@@ -226,7 +218,7 @@ _TRANSFER_ACCOUNTS: Final = (_TRANSFER.source_account_id, _TRANSFER.destination_
 def _among(
     account_ids: Collection[Id] | None, *columns: ColumnElement[Any]
 ) -> Iterator[ColumnElement[bool]]:
-    """Yield that one of `columns` is one of `account_ids`; nothing where all may be seen."""
+    """Yield the condition that one of `columns` is in `account_ids`; None: no condition."""
     if account_ids is not None:
         yield or_(*(column.in_(account_ids) for column in columns))
 
@@ -235,35 +227,35 @@ def _common(
     customer: ColumnElement[Any],
     created_at: ColumnElement[Any],
     platform_id: Id,
-    filters: Filters,
+    filters: TransactionFilters,
 ) -> Iterator[ColumnElement[bool]]:
-    """Yield what is asked of every payment, whichever its table."""
+    """Yield the conditions that transfers and deposits share."""
     if filters.customer_id is not None:
         yield customer == filters.customer_id
     if filters.platform_customer_id is not None:
-        named = tables.customers.alias("named").c
+        filtered = tables.customers.alias("filtered").c
         yield customer.in_(
-            select(named.id).where(
-                named.platform_id == platform_id,
-                named.platform_customer_id == filters.platform_customer_id,
+            select(filtered.id).where(
+                filtered.platform_id == platform_id,
+                filtered.platform_customer_id == filters.platform_customer_id,
             )
         )
     if filters.created_from is not None:
         yield created_at >= filters.created_from
     if filters.created_to is not None:
         yield created_at <= filters.created_to
-    # An index begins with the owner of an account, who never changes; none with the account.
+    # No index begins with the account; one begins with its customer, who never changes.
     for account_id in (filters.account_id, filters.sender_id, filters.receiver_id):
         if account_id is not None:
-            holder = tables.internal_accounts.alias().c
+            account = tables.internal_accounts.alias().c
             yield customer == (
-                select(holder.customer_id).where(holder.id == account_id).scalar_subquery()
+                select(account.customer_id).where(account.id == account_id).scalar_subquery()
             )
 
 
 def _outgoing(row: Row[*tuple[Any, ...]]) -> OutgoingTransaction:
-    return payments.outgoing(payments.Transfer(*row))
+    return transfers.outgoing(transfers.transfer_from_row(row))
 
 
 def _incoming(row: Row[*tuple[Any, ...]]) -> IncomingTransaction:
-    return payments.incoming(payments.Deposit(**row._mapping))  # noqa: SLF001 - SQLAlchemy's public name for it
+    return transfers.incoming(transfers.deposit_from_row(row))

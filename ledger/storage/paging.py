@@ -1,4 +1,4 @@
-"""Pages of a list: a place in the order of creation, and a cursor that says it."""
+"""Pages of a list in order of creation, and their cursors."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
@@ -13,16 +13,19 @@ from cardledger.schema.ids import Id
 
 Item = TypeVar("Item")
 
+COUNT_LIMIT: Final = 10_000
+"""The highest exact total of a list; a larger list has none, since counting costs too much."""
+
 _KEY_BYTES: Final = 16
 
 
 class CursorError(ValueError):
-    """A cursor that we did not make for this list and these filters."""
+    """A cursor that was not issued for this list and these filters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which page: at most `limit` rows that come after the key `after`, newest or oldest first."""
+    """A requested page: at most `limit` rows after the key `after`, newest or oldest first."""
 
     limit: int
     after: Id | None = None
@@ -31,11 +34,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[Item]):
-    """A page; `last` is the key where the next one begins, None when there is no next one."""
+    """A page of a list.
+
+    `last` is the key after which the next page begins, None on the last page. `total_count` is
+    the number of rows of the whole list, None when it is above `COUNT_LIMIT`.
+    """
 
     items: Sequence[Item]
     last: Id | None
-    total_count: int
+    total_count: int | None
 
 
 async def read(  # noqa: PLR0913 - the parts of a query, by name
@@ -46,35 +53,59 @@ async def read(  # noqa: PLR0913 - the parts of a query, by name
     matching: Sequence[ColumnElement[bool]],
     wanted: Wanted,
     item: Callable[[Row[*tuple[Any, ...]]], Item],
+    count_limit: int | None = COUNT_LIMIT,
 ) -> Page[Item]:
     """Return one page of those rows of `table` that match, as `query` shows them.
 
+    At most one row more than `count_limit` is counted; None counts all of them.
     Shape: `query` has the table's `id` first: a UUIDv7, so its order is that of creation.
     """
     key = table.c.id
-    total = await connection.scalar(select(func.count()).select_from(table).where(*matching))
+    total_count = await _count(connection, table, matching, count_limit)
     page = query.where(*matching).order_by(key.desc() if wanted.newest_first else key)
     if wanted.after is not None:
         page = page.where(key < wanted.after if wanted.newest_first else key > wanted.after)
-    # One row more than is shown says whether there is a next page.
+    # One row more than is returned shows whether there is a next page.
     rows = (await connection.execute(page.limit(wanted.limit + 1))).all()
     shown = rows[: wanted.limit]
     return Page(
         items=[item(row) for row in shown],
         last=shown[-1][0] if len(rows) > len(shown) else None,
-        total_count=total or 0,
+        total_count=total_count,
     )
 
 
+async def _count(
+    connection: AsyncConnection,
+    table: Table,
+    matching: Sequence[ColumnElement[bool]],
+    count_limit: int | None,
+) -> int | None:
+    """Return how many rows of `table` match; None when that is more than `count_limit`."""
+    keys = select(table.c.id).where(*matching)
+    if count_limit is not None:
+        keys = keys.limit(count_limit + 1)
+    counted = await connection.scalar(select(func.count()).select_from(keys.subquery()))
+    count: int = counted or 0
+    return None if count_limit is not None and count > count_limit else count
+
+
+def total_of(pages: Sequence[Page[Any]]) -> int | None:
+    """Return the total of a list that is merged from `pages`; None when above `COUNT_LIMIT`."""
+    counts = [page.total_count for page in pages if page.total_count is not None]
+    total = sum(counts)
+    return total if len(counts) == len(pages) and total <= COUNT_LIMIT else None
+
+
 def cursor_of(keys: KeyRing, binding: str, last: Id) -> str:
-    """Return the cursor of the page after `last` in the list and filters that `binding` names."""
+    """Return the cursor of the page after `last`; `binding` names the list and its filters."""
     return urlsafe_b64encode(last + keys.sign_cursor(_signed(binding, last))).decode()
 
 
 def place_of(keys: KeyRing, binding: str, cursor: str) -> Id:
-    """Return the key that `cursor` stands for.
+    """Return the key in `cursor`.
 
-    Raises: CursorError when it was changed, or made for another list or other filters.
+    Raises: CursorError when it was changed, or issued for another list or other filters.
     """
     try:
         raw = urlsafe_b64decode(cursor.encode("ascii"))
@@ -82,7 +113,7 @@ def place_of(keys: KeyRing, binding: str, cursor: str) -> Id:
         raw = b""
     key, tag = raw[:_KEY_BYTES], raw[_KEY_BYTES:]
     if len(key) != _KEY_BYTES or not keys.verify_cursor(_signed(binding, key), tag):
-        message = "is not a cursor of this list with these filters; send a nextCursor unchanged"
+        message = "is not a cursor of this list with these filters; send nextCursor unchanged"
         raise CursorError(message)
     return Id(key)
 

@@ -1,6 +1,6 @@
-"""Columns of values packed as PostgreSQL arrays: what `arrays` sends, without psycopg.
+"""Encode columns of values as PostgreSQL arrays, for `pg_arrays`.
 
-Apart so that it can be compiled: some of it runs for every value of a batch.
+A module of its own so that it can be compiled: some of it runs for every value of a batch.
 """
 
 import struct
@@ -25,7 +25,7 @@ def uuids(values: Collection[Id | None]) -> bytes:
     try:
         # All at once: most columns of the hot path have a value in every row.
         body = _UUID_LENGTH.join([b"", *values])  # type: ignore[list-item]
-    except TypeError:  # There is a None among them.
+    except TypeError:  # There is a None in `values`.
         return _packed(values, _uuid, 2950)
     return _array(body, len(values), 2950)
 
@@ -65,7 +65,7 @@ def _numbers(
 ) -> bytes:
     """Return integers of `size` bytes as an array: all at once, unless there is a None."""
     lengths_and_values = [size] * (2 * len(values))
-    lengths_and_values[1::2] = values  # type: ignore[assignment] # A None is what is tried.
+    lengths_and_values[1::2] = values  # type: ignore[assignment] # Of a None `pack` raises an error.
     try:
         body = struct.pack(f"!{shape * len(values)}", *lengths_and_values)
     except struct.error:
@@ -104,7 +104,7 @@ def _bool(value: bool) -> bytes:  # noqa: FBT001 - a value
     return b"\0\0\0\x01\x01" if value else b"\0\0\0\x01\0"
 
 
-@lru_cache(maxsize=1_000)  # What a batch records, it records at one time.
+@lru_cache(maxsize=1_000)  # A batch records everything at the same time.
 def _time(value: datetime) -> bytes:
     since = value - _EPOCH
     return _pack_int8(8, (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds)

@@ -1,7 +1,7 @@
 """Columns of a batch as PostgreSQL arrays, in the binary form of the wire.
 
-`unnest` of such arrays is how one statement looks up, or changes, five hundred rows. psycopg would
-send them as text, value by value, which costs several times as much.
+With `unnest` of such arrays a single statement looks up, or changes, five hundred rows. psycopg
+would send them as text, value by value, which takes several times as long.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -18,7 +18,7 @@ from cardledger.schema.ids import Id
 
 
 class Array(bytes):
-    """An array as it is sent; its class says of which type."""
+    """An encoded array; its class is its type."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ def uuids(values: Collection[Id | None]) -> Uuids:
 
 
 def texts(values: Collection[str | None]) -> Texts:
-    """Return `values` as a `text[]`; none may hold U+0000, which no text of PostgreSQL can."""
+    """Return `values` as a `text[]`; none may contain U+0000, which PostgreSQL does not allow."""
     return Texts(pg_array_encoding.texts(values))
 
 
@@ -85,7 +85,7 @@ OF_TYPE: Final[dict[str, Callable[[Collection[Any]], Array]]] = {
     "bool": booleans,
     "timestamptz": times,
 }
-"""What makes an array, by the type of its values."""
+"""The functions above by the type of the values."""
 
 
 def columns(rows: Iterable[tuple[Any, ...]], *types: str) -> list[Array]:

@@ -1,7 +1,7 @@
-"""What the server key protects: hashes of client secrets, encryption at rest, page cursors, cards.
+"""Uses of the server key: hashes of client secrets, encryption at rest, page cursors, cards.
 
-One key comes from the settings; each use has its own key, derived from it (HKDF-SHA-256), so that
-what one use gives away says nothing about another.
+The settings hold one key; each use has a key derived from it (HKDF-SHA-256), so that a leak of one
+derived key does not endanger another.
 """
 
 import hmac
@@ -18,12 +18,12 @@ MIN_KEY_LENGTH: Final = 32
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
 _TAG_BYTES: Final = 16
-# Part of what the keys are derived from: changing it makes everything sealed unreadable.
+# Part of the key derivation: changing it makes everything encrypted unreadable.
 _DOMAIN: Final = b"cardledger/1/"
 
 
 class SecretsError(Exception):
-    """What was sealed cannot be opened: another server key sealed it, or it was changed."""
+    """A value cannot be decrypted: it was encrypted with another server key, or changed."""
 
 
 class KeyRing:
@@ -44,44 +44,44 @@ class KeyRing:
         self._seal: Final = AESGCM(_derive(material, b"seal"))
 
     def hash_secret(self, secret: str) -> bytes:
-        """Return what is kept of `secret`: 32 bytes that do not give it away.
+        """Return the stored hash of `secret`: 32 bytes.
 
-        Only for secrets made by a machine: a keyed hash is no protection for a password.
+        Only for generated secrets: a keyed hash does not protect a password.
         """
         return hmac.digest(self._hash_key, secret.encode(errors="surrogatepass"), sha256)
 
     def verify_secret(self, secret: str, digest: bytes) -> bool:
-        """Return whether `digest` is the hash of `secret`, in the same time for every answer."""
+        """Return whether `digest` is the hash of `secret`, in constant time."""
         return hmac.compare_digest(self.hash_secret(secret), digest)
 
     def encrypt(self, plain: bytes) -> bytes:
-        """Return `plain` sealed: a random nonce, then the AES-256-GCM text and its tag."""
+        """Return `plain` encrypted: a random nonce, then the AES-256-GCM ciphertext and its tag."""
         nonce = secrets.token_bytes(_NONCE_BYTES)
         return nonce + self._seal.encrypt(nonce, plain, None)
 
     def decrypt(self, sealed: bytes) -> bytes:
-        """Return what `encrypt` sealed.
+        """Return the plaintext of what `encrypt` returned.
 
-        Raises: SecretsError when another key sealed it, or it was changed since.
+        Raises: SecretsError when it was encrypted with another key, or changed since.
         """
         nonce, text = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
         try:
             return self._seal.decrypt(nonce, text, None)
-        except (InvalidTag, ValueError):  # ValueError: too short to be anything sealed.
+        except (InvalidTag, ValueError):  # ValueError: too short for a ciphertext.
             raise SecretsError(
                 "cannot decrypt: CARDLEDGER_SECRET_KEY is not the key that encrypted it"
             ) from None
 
     def card_digest(self, payload: bytes) -> bytes:
-        """Return 32 bytes from which a card's number is made: the same for the same `payload`."""
+        """Return the 32 bytes that a card's number is derived from; `payload` determines them."""
         return hmac.digest(self._card_key, payload, sha256)
 
     def sign_cursor(self, payload: bytes) -> bytes:
-        """Return a short tag by which we know a page cursor again as ours."""
+        """Return a short authentication tag for a page cursor."""
         return hmac.digest(self._cursor_key, payload, sha256)[:_TAG_BYTES]
 
     def verify_cursor(self, payload: bytes, tag: bytes) -> bool:
-        """Return whether `tag` is ours for `payload`, in the same time for every answer."""
+        """Return whether `tag` authenticates `payload`, in constant time."""
         return hmac.compare_digest(self.sign_cursor(payload), tag)
 
 

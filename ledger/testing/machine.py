@@ -1,4 +1,4 @@
-"""A state machine that plays card life cycles to a ledger and compares it with the model.
+"""A state machine that runs card life cycles on a ledger and compares it with the model.
 
 Subclass `LedgerMachine`, return your ledger from `ledger`, and let pytest find `TestCase`:
 
@@ -30,48 +30,48 @@ _AMOUNTS = SMALL | st.integers(1, 1_000)
 
 
 class Ledger(Protocol):
-    """What is tested: one funding account with one card."""
+    """The ledger under test: one funding account with one card."""
 
     def submit(self, event: Event) -> str | None:
-        """Take an event; say what became of it, in the words of an outcome, or nothing."""
+        """Process an event; return its outcome such as `APPLIED`, or None."""
 
     def balance(self) -> int:
-        """Return what is available on the funding account."""
+        """Return the available balance of the funding account."""
 
     def held(self) -> int:
-        """Return what is set aside for clearings to come."""
+        """Return the amount held for clearings to come."""
 
     def owed(self) -> int:
-        """Return what the network took and the account has not paid."""
+        """Return the amount due: settled by the network and not paid by the account."""
 
     def figures(self, token: str) -> dict[str, Any]:
         """Return one card transaction, as `Model.figures` does."""
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """Tells a ledger and the model the same story, and compares them after every event."""
+    """Submits the same events to a ledger and to the model, and compares them after every event."""
 
     scene: ClassVar[Scene] = SCENE
 
     def ledger(self) -> Ledger:
-        """Return a ledger without money and without history."""
-        raise NotImplementedError("return the ledger that is to be tested")
+        """Return a ledger without a balance and without events."""
+        raise NotImplementedError("return the ledger under test")
 
     def __init__(self) -> None:
-        """Start with nothing submitted."""
+        """Start without events."""
         super().__init__()
         self.model = Model()
-        self.tested = self.ledger()
+        self.ledger_under_test = self.ledger()
         self.submitted: list[Event] = []
 
     @initialize(amount=st.integers(1, 300) | st.integers(1, 10**6))
     def start(self, amount: int) -> None:
-        """Bring the money to start with."""
+        """Deposit the opening balance."""
         self.submit(self.scene.deposit(amount))
 
     @rule(amount=_AMOUNTS)
     def deposit(self, amount: int) -> None:
-        """Bring more money."""
+        """Deposit money."""
         self.submit(self.scene.deposit(amount))
 
     @rule(
@@ -87,60 +87,62 @@ class LedgerMachine(RuleBasedStateMachine):
         amount=_AMOUNTS,
     )
     def authorize(self, kind: str, token: str, amount: int) -> None:
-        """Ask for more, or learn that it has been approved."""
+        """Request an authorization, or record one that the network approved."""
         self.submit(self.scene.event(kind, token, amount=amount))
 
     @rule(token=_TOKENS, amount=st.just(0) | _AMOUNTS)
     def advise(self, token: str, amount: int) -> None:
-        """Say what the authorized total is now."""
+        """Adjust the authorized total."""
         self.submit(self.scene.event("AUTHORIZATION_ADVICE", token, amount=amount))
 
     @rule(token=_TOKENS, amount=st.none() | _AMOUNTS)
     def reverse(self, token: str, amount: int | None) -> None:
-        """Take an authorization back."""
+        """Reverse an authorization."""
         self.submit(self.scene.event("AUTHORIZATION_REVERSAL", token, amount=amount))
 
     @rule(token=_TOKENS)
     def expire(self, token: str) -> None:
-        """Let an authorization expire."""
+        """Expire an authorization."""
         self.submit(self.scene.event("AUTHORIZATION_EXPIRY", token))
 
     @rule(token=_TOKENS, amount=_AMOUNTS, final=st.sampled_from([None, True, False]))
-    def clear(self, token: str, amount: int, final: bool | None) -> None:  # noqa: FBT001 - what a message says
-        """Move money at the network."""
+    def clear(self, token: str, amount: int, final: bool | None) -> None:  # noqa: FBT001 - a field of the message
+        """Clear an amount."""
         self.submit(self.scene.event("CLEARING", token, amount=amount, final=final))
 
     @rule(
-        kind=st.sampled_from(["CLEARING_REVERSAL", "RETURN", "RETURN_REVERSAL"]),
+        kind=st.sampled_from(
+            ["CLEARING_REVERSAL", "RETURN", "FINANCIAL_CREDIT_AUTHORIZATION", "RETURN_REVERSAL"]
+        ),
         token=_TOKENS,
         amount=_AMOUNTS,
     )
-    def give_back(self, kind: str, token: str, amount: int) -> None:
-        """Move money back, or take back what was moved back."""
+    def refund_or_reverse(self, kind: str, token: str, amount: int) -> None:
+        """Reverse a clearing, refund, credit, or reverse a refund."""
         self.submit(self.scene.event(kind, token, amount=amount))
 
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:
-        """Tell something again: it changes nothing."""
+        """Submit an event again: a duplicate changes nothing."""
         if self.submitted:
-            self._submit(data.draw(st.sampled_from(self.submitted), label="again"))
+            self._submit(data.draw(st.sampled_from(self.submitted), label="duplicate"))
 
     @invariant()
     def agrees(self) -> None:
-        """Balance, held, owed and every figure are those of the model."""
-        assert self.tested.balance() == self.model.balance() >= 0
-        assert self.tested.held() == self.model.held()
-        assert self.tested.owed() == self.model.owed()
+        """Compare balance, held, owed and the figures of every card transaction with the model."""
+        assert self.ledger_under_test.balance() == self.model.balance() >= 0
+        assert self.ledger_under_test.held() == self.model.held()
+        assert self.ledger_under_test.owed() == self.model.owed()
         for token in self.model.purchases:
-            assert self.tested.figures(token) == self.model.figures(token), token
+            assert self.ledger_under_test.figures(token) == self.model.figures(token), token
 
     def submit(self, event: Event) -> None:
-        """Tell the ledger and the model a new event."""
+        """Submit a new event to the ledger and to the model."""
         event = {**event, "reference": f"r{len(self.submitted)}"}
         self.submitted.append(event)
         self._submit(event)
 
     def _submit(self, event: Event) -> None:
         expected = self.model.submit(event)
-        answer = self.tested.submit(event)
-        assert answer in {expected, None}, f"{answer} instead of {expected}"
+        outcome = self.ledger_under_test.submit(event)
+        assert outcome in {expected, None}, f"{outcome} instead of {expected}"

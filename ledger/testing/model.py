@@ -1,10 +1,9 @@
-"""The money rule a second time, written from the design and not from the code.
+"""A second implementation of the money rule, written from the specification.
 
-Slow, plain and whole: one funding account, its card transactions in dicts, loops instead of
-formulas that carry state along. What a ledger does with a history is compared with what this
-does; where the two differ, one of them is wrong.
+It is slow, simple and complete: one funding account, its card transactions in dicts, loops instead
+of incremental totals. Tests compare a ledger with it; where the two differ, one of them is wrong.
 
-Amounts are minor units. It does not know the range of a `bigint`: Python's integers have none.
+Amounts are minor units. The model does not limit them to the range of a `bigint`.
 """
 
 from collections.abc import Mapping
@@ -12,23 +11,26 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 Event = Mapping[str, Any]
-"""A network event as it is on the wire (docs/testing.md lists the others that a model takes)."""
+"""A network event as JSON; docs/testing.md lists the other types that a model accepts."""
 
-CardTransactionKey = dict[str, Any]
+Purchase = dict[str, Any]
+"""The totals of one card transaction."""
 
-_CAN_BE_TAKEN_AGAIN: Final = {"REVERSED", "EXPIRED", "REFUNDED"}
+_REOPENABLE: Final = {"REVERSED", "EXPIRED", "REFUNDED", "CREDITED"}
 
 
 @dataclass
 class Model:
-    """A funding account with one card, as a customer would tell its story."""
+    """A funding account with one card."""
 
     money: int = 0
     card_state: str = "ACTIVE"
     max_spend: int | None = None
-    reason: str | None = None  # Why the last authorization was declined.
-    purchases: dict[str, CardTransactionKey] = field(default_factory=dict)
-    debts: dict[str, int] = field(default_factory=dict)  # When each purchase began to owe.
+    reason: str | None = None  # The decline reason of the last authorization.
+    purchases: dict[str, Purchase] = field(default_factory=dict)
+    debts: dict[str, int] = field(
+        default_factory=dict
+    )  # The number of the message that began each debt.
     parked: list[tuple[int, Event]] = field(default_factory=list)
     seen: dict[tuple[str, str], Event] = field(default_factory=dict)
     deposited: int = 0
@@ -37,7 +39,7 @@ class Model:
     # --- messages --------------------------------------------------------------------------
 
     def submit(self, event: Event) -> str:
-        """Take one event; return the word for what became of it."""
+        """Process an event; return its outcome."""
         key = (event["source"], event["reference"])
         if key in self.seen:
             return "DUPLICATE" if self.seen[key] == event else "REJECTED"
@@ -61,22 +63,22 @@ class Model:
             return "PARKED"
         is_new = name not in self.purchases
         purchase = self._purchase(name, event)
-        word = self._apply(purchase, event, self.arrivals)
-        if word == "IGNORED":
+        outcome = self._apply(purchase, event, self.arrivals)
+        if outcome == "IGNORED":
             if is_new:
                 del self.purchases[name]
-            return word
+            return outcome
         for number, waiting in list(self.parked):
             if waiting["issuerTransactionToken"] == name and not self._waits(waiting):
                 self.parked.remove((number, waiting))
                 self._apply(purchase, waiting, number)
-        return word
+        return outcome
 
     def _waits(self, event: Event) -> bool:
-        """Whether `event` changes something that has not arrived yet."""
+        """Whether `event` must wait for another event to arrive first."""
         known = self.purchases.get(event["issuerTransactionToken"], {})
         if "expiresAt" in event:
-            return False  # A ledger's own schedule speaks of what it has seen.
+            return False  # Sent by the ledger's own scheduler for an authorization that it knows.
         match event["type"]:
             case "AUTHORIZATION_REVERSAL" | "AUTHORIZATION_EXPIRY" | "AUTHORIZATION_ADVICE":
                 return not known.get("isAuthorizationKnown")
@@ -86,8 +88,8 @@ class Model:
                 return bool(event["amount"] > known.get("refunded", 0))
         return False
 
-    def _apply(self, purchase: CardTransactionKey, event: Event, number: int) -> str:  # noqa: C901, PLR0912 - one branch a kind
-        amount: Any = event.get("amount")  # Only a reversal and an expiry may have none.
+    def _apply(self, purchase: Purchase, event: Event, number: int) -> str:  # noqa: C901, PLR0912 - one branch a type
+        amount: Any = event.get("amount")  # None only in a reversal and an expiry.
         left = purchase["authorized"] - purchase["settled"]
         left = max(left, 0)
         match event["type"]:
@@ -117,9 +119,10 @@ class Model:
                 self._clear(purchase, amount, event.get("final"))
             case "CLEARING_REVERSAL":
                 purchase["settled"] -= amount
-            case "RETURN":
+            case "RETURN" | "FINANCIAL_CREDIT_AUTHORIZATION":
                 if not purchase["authorized"] and not purchase["settled"]:
-                    self._close(purchase, "REFUNDED")
+                    is_refund = event["type"] == "RETURN"
+                    self._close(purchase, "REFUNDED" if is_refund else "CREDITED")
                 purchase["refunded"] += amount
                 purchase["refunds"] += 1
                 self.money += amount
@@ -132,20 +135,19 @@ class Model:
             case "PULL_CONFIRMATION":
                 return self._confirm(purchase, event, number)
         self._settle_up(purchase, number)
-        if event["type"] == "RETURN":
+        if event["type"] in {"RETURN", "FINANCIAL_CREDIT_AUTHORIZATION"}:
             self._pay_debts()
         return "APPLIED"
 
-    # --- what may be refused -----------------------------------------------------------------
+    # --- authorizations ----------------------------------------------------------------------
 
-    def _authorize(self, purchase: CardTransactionKey, event: Event, number: int) -> str:
+    def _authorize(self, purchase: Purchase, event: Event, number: int) -> str:
         amount = event["amount"]
         clears = event["type"] == "FINANCIAL_AUTHORIZATION"
-        self.reason = self._refusal(purchase, amount, clears=clears)
+        self.reason = self._decline_reason(purchase, amount, clears=clears)
         purchase["isAuthorizationKnown"] = True
         if self.reason:
-            nothing_else = not purchase["authorized"]
-            if nothing_else and not purchase["clearings"] and not purchase["refunds"]:
+            if not purchase["authorized"] and not purchase["clearings"] and not purchase["refunds"]:
                 purchase["asked"] = amount
                 purchase["reason"] = self.reason
             return "DECLINED"
@@ -157,12 +159,12 @@ class Model:
             self._settle_up(purchase, number, money=self.money)
         return "APPLIED"
 
-    def _refusal(self, purchase: CardTransactionKey, amount: int, *, clears: bool) -> str | None:
+    def _decline_reason(self, purchase: Purchase, amount: int, *, clears: bool) -> str | None:
         promised = max(purchase["authorized"], purchase["settled"])
-        to_be_promised = purchase["authorized"] + amount
+        required = purchase["authorized"] + amount
         if clears:
-            to_be_promised = max(to_be_promised, purchase["settled"] + amount)
-        missing = max(to_be_promised - promised, 0)
+            required = max(required, purchase["settled"] + amount)
+        missing = max(required - promised, 0)
         if purchase["descriptor"].endswith("002"):
             return "INSUFFICIENT_FUNDS"
         if purchase["descriptor"].endswith("003") or self.card_state == "FROZEN":
@@ -175,27 +177,27 @@ class Model:
             return "INSUFFICIENT_FUNDS"
         return None
 
-    # --- what has happened -------------------------------------------------------------------
+    # --- events that have happened at the network --------------------------------------------
 
-    def _approve(self, purchase: CardTransactionKey, total: int) -> None:
+    def _approve(self, purchase: Purchase, total: int) -> None:
         purchase["isAuthorizationKnown"] = True
         purchase["authorized"] = total
         purchase["asked"] = 0
         purchase["reason"] = None
-        if purchase["closed"] in _CAN_BE_TAKEN_AGAIN:
+        if purchase["closed"] in _REOPENABLE:
             purchase["closed"] = None
 
-    def _clear(self, purchase: CardTransactionKey, amount: int, final: bool | None) -> None:  # noqa: FBT001 - what a message says
+    def _clear(self, purchase: Purchase, amount: int, final: bool | None) -> None:  # noqa: FBT001 - a field of the message
         purchase["settled"] += amount
         purchase["clearings"] += 1
         if final is None:
             final = purchase["settled"] >= purchase["authorized"]
         if final:
             purchase["closed"] = "CLEARED"
-        elif purchase["closed"] == "REFUNDED":
+        elif purchase["closed"] in {"REFUNDED", "CREDITED"}:
             purchase["closed"] = None
 
-    def _close(self, purchase: CardTransactionKey, by: str) -> None:
+    def _close(self, purchase: Purchase, by: str) -> None:
         if not purchase["closed"]:
             purchase["closed"] = by
 
@@ -207,14 +209,14 @@ class Model:
                 purchase["closed"] = "CARD_CLOSED"
                 self._settle_up(purchase, self.arrivals)
 
-    def _confirm(self, purchase: CardTransactionKey, event: Event, number: int) -> str:
+    def _confirm(self, purchase: Purchase, event: Event, number: int) -> str:
         if not purchase["pendingCount"]:
             return "IGNORED"
         purchase["pendingCount"] -= 1
         amount = min(event["amount"], purchase["pending"])
         purchase["pending"] -= amount
         if not event["succeeded"]:
-            # The account has its money back: older debts may have it, this one waits for other.
+            # The account has its money back: older debts are paid first, this one is open again.
             purchase["pulled"] -= amount
             self.money += amount
             purchase["open"] = self._missing(purchase)
@@ -222,36 +224,36 @@ class Model:
             self._pay_debts(ahead_of=purchase["name"])
         return "APPLIED"
 
-    # --- the rule ----------------------------------------------------------------------------
+    # --- the money rule ----------------------------------------------------------------------
 
-    def _required(self, purchase: CardTransactionKey) -> int:
+    def _required(self, purchase: Purchase) -> int:
         if purchase["closed"]:
             return int(purchase["settled"])
         return int(max(purchase["authorized"], purchase["settled"]))
 
-    def _missing(self, purchase: CardTransactionKey) -> int:
+    def _missing(self, purchase: Purchase) -> int:
         funded: int = purchase["pulled"] - purchase["released"]
         return max(self._required(purchase) - funded, 0)
 
-    def _pullable(self, purchase: CardTransactionKey) -> int:
+    def _pullable(self, purchase: Purchase) -> int:
         return 0 if purchase["descriptor"].endswith("002") else self.money
 
     def _settle_up(
         self,
-        purchase: CardTransactionKey,
+        purchase: Purchase,
         number: int,
         *,
         money: int | None = None,
         slow: bool = False,
     ) -> None:
-        """Bring what is funded to what is required; a pull is all or nothing."""
+        """Pull or release the difference between required and funded; a pull is all or nothing."""
         if money is None:
             money = self._pullable(purchase)
         missing = self._missing(purchase)
         surplus = purchase["pulled"] - purchase["released"] - self._required(purchase)
         was_open = purchase["open"]
         if was_open:
-            purchase["open"] = missing  # One open pull; it follows the shortfall.
+            purchase["open"] = missing  # At most one pull is open; its amount is the shortfall.
         elif missing:
             purchase["pulls"] += 1
             if missing <= money:
@@ -269,16 +271,16 @@ class Model:
             purchase["pending"] = min(purchase["pending"], funded)
             self.money += surplus
         if surplus > 0 or (was_open and was_open != missing):
-            self._pay_debts()  # Money came back, or less is wanted.
+            self._pay_debts()  # The balance rose, or less is due.
 
-    def _note_debt(self, purchase: CardTransactionKey, number: int) -> None:
+    def _note_debt(self, purchase: Purchase, number: int) -> None:
         if purchase["open"] or purchase["unpaid"]:
             self.debts.setdefault(purchase["name"], number)
         else:
             self.debts.pop(purchase["name"], None)
 
     def _pay_debts(self, ahead_of: str | None = None) -> None:
-        """Pay what is owed, oldest first; one that cannot be paid keeps the others waiting."""
+        """Pay debts, oldest first; a debt that cannot be paid blocks the later ones."""
         for name in self.queue:
             if name == ahead_of:
                 return
@@ -294,7 +296,7 @@ class Model:
             purchase["open"] = 0
             del self.debts[name]
 
-    def _purchase(self, name: str, event: Event) -> CardTransactionKey:
+    def _purchase(self, name: str, event: Event) -> Purchase:
         merchant = event.get("merchant") or {}
         new = {
             "name": name,
@@ -318,19 +320,19 @@ class Model:
         }
         return self.purchases.setdefault(name, new)
 
-    # --- what a reader sees ------------------------------------------------------------------
+    # --- figures -----------------------------------------------------------------------------
 
     @property
     def queue(self) -> list[str]:
-        """The purchases that wait for money, oldest first."""
+        """The purchases with a debt, oldest first."""
         return sorted(self.debts, key=lambda name: self.debts[name])
 
     def balance(self) -> int:
-        """Return what is on the funding account: what is available."""
+        """Return the available balance of the funding account."""
         return self.money
 
     def held(self) -> int:
-        """Return what is set aside for clearings to come."""
+        """Return the amount held for clearings to come."""
         total = 0
         for purchase in self.purchases.values():
             funded = purchase["pulled"] - purchase["released"]
@@ -339,7 +341,7 @@ class Model:
         return total
 
     def owed(self) -> int:
-        """Return what the network took and the account has not paid."""
+        """Return the amount due: settled by the network and not paid by the account."""
         total = 0
         for purchase in self.purchases.values():
             funded = purchase["pulled"] - purchase["released"]
@@ -349,11 +351,11 @@ class Model:
         return total
 
     def pending(self) -> int:
-        """Return what has been pulled and is not confirmed."""
+        """Return the pulled amount that is not confirmed."""
         return sum(purchase["pending"] for purchase in self.purchases.values())
 
     def status(self, name: str) -> str:
-        """Return the first line of the design's table that matches."""
+        """Return the status of a purchase; the first rule that matches decides."""
         purchase = self.purchases[name]
         if purchase["reason"] and not purchase["clearings"] and not purchase["refunds"]:
             return "DECLINED"
@@ -361,7 +363,7 @@ class Model:
             return "EXCEPTION"
         refunded, settled = purchase["refunded"], purchase["settled"]
         if purchase["closed"] and refunded > 0 and refunded >= settled:
-            return "REFUNDED"
+            return "CREDITED" if purchase["closed"] == "CREDITED" else "REFUNDED"
         if purchase["closed"] and settled > 0:
             return "SETTLED"
         if settled > 0:
@@ -369,14 +371,14 @@ class Model:
         return "VOIDED" if purchase["closed"] else "AUTHORIZED"
 
     def status_reason(self, name: str) -> str | None:
-        """Return why a purchase is void, None when it is not."""
+        """Return why a purchase is VOIDED, or None."""
         if self.status(name) != "VOIDED":
             return None
         closed = self.purchases[name]["closed"]
         return str(closed) if closed in {"EXPIRED", "CARD_CLOSED"} else "REVERSED"
 
     def figures(self, token: str) -> dict[str, Any]:
-        """Return one card transaction in the words of the published life cycles."""
+        """Return one card transaction with the field names of the published life cycles."""
         purchase = self.purchases[token]
         return {
             "status": self.status(token),
@@ -389,7 +391,7 @@ class Model:
         }
 
     def account(self) -> dict[str, Any]:
-        """Return the whole account in the words of the published life cycles."""
+        """Return the account with the field names of the published life cycles."""
         return {
             "balance": self.balance(),
             "held": self.held(),

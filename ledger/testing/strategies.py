@@ -1,13 +1,13 @@
-"""Hypothesis strategies for life cycles: lists of events as they are on the wire.
+"""Hypothesis strategies for life cycles: lists of events as JSON.
 
-Each story concerns one cardholder with one card on one account, who makes a few purchases. The
-first event brings the money that they start with.
+A story is about one cardholder with one card on one account and a few purchases. Its first event
+deposits the opening balance.
 
-- `valid`: what a network that behaves sends, in its order.
-- `arbitrary`: any event after any other; few amounts, so that they meet.
-- `duplicated`: a story in which some events come again.
+- `valid`: what a correct network sends, in order.
+- `arbitrary`: any event after any other; few amounts, so that they match.
+- `duplicated`: a story with repeated events.
 - `shuffled`: a story in another order of arrival.
-- `hostile`: anything, with amounts at the edge, repetitions and reused references.
+- `hostile`: contradictions, amounts at the limit, repeated events and reused references.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,11 +36,12 @@ NETWORK_TYPES: Final = (
     "FINANCIAL_AUTHORIZATION",
     "CLEARING",
     "CLEARING_REVERSAL",
+    "FINANCIAL_CREDIT_AUTHORIZATION",
     "RETURN",
     "RETURN_REVERSAL",
 )
 
-# Few values, so that amounts meet: exact clearings, holds that just fit, sums that cancel.
+# Few values, so that amounts match: exact clearings, holds that just fit, sums that cancel.
 SMALL: Final = st.sampled_from([1, 2, 3, 5, 10, 50, 99, 100])
 AMOUNTS: Final = SMALL | st.integers(1, 1_000) | st.integers(1, 2**40)
 HUGE: Final = AMOUNTS | st.sampled_from([2**62, 2**62 + 1, MAX_AMOUNT - 1, MAX_AMOUNT])
@@ -54,12 +55,12 @@ SHOPS: Final[Mapping[str, str]] = {
     "T6": "SLOW 005",
     "T7": "FAILS 006",
 }
-"""Descriptors by token; what the sandbox makes of their ends is in the interface."""
+"""Merchant descriptors by token; the sandbox gives a meaning to their last three characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Who a story is about. `shops` gives every purchase its token and its merchant."""
+    """The card, account and currency of a story; `shops` has the merchant of each token."""
 
     card_id: str = "Card:00000000-0000-7000-8000-000000000001"
     account_id: str = "00000000-0000-7000-8000-000000000002"
@@ -67,8 +68,8 @@ class Scene:
     source: str = "network"
     shops: Mapping[str, str] = field(default_factory=lambda: dict(SHOPS))
 
-    def event(self, kind: str, token: str, **said: Any) -> Event:  # noqa: ANN401 - JSON
-        """Return a network event; `numbered` gives it its reference."""
+    def event(self, kind: str, token: str, **fields: Any) -> Event:  # noqa: ANN401 - JSON
+        """Return a network event without a reference; `numbered` adds one."""
         body = {
             "type": kind,
             "source": self.source,
@@ -77,10 +78,10 @@ class Scene:
             "currency": self.currency,
             "merchant": {"descriptor": self.shops.get(token, "SHOP")},
         }
-        return body | {name: value for name, value in said.items() if value is not None}
+        return body | {name: value for name, value in fields.items() if value is not None}
 
     def deposit(self, amount: int) -> Event:
-        """Return the message that brings money to the account."""
+        """Return the message that deposits `amount` on the account."""
         return {
             "type": "DEPOSIT",
             "source": self.source,
@@ -89,12 +90,12 @@ class Scene:
         }
 
     def confirmation(self, token: str, amount: int, *, succeeded: bool) -> Event:
-        """Return what becomes of a pending pull."""
-        said = self.event("PULL_CONFIRMATION", token, amount=amount, succeeded=succeeded)
-        return {name: value for name, value in said.items() if name != "merchant"}
+        """Return the confirmation or the failure of a pending pull."""
+        message = self.event("PULL_CONFIRMATION", token, amount=amount, succeeded=succeeded)
+        return {name: value for name, value in message.items() if name != "merchant"}
 
     def card_closed(self) -> Event:
-        """Return the message that gives back what is held on the card."""
+        """Return the message that releases all holds of the card."""
         return {"type": "CARD_CLOSED", "source": self.source, "cardId": self.card_id}
 
 
@@ -102,23 +103,23 @@ SCENE: Final = Scene()
 
 
 def numbered(story: Sequence[Event]) -> Story:
-    """Return `story` with a reference of its own for every event."""
+    """Return `story` with a unique reference for every event."""
     return [{**event, "reference": f"r{place}"} for place, event in enumerate(story)]
 
 
 def events(
     scene: Scene = SCENE, amounts: st.SearchStrategy[int] = AMOUNTS, *, inside: bool = True
 ) -> st.SearchStrategy[Event]:
-    """Return any one event, without its reference.
+    """Return one event of any type, without a reference.
 
-    `inside`: also those that no network sends: deposits apart, a closed card and answers to
-    pending pulls.
+    With `inside`, also the messages that no network sends: a closed card and the confirmation of
+    a pending pull.
     """
     tokens = st.sampled_from(sorted(scene.shops))
     final = st.sampled_from([None, True, False])
 
-    def of(kind: str, how_much: st.SearchStrategy[int | None]) -> st.SearchStrategy[Event]:
-        return st.builds(scene.event, st.just(kind), tokens, amount=how_much)
+    def of(kind: str, amount: st.SearchStrategy[int | None]) -> st.SearchStrategy[Event]:
+        return st.builds(scene.event, st.just(kind), tokens, amount=amount)
 
     clearings = st.builds(scene.event, st.just("CLEARING"), tokens, amount=amounts, final=final)
     kinds = [
@@ -134,6 +135,7 @@ def events(
         clearings,
         of("CLEARING_REVERSAL", amounts),
         of("RETURN", amounts),
+        of("FINANCIAL_CREDIT_AUTHORIZATION", amounts),
         of("RETURN_REVERSAL", amounts),
         st.builds(scene.deposit, amounts),
     ]
@@ -151,7 +153,7 @@ def arbitrary(
     max_size: int = 14,
     inside: bool = True,
 ) -> st.SearchStrategy[Story]:
-    """Return stories of any events, after a deposit of `start`."""
+    """Return stories of any events after a deposit of `start`."""
     return st.builds(
         lambda first, rest: numbered([scene.deposit(first), *rest]),
         st.integers(1, 300) | st.integers(1, 2**42) if start is None else start,
@@ -160,7 +162,7 @@ def arbitrary(
 
 
 def tight(scene: Scene = SCENE, max_size: int = 14) -> st.SearchStrategy[Story]:
-    """Return stories with little money and small amounts, where debts are common."""
+    """Return stories with a low balance and small amounts, in which debts are common."""
     few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source,
                 {name: scene.shops[name] for name in sorted(scene.shops)[:2]})  # fmt: skip
     return arbitrary(few, SMALL, start=st.integers(1, 150), max_size=max_size)
@@ -168,7 +170,7 @@ def tight(scene: Scene = SCENE, max_size: int = 14) -> st.SearchStrategy[Story]:
 
 @st.composite
 def valid(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
-    """Return a story that a network which behaves could tell: nothing is taken back twice."""
+    """Return a story that a correct network could send: nothing is reversed twice."""
     story = [scene.deposit(draw(st.integers(1, 1_000) | st.just(10**6)))]
     tokens = sorted(scene.shops)
     totals = {token: dict.fromkeys(("left", "settled", "refunded"), 0) for token in tokens}
@@ -179,7 +181,7 @@ def valid(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
 
 
 def _next(draw: st.DrawFn, scene: Scene, token: str, total: dict[str, int]) -> Event:
-    """Return what may come next for a purchase; `total` is what the network thinks of it."""
+    """Return a possible next event of a purchase; `total` has the network's own totals."""
 
     def up_to(name: str) -> int:
         return draw(st.integers(1, total[name]) | st.just(total[name]))
@@ -219,7 +221,7 @@ def _next(draw: st.DrawFn, scene: Scene, token: str, total: dict[str, int]) -> E
 
 @st.composite
 def duplicated(draw: st.DrawFn, stories: st.SearchStrategy[Story]) -> Story:
-    """Return one of `stories` in which some events come again, anywhere after the first time."""
+    """Return one of `stories` with some events repeated, anywhere after their first time."""
     story = list(draw(stories))
     for _ in range(draw(st.integers(1, 4)) if story else 0):
         first = draw(st.integers(0, len(story) - 1))
@@ -234,7 +236,7 @@ def shuffled(stories: st.SearchStrategy[Story]) -> st.SearchStrategy[Story]:
 
 @st.composite
 def hostile(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
-    """Return a story that no network should tell: contradictions, repetitions, huge amounts."""
+    """Return a story that no network should send: contradictions, duplicates, huge amounts."""
     story = draw(duplicated(arbitrary(scene, HUGE, max_size=max_size)))
     with_amount = [event for event in story if "amount" in event]
     for event in draw(st.lists(st.sampled_from(with_amount), max_size=2)) if with_amount else []:

@@ -1,4 +1,4 @@
-"""Deliveries as platforms see them: what was told, what came of it, and telling it again."""
+"""Webhook deliveries as platforms see them: list, read, retry and replay."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.engines import async_driver
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
-from cardledger.ledger.webhooks.ordering import LATER, LOCK_QUEUES, RELEASE_NEXT, place
+from cardledger.ledger.webhooks.ordering import LATER, LOCK_QUEUES, RELEASE_NEXT, queue_position
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -25,19 +25,19 @@ from cardledger.schema.wire.webhooks.endpoints import (
 )
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
-REPLAYED_AT_ONCE: Final = 500
-"""How many deliveries one database transaction makes due again."""
+REPLAY_BATCH_SIZE: Final = 500
+"""Deliveries that one database transaction makes due again."""
 
-_LOOKED_AT_AT_ONCE: Final = 5000
-# An attempt that is under way has its lease's end for its time, and must not be made twice.
-_SOON: Final = timedelta(minutes=1)
-# A delivery's id is as old as the delivery by the clock of whoever dispatched it.
-_CLOCKS_DIFFER: Final = timedelta(days=1)
+_SCAN_BATCH_SIZE: Final = 5000
+# The lease of an attempt under way ends within this time; it must not be sent a second time.
+_LEASE_LIMIT: Final = timedelta(minutes=1)
+# A delivery's id has its time from the clock of the process that dispatched it.
+_CLOCK_DIFFERENCE: Final = timedelta(days=1)
 
 _DELIVERIES: Final = tables.webhook_deliveries.c
 _ATTEMPTS: Final = tables.webhook_attempts.c
 
-_SHOWN: Final = select(
+_DELIVERY: Final = select(
     _DELIVERIES.id,
     _DELIVERIES.customer_id,
     _DELIVERIES.webhook_id,
@@ -52,9 +52,9 @@ _SHOWN: Final = select(
     _DELIVERIES.created_at,
     _DELIVERIES.delivered_at,
 )
-"""Everything but the body, which is most of it."""
+"""Every column but the body, which is large."""
 
-# What a type's first word is about, where that is not the word itself.
+# The resource of a type whose first word is not the name of the resource.
 _RESOURCES: Final[Mapping[str, str]] = {
     "TEST": "WebhookEndpoint",
     "INCOMING_PAYMENT": "Transaction",
@@ -64,12 +64,12 @@ _RESOURCES: Final[Mapping[str, str]] = {
 
 
 class NoEndpointError(Exception):
-    """A delivery has nowhere to go: its endpoint was deleted, or there never was one."""
+    """The endpoint of the delivery was deleted, or the platform never had one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """What deliveries have to match; None matches all, and times are included."""
+class DeliveryFilters:
+    """Conditions on deliveries; None matches every delivery. Times are inclusive."""
 
     endpoint_id: Id | None = None
     type: str | None = None
@@ -81,7 +81,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """What to tell again: of one endpoint or of all, made in a span of time, failed or any."""
+    """The deliveries to replay: of one endpoint or all, created in a period, failed ones or all."""
 
     endpoint_id: Id | None
     since: datetime
@@ -91,14 +91,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """How many are due again, and where to go on; None: that was the end."""
+    """How many deliveries are due again, and the id to continue after; None: the replay is done."""
 
     count: int
     after: Id | None
 
 
 async def page(
-    connection: AsyncConnection, *, platform_id: Id, filters: Filters, wanted: paging.Wanted
+    connection: AsyncConnection, *, platform_id: Id, filters: DeliveryFilters, wanted: paging.Wanted
 ) -> paging.Page[WebhookDeliveryResource]:
     """Return one page of the platform's deliveries."""
     matching = [_DELIVERIES.platform_id == platform_id]
@@ -115,7 +115,7 @@ async def page(
         matching.append(_DELIVERIES.created_at <= filters.until)
     return await paging.read(
         connection,
-        _SHOWN,
+        _DELIVERY,
         table=tables.webhook_deliveries,
         matching=matching,
         wanted=wanted,
@@ -126,9 +126,9 @@ async def page(
 async def get(
     connection: AsyncConnection, *, platform_id: Id, delivery_id: Id
 ) -> WebhookDeliveryResource | None:
-    """Return the platform's delivery with its payload and attempts; None: it has no such one."""
+    """Return the platform's delivery with its payload and attempts, or None."""
     rows = await connection.execute(
-        _SHOWN.add_columns(_DELIVERIES.body).where(
+        _DELIVERY.add_columns(_DELIVERIES.body).where(
             _DELIVERIES.id == delivery_id, _DELIVERIES.platform_id == platform_id
         )
     )
@@ -147,30 +147,67 @@ async def get(
         .where(_ATTEMPTS.delivery_id == delivery_id)
         .order_by(_ATTEMPTS.number)
     )
-    told = [WebhookAttemptResource.model_validate(one._asdict()) for one in attempts]
-    return _render(row).model_copy(update={"attempt_list": told, "payload": json.loads(row.body)})
+    attempt_list = [WebhookAttemptResource.model_validate(row._asdict()) for row in attempts]
+    payload = json.loads(row.body)
+    return _render(row).model_copy(update={"attempt_list": attempt_list, "payload": payload})
 
 
-# --- again -------------------------------------------------------------------------------------
+# --- retry and replay --------------------------------------------------------------------------
+
+
+# A delivery without an endpoint goes to the platform's default endpoint.
+_COLUMNS: Final = """
+    w.id, w.customer_id, w.webhook_id, e.id, w.subject_id, w.sequence, w.state, e.mode = 'FIFO'
+"""
+
+_WITH_ENDPOINT: Final = """
+    LEFT JOIN webhook_endpoints e ON e.platform_id = w.platform_id AND e.deleted_at IS NULL
+        AND CASE WHEN w.endpoint_id IS NULL THEN e.is_default ELSE e.id = w.endpoint_id END
+"""
+
+_BY_ID: Final = f"""
+    SELECT {_COLUMNS} FROM webhook_deliveries w {_WITH_ENDPOINT}
+    WHERE w.id = %(id)s AND w.platform_id = %(platform)s
+"""
 
 
 async def retry(
     connection: AsyncConnection, *, platform_id: Id, delivery_id: Id, at: datetime
 ) -> bool:
-    """Make one delivery due again, whatever came of it; returns whether the platform has it.
+    """Make a delivery due again, whatever its state; return whether the platform has it.
 
-    With the same webhook id, so that a receiver that has it knows it again.
+    The webhook id stays the same, so that receivers recognise a duplicate.
     Raises: NoEndpointError.
     """
-    driver = await _while_no_endpoint_goes(connection)
+    driver = await _lock_endpoints(connection)
     arguments = {"platform": platform_id, "id": delivery_id}
-    row = await (await driver.execute(_ONE, arguments)).fetchone()
+    row = await (await driver.execute(_BY_ID, arguments)).fetchone()
     if row is None:
         return False
     if row[3] is None:
         raise NoEndpointError
     await _make_due(driver, [row], at)
     return True
+
+
+_SCANNED: Final = """
+    SELECT * FROM webhook_deliveries
+    WHERE platform_id = %(platform)s AND id > %(after)s AND id < %(before)s
+    ORDER BY id LIMIT %(scan_limit)s
+"""
+
+_MATCHING: Final = f"""
+    SELECT {_COLUMNS} FROM ({_SCANNED}) w {_WITH_ENDPOINT}
+    WHERE e.id IS NOT NULL AND w.type <> %(test)s
+        AND w.created_at >= %(since)s AND w.created_at <= %(until)s
+        AND (%(endpoint)s::uuid IS NULL OR e.id = %(endpoint)s)
+        AND (w.state IN ('FAILED', 'NO_ENDPOINT')
+            OR w.state = 'DELIVERED' AND NOT %(only_failed)s
+            OR w.next_attempt_at > %(leases_end)s AND w.next_attempt_at < %(later)s)
+    ORDER BY w.id LIMIT %(limit)s
+"""
+
+_SCAN_PROGRESS: Final = f"SELECT count(*), max(id::text)::uuid FROM ({_SCANNED}) w"
 
 
 async def replay(
@@ -181,48 +218,64 @@ async def replay(
     after: Id | None,
     at: datetime,
 ) -> Replayed:
-    """Make the next deliveries of `window` due again, a bounded number of them.
+    """Make the next deliveries of `window` due again, at most `REPLAY_BATCH_SIZE` of them.
 
-    Those that wait for their retry are due at once. Tests are never repeated, and what has no
-    endpoint any more is passed over.
+    Deliveries that wait for a retry are due at once. Tests and deliveries without an endpoint are
+    skipped.
     """
     until = window.until or at
-    first = _first_id(window.since - _CLOCKS_DIFFER)
+    first = _first_id(window.since - _CLOCK_DIFFERENCE)
     arguments = {
         "platform": platform_id,
         "after": max(after, first) if after else first,
-        "before": _first_id(until + _CLOCKS_DIFFER),
-        "looked_at": _LOOKED_AT_AT_ONCE,
-        "limit": REPLAYED_AT_ONCE,
+        "before": _first_id(until + _CLOCK_DIFFERENCE),
+        "scan_limit": _SCAN_BATCH_SIZE,
+        "limit": REPLAY_BATCH_SIZE,
         "endpoint": window.endpoint_id,
         "since": window.since,
         "until": until,
         "only_failed": window.only_failed,
-        "soon": at + _SOON,
+        "leases_end": at + _LEASE_LIMIT,
         "later": LATER,
         "test": WebhookType.TEST.value,
     }
-    driver = await _while_no_endpoint_goes(connection)
-    found = await (await driver.execute(_MATCHING, arguments)).fetchall()
-    reached = await (await driver.execute(_REACHED, arguments)).fetchone()
-    assert reached is not None
-    looked_at, last = reached
-    count = await _make_due(driver, found, at) if found else 0
-    if len(found) == REPLAYED_AT_ONCE:
-        return Replayed(count=count, after=found[-1][0])
-    return Replayed(count=count, after=last if looked_at == _LOOKED_AT_AT_ONCE else None)
+    driver = await _lock_endpoints(connection)
+    matching = await (await driver.execute(_MATCHING, arguments)).fetchall()
+    progress = await (await driver.execute(_SCAN_PROGRESS, arguments)).fetchone()
+    assert progress is not None
+    scanned, last = progress
+    count = await _make_due(driver, matching, at) if matching else 0
+    if len(matching) == REPLAY_BATCH_SIZE:
+        return Replayed(count=count, after=matching[-1][0])
+    return Replayed(count=count, after=last if scanned == _SCAN_BATCH_SIZE else None)
 
 
-async def _while_no_endpoint_goes(
+async def _lock_endpoints(
     connection: AsyncConnection,
 ) -> psycopg.AsyncConnection[Any]:
-    """Return the driver; until the end of the database transaction no endpoint is deleted.
+    """Return the driver, and keep endpoints from being deleted until the transaction ends.
 
-    Or what it has not been told would come to wait for an endpoint that is not there any more.
+    Otherwise a delivery could be made due for an endpoint that no longer exists.
     """
-    driver = await async_driver(connection)
+    driver = await driver_async(connection)
     await driver.execute("SELECT pg_advisory_xact_lock_shared(%s)", [DISPATCH_LOCK])
     return driver
+
+
+# A delivery that waits for its retry is due at once and keeps its attempts; an attempt under way is
+# left alone.
+_MAKE_DUE: Final = """
+    UPDATE webhook_deliveries w SET
+        state = 'PENDING',
+        next_attempt_at = replayed.due,
+        endpoint_id = replayed.endpoint,
+        attempts_before = CASE WHEN w.state = 'PENDING' THEN w.attempts_before ELSE w.attempts END
+    FROM unnest(%(ids)s::uuid[], %(customers)s::uuid[], %(endpoints)s::uuid[],
+        %(due)s::timestamptz[]) AS replayed (id, customer_id, endpoint, due)
+    WHERE w.id = replayed.id AND w.customer_id = replayed.customer_id
+        AND (w.state <> 'PENDING'
+            OR w.next_attempt_at > %(leases_end)s AND w.next_attempt_at < %(later)s)
+"""
 
 
 async def _make_due(
@@ -232,7 +285,7 @@ async def _make_due(
     columns = [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
     if queues:
         await driver.execute(LOCK_QUEUES, columns)
-    due = [place(row[5], row[2]) if row[7] else at for row in rows]
+    due = [queue_position(row[5], row[2]) if row[7] else at for row in rows]
     changed = await driver.execute(
         _MAKE_DUE,
         {
@@ -240,7 +293,7 @@ async def _make_due(
             "customers": [row[1] for row in rows],
             "endpoints": [row[3] for row in rows],
             "due": due,
-            "soon": at + _SOON,
+            "leases_end": at + _LEASE_LIMIT,
             "later": LATER,
         },
     )
@@ -252,15 +305,15 @@ async def _make_due(
 
 
 def _first_id(moment: datetime) -> Id:
-    """Return what sorts before every UUIDv7 of `moment` and later: they begin with milliseconds."""
+    """Return the lowest UUIDv7 of `moment`: it begins with the milliseconds."""
     milliseconds = max(int(moment.timestamp() * 1000), 0)
     return Id(milliseconds.to_bytes(6) + bytes(10))
 
 
-# --- tests -------------------------------------------------------------------------------------
+# --- test webhooks -----------------------------------------------------------------------------
 
 
-async def record_test(  # noqa: PLR0913 - a row, by name
+async def record_test(  # noqa: PLR0913 - keyword arguments only
     connection: AsyncConnection,
     *,
     platform_id: Id,
@@ -269,12 +322,12 @@ async def record_test(  # noqa: PLR0913 - a row, by name
     body: bytes,
     attempt: Attempt,
 ) -> Id:
-    """Keep a test that was made while somebody waited for it; returns its delivery."""
+    """Store a test webhook that was sent during a request; return its delivery."""
     key = new_id()
     await connection.execute(
         tables.webhook_deliveries.insert().values(
             id=key,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             platform_id=platform_id,
             type=WebhookType.TEST,
             subject_id=endpoint_id,
@@ -292,7 +345,7 @@ async def record_test(  # noqa: PLR0913 - a row, by name
         tables.webhook_attempts.insert().values(
             delivery_id=key,
             number=1,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             attempted_at=attempt.at,
             duration_ms=attempt.duration_ms,
             status=attempt.status,
@@ -303,11 +356,11 @@ async def record_test(  # noqa: PLR0913 - a row, by name
     return key
 
 
-# --- words -------------------------------------------------------------------------------------
+# --- rendering ---------------------------------------------------------------------------------
 
 
 def subject_of(kind: str, subject_id: Id) -> str:
-    """Return the resource that a webhook is about, as the outside sees it: `Card:0193...`."""
+    """Return the public id of the resource that a webhook is about: `Card:0193...`."""
     group = kind.partition(".")[0]
     resource = _RESOURCES.get(group) or "".join(word.capitalize() for word in group.split("_"))
     return public_id(resource, subject_id)
@@ -329,51 +382,3 @@ def _render(row: Row[*tuple[Any, ...]]) -> WebhookDeliveryResource:
         created_at=row.created_at,
         delivered_at=row.delivered_at,
     )
-
-
-# Where a delivery goes: to its endpoint, or, had it none, to the platform's default one.
-_TO_SEND: Final = """
-    w.id, w.customer_id, w.webhook_id, e.id, w.subject_id, w.sequence, w.state, e.mode = 'FIFO'
-"""
-_WITH_ENDPOINT: Final = """
-    LEFT JOIN webhook_endpoints e ON e.platform_id = w.platform_id AND e.deleted_at IS NULL
-        AND CASE WHEN w.endpoint_id IS NULL THEN e.is_default ELSE e.id = w.endpoint_id END
-"""
-
-_ONE: Final = f"""
-    SELECT {_TO_SEND} FROM webhook_deliveries w {_WITH_ENDPOINT}
-    WHERE w.id = %(id)s AND w.platform_id = %(platform)s
-"""
-
-_LOOKED_AT: Final = """
-    SELECT * FROM webhook_deliveries
-    WHERE platform_id = %(platform)s AND id > %(after)s AND id < %(before)s
-    ORDER BY id LIMIT %(looked_at)s
-"""
-
-_MATCHING: Final = f"""
-    SELECT {_TO_SEND} FROM ({_LOOKED_AT}) w {_WITH_ENDPOINT}
-    WHERE e.id IS NOT NULL AND w.type <> %(test)s
-        AND w.created_at >= %(since)s AND w.created_at <= %(until)s
-        AND (%(endpoint)s::uuid IS NULL OR e.id = %(endpoint)s)
-        AND (w.state IN ('FAILED', 'NO_ENDPOINT')
-            OR w.state = 'DELIVERED' AND NOT %(only_failed)s
-            OR w.next_attempt_at > %(soon)s AND w.next_attempt_at < %(later)s)
-    ORDER BY w.id LIMIT %(limit)s
-"""
-
-_REACHED: Final = f"SELECT count(*), max(id::text)::uuid FROM ({_LOOKED_AT}) w"
-
-# What waits for its retry is due at once, and keeps its attempts; what is being sent is let be.
-_MAKE_DUE: Final = """
-    UPDATE webhook_deliveries w SET
-        state = 'PENDING',
-        next_attempt_at = again.due,
-        endpoint_id = again.endpoint,
-        attempts_before = CASE WHEN w.state = 'PENDING' THEN w.attempts_before ELSE w.attempts END
-    FROM unnest(%(ids)s::uuid[], %(customers)s::uuid[], %(endpoints)s::uuid[],
-        %(due)s::timestamptz[]) AS again (id, customer_id, endpoint, due)
-    WHERE w.id = again.id AND w.customer_id = again.customer_id
-        AND (w.state <> 'PENDING'
-            OR w.next_attempt_at > %(soon)s AND w.next_attempt_at < %(later)s)
-"""

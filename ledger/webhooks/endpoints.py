@@ -1,4 +1,4 @@
-"""Endpoints: where platforms want to be told, of what, and with which secret."""
+"""Webhook endpoints: create, read, change, delete, disable and rotate the secret."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import driver as driver_of
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
@@ -26,17 +26,18 @@ from cardledger.schema.wire.webhooks.endpoints import (
 )
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
-MOST: Final = 100
-"""How many endpoints a platform may have: each costs every webhook a look."""
+ENDPOINT_LIMIT: Final = 100
+"""The most endpoints a platform may have: every webhook is matched with each of them."""
 
-FORMER_SECRET_LASTS: Final = timedelta(hours=24)
+FORMER_SECRET_LIFETIME: Final = timedelta(hours=24)
+"""How long the previous secret still signs after a rotation."""
 
 GIVES_UP_AFTER: Final = timedelta(days=5)
-"""How long an endpoint may do nothing but fail before it is disabled."""
+"""How long every attempt of an endpoint may fail before the endpoint is disabled."""
 
 _ENDPOINTS: Final = tables.webhook_endpoints.c
 
-_SHOWN: Final = select(
+_ENDPOINT: Final = select(
     _ENDPOINTS.id,
     _ENDPOINTS.url,
     _ENDPOINTS.description,
@@ -50,16 +51,16 @@ _SHOWN: Final = select(
     _ENDPOINTS.created_at,
     _ENDPOINTS.updated_at,
 )
-"""Everything but the secrets."""
+"""Every column but the secrets."""
 
 
-class TooManyError(Exception):
-    """The platform has as many endpoints as it may have."""
+class TooManyEndpointsError(Exception):
+    """The platform already has `ENDPOINT_LIMIT` endpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """An endpoint that somebody wants."""
+class NewEndpoint:
+    """The settings of an endpoint to be created."""
 
     url: str
     description: str | None
@@ -69,8 +70,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Where a test goes, and what proves it."""
+class WebhookTarget:
+    """The URL of a test webhook, and its signer."""
 
     endpoint_id: Id
     url: str
@@ -78,37 +79,37 @@ class Target:
 
 
 async def create(
-    connection: AsyncConnection, *, platform_id: Id, wanted: Wanted, keys: KeyRing, at: datetime
+    connection: AsyncConnection, *, platform_id: Id, new: NewEndpoint, keys: KeyRing, at: datetime
 ) -> WebhookEndpointResource:
-    """Set up an endpoint; what is returned has its secret, which nobody can read again.
+    """Create an endpoint; the result has its secret, which no later response shows.
 
-    Raises: TooManyError.
+    Raises: TooManyEndpointsError.
     """
-    there = await connection.scalar(
-        select(func.count()).where(_ENDPOINTS.platform_id == platform_id, _is_there())
+    endpoint_count = await connection.scalar(
+        select(func.count()).where(_ENDPOINTS.platform_id == platform_id, _exists())
     )
-    if (there or 0) >= MOST:
-        raise TooManyError
+    if (endpoint_count or 0) >= ENDPOINT_LIMIT:
+        raise TooManyEndpointsError
     secret = signatures.new_webhook_secret()
     rows = await connection.execute(
         tables.webhook_endpoints.insert()
         .values(
-            **_row(platform_id, wanted, at),
+            **_row(platform_id, new, at),
             is_default=False,
             secret=keys.encrypt(secret.encode()),
         )
-        .returning(*_SHOWN.selected_columns)
+        .returning(*_ENDPOINT.selected_columns)
     )
     row = rows.one()
-    await _try_out(connection, platform_id, row, at)
+    await _queue_test(connection, platform_id, row, at)
     return _render(row, secret)
 
 
 async def get(
     connection: AsyncConnection, *, platform_id: Id, endpoint_id: Id
 ) -> WebhookEndpointResource | None:
-    """Return the platform's endpoint `endpoint_id`, or None when it has no such endpoint."""
-    rows = await connection.execute(_SHOWN.where(*_is(platform_id, endpoint_id)))
+    """Return the platform's endpoint `endpoint_id`, or None."""
+    rows = await connection.execute(_ENDPOINT.where(*_is(platform_id, endpoint_id)))
     row = rows.one_or_none()
     return None if row is None else _render(row)
 
@@ -119,9 +120,9 @@ async def page(
     """Return one page of the platform's endpoints."""
     return await paging.read(
         connection,
-        _SHOWN,
+        _ENDPOINT,
         table=tables.webhook_endpoints,
-        matching=[_ENDPOINTS.platform_id == platform_id, _is_there()],
+        matching=[_ENDPOINTS.platform_id == platform_id, _exists()],
         wanted=wanted,
         item=_render,
     )
@@ -135,12 +136,12 @@ async def change(
     changes: Mapping[str, Any],
     at: datetime,
 ) -> WebhookEndpointResource | None:
-    """Change the platform's endpoint `endpoint_id`; None when it has no such endpoint.
+    """Change the platform's endpoint `endpoint_id` and return it, or None.
 
-    What waits for it goes where it is now. A new URL is tried out with a test.
+    Pending deliveries go to the new URL, which also receives a test.
     """
     before = (
-        await connection.execute(_SHOWN.where(*_is(platform_id, endpoint_id)).with_for_update())
+        await connection.execute(_ENDPOINT.where(*_is(platform_id, endpoint_id)).with_for_update())
     ).one_or_none()
     if before is None:
         return None
@@ -151,23 +152,23 @@ async def change(
         values["disabled_reason"] = "PLATFORM"
     row = await _update(connection, endpoint_id, values)
     if row.url != before.url:
-        await _try_out(connection, platform_id, row, at)
+        await _queue_test(connection, platform_id, row, at)
     return _render(row)
 
 
 async def delete(
     connection: AsyncConnection, *, platform_id: Id, endpoint_id: Id, at: datetime
 ) -> bool:
-    """Take the platform's endpoint `endpoint_id` away; returns whether it was there.
+    """Delete the platform's endpoint `endpoint_id`; return whether it existed.
 
-    What waits for it is kept and not sent. Nothing is dispatched meanwhile, so nothing can come
-    to wait for it afterwards.
+    Its pending deliveries are kept with the state NO_ENDPOINT. The lock on dispatching keeps new
+    ones from being added meanwhile.
     """
     await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": DISPATCH_LOCK})
     if await get(connection, platform_id=platform_id, endpoint_id=endpoint_id) is None:
         return False
     deliveries = tables.webhook_deliveries
-    # Deliveries first, as whoever records an attempt does; or each could wait for the other.
+    # Deliveries first, as in recording an attempt: the other order could deadlock.
     await connection.execute(
         deliveries.update()
         .where(
@@ -176,12 +177,12 @@ async def delete(
         )
         .values(state="NO_ENDPOINT", next_attempt_at=None)
     )
-    gone = await connection.execute(
+    deleted = await connection.execute(
         tables.webhook_endpoints.update()
         .where(*_is(platform_id, endpoint_id))
         .values(deleted_at=at, updated_at=at)
     )
-    return gone.rowcount == 1
+    return deleted.rowcount == 1
 
 
 async def rotate_secret(
@@ -192,9 +193,9 @@ async def rotate_secret(
     keys: KeyRing,
     at: datetime,
 ) -> WebhookEndpointResource | None:
-    """Give an endpoint a new secret; the one before signs beside it for a day.
+    """Create a new secret for an endpoint; the previous one also signs for a day.
 
-    Returns it with the secret, which nobody can read again; None when there is no such endpoint.
+    Returns the endpoint with the secret, which no later response shows, or None.
     """
     platforms = tables.platforms.c
     former = await connection.scalar(
@@ -209,7 +210,7 @@ async def rotate_secret(
     values = {
         "secret": keys.encrypt(secret.encode()),
         "former_secret": former,
-        "former_secret_until": at + FORMER_SECRET_LASTS,
+        "former_secret_until": at + FORMER_SECRET_LIFETIME,
         "updated_at": at,
     }
     return _render(await _update(connection, endpoint_id, values), secret)
@@ -218,12 +219,12 @@ async def rotate_secret(
 async def set_default(
     connection: AsyncConnection, *, platform_id: Id, url: str | None, at: datetime
 ) -> None:
-    """Make `url` the platform's default endpoint; None takes it away, and keeps what waits unsent.
+    """Make `url` the platform's default endpoint; None deletes it and keeps its deliveries unsent.
 
-    Its secret, its filter and its deliveries outlast its absence. Setting the URL of a disabled
-    one enables it. Whoever calls holds the platform's row.
+    Its secret, filter and deliveries are there again when a URL is set later. Setting the URL
+    enables a disabled endpoint. The caller has locked the platform's row.
     """
-    found = (
+    stored = (
         await connection.execute(
             select(_ENDPOINTS.id, _ENDPOINTS.url, _ENDPOINTS.state, _ENDPOINTS.deleted_at).where(
                 _ENDPOINTS.platform_id == platform_id, _ENDPOINTS.is_default
@@ -231,21 +232,35 @@ async def set_default(
         )
     ).one_or_none()
     if url is None:
-        if found is not None:
-            await delete(connection, platform_id=platform_id, endpoint_id=found.id, at=at)
+        if stored is not None:
+            await delete(connection, platform_id=platform_id, endpoint_id=stored.id, at=at)
         return
-    if found is None:
-        wanted = Wanted(url=url, description=None, event_types=(), mode="PARALLEL", state="ENABLED")
+    if stored is None:
+        new = NewEndpoint(
+            url=url, description=None, event_types=(), mode="PARALLEL", state="ENABLED"
+        )
         rows = await connection.execute(
             tables.webhook_endpoints.insert()
-            .values(**_row(platform_id, wanted, at), is_default=True)
-            .returning(*_SHOWN.selected_columns)
+            .values(**_row(platform_id, new, at), is_default=True)
+            .returning(*_ENDPOINT.selected_columns)
         )
-        await _try_out(connection, platform_id, rows.one(), at)
-    elif found.deleted_at is not None or (found.url, found.state) != (url, "ENABLED"):
+        await _queue_test(connection, platform_id, rows.one(), at)
+    elif stored.deleted_at is not None or (stored.url, stored.state) != (url, "ENABLED"):
         values: dict[str, Any] = dict.fromkeys(("disabled_reason", "failing_since", "deleted_at"))
         values |= {"url": url, "state": "ENABLED", "updated_at": at}
-        await _try_out(connection, platform_id, await _update(connection, found.id, values), at)
+        await _queue_test(connection, platform_id, await _update(connection, stored.id, values), at)
+
+
+_TARGET: Final = text(
+    f"""
+    SELECT e.id, e.url, {SIGNING_KEY.replace("%(at)s", ":at")} AS signing_key,
+        coalesce(e.secret, p.webhook_secret) AS secret,
+        CASE WHEN e.former_secret_until > :at THEN e.former_secret END AS former_secret
+    FROM webhook_endpoints e JOIN platforms p ON p.id = e.platform_id
+    WHERE e.platform_id = :platform AND e.deleted_at IS NULL
+        AND CASE WHEN CAST(:endpoint AS uuid) IS NULL THEN e.is_default ELSE e.id = :endpoint END
+    """
+)
 
 
 async def target(
@@ -255,17 +270,32 @@ async def target(
     endpoint_id: Id | None,
     keys: KeyRing,
     at: datetime,
-) -> Target | None:
-    """Return where to send a test, the default endpoint unless one is named; None: there is none.
+) -> WebhookTarget | None:
+    """Return the target of a test: `endpoint_id`, or the default endpoint; None: there is none.
 
-    Raises: SecretsError when the server key is not the one that its keys are encrypted with.
+    Raises: SecretsError when the keys were encrypted with another server key.
     """
     arguments = {"platform": platform_id, "endpoint": endpoint_id, "at": at}
     row = (await connection.execute(_TARGET, arguments)).one_or_none()
     if row is None:
         return None
     signer = signer_of(row.signing_key, row.secret, row.former_secret, keys)
-    return Target(endpoint_id=row.id, url=row.url, signer=signer)
+    return WebhookTarget(endpoint_id=row.id, url=row.url, signer=signer)
+
+
+_DISABLE: Final = """
+    UPDATE webhook_endpoints SET state = 'DISABLED', disabled_reason = %(reason)s,
+        updated_at = %(at)s
+    WHERE id = %(id)s AND state = 'ENABLED' AND deleted_at IS NULL
+        AND (%(before)s::timestamptz IS NULL OR failing_since <= %(before)s)
+    RETURNING platform_id, url, description
+"""
+
+_INSERT_DISABLED: Final = """
+    INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, data, recorded_at)
+    VALUES (%(id)s, %(customer_id)s, %(platform_id)s, %(type)s, %(subject_id)s, %(data)s,
+        %(recorded_at)s)
+"""
 
 
 def disable(
@@ -276,10 +306,10 @@ def disable(
     at: datetime,
     failing_since_before: datetime | None = None,
 ) -> bool:
-    """Stop sending to an endpoint and tell its platform's others; returns whether it was enabled.
+    """Disable an endpoint and notify the platform's other endpoints; return whether it was enabled.
 
-    With `failing_since_before`, only if it has done nothing but fail since then. What it should be
-    told waits until it is enabled again.
+    With `failing_since_before`, only an endpoint that has failed since then. Its deliveries wait
+    until it is enabled again.
     """
     driver = driver_of(connection)
     arguments = {"id": endpoint_id, "reason": reason, "at": at, "before": failing_since_before}
@@ -287,18 +317,18 @@ def disable(
     if row is None:
         return False
     platform_id, url, description = row
-    told = WebhookEndpointDisabled(
+    notification = WebhookEndpointDisabled(
         id=endpoint_id, url=url, description=description, disabled_reason=reason
     )
     driver.execute(
-        _TELL_DISABLED,
+        _INSERT_DISABLED,
         {
             "id": new_id(),
-            "customer_id": NIL,
+            "customer_id": Id(bytes(16)),
             "platform_id": platform_id,
             "type": WebhookType.WEBHOOK_ENDPOINT_DISABLED.value,
             "subject_id": endpoint_id,
-            "data": Json(told.wire()),
+            "data": Json(notification.wire()),
             "recorded_at": at,
         },
     )
@@ -312,22 +342,22 @@ async def _update(
         tables.webhook_endpoints.update()
         .where(_ENDPOINTS.id == endpoint_id)
         .values(**values)
-        .returning(*_SHOWN.selected_columns)
+        .returning(*_ENDPOINT.selected_columns)
     )
     return rows.one()
 
 
-async def _try_out(
+async def _queue_test(
     connection: AsyncConnection, platform_id: Id, row: Row[*tuple[Any, ...]], at: datetime
 ) -> None:
-    """Have an endpoint told once that it is one."""
+    """Record a test for an enabled endpoint."""
     if row.state != "ENABLED":
         return
     await connection.execute(
         outbox.insert(
             type=WebhookType.TEST,
             subject_id=row.id,
-            customer_id=NIL,
+            customer_id=Id(bytes(16)),
             platform_id=platform_id,
             data={},
             at=at,
@@ -335,27 +365,27 @@ async def _try_out(
     )
 
 
-def _row(platform_id: Id, wanted: Wanted, at: datetime) -> dict[str, Any]:
+def _row(platform_id: Id, new: NewEndpoint, at: datetime) -> dict[str, Any]:
     return {
         "id": new_id(),
         "platform_id": platform_id,
-        "url": wanted.url,
-        "description": wanted.description,
-        "event_types": list(wanted.event_types),
-        "mode": wanted.mode,
-        "state": wanted.state,
-        "disabled_reason": None if wanted.state == "ENABLED" else "PLATFORM",
+        "url": new.url,
+        "description": new.description,
+        "event_types": list(new.event_types),
+        "mode": new.mode,
+        "state": new.state,
+        "disabled_reason": None if new.state == "ENABLED" else "PLATFORM",
         "created_at": at,
         "updated_at": at,
     }
 
 
-def _is_there() -> Any:  # noqa: ANN401 - a condition
+def _exists() -> Any:  # noqa: ANN401 - a condition
     return _ENDPOINTS.deleted_at.is_(None)
 
 
 def _is(platform_id: Id, endpoint_id: Id) -> list[Any]:
-    return [_ENDPOINTS.id == endpoint_id, _ENDPOINTS.platform_id == platform_id, _is_there()]
+    return [_ENDPOINTS.id == endpoint_id, _ENDPOINTS.platform_id == platform_id, _exists()]
 
 
 def _render(row: Row[*tuple[Any, ...]], secret: str | None = None) -> WebhookEndpointResource:
@@ -374,29 +404,3 @@ def _render(row: Row[*tuple[Any, ...]], secret: str | None = None) -> WebhookEnd
         created_at=row.created_at,
         updated_at=row.updated_at,
     )
-
-
-_TARGET: Final = text(
-    f"""
-    SELECT e.id, e.url, {SIGNING_KEY.replace("%(at)s", ":at")} AS signing_key,
-        coalesce(e.secret, p.webhook_secret) AS secret,
-        CASE WHEN e.former_secret_until > :at THEN e.former_secret END AS former_secret
-    FROM webhook_endpoints e JOIN platforms p ON p.id = e.platform_id
-    WHERE e.platform_id = :platform AND e.deleted_at IS NULL
-        AND CASE WHEN CAST(:endpoint AS uuid) IS NULL THEN e.is_default ELSE e.id = :endpoint END
-    """
-)
-
-_DISABLE: Final = """
-    UPDATE webhook_endpoints SET state = 'DISABLED', disabled_reason = %(reason)s,
-        updated_at = %(at)s
-    WHERE id = %(id)s AND state = 'ENABLED' AND deleted_at IS NULL
-        AND (%(before)s::timestamptz IS NULL OR failing_since <= %(before)s)
-    RETURNING platform_id, url, description
-"""
-
-_TELL_DISABLED: Final = """
-    INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, data, recorded_at)
-    VALUES (%(id)s, %(customer_id)s, %(platform_id)s, %(type)s, %(subject_id)s, %(data)s,
-        %(recorded_at)s)
-"""

@@ -1,9 +1,9 @@
-"""The order in which an endpoint is told of one resource, where order is promised (FIFO).
+"""Ordered delivery (FIFO): the webhooks of one resource reach an endpoint in sequence.
 
-Only the first of what is to be told has a time at which it is due; the others have `LATER`, and
-whatever ends one gives the next its time in the same database transaction. A lock on endpoint and
-resource keeps those apart who end one and who add one.
-Source: docs/decisions/0018-webhooks-in-order.md
+A queue is an endpoint and a resource. Only the first delivery of a queue is due; the others have a
+time of `LATER` or after. The database transaction that ends a delivery makes the next one due. An
+advisory lock on the queue keeps the transactions apart that end and that add a delivery.
+Source: docs/decisions/0018-webhook-ordering.md
 """
 
 from collections.abc import Collection
@@ -15,53 +15,28 @@ import psycopg
 from cardledger.schema.ids import Id
 
 LATER: Final = datetime(9999, 1, 1, tzinfo=UTC)
-"""From here on a time says only who is next: what waits for an earlier one of its resource."""
+"""`next_attempt_at` from here on is a position in a queue, not a time."""
 
 Queue = tuple[Id, Id]
-"""An endpoint, and a resource of which it is told."""
+"""An endpoint and a resource."""
+
+
+QUEUE_LOCK_KEY: Final = "hashtextextended(endpoint::text || subject::text, 0)"
+"""The key of the advisory lock of a queue."""
+
+LOCK_QUEUES: Final = f"""
+    SELECT pg_advisory_xact_lock(lock_key) FROM (
+        SELECT DISTINCT {QUEUE_LOCK_KEY} AS lock_key
+        FROM unnest(%s::uuid[], %s::uuid[]) AS queue (endpoint, subject)
+        ORDER BY lock_key
+    ) lock_keys
+"""
 
 
 def lock_queues(driver: psycopg.Connection[Any], queues: Collection[Queue]) -> None:
-    """Hold `queues` until the end of the database transaction; all ask in the same order."""
+    """Lock `queues` until the end of the database transaction, always in the same order."""
     driver.execute(LOCK_QUEUES, columns(queues))
 
-
-def release_next(
-    driver: psycopg.Connection[Any], queues: Collection[Queue], at: datetime, *, waits: bool = True
-) -> None:
-    """Make the first webhook of each of `queues` due when none is; they are locked.
-
-    Raises: psycopg.errors.LockNotAvailable, unless it `waits`, when somebody else holds the row.
-    """
-    endpoints, subjects = columns(queues)
-    arguments = {"endpoints": endpoints, "subjects": subjects, "at": at, "later": LATER}
-    driver.execute(RELEASE_NEXT if waits else _RELEASE_NEXT_NOW, arguments)
-
-
-def place(sequence: int | None, webhook: Id) -> datetime:
-    """Return the time that puts a waiting webhook in its place, so that one index has them all.
-
-    By its sequence; where the resource has none, by the millisecond in its UUIDv7.
-    """
-    milliseconds = int.from_bytes(webhook[:6]) if sequence is None else sequence
-    return LATER + timedelta(microseconds=milliseconds)
-
-
-def columns(queues: Collection[Queue]) -> list[list[Id]]:
-    """Return the endpoints of `queues`, and the resources."""
-    return [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
-
-
-PLACE: Final = "hashtextextended(endpoint::text || subject::text, 0)"
-"""What a queue is locked by."""
-
-LOCK_QUEUES: Final = f"""
-    SELECT pg_advisory_xact_lock(place) FROM (
-        SELECT DISTINCT {PLACE} AS place
-        FROM unnest(%s::uuid[], %s::uuid[]) AS queue (endpoint, subject)
-        ORDER BY place
-    ) places
-"""
 
 _RELEASE_NEXT: Final = """
     UPDATE webhook_deliveries w SET next_attempt_at = %(at)s
@@ -75,4 +50,32 @@ _RELEASE_NEXT: Final = """
         AND first.next_attempt_at >= %(later)s
 """
 RELEASE_NEXT: Final = _RELEASE_NEXT.format("")
-_RELEASE_NEXT_NOW: Final = _RELEASE_NEXT.format(" NOWAIT")
+_RELEASE_NEXT_NOWAIT: Final = _RELEASE_NEXT.format(" NOWAIT")
+
+
+def release_next(
+    driver: psycopg.Connection[Any], queues: Collection[Queue], at: datetime, *, waits: bool = True
+) -> None:
+    """Make the first delivery of each of `queues` due; the caller has locked the queues.
+
+    Raises: psycopg.errors.LockNotAvailable when another transaction holds the row and `waits` is
+    false.
+    """
+    endpoints, subjects = columns(queues)
+    arguments = {"endpoints": endpoints, "subjects": subjects, "at": at, "later": LATER}
+    driver.execute(RELEASE_NEXT if waits else _RELEASE_NEXT_NOWAIT, arguments)
+
+
+def queue_position(sequence: int | None, webhook: Id) -> datetime:
+    """Return the `next_attempt_at` that stands for the position of a waiting webhook in its queue.
+
+    Positions follow the sequence; without a sequence, the millisecond in the UUIDv7. One index
+    serves both positions and times.
+    """
+    position = int.from_bytes(webhook[:6]) if sequence is None else sequence
+    return LATER + timedelta(microseconds=position)
+
+
+def columns(queues: Collection[Queue]) -> list[list[Id]]:
+    """Return the endpoints of `queues`, and the resources."""
+    return [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]

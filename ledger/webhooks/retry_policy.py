@@ -1,4 +1,4 @@
-"""What came of sending a webhook, and when it is sent again.
+"""The result of an attempt to deliver a webhook, and when it is retried.
 
 Pure: times arrive as arguments.
 """
@@ -19,17 +19,17 @@ PAUSES: Final = (
     timedelta(hours=20),
     timedelta(hours=24),
 )
-"""How long to wait after the first, second, ... failed attempt; after the tenth, no more."""
+"""The pause after the first, second, ... failed attempt; after the tenth, no retry."""
 
-_LONGEST_RETRY_AFTER: Final = timedelta(hours=1)
-_RETURNED_AS_KNOWN: Final = 409  # The receiver has had it before: what we wanted.
+_RETRY_AFTER_LIMIT: Final = timedelta(hours=1)
+_ALREADY_RECEIVED: Final = 409
 _GONE: Final = 410
-_SAYS_WHEN: Final = frozenset({429, 503})
+_RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What came of sending a webhook once; without a status there is an error."""
+    """The result of one attempt; without a `status` there is an `error`."""
 
     at: datetime
     ended_at: datetime
@@ -37,23 +37,23 @@ class Attempt:
     status: int | None
     error: str | None
     response_head: str | None
-    retry_after: str | None = None  # As the receiver wrote it.
+    retry_after: str | None = None  # The header as received.
 
     @property
     def is_gone(self) -> bool:
-        """Whether the receiver wants nothing any more (410)."""
+        """Whether the receiver wants no further webhooks (410)."""
         return self.status == _GONE
 
     @property
     def delivered(self) -> bool:
-        """Whether the receiver has it: any 2xx, or it had taken it before (409)."""
+        """Whether the receiver has the webhook: any 2xx, or 409 for one received before."""
         if self.status is None:
             return False
-        return 200 <= self.status < 300 or self.status == _RETURNED_AS_KNOWN  # noqa: PLR2004
+        return 200 <= self.status < 300 or self.status == _ALREADY_RECEIVED  # noqa: PLR2004
 
 
 def next_attempt_at(failed: int, *, at: datetime, scale: float, jitter: float) -> datetime | None:
-    """Return when to try again after `failed` attempts, the last at `at`; None: no more.
+    """Return when to retry after `failed` attempts, the last one at `at`; None: never.
 
     Units: `scale` and `jitter` are factors of the pause; 1 and 1 follow the schedule exactly.
     """
@@ -63,24 +63,24 @@ def next_attempt_at(failed: int, *, at: datetime, scale: float, jitter: float) -
 
 
 def not_before(attempt: Attempt, *, scale: float) -> datetime | None:
-    """Return when the receiver asked to be tried again, an hour from now at most; None: it did not.
+    """Return the time of the receiver's `Retry-After`, at most an hour ahead; None: there is none.
 
-    Only 429 and 503 ask: anywhere else `Retry-After` means something else or nothing.
+    The header counts with 429 and 503 only.
     """
-    if attempt.status not in _SAYS_WHEN or attempt.retry_after is None:
+    if attempt.status not in _RETRY_AFTER_STATUSES or attempt.retry_after is None:
         return None
     pause = _pause(attempt.retry_after.strip(), attempt.ended_at)
     if pause is None or pause <= timedelta(0):
         return None
-    return attempt.ended_at + min(pause, _LONGEST_RETRY_AFTER) * scale
+    return attempt.ended_at + min(pause, _RETRY_AFTER_LIMIT) * scale
 
 
-def _pause(said: str, now: datetime) -> timedelta | None:
-    """Return what `Retry-After` says, in seconds or as a date; None: nothing that we understand."""
-    if said.isascii() and said.isdigit():
-        return min(timedelta(seconds=int(said[:9])), _LONGEST_RETRY_AFTER)
+def _pause(retry_after: str, now: datetime) -> timedelta | None:
+    """Return the pause that `Retry-After` gives in seconds or as a date; None: it is invalid."""
+    if retry_after.isascii() and retry_after.isdigit():
+        return min(timedelta(seconds=int(retry_after[:9])), _RETRY_AFTER_LIMIT)
     try:
-        moment = parsedate_to_datetime(said)
+        moment = parsedate_to_datetime(retry_after)
     except (ValueError, OverflowError):
         return None
     return moment.replace(tzinfo=moment.tzinfo or UTC) - now

@@ -1,9 +1,8 @@
-"""Signatures of webhooks: two schemes over the same bytes, made here and checked here.
+"""Signatures of webhooks: two schemes over the same bytes, signed and verified here.
 
-`X-Grid-Signature` is ECDSA on P-256 with SHA-256 over the body, so anybody with the platform's
-public key can check it; it says nothing about when it was sent. The three Standard Webhooks
-headers are an HMAC with a shared secret over id, time and body: whoever checks them can refuse
-what is old.
+`X-Grid-Signature` is ECDSA on P-256 with SHA-256 over the body: the platform's public key
+verifies it, and it does not cover the time of sending. The three Standard Webhooks headers are an
+HMAC with a shared secret over id, time and body, so a receiver can reject an old webhook.
 """
 
 import base64
@@ -26,16 +25,16 @@ WEBHOOK_ID: Final = "webhook-id"
 WEBHOOK_TIMESTAMP: Final = "webhook-timestamp"
 WEBHOOK_SIGNATURE: Final = "webhook-signature"
 
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what marks a secret, not one
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - a prefix, not a secret
 TOLERANCE: Final = timedelta(minutes=5)
-"""How far a receiver's clock and ours may be apart before a webhook counts as replayed."""
+"""The largest difference between a webhook's timestamp and the receiver's clock."""
 
 _SECRET_BYTES: Final = 32
 _ECDSA: Final = ec.ECDSA(SHA256())
 
 
 class SignatureError(Exception):
-    """A webhook is not what its sender sent; the message says which check failed."""
+    """A signature does not verify; the message names the check that failed."""
 
 
 def new_signing_key() -> tuple[bytes, str]:
@@ -53,27 +52,27 @@ def new_signing_key() -> tuple[bytes, str]:
 
 
 def new_webhook_secret() -> str:
-    """Return a new secret as Standard Webhooks writes it."""
+    """Return a new secret in the format of Standard Webhooks."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
 def load_private_key(der: bytes) -> ec.EllipticCurvePrivateKey:
-    """Return the key that `new_signing_key` wrote."""
+    """Return the private key from its PKCS #8 DER form."""
     key = serialization.load_der_private_key(der, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise TypeError("webhooks are signed with a key on an elliptic curve")
+        raise TypeError("webhooks are signed with an elliptic-curve key")
     return key
 
 
 def load_public_key(pem: str) -> ec.EllipticCurvePublicKey:
-    """Return the public key that a platform is given."""
+    """Return the public key from its PEM form."""
     key = serialization.load_pem_public_key(pem.encode())
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise TypeError("webhooks are signed with a key on an elliptic curve")
+        raise TypeError("webhooks are signed with an elliptic-curve key")
     return key
 
 
-def sign(  # noqa: PLR0913 - what is signed and with what, by name
+def sign(  # noqa: PLR0913 - keyword arguments only
     body: bytes,
     *,
     webhook_id: str,
@@ -82,13 +81,13 @@ def sign(  # noqa: PLR0913 - what is signed and with what, by name
     secret: str,
     former_secrets: Sequence[str] = (),
 ) -> dict[str, str]:
-    """Return the headers that prove `body` to whoever has the public key or a secret.
+    """Return the four signature headers of `body`.
 
-    During a rotation the header has one signature a secret, separated by spaces.
+    During a rotation `webhook-signature` has a signature per secret, separated by spaces.
     """
     timestamp = str(int(at.timestamp()))
     ecdsa = base64.b64encode(private_key.sign(body, _ECDSA)).decode()
-    macs = (_mac(one, webhook_id, timestamp, body) for one in (secret, *former_secrets))
+    macs = (_mac(key, webhook_id, timestamp, body) for key in (secret, *former_secrets))
     return {
         GRID_SIGNATURE: json.dumps({"v": "1", "s": ecdsa}, separators=(",", ":")),
         WEBHOOK_ID: webhook_id,
@@ -105,43 +104,43 @@ def verify(
     secret: str,
     now: datetime,
 ) -> None:
-    """Check both signatures of a webhook that came in with `headers`, in any case.
+    """Verify both signatures of a webhook; header names may have any case.
 
     Raises: SignatureError naming the first check that failed.
     """
-    given = {name.lower(): value for name, value in headers.items()}
-    verify_grid(body, given.get(GRID_SIGNATURE.lower(), ""), public_key)
-    _verify_standard(body, given, secret, now)
+    lower = {name.lower(): value for name, value in headers.items()}
+    verify_grid(body, lower.get(GRID_SIGNATURE.lower(), ""), public_key)
+    _verify_standard(body, lower, secret, now)
 
 
 def verify_grid(body: bytes, header: str, public_key: ec.EllipticCurvePublicKey) -> None:
-    """Check the value of `X-Grid-Signature` against the exact bytes that came.
+    """Verify the value of `X-Grid-Signature` against the received bytes.
 
     Raises: SignatureError.
     """
     try:
         parts = json.loads(header)
         if parts["v"] != "1":
-            raise SignatureError(f"{GRID_SIGNATURE}: not version 1")
+            raise SignatureError(f"{GRID_SIGNATURE}: unsupported version; expected 1")
         public_key.verify(base64.b64decode(parts["s"], validate=True), body, _ECDSA)
     except (ValueError, TypeError, LookupError):
         raise SignatureError(f'{GRID_SIGNATURE}: not of the form {{"v":"1","s":"…"}}') from None
     except InvalidSignature:
-        raise SignatureError(f"{GRID_SIGNATURE}: not made for this body by this key") from None
+        raise SignatureError(f"{GRID_SIGNATURE}: does not match this body and public key") from None
 
 
-def _verify_standard(body: bytes, given: Mapping[str, str], secret: str, now: datetime) -> None:
-    webhook_id, timestamp = given.get(WEBHOOK_ID, ""), given.get(WEBHOOK_TIMESTAMP, "")
-    # Longer than any time we know, and int() would read Arabic digits and underscores.
+def _verify_standard(body: bytes, headers: Mapping[str, str], secret: str, now: datetime) -> None:
+    webhook_id, timestamp = headers.get(WEBHOOK_ID, ""), headers.get(WEBHOOK_TIMESTAMP, "")
+    # int() would also accept Arabic digits, underscores and numbers of any length.
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):  # noqa: PLR2004
-        raise SignatureError(f"{WEBHOOK_TIMESTAMP}: not a time in seconds")
+        raise SignatureError(f"{WEBHOOK_TIMESTAMP}: not a Unix time in seconds")
     expected = _mac(secret, webhook_id, timestamp, body)
-    # During a rotation the header lists one signature a secret, separated by spaces.
-    candidates = given.get(WEBHOOK_SIGNATURE, "").split()
+    # During a rotation the header has a signature per secret, separated by spaces.
+    candidates = headers.get(WEBHOOK_SIGNATURE, "").split()
     if not any(hmac.compare_digest(expected, _v1(candidate)) for candidate in candidates):
-        raise SignatureError(f"{WEBHOOK_SIGNATURE}: not made for this webhook with this secret")
+        raise SignatureError(f"{WEBHOOK_SIGNATURE}: does not match this webhook and secret")
     if abs(now.timestamp() - int(timestamp)) > TOLERANCE.total_seconds():
-        raise SignatureError(f"{WEBHOOK_TIMESTAMP}: too far from now")
+        raise SignatureError(f"{WEBHOOK_TIMESTAMP}: more than 5 minutes from the current time")
 
 
 def _v1(candidate: str) -> bytes:

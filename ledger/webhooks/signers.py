@@ -1,4 +1,4 @@
-"""What signs the webhooks of an endpoint: its keys, decrypted."""
+"""The decrypted keys that sign the webhooks of an endpoint."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,14 +15,14 @@ from cardledger.schema.ids import Id
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """An endpoint's keys in the open: keep it for a short time, and never log it."""
+    """An endpoint's decrypted keys: keep them for a short time, and never log them."""
 
     private_key: EllipticCurvePrivateKey = field(repr=False)
     secret: str = field(repr=False)
     former_secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def sign(self, body: bytes, *, webhook_id: str, at: datetime) -> dict[str, str]:
-        """Return the four headers that prove `body`."""
+        """Return the four signature headers of `body`."""
         return signatures.sign(
             body,
             webhook_id=webhook_id,
@@ -33,33 +33,7 @@ class Signer:
         )
 
 
-def signer_for(connection: Connection, endpoint_id: Id, keys: KeyRing, *, at: datetime) -> Signer:
-    """Return what signs the webhooks of an endpoint at `at`.
-
-    Raises: SecretsError when the server key is not the one that its keys are encrypted with.
-    """
-    arguments = {"endpoint": endpoint_id, "at": at}
-    row = driver_of(connection).execute(_KEYS, arguments).fetchone()
-    assert row is not None, f"no endpoint {endpoint_id}"
-    signing_key, secret, former_secret = row
-    return signer_of(signing_key, secret, former_secret, keys)
-
-
-def signer_of(
-    signing_key: bytes, secret: bytes, former_secret: bytes | None, keys: KeyRing
-) -> Signer:
-    """Return the keys that these are when they are decrypted.
-
-    Raises: SecretsError as `signer` does.
-    """
-    return Signer(
-        private_key=signatures.load_private_key(keys.decrypt(signing_key)),
-        secret=keys.decrypt(secret).decode(),
-        former_secrets=(keys.decrypt(former_secret).decode(),) if former_secret else (),
-    )
-
-
-# The key that signs: the last one whose time has come, else the platform's first.
+# The current signing key: the latest whose `signs_from` has passed, else the platform's first.
 SIGNING_KEY: Final = """
     coalesce(
         (SELECT k.private_key FROM webhook_signing_keys k
@@ -73,3 +47,29 @@ _KEYS: Final = f"""
         CASE WHEN e.former_secret_until > %(at)s THEN e.former_secret END
     FROM webhook_endpoints e JOIN platforms p ON p.id = e.platform_id WHERE e.id = %(endpoint)s
 """
+
+
+def signer_for(connection: Connection, endpoint_id: Id, keys: KeyRing, *, at: datetime) -> Signer:
+    """Return the signer of an endpoint at the time `at`.
+
+    Raises: SecretsError when the keys were encrypted with another server key.
+    """
+    arguments = {"endpoint": endpoint_id, "at": at}
+    row = driver_of(connection).execute(_KEYS, arguments).fetchone()
+    assert row is not None, f"no endpoint {endpoint_id}"
+    signing_key, secret, former_secret = row
+    return signer_of(signing_key, secret, former_secret, keys)
+
+
+def signer_of(
+    signing_key: bytes, secret: bytes, former_secret: bytes | None, keys: KeyRing
+) -> Signer:
+    """Return the signer of these encrypted keys.
+
+    Raises: SecretsError as `signer_for` does.
+    """
+    return Signer(
+        private_key=signatures.load_private_key(keys.decrypt(signing_key)),
+        secret=keys.decrypt(secret).decode(),
+        former_secrets=(keys.decrypt(former_secret).decode(),) if former_secret else (),
+    )

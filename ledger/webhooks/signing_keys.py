@@ -1,7 +1,7 @@
-"""Keys of `X-Grid-Signature`: one takes over from another without any receiver noticing.
+"""Rotation of the keys of `X-Grid-Signature` without an interruption for receivers.
 
-A signature has no room for a second one, so a new key is published first, signs later, and the
-one before stays published for as long again. Source: docs/decisions/0017-webhook-keys.md
+The header holds one signature, so a new key is published before it signs, and the previous key
+stays published for as long afterwards. Source: docs/decisions/0017-signing-key-rotation.md
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ async def rotate(
     overlap: timedelta,
     at: datetime,
 ) -> list[SigningKey]:
-    """Make a key that signs after `overlap`; returns the keys to accept from now on."""
+    """Create a key that signs after `overlap`; return the keys that receivers should accept."""
     private_key, public_key = signatures.new_signing_key()
     signs_from = at + overlap
     await connection.execute(
@@ -44,7 +44,7 @@ async def rotate(
         )
     )
     published = await published_at(connection, platform_id, at)
-    assert published is not None, "whoever rotates has a platform"
+    assert published is not None, "the platform exists"
     return published
 
 
@@ -53,7 +53,7 @@ async def published_at(
 ) -> list[SigningKey] | None:
     """Return the keys that receivers of a platform should accept at `at`; None: no such platform.
 
-    Shape: the one that signs, then what comes after it, then what was before it.
+    Shape: the current key first, then the next ones, then former ones.
     """
     platforms = tables.platforms.c
     first = (
@@ -68,15 +68,15 @@ async def published_at(
         .where(_KEYS.c.platform_id == platform_id)
         .order_by(_KEYS.c.signs_from, _KEYS.c.id)
     )
-    row = [(first.public_key, first.created_at, first.created_at)]
-    row += [(one.public_key, one.signs_from, one.former_until) for one in later]
-    return publish(row, at)
+    keys = [(first.public_key, first.created_at, first.created_at)]
+    keys += [(key.public_key, key.signs_from, key.former_until) for key in later]
+    return publish(keys, at)
 
 
 def publish(keys: Sequence[tuple[str, datetime, datetime]], at: datetime) -> list[SigningKey]:
-    """Return which of `keys` to publish at `at`.
+    """Return the keys to publish at `at`.
 
-    Shape: `keys` as (public key, signs from, key before published until), in the order in which
+    Shape: `keys` are (public key, signs from, previous key published until), in the order in which
     they sign; the first signs from the beginning.
     """
     current = max(number for number, key in enumerate(keys) if number == 0 or key[1] <= at)

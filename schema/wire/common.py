@@ -1,4 +1,4 @@
-"""Parts that every message shares: identifiers, amounts, currencies, times, pages."""
+"""Types that all messages share: ids, amounts, currencies, times, pages."""
 
 import re
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ from pydantic import (
     PlainSerializer,
     PlainValidator,
     StringConstraints,
+    TypeAdapter,
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
@@ -32,8 +33,8 @@ MAX_AMOUNT: Final = 2**63 - 1
 
 
 def drop_null(schema: dict[str, Any]) -> None:
-    """Take null out of what `schema` allows."""
-    options = [one for one in schema.get("anyOf", []) if one != {"type": "null"}]
+    """Remove null from the alternatives of `schema`."""
+    options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
     if len(options) == 1:
         del schema["anyOf"]
         schema.update({**options[0], **schema})
@@ -42,7 +43,7 @@ def drop_null(schema: dict[str, Any]) -> None:
 
 
 class Request(BaseModel):
-    """What comes in: camelCase, no unknown field, no number that is not one."""
+    """A request: camelCase names, no unknown fields, strict types."""
 
     model_config = ConfigDict(  # type: ignore[pydantic-alias] # Requests are parsed, not built.
         alias_generator=to_camel,
@@ -54,7 +55,7 @@ class Request(BaseModel):
 
 
 class Response(BaseModel):
-    """What goes out: camelCase; a field that has nothing to say is left out."""
+    """A response: camelCase names; fields that are None are left out."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, frozen=True, validate_by_name=True, validate_by_alias=True
@@ -65,7 +66,7 @@ class Response(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema of what is sent: without nulls, because `wire` leaves them out."""
+        """Return the schema of the JSON that is sent: without nulls, which `wire` leaves out."""
         named = handler(core_schema)
         schema = handler.resolve_ref_schema(named)
         required = schema.get("required", [])
@@ -73,7 +74,7 @@ class Response(BaseModel):
             if name in required:
                 continue
             if field.pop("default", None) is not None:
-                schema["required"] = required = [*required, name]  # It always says something.
+                schema["required"] = required = [*required, name]  # It is always present.
             drop_null(field)
         return named
 
@@ -82,8 +83,24 @@ class Response(BaseModel):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+class Documented:
+    """Metadata of a field of a response: the document shows the schema of another type.
+
+    Responses are not checked against it when they are made: a value that was accepted once stays
+    readable after the rules for new values have changed.
+    """
+
+    def __init__(self, shown: Any) -> None:  # noqa: ANN401 - a type
+        self._shown: Final = shown
+
+    def __get_pydantic_json_schema__(
+        self, _core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(TypeAdapter(self._shown).core_schema)
+
+
 def public_id(resource: str, key: Id) -> str:
-    """Return `key` as the outside sees it: `Card:0193...`."""
+    """Return the public id of `key`, such as `Card:0193...`."""
     return f"{resource}:{key}"
 
 
@@ -104,7 +121,7 @@ def parse_id(resource: str, value: str) -> Id:
 
 
 _UUID: Final = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"
-"""As documents say it; what is read is a little more, such as a percent-encoded colon."""
+"""The documented form; a percent-encoded colon before it is accepted, too."""
 
 
 def _id_type(resource: str) -> Any:  # noqa: ANN401 - a type made for a field
@@ -175,20 +192,20 @@ NonNegativeAmount = Annotated[int, Field(strict=True, ge=0, le=MAX_AMOUNT)]
 """Minor units, zero allowed."""
 
 
-def _stays(value: object) -> object:
-    # Defaults are not looked at: only who sends null gets here with None.
+def _not_null(value: object) -> object:
+    # Defaults are not validated: None is here only when null was sent.
     if value is None:
-        message = "must not be null; leave it out to keep it as it is"
+        message = "must not be null; leave it out to keep its value"
         raise ValueError(message)
     return value
 
 
-NOT_NULLABLE: Final = BeforeValidator(_stays)
-"""Metadata of an optional field that null does not take away."""
+NOT_NULLABLE: Final = BeforeValidator(_not_null)
+"""Metadata of an optional field that does not accept null."""
 
 
 def _no_nul(value: str) -> str:
-    # PostgreSQL cannot keep it, and no name has it.
+    # PostgreSQL cannot store it, and no name contains it.
     if "\x00" in value:
         message = "must not contain the character U+0000"
         raise ValueError(message)
@@ -199,13 +216,13 @@ def _storable(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        message = "must be valid Unicode: it has a lone surrogate"
+        message = "must be valid Unicode: it contains a lone surrogate"
         raise ValueError(message) from None
     return _no_nul(value)
 
 
 STORABLE: Final = AfterValidator(_storable)
-"""Metadata of a string that a `text` column can keep."""
+"""Metadata of a string that a `text` column can store."""
 
 Name = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=255), STORABLE]
 ShortName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=100), STORABLE]
@@ -220,8 +237,8 @@ _RFC3339: Final = re.compile(
 )
 
 
-def _written_out(value: object) -> object:
-    # Pydantic would also read a number as seconds since 1970, and "0.5" as half of one.
+def _is_rfc3339(value: object) -> object:
+    # Pydantic would also read a number as seconds since 1970, and "0.5" as half a second.
     if isinstance(value, datetime) or (isinstance(value, str) and _RFC3339.fullmatch(value)):
         return value
     message = "must be a time with its zone, such as 2026-01-31T12:00:00Z"
@@ -229,7 +246,7 @@ def _written_out(value: object) -> object:
 
 
 def _in_utc(value: datetime) -> datetime:
-    # Here and not on the way out: what was accepted has to be sent and stored, too.
+    # Checked on entry: every accepted time can be stored and sent.
     try:
         return value.astimezone(UTC)
     except OverflowError:
@@ -241,25 +258,25 @@ def _in_utc(value: datetime) -> datetime:
 def rfc3339(value: datetime) -> str:
     """Return `value` as it is sent: in UTC, with microseconds and `Z`.
 
-    What one commit records has one time, which is told with each of its hundreds of webhooks.
+    Cached: all records of one commit, and their hundreds of webhooks, have the same time.
     """
     return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 Time = Annotated[
     AwareDatetime,
-    BeforeValidator(_written_out, json_schema_input_type=AwareDatetime),
+    BeforeValidator(_is_rfc3339, json_schema_input_type=AwareDatetime),
     AfterValidator(_in_utc),
     PlainSerializer(rfc3339, return_type=str, when_used="json"),
     WithJsonSchema(
         {"type": "string", "format": "date-time", "examples": ["2026-01-31T12:00:00.000000Z"]}
     ),
 ]
-"""RFC 3339; kept and sent in UTC with `Z`."""
+"""RFC 3339; stored and sent in UTC with `Z`."""
 
 
 class Merchant(Request):
-    """Where a card was used."""
+    """The merchant at which a card was used."""
 
     descriptor: Name
     mcc: Mcc | None = None
@@ -267,7 +284,7 @@ class Merchant(Request):
 
 
 class CurrencyInfo(Response):
-    """A currency, in full as responses show it."""
+    """A currency with its name, symbol and number of decimals."""
 
     code: str
     name: str
@@ -289,13 +306,13 @@ CURRENCIES: Final[Mapping[str, CurrencyInfo]] = {
         CurrencyInfo(code="BTC", name="Bitcoin", symbol="₿", decimals=8),
     )
 }
-"""Currencies the ledger knows; the exponent is data, never guessed."""
+"""The currencies of the ledger, with their number of decimals."""
 
 CRYPTO: Final = frozenset({"USDC", "USDB", "BTC"})
 
 
 class CurrencyAmount(Response):
-    """An amount with its currency: `{amount, currency{code, name, symbol, decimals}}`."""
+    """An amount in minor units and its currency."""
 
     amount: int
     currency: CurrencyInfo
@@ -305,12 +322,22 @@ _CURRENCIES: Final = {code: info.wire() for code, info in CURRENCIES.items()}
 
 
 def amount(amount: int, currency: str) -> dict[str, Any]:
-    """Return the JSON of `money`; nobody may change it."""
+    """Return the JSON of `money`; it must not be modified."""
     return {"amount": amount, "currency": _CURRENCIES[currency]}
 
 
+def format_amount(amount: int, currency: str) -> str:
+    """Return `amount`, in minor units, as people read it: `1,234.50 USD`."""
+    known = CURRENCIES.get(currency)
+    if known is None:
+        return f"{amount:,} minor units of {currency}"
+    whole, part = divmod(amount, 10**known.decimals)
+    fraction = f".{part:0{known.decimals}}" if known.decimals else ""
+    return f"{whole:,}{fraction} {currency}"
+
+
 def money(amount: int, currency: str) -> CurrencyAmount:
-    """Return `amount` minor units of `currency` as responses show it."""
+    """Return `amount` minor units of `currency` as a response has them."""
     return CurrencyAmount(amount=amount, currency=CURRENCIES[currency])
 
 
@@ -318,16 +345,20 @@ Item = TypeVar("Item", bound=Response)
 
 
 class Page(Response, Generic[Item]):
-    """One page of a list; `nextCursor` is there only when `hasMore` is true."""
+    """One page of a list.
+
+    `nextCursor` is present only when `hasMore` is true. `totalCount` counts all pages and is exact
+    up to 10,000; above 10,000 it is absent.
+    """
 
     data: list[Item]
     has_more: bool
     next_cursor: str | None = None
-    total_count: int
+    total_count: int | None = None
 
 
 def _digits(value: object) -> object:
-    # A query holds text, and Pydantic would also read "1.0", "+1" and "1_0" as numbers.
+    # A query parameter is text, and Pydantic would also accept "1.0", "+1" and "1_0".
     if isinstance(value, str) and not re.fullmatch(r"-?[0-9]{1,9}", value, re.ASCII):
         message = "must be an integer from 1 to 100"
         raise ValueError(message)
@@ -335,7 +366,7 @@ def _digits(value: object) -> object:
 
 
 class PageQuery(Request):
-    """Which page of a list: `cursor` is the `nextCursor` of the page before."""
+    """The page of a list: `cursor` is the `nextCursor` of the previous page."""
 
     limit: Annotated[
         int,
@@ -346,4 +377,4 @@ class PageQuery(Request):
 
 
 SortOrder = Literal["asc", "desc"]
-"""By creation; `desc` begins with the newest."""
+"""The order of creation; `desc` returns the newest first."""

@@ -1,4 +1,4 @@
-"""The platform's own settings."""
+"""The platform's settings."""
 
 import re
 from typing import Annotated, Any, Final, Literal, Self
@@ -10,6 +10,7 @@ from cardledger.schema.wire.common import (
     STORABLE,
     Currency,
     CurrencyAmount,
+    Documented,
     Name,
     NonNegativeAmount,
     PlatformConfigId,
@@ -25,7 +26,7 @@ DOMAIN: Final = r"^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,6
 
 
 def _domain(value: str) -> str:
-    # Not a pattern of Pydantic's: its expressions have no look-ahead.
+    # Not a Pydantic pattern: those have no look-ahead.
     if not re.fullmatch(DOMAIN, value):
         message = "must be a domain name in lower case, such as uma.example.com"
         raise ValueError(message)
@@ -51,6 +52,7 @@ PictureUrl = Annotated[
 ]
 
 TransactionType = Literal["INCOMING", "OUTGOING"]
+FeeType = Literal["CROSS_CURRENCY_TRANSACTION"]
 CounterpartyFieldName = Literal[
     "FULL_NAME",
     "BIRTH_DATE",
@@ -76,16 +78,16 @@ CounterpartyFieldName = Literal[
 
 
 class CounterpartyField(Request):
-    """Something that the platform wants to know of those who pay its customers, or are paid."""
+    """A field that the platform requests from the counterparties of its customers."""
 
     name: CounterpartyFieldName
     mandatory: Annotated[bool, Field(strict=True)]
 
 
 class SupportedCurrencyUpdate(Request):
-    """A currency that the platform wants to have.
+    """A currency that the platform supports.
 
-    The two lists of what providers ask for are ours: they may be echoed, and have no effect.
+    The two `provider…` lists are read-only: they may be echoed from a response, without effect.
     """
 
     currency_code: Currency
@@ -107,7 +109,7 @@ class SupportedCurrencyUpdate(Request):
 
 
 class EmbeddedWalletConfigUpdate(Request):
-    """What to change about how wallets appear."""
+    """A change of the appearance of embedded wallets."""
 
     app_name: Name | None = None
     otp_length: Annotated[int, Field(strict=True, ge=4, le=12)] | None = None
@@ -120,7 +122,7 @@ class EmbeddedWalletConfigUpdate(Request):
 
 
 class TokenizationEmail(Request):
-    """The e-mail with a code for adding a card to a phone."""
+    """The e-mail with the one-time code for adding a card to a phone."""
 
     from_address: Email | None = None
     from_name: Name | None = None
@@ -133,7 +135,7 @@ class TokenizationEmail(Request):
 
 
 class TokenizationSms(Request):
-    """The text message with a code for adding a card to a phone."""
+    """The SMS with the one-time code for adding a card to a phone."""
 
     template_sid: (
         Annotated[str, StringConstraints(strict=True, min_length=1, max_length=64), STORABLE] | None
@@ -144,8 +146,8 @@ class TokenizationSms(Request):
     ) = None
 
 
-class CardTokenization2faConfigUpdate(Request):
-    """What to change about how codes for adding a card to a phone appear."""
+class CardTokenization2faConfig(Request):
+    """The appearance of the one-time codes for adding a card to a phone."""
 
     display_name: Name | None = None
     logo_url: PictureUrl | None = None
@@ -154,23 +156,23 @@ class CardTokenization2faConfigUpdate(Request):
 
 
 class FixedFee(Request):
-    """A fee that does not depend on the amount."""
+    """A fixed fee."""
 
     amount: NonNegativeAmount
     currency: CurrencyCode
 
 
 class FeeConfigUpdate(Request):
-    """A fee of the platform; it takes the place of the one of the same type and currency."""
+    """A fee of the platform; it replaces the fee of the same type and currency."""
 
-    fee_type: Literal["CROSS_CURRENCY_TRANSACTION"]
+    fee_type: FeeType
     source_currency: Currency
     variable_fee_bps: Annotated[int, Field(strict=True, ge=0, le=10_000)]
     fixed_fee: FixedFee
 
 
 class ConfigUpdate(Request):
-    """What to change; a field that is not there stays as it is, null takes it away."""
+    """A change of the settings; absent fields keep their value, null removes it."""
 
     webhook_endpoint: WebhookUrl | None = None
     uma_domain: Domain | None = None
@@ -180,7 +182,7 @@ class ConfigUpdate(Request):
     ] = None
     embedded_wallet_config: EmbeddedWalletConfigUpdate | None = None
     card_tokenization_2fa_config: Annotated[
-        CardTokenization2faConfigUpdate | None, Field(alias="cardTokenization2faConfig")
+        CardTokenization2faConfig | None, Field(alias="cardTokenization2faConfig")
     ] = None
     fee_configs: Annotated[
         Annotated[list[FeeConfigUpdate], Field(max_length=50)] | None, NOT_NULLABLE
@@ -188,26 +190,26 @@ class ConfigUpdate(Request):
 
 
 class RequiredField(Response):
-    """Something that the platform wants to know of a counterparty."""
+    """A field that the platform requests from a counterparty."""
 
-    name: str
+    name: Annotated[str, Documented(CounterpartyFieldName)]
     mandatory: bool
 
 
 class SupportedCurrency(Response):
-    """A currency in which the platform's customers have internal accounts."""
+    """A currency that the platform's customers can hold in internal accounts."""
 
     currency_code: str
     min_amount: int
     max_amount: int
     required_counterparty_fields: list[RequiredField]
-    enabled_transaction_types: list[str]
+    enabled_transaction_types: Annotated[list[str], Documented(list[TransactionType])]
     provider_required_customer_fields: list[str]
     provider_required_counterparty_customer_fields: list[str]
 
 
 class EmbeddedWalletConfig(Response):
-    """How the platform's wallets appear."""
+    """The appearance of the platform's embedded wallets."""
 
     app_name: str | None = None
     otp_length: int = 6
@@ -220,9 +222,9 @@ class EmbeddedWalletConfig(Response):
 
 
 class FeeConfig(Response):
-    """A fee of the platform; both parts zero: none is taken."""
+    """A fee of the platform: a fixed part and a variable part."""
 
-    fee_type: str
+    fee_type: Annotated[str, Documented(FeeType)]
     source_currency: str
     variable_fee_bps: int
     fixed_fee: CurrencyAmount
@@ -240,7 +242,8 @@ class PlatformConfigResource(Response):
     is_regulated_financial_institution: bool
     embedded_wallet_config: EmbeddedWalletConfig | None = None
     card_tokenization_2fa_config: Annotated[
-        dict[str, Any] | None, Field(alias="cardTokenization2faConfig")
+        Annotated[dict[str, Any], Documented(CardTokenization2faConfig)] | None,
+        Field(alias="cardTokenization2faConfig"),
     ] = None
     fee_configs: list[FeeConfig]
     created_at: Time

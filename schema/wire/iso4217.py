@@ -1,4 +1,4 @@
-"""Currencies of ISO 4217 that people have accounts in: no metals, no test codes."""
+"""Currency codes of ISO 4217, without metals and test codes."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the network tells, and the API tier enqueues: one JSON object an event."""
+"""Network events as the API tier enqueues them: one JSON object per event."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -31,12 +31,13 @@ class EventType(StrEnum):
     FINANCIAL_AUTHORIZATION = "FINANCIAL_AUTHORIZATION"
     CLEARING = "CLEARING"
     CLEARING_REVERSAL = "CLEARING_REVERSAL"
+    FINANCIAL_CREDIT_AUTHORIZATION = "FINANCIAL_CREDIT_AUTHORIZATION"
     RETURN = "RETURN"
     RETURN_REVERSAL = "RETURN_REVERSAL"
 
 
 class _NetworkEvent(Request):
-    """What every event says. `source` and `reference` are its idempotency key, for ever."""
+    """The fields of every event; `source` and `reference` are its permanent idempotency key."""
 
     source: ShortName
     reference: Name
@@ -45,13 +46,13 @@ class _NetworkEvent(Request):
     currency: Currency
     merchant: Merchant | None = None
     occurred_at: Time | None = None
-    # Only for senders that can take no for an answer, such as simulators: apply it if its card
-    # transaction is at this `sequence` still. What has happened at the network must not say it.
+    # Optimistic locking, for senders that accept a rejection, such as simulators: apply the event
+    # only if its card transaction is still at this `sequence`. Real network events must not use it.
     expected_sequence: Annotated[int, Field(strict=True, ge=0)] | None = None
 
 
 class Authorization(_NetworkEvent):
-    """May `amount` (more) be spent? Only these can be declined."""
+    """A request to authorize `amount` (more); only these events can be declined."""
 
     type: Literal[
         EventType.AUTHORIZATION,
@@ -63,11 +64,12 @@ class Authorization(_NetworkEvent):
 
 
 class Movement(_NetworkEvent):
-    """Something that has happened at the network, of `amount`."""
+    """A movement of `amount` that has already happened at the network."""
 
     type: Literal[
         EventType.STAND_IN_AUTHORIZATION,
         EventType.CLEARING_REVERSAL,
+        EventType.FINANCIAL_CREDIT_AUTHORIZATION,
         EventType.RETURN,
         EventType.RETURN_REVERSAL,
     ]
@@ -75,7 +77,7 @@ class Movement(_NetworkEvent):
 
 
 class Clearing(_NetworkEvent):
-    """The network has moved `amount`; `final` says whether more clearings follow."""
+    """A clearing of `amount`; `final`: no further clearing follows."""
 
     type: Literal[EventType.CLEARING]
     amount: Amount
@@ -83,21 +85,21 @@ class Clearing(_NetworkEvent):
 
 
 class Advice(_NetworkEvent):
-    """The authorized total is `amount` now."""
+    """A change of the authorized total to `amount`."""
 
     type: Literal[EventType.AUTHORIZATION_ADVICE]
     amount: NonNegativeAmount
 
 
 class Reversal(_NetworkEvent):
-    """`amount` of the authorization is taken back; without an amount: all that has not cleared."""
+    """A reversal of `amount`; without `amount`, of all that has not cleared."""
 
     type: Literal[EventType.AUTHORIZATION_REVERSAL]
     amount: Amount | None = None
 
 
 class Expiry(_NetworkEvent):
-    """The authorization has come to its end."""
+    """The authorization has expired."""
 
     type: Literal[EventType.AUTHORIZATION_EXPIRY]
 
@@ -107,22 +109,22 @@ NetworkEvent: TypeAlias = Annotated[
 ]
 
 NETWORK_EVENT: TypeAdapter[NetworkEvent] = TypeAdapter(NetworkEvent)
-"""Parses one event; see `cardledger.schema.wire.errors` for what becomes of its complaints."""
+"""Parses one event; `cardledger.schema.wire.errors` explains its validation errors."""
 
 
 def body_of(event: NetworkEvent) -> dict[str, Any]:
-    """Return `event` as the inbox keeps it: what was said, nothing that was not."""
+    """Return `event` as the inbox stores it: the fields that were sent."""
     return event.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def parse_time(value: str | None) -> datetime | None:
     """Return the time that `body_of` wrote.
 
-    Raises: TypeError or ValueError when it is none, or has no offset from UTC.
+    Raises: TypeError or ValueError when `value` is not a time with a UTC offset.
     """
     if value is None:
         return None
     moment = datetime.fromisoformat(value)
     if moment.tzinfo is None:
-        raise ValueError("a time without its offset from UTC")
+        raise ValueError("a time without a UTC offset")
     return moment

@@ -1,14 +1,16 @@
-"""What the sandbox is asked to simulate."""
+"""Requests of the sandbox simulators."""
 
 from typing import Annotated
 
 from pydantic import Field
 
+from cardledger.schema.wire.cards.card_transactions import DeclineReason
 from cardledger.schema.wire.common import (
     Amount,
     CardTransactionId,
     Currency,
     CurrencyAmount,
+    Documented,
     Merchant,
     Name,
     NonNegativeAmount,
@@ -18,7 +20,7 @@ from cardledger.schema.wire.common import (
 
 
 class CurrencyCode(Request):
-    """A currency as requests name it: the code counts, the rest may be echoed."""
+    """A currency; only `code` has an effect, the other fields may be echoed from a response."""
 
     code: Currency
     name: Name | None = None
@@ -27,9 +29,9 @@ class CurrencyCode(Request):
 
 
 class SimulateAuthorization(Request):
-    """The network asks whether `amount` may be spent at `merchant`.
+    """The network requests an authorization of `amount` at `merchant`.
 
-    The last three characters of `merchant.descriptor` may ask for a refusal.
+    The last three characters of `merchant.descriptor` may select a decline.
     """
 
     amount: Amount
@@ -38,7 +40,7 @@ class SimulateAuthorization(Request):
 
 
 class SimulateClearing(Request):
-    """The network has moved `amount`; `final` says that no further clearing follows.
+    """The network clears `amount`; with `final`, no further clearing follows.
 
     An amount of 0 clears nothing: the authorization expires.
     """
@@ -49,46 +51,46 @@ class SimulateClearing(Request):
 
 
 class SimulateReturn(Request):
-    """The merchant gives `amount` back; at most what has settled and was not given back yet."""
+    """The merchant refunds `amount`: at most what has settled and is not refunded yet."""
 
     card_transaction_id: CardTransactionId
     amount: Amount
 
 
 class SimulateOnParent(Request):
-    """A message about a card transaction that needs no amount."""
+    """A message about a card transaction, without an amount."""
 
     card_transaction_id: CardTransactionId
 
 
 class SimulateReversal(Request):
-    """The merchant takes `amount` of the authorization back; without an amount, all of it."""
+    """The merchant reverses `amount` of the authorization; without `amount`, all of it."""
 
     card_transaction_id: CardTransactionId
     amount: Amount | None = None
 
 
 class SimulateAdvice(Request):
-    """The authorized total is `amount` from now on."""
+    """The authorized total becomes `amount`."""
 
     card_transaction_id: CardTransactionId
     amount: Amount
 
 
 class SimulateInquiry(Request):
-    """A merchant asks whether the card is good, without asking for money."""
+    """A merchant checks the card without requesting an amount."""
 
     merchant: Merchant
 
 
 class InquiryResource(Response):
-    """The answer to a balance inquiry, of which nothing is recorded.
+    """The result of a balance inquiry, which is not recorded.
 
-    `availableBalance` is what an authorization would be judged on: the balance of the first
-    funding source less what that account owes, and never below zero.
+    `availableBalance` is the amount that an authorization is decided on: the balance of the first
+    funding source less the amount that the account owes, never below zero.
     """
 
     issuer_transaction_token: str
     approved: bool
-    decline_reason: str | None = None
+    decline_reason: Annotated[str, Documented(DeclineReason)] | None = None
     available_balance: CurrencyAmount

@@ -1,4 +1,4 @@
-"""API tokens: who may call, as the platform sees them."""
+"""API tokens: the credentials of a platform."""
 
 from typing import Annotated, Literal
 
@@ -11,13 +11,13 @@ PermissionName = Literal["VIEW", "TRANSACT", "MANAGE"]
 
 def _each_once(value: list[PermissionName]) -> list[PermissionName]:
     if len(set(value)) != len(value):
-        message = "names a permission twice; send every permission once"
+        message = "has a duplicate; send each permission once"
         raise ValueError(message)
     return value
 
 
 class TokenCreate(Request):
-    """A token that is asked for."""
+    """A token to create."""
 
     name: Name
     permissions: Annotated[
@@ -26,7 +26,7 @@ class TokenCreate(Request):
 
 
 class TokensQuery(PageQuery):
-    """Filters of the list of tokens; all have to match, times included."""
+    """Filters of the list of tokens; all must match, times are inclusive."""
 
     name: Name | None = None
     created_after: Time | None = None
@@ -36,7 +36,7 @@ class TokensQuery(PageQuery):
 
 
 class TokenResource(Response):
-    """A token; `clientSecret` is there once, in the answer to its creation."""
+    """An API token; `clientSecret` is returned only once, when the token is created."""
 
     id: TokenId
     name: str

@@ -1,6 +1,6 @@
-"""Holds every answer of the tests of the interface against the document that is served.
+"""Compares every response in the tests of the interface with the document that is served.
 
-So a route that answers what it does not declare fails wherever it is tested.
+So a route whose response is not documented fails every test that calls it.
 """
 
 import re
@@ -17,7 +17,7 @@ METHODS = {"get", "put", "post", "patch", "delete"}
 
 
 def hold(response: httpx2.Response) -> None:
-    """Fail when `response` is not one that the document has for its request."""
+    """Fail when the document does not have `response` for its request."""
     response.read()
     method = response.request.method.lower()
     path = path_of(response.request.url.path)
@@ -25,48 +25,51 @@ def hold(response: httpx2.Response) -> None:
         if response.request.url.path.startswith(BASE_PATH + "/"):
             assert response.status_code == 404, f"{method} {response.request.url.path}: {response}"
         return
-    said = f"{method.upper()} {path} answered {response.status_code}"
+    what = f"{method.upper()} {path} answered {response.status_code}"
     if method not in document()["paths"][path]:
-        assert response.status_code == 405, said
+        assert response.status_code == 405, what
         return
     responses = document()["paths"][path][method]["responses"]
     status = str(response.status_code)
-    assert status in responses, f"{said}, which it does not document: {response.text}"
+    assert status in responses, f"{what}, which it does not document: {response.text}"
     declared = resolved(responses[status])
-    assert ("content" in declared) == bool(response.content), said
+    assert ("content" in declared) == bool(response.content), what
     if "content" in declared:
         kind, *_ = declared["content"]
-        assert response.headers["content-type"].partition(";")[0] == kind, said
+        assert response.headers["content-type"].partition(";")[0] == kind, what
         error = next(validator(path, method, status).iter_errors(response.json()), None)
-        assert error is None, f"{said} with {error.instance_path}: {error.message}"
+        assert error is None, f"{what} with {error.instance_path}: {error.message}"
+    if "x-codes" in declared:
+        assert response.json()["code"] in declared["x-codes"], f"{what}: {response.text}"
+        assert response.json()["status"] == response.status_code, what
     for name in declared["headers"]:
         if name != "Idempotent-Replayed":
-            assert name in response.headers, f"{said} without {name}"
+            assert name in response.headers, f"{what} without {name}"
 
 
 @cache
 def validator(path: str, method: str, status: str) -> jsonschema_rs.Validator:
-    """Return what checks the body of an answer."""
+    """Return the validator of the body of a response."""
     declared = resolved(document()["paths"][path][method]["responses"][status])
     [content] = declared["content"].values()
     return validator_of(content["schema"])
 
 
 def validator_of(schema: Json) -> jsonschema_rs.Validator:
-    """Return what checks a value against a schema that refers into the document."""
+    """Return the validator of a schema that refers into the document."""
     whole = {"components": {"schemas": document()["components"]["schemas"]}, **schema}
     return jsonschema_rs.Draft202012Validator(whole, validate_formats=True)
 
 
 @cache
 def path_of(url_path: str) -> str | None:
-    """Return the path of the document that `url_path` is one of; literal parts win."""
+    """Return the documented path that matches `url_path`; literal parts win."""
     is_below = url_path.startswith(BASE_PATH + "/")
-    asked = url_path.removeprefix(BASE_PATH)
+    relative = url_path.removeprefix(BASE_PATH)
     matching = [
         path
         for path, item in document()["paths"].items()
-        if is_below != ("servers" in item) and _pattern(path).fullmatch(asked)
+        if is_below != ("servers" in item) and _pattern(path).fullmatch(relative)
     ]
     return min(matching, key=lambda path: path.count("{"), default=None)
 

@@ -1,4 +1,4 @@
-"""The document of the interface, as tests look at it."""
+"""The document of the interface, for tests."""
 
 import json
 from functools import cache
@@ -18,15 +18,15 @@ def text() -> str:
 @cache
 def document() -> Json:
     """Return the document of a sandbox."""
-    found: Json = json.loads(text())
-    return found
+    value: Json = json.loads(text())
+    return value
 
 
 def resolved(part: Json) -> Json:
-    """Return `part`, or what it refers to."""
+    """Return `part`, or the component that it refers to."""
     while "$ref" in part:
-        found: Any = document()
+        value: Any = document()
         for step in part["$ref"].removeprefix("#/").split("/"):
-            found = found[step]
-        part = found
+            value = value[step]
+        part = value
     return part

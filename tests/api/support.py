@@ -1,16 +1,12 @@
-"""What tests of the HTTP interface share: a server, a worker, a platform with its tokens."""
+"""Shared by tests of the HTTP interface: API server, worker, platform, tokens, steps."""
 
 import asyncio
 import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import httpx2
 import psycopg
@@ -22,17 +18,17 @@ from cardledger.api.http.protocol import bounded
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
+from cardledger.workers.process.main import WorkerConfig
 from tests.api import contract
+from tests.waiting import eventually, limit_s
+from tests.worker_process import worker_process
 
 SECRET_KEY = "a secret key that only tests use, long enough"
 ALL = ("VIEW", "TRANSACT", "MANAGE")
-TIMEOUT_S = 30.0
-ROOT = Path(__file__).parents[2]
-
-Found = TypeVar("Found")
+TIMEOUT_S = limit_s()
 
 
 @dataclass(frozen=True)
@@ -49,15 +45,6 @@ AGENT_POLICY = {
     "defaultExecutionMode": "AUTO",
     "spendingLimits": {"currency": "USD", "perTransactionLimit": 5},
 }
-
-
-def eventually(look: Callable[[], Found | None], timeout_s: float = TIMEOUT_S) -> Found:
-    """Return what `look` finds, as soon as it finds something."""
-    until = time.monotonic() + timeout_s
-    while not (found := look()):
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(0.01)
-    return found
 
 
 def new_tenant(
@@ -98,20 +85,17 @@ def new_tenant(
 @contextmanager
 def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterator[None]:
     """Run a worker process."""
-    program = (
-        "import sys; from tests import fence; fence.install();"
-        " from cardledger.workers.process.main import WorkerConfig, run;"
-        " run(WorkerConfig(database_url=sys.argv[1], redis_url=sys.argv[2],"
-        " secret_key=sys.argv[3], threads=4, webhook_retry_scale=0.001,"
-        " sandbox_delay_s=0.5, sandbox=sys.argv[4] == 'True'))"
+    config = WorkerConfig(
+        database_url=database_url,
+        redis_url=redis_url,
+        secret_key=SECRET_KEY,
+        threads=4,
+        webhook_retry_scale=0.001,
+        sandbox_delay_s=0.5,
+        sandbox=sandbox,
     )
-    arguments = [sys.executable, "-c", program, database_url, redis_url, SECRET_KEY, str(sandbox)]
-    with subprocess.Popen(arguments, cwd=ROOT) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(TIMEOUT_S)
+    with worker_process(config):
+        yield
 
 
 @contextmanager
@@ -136,7 +120,7 @@ def server(config: ApiConfig) -> Iterator[str]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
         served.should_exit = True
-        thread.join(TIMEOUT_S)
+        thread.join(limit_s())
 
 
 def closed_port() -> int:
@@ -148,7 +132,7 @@ def closed_port() -> int:
 
 
 class Api:
-    """The interface as a client of one token sees it."""
+    """A client of the API with the credentials of one token."""
 
     def __init__(self, root: str, tenant: Tenant) -> None:
         self.root = root
@@ -204,8 +188,8 @@ class Api:
         return ok(self.post(f"/sandbox/internal-accounts/{account_id}/fund", {"amount": amount}))
 
     def card(self, customer_id: str, account_ids: list[str], **fields: object) -> dict[str, Any]:
-        asked = {"cardholderId": customer_id, "form": "VIRTUAL", "fundingSources": account_ids}
-        return made(self.post("/cards", asked | fields))
+        request = {"cardholderId": customer_id, "form": "VIRTUAL", "fundingSources": account_ids}
+        return made(self.post("/cards", request | fields))
 
     def active_card(self, balance: int = 50_000, **fields: object) -> dict[str, Any]:
         """Return a card of a new customer with `balance` on its account, ready to be used."""
@@ -214,19 +198,19 @@ class Api:
         if balance:
             self.fund(account["id"], balance)
         card = self.card(customer["id"], [account["id"]], **fields)
-        return self.becomes(card["id"], "ACTIVE")
+        return self.wait_for_state(card["id"], "ACTIVE")
 
     def agent(self, customer_id: str) -> dict[str, Any]:
         """Return a new agent of a customer, with the code that connects it."""
-        wish = {"name": "Bookkeeper", "customerId": customer_id, "policy": AGENT_POLICY}
-        return made(self.post("/agents", wish))
+        request = {"name": "Bookkeeper", "customerId": customer_id, "policy": AGENT_POLICY}
+        return made(self.post("/agents", request))
 
     def agent_token(self, customer_id: str) -> str:
         """Return the access token of a new agent of a customer."""
         code = self.agent(customer_id)["deviceCode"]["code"]
         return str(ok(redeem(self.root, code))["accessToken"])
 
-    def becomes(self, card_id: str, state: str) -> dict[str, Any]:
+    def wait_for_state(self, card_id: str, state: str) -> dict[str, Any]:
         def look() -> dict[str, Any] | None:
             card = ok(self.get(f"/cards/{card_id}"))
             return card if card["state"] == state else None
@@ -234,19 +218,19 @@ class Api:
         return eventually(look)
 
     def authorize(self, card_id: str, amount: int, **merchant: object) -> dict[str, Any]:
-        said = authorization(amount) | {"merchant": {"descriptor": "RESTAURANT 9", **merchant}}
-        return ok(self.post(f"/sandbox/cards/{card_id}/simulate/authorization", said))
+        body = authorization(amount) | {"merchant": {"descriptor": "RESTAURANT 9", **merchant}}
+        return ok(self.post(f"/sandbox/cards/{card_id}/simulate/authorization", body))
 
     def clear(self, card_id: str, card_transaction_id: str, amount: int) -> dict[str, Any]:
-        said = {"cardTransactionId": card_transaction_id, "amount": amount}
-        return ok(self.post(f"/sandbox/cards/{card_id}/simulate/clearing", said))
+        body = {"cardTransactionId": card_transaction_id, "amount": amount}
+        return ok(self.post(f"/sandbox/cards/{card_id}/simulate/clearing", body))
 
 
 class AgentApi(Api):
-    """The interface as an agent sees it, with the access token of its program."""
+    """A client of the API with the access token of an agent."""
 
     def __init__(self, root: str, access_token: str) -> None:
-        super().__init__(root, Tenant(NIL, "", ""))
+        super().__init__(root, Tenant(Id(bytes(16)), "", ""))
         self.access_token = access_token
         self.http.auth = self._sign
 
@@ -256,7 +240,7 @@ class AgentApi(Api):
 
 
 def redeem(root: str, code: str, **headers: str) -> httpx2.Response:
-    """Redeem a device code as a program does: without credentials and without a body."""
+    """Redeem a device code, without credentials and without a body."""
     path = f"{root}{BASE_PATH}/agents/device-codes/{code}/redeem"
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx2.post(path, headers=sent, timeout=TIMEOUT_S)
@@ -272,7 +256,7 @@ def another_account(  # noqa: PLR0913 - a row, by name
     kind: str = "INTERNAL_FIAT",
     status: str = "ACTIVE",
 ) -> str:
-    """Write an account into the record that the interface would not open; returns its id."""
+    """Insert an account that the interface cannot open; returns its id."""
     key = str(new_id())[:-3] + ends_in
     with psycopg.connect(owner_url) as connection:
         connection.execute(
@@ -326,7 +310,7 @@ def made(response: httpx2.Response) -> dict[str, Any]:
 
 
 def refused(response: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """Return the envelope of a refusal, which is as the interface wants every one of them."""
+    """Return the error envelope, after checking that it follows the interface."""
     body = ok(response, status)
     assert response.headers["content-type"] == "application/json"
     assert response.headers["x-request-id"]

@@ -1,4 +1,4 @@
-"""Agents: programs with a token of their own, for one customer, within a policy."""
+"""Agents: programs that act for a customer, within a policy, with an access token."""
 
 import re
 from collections.abc import Iterator, MutableMapping
@@ -57,12 +57,12 @@ def agent(api: Api, customer: str) -> Iterator[AgentApi]:
         yield client
 
 
-def asked(customer: str, **policy: object) -> dict[str, Any]:
+def agent_request(customer: str, **policy: object) -> dict[str, Any]:
     return {"name": "Bookkeeper", "customerId": customer, "policy": POLICY | policy}
 
 
 def create(api: Api, customer: str, **policy: object) -> dict[str, Any]:
-    return made(api.post("/agents", asked(customer, **policy)))
+    return made(api.post("/agents", agent_request(customer, **policy)))
 
 
 def connected(api: Api, created: dict[str, Any]) -> AgentApi:
@@ -83,8 +83,8 @@ def usd(number: str, **fields: object) -> dict[str, Any]:
 # --- making and connecting ---------------------------------------------------------------------
 
 
-def test_a_new_agent_is_shown_with_its_code(api: Api, customer: str) -> None:
-    answered = api.post("/agents", asked(customer))
+def test_a_new_agent_is_returned_with_its_device_code(api: Api, customer: str) -> None:
+    answered = api.post("/agents", agent_request(customer))
 
     created = made(answered)
     agent, code = created["agent"], created["deviceCode"]
@@ -101,7 +101,7 @@ def test_a_new_agent_is_shown_with_its_code(api: Api, customer: str) -> None:
     assert ok(api.get(path_of(created))) == agent
 
 
-def test_a_code_makes_a_program_the_agent_and_works_once(api: Api, customer: str) -> None:
+def test_a_code_connects_a_program_once(api: Api, customer: str) -> None:
     created = create(api, customer)
     code = created["deviceCode"]["code"]
     status = f"/agents/device-codes/{code}/status"
@@ -124,7 +124,7 @@ def test_a_code_makes_a_program_the_agent_and_works_once(api: Api, customer: str
     assert again["details"] == {"reason": "CODE_REDEEMED"}
 
 
-def test_a_code_is_known_in_small_letters_and_percent_encoded(api: Api, customer: str) -> None:
+def test_a_code_is_accepted_in_lower_case_and_percent_encoded(api: Api, customer: str) -> None:
     code = create(api, customer)["deviceCode"]["code"]
 
     encoded = code.lower().replace("-", "%2D")
@@ -134,12 +134,12 @@ def test_a_code_is_known_in_small_letters_and_percent_encoded(api: Api, customer
 
 
 @pytest.mark.parametrize("code", ["AAAA-AAAA", "x", "%00", "%F0%9F%92%A9", "A" * 5000, "'--"])
-def test_a_code_that_nobody_made_connects_nobody(api: Api, code: str) -> None:
+def test_an_unknown_code_is_not_found(api: Api, code: str) -> None:
     refused(redeem(api.root, code), 404, "REFERENCE_NOT_FOUND")
     refused(api.get(f"/agents/device-codes/{code}/status"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_a_code_lives_for_fifteen_minutes(api: Api, customer: str, database_url: str) -> None:
+def test_a_code_expires_after_fifteen_minutes(api: Api, customer: str, database_url: str) -> None:
     created = create(api, customer)
     with psycopg.connect(database_url) as connection:
         [lifetime] = connection.execute(
@@ -156,7 +156,7 @@ def test_a_code_lives_for_fifteen_minutes(api: Api, customer: str, database_url:
     assert ok(api.get(path_of(created)))["isConnected"] is False
 
 
-def test_a_new_code_takes_the_place_of_the_earlier_one(api: Api, customer: str) -> None:
+def test_a_new_code_replaces_the_earlier_code(api: Api, customer: str) -> None:
     created = create(api, customer)
     old = created["deviceCode"]["code"]
 
@@ -180,13 +180,15 @@ def test_of_concurrent_redemptions_exactly_one_wins(
 
         answers = list(pool.map(lambda root: redeem(root, code), roots))
 
-    assert sorted(one.status_code for one in answers) == [200] + [400] * 7
-    [won] = [one for one in answers if one.status_code == 200]
-    with AgentApi(api.root, ok(won)["accessToken"]) as agent:
+    assert sorted(answer.status_code for answer in answers) == [200] + [400] * 7
+    [winner] = [answer for answer in answers if answer.status_code == 200]
+    with AgentApi(api.root, ok(winner)["accessToken"]) as agent:
         ok(agent.get("/agents/me"))
 
 
-def test_new_codes_and_redemptions_at_once_leave_one_way_in(api: Api, customer: str) -> None:
+def test_concurrent_new_codes_and_redemptions_leave_one_access_token_or_code(
+    api: Api, customer: str
+) -> None:
     created = create(api, customer)
 
     def again(_: int) -> httpx2.Response:
@@ -196,15 +198,19 @@ def test_new_codes_and_redemptions_at_once_leave_one_way_in(api: Api, customer: 
         renewed = [pool.submit(again, number) for number in range(6)]
         first = pool.submit(redeem, api.root, created["deviceCode"]["code"])
 
-    codes = [one.result().json()["code"] for one in renewed if one.result().status_code == 201]
+    codes = [
+        future.result().json()["code"] for future in renewed if future.result().status_code == 201
+    ]
     later = [redeem(api.root, code) for code in codes]
-    assert {one.result().status_code for one in renewed} <= {201, 409}
+    assert {future.result().status_code for future in renewed} <= {201, 409}
     answers = [first.result(), *later]
-    assert [one.status_code for one in answers].count(200) == 1
-    assert {one.status_code for one in answers} <= {200, 400}
+    assert [answer.status_code for answer in answers].count(200) == 1
+    assert {answer.status_code for answer in answers} <= {200, 400}
 
 
-def test_a_redemption_whose_answer_was_lost_is_answered_again(api: Api, customer: str) -> None:
+def test_a_redemption_whose_response_was_lost_can_be_repeated_with_its_key(
+    api: Api, customer: str
+) -> None:
     code = create(api, customer)["deviceCode"]["code"]
     key = str(uuid4())
     first = redeem(api.root, code, Idempotency_Key=key)
@@ -218,7 +224,7 @@ def test_a_redemption_whose_answer_was_lost_is_answered_again(api: Api, customer
     assert ok(redeem(api.root, other, Idempotency_Key=key)) != ok(first)
 
 
-def test_a_code_that_is_too_old_tells_nobody_its_token_again(
+def test_an_expired_code_does_not_return_its_token_again(
     api: Api, customer: str, database_url: str
 ) -> None:
     created = create(api, customer)
@@ -235,8 +241,12 @@ def test_a_code_that_is_too_old_tells_nobody_its_token_again(
     assert late["details"] == {"reason": "CODE_REDEEMED"}
 
 
-def test_no_token_and_no_code_is_kept_in_clear(api: Api, customer: str, database_url: str) -> None:
-    sent = api.http.post("/agents", json=asked(customer), headers={"Idempotency-Key": str(uuid4())})
+def test_no_token_and_no_code_is_stored_in_plain_text(
+    api: Api, customer: str, database_url: str
+) -> None:
+    sent = api.http.post(
+        "/agents", json=agent_request(customer), headers={"Idempotency-Key": str(uuid4())}
+    )
     code = made(sent)["deviceCode"]["code"]
     token = ok(redeem(api.root, code, Idempotency_Key=str(uuid4())))["accessToken"]
 
@@ -289,7 +299,7 @@ WRONG: list[list[tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize("headers", WRONG)
-def test_who_is_no_agent_is_not_let_in(root: str, headers: list[tuple[str, str]]) -> None:
+def test_invalid_agent_credentials_are_refused(root: str, headers: list[tuple[str, str]]) -> None:
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
 
     answered = httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=raw, timeout=TIMEOUT_S)
@@ -298,7 +308,7 @@ def test_who_is_no_agent_is_not_let_in(root: str, headers: list[tuple[str, str]]
     assert answered.headers["www-authenticate"].startswith('Bearer realm="api"')
 
 
-def test_two_authorization_headers_are_none(root: str, agent: AgentApi) -> None:
+def test_two_authorization_headers_are_refused(root: str, agent: AgentApi) -> None:
     twice = [("Authorization", f"Bearer {agent.access_token}")] * 2
 
     answered = httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=twice, timeout=TIMEOUT_S)
@@ -312,7 +322,7 @@ def test_the_name_of_the_scheme_may_be_written_in_any_case(root: str, agent: Age
     ok(httpx2.get(f"{root}{BASE_PATH}/agents/me", headers=headers, timeout=TIMEOUT_S))
 
 
-def test_a_platform_is_no_agent_and_an_agent_no_platform(api: Api, agent: AgentApi) -> None:
+def test_platform_and_agent_credentials_are_not_interchangeable(api: Api, agent: AgentApi) -> None:
     me = ok(agent.get("/agents/me"))
 
     for path in ("/agents/me", "/agents/me/internal-accounts", EXTERNAL):
@@ -325,7 +335,7 @@ def test_a_platform_is_no_agent_and_an_agent_no_platform(api: Api, agent: AgentA
     refused(agent.post("/tokens", {}), 401, "UNAUTHORIZED")
 
 
-def test_a_deleted_agent_is_out_at_once_everywhere(
+def test_a_deleted_agent_loses_access_at_once_on_every_server(
     api: Api, customer: str, api_config: ApiConfig
 ) -> None:
     created = create(api, customer)
@@ -348,10 +358,10 @@ def test_a_deleted_agent_is_out_at_once_everywhere(
     code = created["deviceCode"]["code"]
     refused(redeem(api.root, code), 404, "REFERENCE_NOT_FOUND")
     refused(api.get(f"/agents/device-codes/{code}/status"), 404, "REFERENCE_NOT_FOUND")
-    assert created["agent"]["id"] not in [one["id"] for one in ok(api.get("/agents"))["data"]]
+    assert created["agent"]["id"] not in [item["id"] for item in ok(api.get("/agents"))["data"]]
 
 
-def test_an_agent_is_gone_with_its_customer(api: Api) -> None:
+def test_an_agent_is_deleted_with_its_customer(api: Api) -> None:
     customer = api.customer()["id"]
     created, waiting = create(api, customer), create(api, customer)
     with connected(api, created) as agent:
@@ -360,16 +370,16 @@ def test_an_agent_is_gone_with_its_customer(api: Api) -> None:
         refused(agent.get("/agents/me"), 401, "UNAUTHORIZED")
     refused(redeem(api.root, waiting["deviceCode"]["code"]), 404, "REFERENCE_NOT_FOUND")
     assert ok(api.get("/agents", customerId=customer))["data"] == []
-    refused(api.post("/agents", asked(customer)), 400, "INVALID_INPUT")
+    refused(api.post("/agents", agent_request(customer)), 400, "INVALID_INPUT")
 
 
-def test_no_agent_comes_to_a_customer_who_is_deleted_at_the_same_time(
+def test_no_agent_is_created_for_a_customer_that_is_deleted_concurrently(
     api: Api, database_url: str
 ) -> None:
     for _ in range(10):
         customer = api.customer()["id"]
         with ThreadPoolExecutor(2) as pool:
-            created = pool.submit(api.post, "/agents", asked(customer))
+            created = pool.submit(api.post, "/agents", agent_request(customer))
             deleted = pool.submit(api.delete, f"/customers/{customer}")
 
         assert deleted.result().status_code == 200
@@ -401,14 +411,14 @@ def test_a_paused_agent_reads_and_does_not_write(api: Api, customer: str) -> Non
         assert paused["isPaused"] is True
         assert ok(agent.get("/agents/me"))["isPaused"] is True
         ok(agent.get(f"{EXTERNAL}/{account['id']}"))
-        said = refused(agent.post(EXTERNAL, usd("8800000002")), 403, "FORBIDDEN")
-        assert said["details"] == {"reason": "AGENT_PAUSED"}
+        error = refused(agent.post(EXTERNAL, usd("8800000002")), 403, "FORBIDDEN")
+        assert error["details"] == {"reason": "AGENT_PAUSED"}
         refused(agent.delete(f"{EXTERNAL}/{account['id']}"), 403, "FORBIDDEN")
         ok(api.patch(path_of(created), {"isPaused": False}))
         made(agent.post(EXTERNAL, usd("8800000002")))
 
 
-def test_an_agent_may_what_its_policy_says_and_from_then_on(api: Api, customer: str) -> None:
+def test_a_changed_policy_applies_from_the_next_request_on(api: Api, customer: str) -> None:
     created = create(api, customer, permissions=[])
     with connected(api, created) as agent:
         ok(agent.get("/agents/me"))
@@ -426,21 +436,21 @@ def test_an_agent_may_what_its_policy_says_and_from_then_on(api: Api, customer: 
     assert unregistered["details"] == {"permission": "MANAGE_EXTERNAL_ACCOUNTS"}
 
 
-def test_a_paused_agent_hears_so_before_it_hears_of_permissions(api: Api, customer: str) -> None:
+def test_the_pause_is_reported_before_a_missing_permission(api: Api, customer: str) -> None:
     created = create(api, customer, permissions=[])
     with connected(api, created) as agent:
         ok(api.patch(path_of(created), {"isPaused": True}))
 
-        said = refused(agent.post(EXTERNAL, {}), 403, "FORBIDDEN")
+        error = refused(agent.post(EXTERNAL, {}), 403, "FORBIDDEN")
 
-    assert said["details"] == {"reason": "AGENT_PAUSED"}
+    assert error["details"] == {"reason": "AGENT_PAUSED"}
 
 
 # --- the platform's side -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE"])
-def test_a_token_that_may_not_manage_only_reads_agents(
+def test_a_token_without_manage_can_only_read_agents(
     api: Api, customer: str, api_config: ApiConfig, permission: str
 ) -> None:
     created = create(api, customer)
@@ -454,39 +464,43 @@ def test_a_token_that_may_not_manage_only_reads_agents(
             held.patch(path, {"name": "x"}),
             held.patch(f"{path}/policy", {"permissions": []}),
             held.http.post(f"{path}/device-codes"),
-            held.post("/agents", asked(customer)),
+            held.post("/agents", agent_request(customer)),
             held.delete(path),
         ]
 
     if permission == "MANAGE":
-        assert [one.status_code for one in writes] == [200, 200, 201, 201, 204]
+        assert [answer.status_code for answer in writes] == [200, 200, 201, 201, 204]
     else:
-        for one in writes:
-            assert refused(one, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
+        for answer in writes:
+            assert refused(answer, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
 
 
-def test_another_platforms_agent_is_not_there(api: Api, stranger: Api, customer: str) -> None:
+def test_an_agent_of_another_platform_is_not_found(
+    api: Api, other_platform: Api, customer: str
+) -> None:
     created = create(api, customer)
     path, code = path_of(created), created["deviceCode"]["code"]
 
     answers = [
-        stranger.get(path),
-        stranger.patch(path, {"name": "x"}),
-        stranger.patch(f"{path}/policy", {"permissions": []}),
-        stranger.http.post(f"{path}/device-codes"),
-        stranger.delete(path),
-        stranger.get(f"/agents/device-codes/{code}/status"),
+        other_platform.get(path),
+        other_platform.patch(path, {"name": "x"}),
+        other_platform.patch(f"{path}/policy", {"permissions": []}),
+        other_platform.http.post(f"{path}/device-codes"),
+        other_platform.delete(path),
+        other_platform.get(f"/agents/device-codes/{code}/status"),
     ]
 
-    for one in answers:
-        refused(one, 404, "REFERENCE_NOT_FOUND")
-    assert created["agent"]["id"] not in [one["id"] for one in ok(stranger.get("/agents"))["data"]]
-    refused(stranger.post("/agents", asked(customer)), 400, "INVALID_INPUT")
+    for answer in answers:
+        refused(answer, 404, "REFERENCE_NOT_FOUND")
+    assert created["agent"]["id"] not in [
+        item["id"] for item in ok(other_platform.get("/agents"))["data"]
+    ]
+    refused(other_platform.post("/agents", agent_request(customer)), 400, "INVALID_INPUT")
     assert ok(api.get(path)) == created["agent"]
     ok(redeem(api.root, code))
 
 
-def test_an_agent_is_named_anew(api: Api, customer: str) -> None:
+def test_an_agent_can_be_renamed(api: Api, customer: str) -> None:
     created = create(api, customer)
 
     changed = ok(api.patch(path_of(created), {"name": "Clerk"}))
@@ -509,32 +523,32 @@ def test_an_agent_is_named_anew(api: Api, customer: str) -> None:
         {"customerId": f"Customer:{uuid4()}"},
     ],
 )
-def test_a_change_that_cannot_be_is_refused(api: Api, customer: str, body: dict[str, Any]) -> None:
+def test_an_invalid_change_is_refused(api: Api, customer: str, body: dict[str, Any]) -> None:
     refused(api.patch(path_of(create(api, customer)), body), 400, "INVALID_INPUT")
 
 
-def test_agents_are_listed_newest_first_and_found(own: Api) -> None:
+def test_agents_are_listed_newest_first_and_filtered(own: Api) -> None:
     ada, eve = own.customer()["id"], own.customer()["id"]
     first, second, third = create(own, ada), create(own, ada), create(own, eve)
     ok(redeem(own.root, first["deviceCode"]["code"]))
     ok(own.patch(path_of(second), {"isPaused": True}))
-    ids = [one["agent"]["id"] for one in (first, second, third)]
+    ids = [created["agent"]["id"] for created in (first, second, third)]
 
-    def found(**query: object) -> list[int]:
-        return [ids.index(one["id"]) for one in ok(own.get("/agents", **query))["data"]]
+    def listed(**query: object) -> list[int]:
+        return [ids.index(item["id"]) for item in ok(own.get("/agents", **query))["data"]]
 
-    assert found() == [2, 1, 0]
-    assert found(customerId=ada) == [1, 0]
-    assert found(customerId=f"Customer:{new_id()}") == []
-    assert (found(isPaused="true"), found(isPaused="false")) == ([1], [2, 0])
-    assert (found(isConnected="true"), found(isConnected="false")) == ([0], [2, 1])
+    assert listed() == [2, 1, 0]
+    assert listed(customerId=ada) == [1, 0]
+    assert listed(customerId=f"Customer:{new_id()}") == []
+    assert (listed(isPaused="true"), listed(isPaused="false")) == ([1], [2, 0])
+    assert (listed(isConnected="true"), listed(isConnected="false")) == ([0], [2, 1])
     at = second["agent"]["createdAt"]
-    assert (found(createdAfter=at), found(createdBefore=at)) == ([2, 1], [1, 0])
-    assert found(updatedAfter=third["agent"]["createdAt"]) == [2, 1, 0]
-    assert found(updatedBefore=second["agent"]["createdAt"]) == []
+    assert (listed(createdAfter=at), listed(createdBefore=at)) == ([2, 1], [1, 0])
+    assert listed(updatedAfter=third["agent"]["createdAt"]) == [2, 1, 0]
+    assert listed(updatedBefore=second["agent"]["createdAt"]) == []
     page = ok(own.get("/agents", limit=2))
     assert (page["hasMore"], page["totalCount"]) == (True, 3)
-    assert found(limit=2, cursor=page["nextCursor"]) == [0]
+    assert listed(limit=2, cursor=page["nextCursor"]) == [0]
     refused(own.get("/agents", isPaused="yes"), 400, "INVALID_INPUT")
     elsewhere = own.get("/agents", limit=2, cursor=page["nextCursor"], isPaused="true")
     refused(elsewhere, 400, "INVALID_INPUT")
@@ -543,7 +557,7 @@ def test_agents_are_listed_newest_first_and_found(own: Api) -> None:
 # --- the policy --------------------------------------------------------------------------------
 
 
-def test_a_policy_is_kept_whole(api: Api, customer: str) -> None:
+def test_a_policy_is_returned_as_it_was_sent(api: Api, customer: str) -> None:
     account = api.account(customer)["id"]
     policy = {
         "permissions": ["CREATE_TRANSFERS"],
@@ -562,7 +576,7 @@ def test_a_policy_is_kept_whole(api: Api, customer: str) -> None:
     assert created["agent"]["policy"] == policy
 
 
-def test_parts_of_a_policy_change_and_the_rest_stays(api: Api, customer: str) -> None:
+def test_a_policy_changes_in_part(api: Api, customer: str) -> None:
     account = api.account(customer)["id"]
     created = create(api, customer, approvalThresholds={"currency": "USD", "amount": 5})
     path = f"{path_of(created)}/policy"
@@ -580,7 +594,7 @@ def test_parts_of_a_policy_change_and_the_rest_stays(api: Api, customer: str) ->
     assert changed == ok(api.get(path_of(created)))
 
 
-def test_changes_of_one_policy_at_once_are_all_in_it(api: Api, customer: str) -> None:
+def test_concurrent_changes_of_a_policy_are_all_kept(api: Api, customer: str) -> None:
     path = f"{path_of(create(api, customer))}/policy"
     parts = [
         {"spendingLimits": {"dailyLimit": 7}},
@@ -590,8 +604,8 @@ def test_changes_of_one_policy_at_once_are_all_in_it(api: Api, customer: str) ->
     ]
 
     with ThreadPoolExecutor(4) as pool:
-        for one in pool.map(lambda part: api.patch(path, part), parts):
-            ok(one)
+        for answer in pool.map(lambda part: api.patch(path, part), parts):
+            ok(answer)
 
     policy = ok(api.get(path.removesuffix("/policy")))["policy"]
     limits = {"dailyLimit": 7, "monthlyLimit": 8, "dailyTransactionLimit": 9}
@@ -639,32 +653,32 @@ RULE = {"accountId": SOMEBODYS}
         {"surprise": True},
     ],
 )
-def test_a_policy_that_cannot_be_is_refused_at_once_and_later(
+def test_an_invalid_policy_is_refused_at_creation_and_at_change(
     api: Api, customer: str, agent: AgentApi, part: dict[str, Any]
 ) -> None:
     path = f"/agents/{ok(agent.get('/agents/me'))['id']}"
 
-    said = refused(api.post("/agents", asked(customer, **part)), 400, "INVALID_INPUT")
+    error = refused(api.post("/agents", agent_request(customer, **part)), 400, "INVALID_INPUT")
     refused(api.patch(f"{path}/policy", part), 400, "INVALID_INPUT")
 
-    assert all(one["field"].startswith("policy") for one in said["details"]["errors"])
+    assert all(item["field"].startswith("policy") for item in error["details"]["errors"])
     assert ok(api.get(path))["policy"] == POLICY
 
 
-def test_a_policy_speaks_of_its_customers_accounts_only(api: Api, customer: str) -> None:
+def test_a_policy_names_only_accounts_of_its_customer(api: Api, customer: str) -> None:
     mine, others = api.account(customer)["id"], api.account(api.customer()["id"])["id"]
     restrictions = {
         "allowedAccountIds": [mine, others],
         "accountRules": [{"accountId": others}, {"accountId": mine}],
     }
 
-    said = refused(
-        api.post("/agents", asked(customer, accountRestrictions=restrictions)),
+    error = refused(
+        api.post("/agents", agent_request(customer, accountRestrictions=restrictions)),
         400,
         "INVALID_INPUT",
     )
 
-    assert [one["field"] for one in said["details"]["errors"]] == [
+    assert [item["field"] for item in error["details"]["errors"]] == [
         "policy.accountRestrictions.allowedAccountIds.1",
         "policy.accountRestrictions.accountRules.0.accountId",
     ]
@@ -674,23 +688,25 @@ def test_limits_are_in_a_currency_of_the_platform(api: Api, customer: str) -> No
     pounds = {"spendingLimits": {"currency": "GBP", "perTransactionLimit": 5}}
     path = f"{path_of(create(api, customer))}/policy"
 
-    said = refused(api.post("/agents", asked(customer, **pounds)), 400, "INVALID_CURRENCY")
+    error = refused(api.post("/agents", agent_request(customer, **pounds)), 400, "INVALID_CURRENCY")
     refused(api.patch(path, pounds), 400, "INVALID_CURRENCY")
 
-    assert said["details"]["errors"][0]["field"] == "policy.spendingLimits.currency"
+    assert error["details"]["errors"][0]["field"] == "policy.spendingLimits.currency"
 
 
 @pytest.mark.parametrize("missing", ["permissions", "defaultExecutionMode", "spendingLimits"])
-def test_a_policy_is_complete(api: Api, customer: str, missing: str) -> None:
-    body = asked(customer)
-    body["policy"] = {name: said for name, said in POLICY.items() if name != missing}
+def test_a_policy_without_a_required_field_is_refused(
+    api: Api, customer: str, missing: str
+) -> None:
+    body = agent_request(customer)
+    body["policy"] = {name: value for name, value in POLICY.items() if name != missing}
 
-    said = refused(api.post("/agents", body), 400, "INVALID_INPUT")
+    error = refused(api.post("/agents", body), 400, "INVALID_INPUT")
 
-    assert said["details"]["errors"][0]["field"] == f"policy.{missing}"
+    assert error["details"]["errors"][0]["field"] == f"policy.{missing}"
 
 
-def test_a_change_of_nothing_is_refused(api: Api, customer: str) -> None:
+def test_an_empty_change_is_refused(api: Api, customer: str) -> None:
     refused(api.patch(f"{path_of(create(api, customer))}/policy", {}), 400, "INVALID_INPUT")
 
 
@@ -707,9 +723,9 @@ def test_an_agent_sees_the_accounts_of_its_customer(
     assert seen == there
     assert seen["totalCount"] == 3
     euros = ok(agent.get("/agents/me/internal-accounts", currency="EUR"))["data"]
-    assert [one["balance"]["currency"]["code"] for one in euros] == ["EUR"]
+    assert [item["balance"]["currency"]["code"] for item in euros] == ["EUR"]
     crypto = ok(agent.get("/agents/me/internal-accounts", type="INTERNAL_CRYPTO"))["data"]
-    assert [one["balance"]["currency"]["code"] for one in crypto] == ["USDC"]
+    assert [item["balance"]["currency"]["code"] for item in crypto] == ["USDC"]
     refused(agent.get("/agents/me/internal-accounts", customerId=customer), 400, "INVALID_INPUT")
 
 
@@ -725,13 +741,16 @@ def test_an_agent_sees_only_accounts_that_its_policy_allows(api: Api, customer: 
         assert ok(agent.get("/agents/me/internal-accounts"))["data"] == []
 
 
-def test_a_cursor_of_another_agent_is_none(api: Api, customer: str) -> None:
-    with connected(api, create(api, customer)) as one, connected(api, create(api, customer)) as two:
+def test_a_cursor_of_another_agent_is_refused(api: Api, customer: str) -> None:
+    with (
+        connected(api, create(api, customer)) as agent,
+        connected(api, create(api, customer)) as other_agent,
+    ):
         path = "/agents/me/internal-accounts"
-        cursor = ok(one.get(path, limit=1))["nextCursor"]
+        cursor = ok(agent.get(path, limit=1))["nextCursor"]
 
-        ok(one.get(path, limit=1, cursor=cursor))
-        refused(two.get(path, limit=1, cursor=cursor), 400, "INVALID_INPUT")
+        ok(agent.get(path, limit=1, cursor=cursor))
+        refused(other_agent.get(path, limit=1, cursor=cursor), 400, "INVALID_INPUT")
 
 
 def test_an_agent_registers_an_account_for_its_customer(
@@ -754,7 +773,7 @@ def test_an_agent_registers_an_account_for_its_customer(
     refused(agent.get(f"{EXTERNAL}/nonsense"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_an_account_is_registered_once_whoever_does_it(
+def test_an_account_is_registered_once_by_platform_or_agent(
     api: Api, customer: str, agent: AgentApi
 ) -> None:
     made(agent.post(EXTERNAL, usd("8800000020")))
@@ -781,39 +800,39 @@ def test_an_account_is_registered_once_whoever_does_it(
         {"currency": "USD"},
     ],
 )
-def test_an_account_that_cannot_be_is_refused(agent: AgentApi, body: dict[str, Any]) -> None:
+def test_an_invalid_account_is_refused(agent: AgentApi, body: dict[str, Any]) -> None:
     refused(agent.post(EXTERNAL, body), 400, "INVALID_INPUT")
 
 
-def test_an_agent_registers_for_no_other_customer_of_its_platform(
+def test_an_agent_cannot_register_an_account_for_another_customer(
     api: Api, agent: AgentApi
 ) -> None:
     other = api.customer()["id"]
 
-    said = refused(agent.post(EXTERNAL, usd("8800000031", customerId=other)), 400, "INVALID_INPUT")
+    error = refused(agent.post(EXTERNAL, usd("8800000031", customerId=other)), 400, "INVALID_INPUT")
 
-    assert said["details"]["errors"][0]["field"] == "customerId"
+    assert error["details"]["errors"][0]["field"] == "customerId"
     assert ok(api.get("/customers/external-accounts", customerId=other))["data"] == []
 
 
-def test_an_agent_reaches_no_account_but_its_customers(
-    api: Api, stranger: Api, agent: AgentApi
+def test_an_agent_reaches_only_accounts_of_its_customer(
+    api: Api, other_platform: Api, agent: AgentApi
 ) -> None:
     other = api.customer()["id"]
     others = [
         made(api.post("/customers/external-accounts", usd("8800000040", customerId=other))),
         made(api.post("/platform/external-accounts", usd("8800000041"))),
-        made(stranger.post("/platform/external-accounts", usd("8800000042"))),
+        made(other_platform.post("/platform/external-accounts", usd("8800000042"))),
     ]
 
-    for one in others:
-        refused(agent.get(f"{EXTERNAL}/{one['id']}"), 404, "REFERENCE_NOT_FOUND")
-        refused(agent.delete(f"{EXTERNAL}/{one['id']}"), 404, "REFERENCE_NOT_FOUND")
-        assert one not in ok(agent.get(EXTERNAL))["data"]
+    for item in others:
+        refused(agent.get(f"{EXTERNAL}/{item['id']}"), 404, "REFERENCE_NOT_FOUND")
+        refused(agent.delete(f"{EXTERNAL}/{item['id']}"), 404, "REFERENCE_NOT_FOUND")
+        assert item not in ok(agent.get(EXTERNAL))["data"]
     assert ok(api.get(f"/customers/external-accounts/{others[0]['id']}")) == others[0]
 
 
-def test_the_default_account_is_one_whoever_registers_it(
+def test_a_customer_has_one_default_account_registered_by_platform_or_agent(
     api: Api, customer: str, agent: AgentApi
 ) -> None:
     first = made(agent.post(EXTERNAL, usd("8800000050", defaultUmaDepositAccount=True)))
@@ -830,7 +849,7 @@ def keyed(client: Api, path: str, body: object, key: str) -> httpx2.Response:
     return client.http.post(path, json=body, headers={"Idempotency-Key": key})
 
 
-def test_what_an_agent_sends_again_is_done_once(agent: AgentApi) -> None:
+def test_a_repeated_request_of_an_agent_is_executed_once(agent: AgentApi) -> None:
     key = str(uuid4())
     first = keyed(agent, EXTERNAL, usd("8800000060"), key)
 
@@ -841,7 +860,9 @@ def test_what_an_agent_sends_again_is_done_once(agent: AgentApi) -> None:
     refused(keyed(agent, EXTERNAL, usd("8800000061"), key), 409, "CONFLICT")
 
 
-def test_an_agents_key_is_nobody_elses(api: Api, customer: str, agent: AgentApi) -> None:
+def test_an_idempotency_key_of_an_agent_is_its_own(
+    api: Api, customer: str, agent: AgentApi
+) -> None:
     key = str(uuid4())
     mine = made(keyed(agent, EXTERNAL, usd("8800000062"), key))
     with connected(api, create(api, api.customer()["id"])) as other:
@@ -852,10 +873,10 @@ def test_an_agents_key_is_nobody_elses(api: Api, customer: str, agent: AgentApi)
     spelled = made(keyed(api, "/customers", person, f"{me}{key}"))
 
     assert mine["customerId"] == customer
-    assert len({one["id"] for one in (mine, others, platforms, spelled)}) == 4
+    assert len({item["id"] for item in (mine, others, platforms, spelled)}) == 4
 
 
-def test_a_paused_agent_is_not_answered_again(api: Api, customer: str) -> None:
+def test_a_paused_agent_gets_no_stored_response(api: Api, customer: str) -> None:
     created, key = create(api, customer), str(uuid4())
     with connected(api, created) as agent:
         made(keyed(agent, EXTERNAL, usd("8800000063"), key))
@@ -865,6 +886,6 @@ def test_a_paused_agent_is_not_answered_again(api: Api, customer: str) -> None:
 
 
 def test_a_platform_token_of_no_tenant_sees_no_agent(api: Api, root: str) -> None:
-    with Api(root, Tenant(api.tenant.platform_id, "clid_x", "clsk_x")) as nobody:
-        refused(nobody.get("/agents"), 401, "UNAUTHORIZED")
-        refused(nobody.post("/agents", {}), 401, "UNAUTHORIZED")
+    with Api(root, Tenant(api.tenant.platform_id, "clid_x", "clsk_x")) as unknown:
+        refused(unknown.get("/agents"), 401, "UNAUTHORIZED")
+        refused(unknown.post("/agents", {}), 401, "UNAUTHORIZED")

@@ -35,28 +35,28 @@ PERSON = {
 
 
 def business(api: Api, **info: object) -> dict[str, Any]:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO | info}
-    return made(api.post("/customers", said))
+    request = {"customerType": "BUSINESS", "businessInfo": INFO | info}
+    return made(api.post("/customers", request))
 
 
 def add(
     api: Api, customer: dict[str, Any], share: object = 10, **fields: object
 ) -> httpx2.Response:
-    said = {
+    request = {
         "customerId": customer["id"],
         "roles": ["UBO"],
         "ownershipPercentage": share,
         "personalInfo": PERSON,
     }
-    return api.post("/beneficial-owners", said | fields)
+    return api.post("/beneficial-owners", request | fields)
 
 
 def change(api: Api, owner: dict[str, Any], **fields: object) -> httpx2.Response:
     return api.patch(f"/beneficial-owners/{owner['id']}", fields)
 
 
-def without(said: dict[str, Any], field: str) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if name != field}
+def without(fields: dict[str, Any], field: str) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != field}
 
 
 def test_an_owner_is_returned_as_it_was_sent(api: Api) -> None:
@@ -81,7 +81,7 @@ def test_an_owner_is_returned_as_it_was_sent(api: Api) -> None:
 
 
 @pytest.mark.parametrize("share", ["0", "33.33", "0.0001", "99.9999", "100", "100.0", "12.5"])
-def test_a_share_is_kept_exactly(api: Api, database_url: str, share: str) -> None:
+def test_a_share_is_stored_exactly(api: Api, database_url: str, share: str) -> None:
     customer = business(api)
     body = (
         f'{{"customerId": "{customer["id"]}", "roles": ["UBO"], "ownershipPercentage": {share},'
@@ -102,14 +102,14 @@ def test_a_share_is_kept_exactly(api: Api, database_url: str, share: str) -> Non
 
 
 @pytest.mark.parametrize("share", [-1, 100.0001, 33.33333, 1e300, "50", None, True, [50]])
-def test_a_share_that_is_none_is_refused(api: Api, share: object) -> None:
+def test_an_invalid_share_is_refused(api: Api, share: object) -> None:
     answer = add(api, business(api), share)
 
     [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
     assert error["field"] == "ownershipPercentage"
 
 
-def test_ubos_own_no_more_than_the_whole(api: Api) -> None:
+def test_ubos_own_at_most_100_percent_together(api: Api) -> None:
     customer = business(api)
     first = made(add(api, customer, 66.67))
     director = made(add(api, customer, 90, roles=["DIRECTOR"]))
@@ -117,32 +117,34 @@ def test_ubos_own_no_more_than_the_whole(api: Api) -> None:
     [error] = refused(add(api, customer, 33.34), 400, "INVALID_INPUT")["details"]["errors"]
     second = made(add(api, customer, 33.33))
 
-    assert error["message"] == "must be at most 33.33: the rest belongs to other UBOs"
+    assert error["message"] == "must be at most 33.33; other UBOs hold the rest"
     refused(change(api, second, ownershipPercentage=33.34), 400, "INVALID_INPUT")
     refused(change(api, director, roles=["UBO"]), 400, "INVALID_INPUT")
     ok(change(api, first, roles=["TRUSTEE"]))
     ok(change(api, second, ownershipPercentage=100))
 
 
-def test_ubos_that_are_added_at_once_own_no_more_than_the_whole(api: Api) -> None:
+def test_concurrently_added_ubos_own_at_most_100_percent_together(api: Api) -> None:
     customer = business(api)
 
     with ThreadPoolExecutor(4) as pool:
-        statuses = [one.status_code for one in pool.map(lambda _: add(api, customer, 40), range(4))]
+        statuses = [
+            answer.status_code for answer in pool.map(lambda _: add(api, customer, 40), range(4))
+        ]
 
     assert sorted(statuses) == [201, 201, 400, 400]
 
 
 @pytest.mark.parametrize("field", ["customerId", "roles", "ownershipPercentage", "personalInfo"])
-def test_what_an_owner_needs_is_named(api: Api, field: str) -> None:
-    said = {
+def test_the_error_names_a_missing_field_of_an_owner(api: Api, field: str) -> None:
+    request = {
         "customerId": business(api)["id"],
         "roles": ["UBO"],
         "ownershipPercentage": 1,
         "personalInfo": PERSON,
     }
 
-    answer = api.post("/beneficial-owners", without(said, field))
+    answer = api.post("/beneficial-owners", without(request, field))
 
     [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
     assert (error["field"], error["message"]) == (field, "is required")
@@ -152,7 +154,7 @@ def test_what_an_owner_needs_is_named(api: Api, field: str) -> None:
     "field",
     ["firstName", "lastName", "birthDate", "nationality", "address", "idType", "identifier"],
 )
-def test_who_an_owner_is_has_to_be_said(api: Api, field: str) -> None:
+def test_the_error_names_missing_personal_info(api: Api, field: str) -> None:
     answer = add(api, business(api), personalInfo=without(PERSON, field))
 
     [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
@@ -176,7 +178,7 @@ def test_who_an_owner_is_has_to_be_said(api: Api, field: str) -> None:
         {"surprise": 1},
     ],
 )
-def test_an_owner_that_cannot_be_is_refused(api: Api, info: dict[str, object]) -> None:
+def test_an_invalid_owner_is_refused(api: Api, info: dict[str, object]) -> None:
     customer = business(api)
 
     refused(add(api, customer, personalInfo=PERSON | info), 400, "INVALID_INPUT")
@@ -185,7 +187,7 @@ def test_an_owner_that_cannot_be_is_refused(api: Api, info: dict[str, object]) -
 
 
 @pytest.mark.parametrize("roles", [[], ["OWNER"], ["UBO", "UBO"], "UBO", None])
-def test_roles_are_named_once_each(api: Api, roles: object) -> None:
+def test_missing_unknown_or_repeated_roles_are_refused(api: Api, roles: object) -> None:
     refused(add(api, business(api), roles=roles), 400, "INVALID_INPUT")
 
 
@@ -199,18 +201,20 @@ def test_roles_are_named_once_each(api: Api, roles: object) -> None:
         ("NON_US_TAX_ID", "QQ 12 34 56 C", None, None),
     ],
 )
-def test_every_kind_of_number_is_taken(
+def test_every_type_of_identifier_is_accepted(
     api: Api, kind: str, number: str, country: str | None, shown: str | None
 ) -> None:
     info = PERSON | {"idType": kind, "identifier": number, "countryOfIssuance": country}
 
-    said = made(add(api, business(api), personalInfo=info))["personalInfo"]
+    returned = made(add(api, business(api), personalInfo=info))["personalInfo"]
 
-    assert (said["idType"], said["identifier"]) == (kind, number)
-    assert said.get("countryOfIssuance") == shown
+    assert (returned["idType"], returned["identifier"]) == (kind, number)
+    assert returned.get("countryOfIssuance") == shown
 
 
-def test_a_number_is_nowhere_in_the_open(api: Api, database_url: str) -> None:
+def test_an_identifier_is_stored_encrypted_and_not_part_of_the_customer(
+    api: Api, database_url: str
+) -> None:
     customer = business(api)
     number = "987-65-4320"
     owner = made(add(api, customer, personalInfo=PERSON | {"identifier": number}))
@@ -226,7 +230,7 @@ def test_a_number_is_nowhere_in_the_open(api: Api, database_url: str) -> None:
             assert not [row for row in rows if number in row[0] or number.encode().hex() in row[0]]
 
 
-def test_owners_are_listed_in_pages_in_the_order_they_came(api: Api) -> None:
+def test_owners_are_listed_in_pages_oldest_first(api: Api) -> None:
     customer, other = business(api), business(api)
     owners = [made(add(api, customer)) for _ in range(5)]
     made(add(api, other))
@@ -242,7 +246,7 @@ def test_owners_are_listed_in_pages_in_the_order_they_came(api: Api) -> None:
     refused(elsewhere, 400, "INVALID_INPUT")
 
 
-def test_twenty_owners_are_a_page_unless_asked_otherwise(api: Api) -> None:
+def test_a_page_has_twenty_owners_by_default(api: Api) -> None:
     customer = business(api)
     for _ in range(21):
         made(add(api, customer, 1))
@@ -253,8 +257,8 @@ def test_twenty_owners_are_a_page_unless_asked_otherwise(api: Api) -> None:
     assert (len(page["data"]), page["hasMore"], page["totalCount"]) == (20, True, 21)
     assert (len(whole["data"]), whole["hasMore"]) == (21, False)
     assert [
-        one["id"] for one in ok(api.get(f"/customers/{customer['id']}"))["beneficialOwners"]
-    ] == [one["id"] for one in whole["data"]]
+        item["id"] for item in ok(api.get(f"/customers/{customer['id']}"))["beneficialOwners"]
+    ] == [item["id"] for item in whole["data"]]
 
 
 @pytest.mark.parametrize(
@@ -270,18 +274,18 @@ def test_twenty_owners_are_a_page_unless_asked_otherwise(api: Api) -> None:
         {"surprise": "1"},
     ],
 )
-def test_a_list_that_cannot_be_is_refused(api: Api, query: dict[str, str]) -> None:
+def test_an_invalid_list_query_is_refused(api: Api, query: dict[str, str]) -> None:
     whose = {"customerId": f"Customer:{new_id()}"} if query and "customerId" not in query else {}
 
     refused(api.get("/beneficial-owners", **whose, **query), 400, "INVALID_INPUT")
 
 
-def test_nobody_owns_a_person_or_who_is_not_there(api: Api) -> None:
+def test_individuals_and_unknown_customers_have_no_owners(api: Api) -> None:
     person, unknown = api.customer(), {"id": f"Customer:{new_id()}"}
-    nobody = {"data": [], "hasMore": False, "totalCount": 0}
+    empty = {"data": [], "hasMore": False, "totalCount": 0}
 
-    assert ok(api.get("/beneficial-owners", customerId=person["id"])) == nobody
-    assert ok(api.get("/beneficial-owners", customerId=unknown["id"])) == nobody
+    assert ok(api.get("/beneficial-owners", customerId=person["id"])) == empty
+    assert ok(api.get("/beneficial-owners", customerId=unknown["id"])) == empty
     refused(add(api, person), 400, "INVALID_INPUT")
     refused(add(api, unknown), 404, "USER_NOT_FOUND")
 
@@ -327,7 +331,7 @@ def test_an_owner_is_changed_field_by_field(api: Api) -> None:
         {"customerId": f"Customer:{new_id()}"},
     ],
 )
-def test_a_change_that_cannot_be_is_refused_whole(api: Api, fields: dict[str, object]) -> None:
+def test_an_invalid_change_is_refused_as_a_whole(api: Api, fields: dict[str, object]) -> None:
     before = made(add(api, business(api)))
 
     refused(change(api, before, **fields), 400, "INVALID_INPUT")
@@ -335,7 +339,7 @@ def test_a_change_that_cannot_be_is_refused_whole(api: Api, fields: dict[str, ob
     assert ok(api.get(f"/beneficial-owners/{before['id']}")) == before
 
 
-def test_the_kind_of_number_changes_with_the_number(api: Api) -> None:
+def test_the_type_of_identifier_changes_with_the_identifier(api: Api) -> None:
     owner = made(add(api, business(api)))
 
     changed = ok(change(api, owner, personalInfo={"idType": "EIN", "identifier": "12-3456789"}))
@@ -343,15 +347,15 @@ def test_the_kind_of_number_changes_with_the_number(api: Api) -> None:
     assert changed["personalInfo"]["identifier"] == "12-3456789"
 
 
-def test_another_platform_sees_no_owner(api: Api, stranger: Api) -> None:
+def test_another_platform_sees_no_owner(api: Api, other_platform: Api) -> None:
     customer = business(api)
     owner = made(add(api, customer))
     path = f"/beneficial-owners/{owner['id']}"
 
-    refused(stranger.get(path), 404, "REFERENCE_NOT_FOUND")
-    refused(change(stranger, owner, roles=["DIRECTOR"]), 404, "REFERENCE_NOT_FOUND")
-    refused(add(stranger, customer), 404, "USER_NOT_FOUND")
-    assert ok(stranger.get("/beneficial-owners", customerId=customer["id"]))["data"] == []
+    refused(other_platform.get(path), 404, "REFERENCE_NOT_FOUND")
+    refused(change(other_platform, owner, roles=["DIRECTOR"]), 404, "REFERENCE_NOT_FOUND")
+    refused(add(other_platform, customer), 404, "USER_NOT_FOUND")
+    assert ok(other_platform.get("/beneficial-owners", customerId=customer["id"]))["data"] == []
 
     assert ok(api.get(path)) == owner
     refused(api.get(f"/beneficial-owners/BeneficialOwner:{new_id()}"), 404, "REFERENCE_NOT_FOUND")

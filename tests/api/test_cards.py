@@ -14,13 +14,13 @@ from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     Api,
     another_account,
-    eventually,
     made,
     ok,
     refused,
     server,
     webhooks,
 )
+from tests.waiting import eventually
 
 STATES = ("PENDING_KYC", "PROCESSING", "ACTIVE", "FROZEN", "CLOSED")
 MOVES = {
@@ -39,7 +39,7 @@ def put_into(owner_url: str, card_id: str, state: str) -> None:
 
 
 def unfinished(api: Api) -> dict[str, Any]:
-    """Return a card that is `PROCESSING` for ever."""
+    """Return a card that stays `PROCESSING`."""
     customer = api.customer()
     account = api.account(customer["id"])
     return api.card(customer["id"], [account["id"]], platformCardId=f"{uuid4()}-001")
@@ -50,23 +50,25 @@ def money_of(api: Api, card: dict[str, Any]) -> tuple[int, int]:
     return account["balance"]["amount"], account["heldAmount"]["amount"]
 
 
-@pytest.mark.parametrize(("before", "asked"), list(product(STATES, ("ACTIVE", "FROZEN", "CLOSED"))))
-def test_a_card_moves_where_it_may_and_nowhere_else(
-    api: Api, database_url: str, before: str, asked: str
+@pytest.mark.parametrize(
+    ("before", "requested"), list(product(STATES, ("ACTIVE", "FROZEN", "CLOSED")))
+)
+def test_a_card_changes_state_only_by_allowed_transitions(
+    api: Api, database_url: str, before: str, requested: str
 ) -> None:
     card = api.active_card(balance=0)
     put_into(database_url, card["id"], before)
 
-    answer = api.patch(f"/cards/{card['id']}", {"state": asked})
+    answer = api.patch(f"/cards/{card['id']}", {"state": requested})
 
-    if (before, asked) in MOVES:
+    if (before, requested) in MOVES:
         changed = ok(answer)
-        reason = "CLOSED_BY_PLATFORM" if asked == "CLOSED" else None
-        assert (changed["state"], changed["stateReason"]) == (asked, reason)
+        reason = "CLOSED_BY_PLATFORM" if requested == "CLOSED" else None
+        assert (changed["state"], changed["stateReason"]) == (requested, reason)
         assert changed["updatedAt"] > card["updatedAt"]
         assert ok(api.get(f"/cards/{card['id']}")) == changed
     else:
-        twice = (before, asked) == ("CLOSED", "CLOSED")
+        twice = (before, requested) == ("CLOSED", "CLOSED")
         refused(answer, 409, "CARD_ALREADY_CLOSED" if twice else "INVALID_STATE_TRANSITION")
         assert ok(api.get(f"/cards/{card['id']}"))["state"] == before
 
@@ -79,7 +81,7 @@ def test_a_card_moves_where_it_may_and_nowhere_else(
         ("CLOSED", "CARD_NOT_MUTABLE"),
     ],
 )
-def test_a_card_that_is_not_usable_does_not_change_at_all(
+def test_a_card_that_is_not_active_or_frozen_cannot_be_changed(
     api: Api, database_url: str, before: str, code: str
 ) -> None:
     card = api.active_card(balance=0)
@@ -94,7 +96,7 @@ def test_a_card_that_is_not_usable_does_not_change_at_all(
 
 
 @pytest.mark.parametrize("suffix", ["005", "006"])
-def test_a_pull_that_is_not_confirmed_yet_comes_back_too(api: Api, suffix: str) -> None:
+def test_closing_a_card_releases_a_pending_pull(api: Api, suffix: str) -> None:
     card = api.active_card(balance=1000)
     authorized = api.authorize(card["id"], 400, descriptor=f"SHOP {suffix}")
     assert authorized["pullSummary"]["pendingCount"] == 1
@@ -110,7 +112,7 @@ def test_a_pull_that_is_not_confirmed_yet_comes_back_too(api: Api, suffix: str) 
     assert money_of(api, card) == (1000, 0)
 
 
-def test_a_frozen_card_declines_and_still_settles(api: Api) -> None:
+def test_a_frozen_card_declines_authorizations_and_settles_clearings(api: Api) -> None:
     card = api.active_card(balance=1000)
     earlier = api.authorize(card["id"], 400)
     ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
@@ -124,7 +126,7 @@ def test_a_frozen_card_declines_and_still_settles(api: Api) -> None:
     assert api.authorize(card["id"], 100)["status"] == "AUTHORIZED"
 
 
-def test_closing_a_card_gives_back_what_is_held_and_nothing_else(api: Api) -> None:
+def test_closing_a_card_releases_its_holds_and_nothing_else(api: Api) -> None:
     card = api.active_card(balance=1000)
     untouched = api.authorize(card["id"], 100)
     half = api.authorize(card["id"], 200)
@@ -138,15 +140,15 @@ def test_closing_a_card_gives_back_what_is_held_and_nothing_else(api: Api) -> No
     assert closed["fundingSources"] == []
     assert closed["last4"] == card["last4"]
     assert money_of(api, card) == (650, 0)  # At once: the answer has waited for it.
-    after = [ok(api.get(f"/transactions/{one['id']}")) for one in (untouched, half, done)]
-    assert [one["status"] for one in after] == ["VOIDED", "SETTLED", "SETTLED"]
+    after = [ok(api.get(f"/transactions/{item['id']}")) for item in (untouched, half, done)]
+    assert [item["status"] for item in after] == ["VOIDED", "SETTLED", "SETTLED"]
     assert after[0]["statusReason"] == "CARD_CLOSED"
-    assert [one["heldAmount"]["amount"] for one in after] == [0, 0, 0]
+    assert [item["heldAmount"]["amount"] for item in after] == [0, 0, 0]
     declined = api.authorize(card["id"], 1)
     assert (declined["status"], declined["declineReason"]) == ("DECLINED", "CARD_NOT_ACTIVE")
 
 
-def test_money_still_comes_back_to_a_closed_card(api: Api) -> None:
+def test_a_closed_card_still_receives_refunds(api: Api) -> None:
     card = api.active_card(balance=1000)
     authorized = api.authorize(card["id"], 300)
     api.clear(card["id"], authorized["id"], 300)
@@ -160,7 +162,7 @@ def test_money_still_comes_back_to_a_closed_card(api: Api) -> None:
     assert money_of(api, card) == (1000, 0)
 
 
-def test_what_comes_late_finds_the_account_of_a_closed_card(api: Api) -> None:
+def test_a_late_clearing_debits_the_account_of_a_closed_card(api: Api) -> None:
     card = api.active_card(balance=1000)
     [account_id] = card["fundingSources"]
     ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
@@ -175,20 +177,20 @@ def test_what_comes_late_finds_the_account_of_a_closed_card(api: Api) -> None:
     assert money_of(api, card) == (1070, 0)
 
 
-def test_a_closed_cards_own_id_may_be_used_again(api: Api) -> None:
+def test_the_platform_card_id_of_a_closed_card_can_be_used_again(api: Api) -> None:
     name = str(uuid4())
     card = api.active_card(balance=0, platformCardId=name)
-    asked = {
+    application = {
         "cardholderId": card["cardholderId"],
         "form": "VIRTUAL",
         "fundingSources": card["fundingSources"],
         "platformCardId": name,
     }
 
-    refused(api.post("/cards", asked), 409, "CONFLICT")
+    refused(api.post("/cards", application), 409, "CONFLICT")
     ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
 
-    assert made(api.post("/cards", asked))["platformCardId"] == name
+    assert made(api.post("/cards", application))["platformCardId"] == name
 
 
 def test_a_card_spends_from_its_new_first_source(api: Api, database_url: str) -> None:
@@ -206,7 +208,7 @@ def test_a_card_spends_from_its_new_first_source(api: Api, database_url: str) ->
     assert api.clear(card["id"], earlier["id"], 120)["accountId"] == old
 
 
-def test_a_limit_is_set_kept_and_taken_away(api: Api) -> None:
+def test_a_spending_limit_is_set_kept_and_removed(api: Api) -> None:
     card = api.active_card(balance=10_000)
     path = f"/cards/{card['id']}"
 
@@ -223,7 +225,9 @@ def test_a_limit_is_set_kept_and_taken_away(api: Api) -> None:
     assert api.authorize(card["id"], 101)["status"] == "AUTHORIZED"
 
 
-def test_a_change_is_told_the_state_first(api: Api, database_url: str) -> None:
+def test_the_webhook_of_the_state_precedes_that_of_the_funding_sources(
+    api: Api, database_url: str
+) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
 
@@ -231,9 +235,9 @@ def test_a_change_is_told_the_state_first(api: Api, database_url: str) -> None:
     both = ok(api.patch(path, {"state": "FROZEN", "fundingSources": card["fundingSources"]}))
     closed = ok(api.patch(path, {"state": "CLOSED"}))
 
-    told = webhooks(database_url, card["id"], 4)
+    sent = webhooks(database_url, card["id"], 4)
     assert limited["maxSpendPerTransaction"] == 5  # Which is no news.
-    assert told == [
+    assert sent == [
         ("CARD.STATE_CHANGE", card),
         ("CARD.STATE_CHANGE", both),
         ("CARD.FUNDING_SOURCE_CHANGE", both),
@@ -263,7 +267,7 @@ def test_a_change_is_told_the_state_first(api: Api, database_url: str) -> None:
         ({"stateReason": "CLOSED_BY_GRID"}, "stateReason"),
     ],
 )
-def test_a_change_that_is_none_is_refused(api: Api, change: dict[str, Any], field: str) -> None:
+def test_an_invalid_change_is_refused(api: Api, change: dict[str, Any], field: str) -> None:
     card = api.active_card(balance=0)
 
     details = refused(api.patch(f"/cards/{card['id']}", change), 400, "INVALID_INPUT")["details"]
@@ -272,7 +276,7 @@ def test_a_change_that_is_none_is_refused(api: Api, change: dict[str, Any], fiel
     assert ok(api.get(f"/cards/{card['id']}")) == card
 
 
-def test_nothing_to_change_and_all_at_the_end_are_refused(api: Api) -> None:
+def test_an_empty_change_and_a_change_with_closed_are_refused(api: Api) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
     closing = {"state": "CLOSED", "fundingSources": card["fundingSources"]}
@@ -285,21 +289,21 @@ def test_nothing_to_change_and_all_at_the_end_are_refused(api: Api) -> None:
     assert ok(api.get(path)) == card
 
 
-def test_a_source_has_to_be_the_cardholders_and_of_the_cards_currency(
+def test_a_funding_source_must_be_the_cardholders_and_in_the_cards_currency(
     api: Api, database_url: str
 ) -> None:
     card, other = api.active_card(balance=0), api.active_card(balance=0)
     [own] = card["fundingSources"]
-    holder = card["cardholderId"]
+    cardholder = card["cardholderId"]
 
     def another(**changes: str) -> str:
-        return another_account(database_url, api.tenant, holder, **changes)
+        return another_account(database_url, api.tenant, cardholder, **changes)
 
     for source in (
         other["fundingSources"][0],
         f"InternalAccount:{uuid4()}",
-        api.account(holder, "EUR")["id"],
-        api.account(holder, "USDC")["id"],
+        api.account(cardholder, "EUR")["id"],
+        api.account(cardholder, "USDC")["id"],
         another(kind="EMBEDDED_WALLET"),
         another(status="FROZEN"),
         another(status="CLOSED"),
@@ -317,14 +321,18 @@ def test_a_source_has_to_be_the_cardholders_and_of_the_cards_currency(
 
 
 @pytest.mark.parametrize(("suffix", "word"), [("002", "enough money"), ("003", "closed")])
-def test_the_end_of_a_sources_id_refuses_it(
+def test_the_sandbox_refuses_funding_sources_by_suffix(
     api: Api, database_url: str, suffix: str, word: str
 ) -> None:
     card = api.active_card(balance=0)
     source = another_account(database_url, api.tenant, card["cardholderId"], ends_in=suffix)
-    asked = {"cardholderId": card["cardholderId"], "form": "VIRTUAL", "fundingSources": [source]}
+    application = {
+        "cardholderId": card["cardholderId"],
+        "form": "VIRTUAL",
+        "fundingSources": [source],
+    }
 
-    on_create = api.post("/cards", asked)
+    on_create = api.post("/cards", application)
     on_change = api.patch(f"/cards/{card['id']}", {"fundingSources": [source]})
 
     for answer in (on_create, on_change):
@@ -335,29 +343,31 @@ def test_the_end_of_a_sources_id_refuses_it(
     ("suffix", "state"),
     [("001", "PROCESSING"), ("002", "CLOSED"), ("005", "ACTIVE"), ("abc", "ACTIVE")],
 )
-def test_without_an_id_of_the_platforms_the_cardholders_says_what_the_issuer_does(
+def test_without_a_platform_card_id_the_cardholders_suffix_decides(
     api: Api, database_url: str, suffix: str, state: str
 ) -> None:
-    holder = str(new_id())[:-3] + suffix
+    cardholder = str(new_id())[:-3] + suffix
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO customers (id, platform_id, platform_customer_id, customer_type,"
             " kyc_status, uma_address, currencies, created_at, updated_at)"
             " VALUES (%s, %s, %s, 'INDIVIDUAL', 'APPROVED', %s, '{USD}', now(), now())",
-            [holder, api.tenant.platform_id, holder, f"${holder}@test"],
+            [cardholder, api.tenant.platform_id, cardholder, f"${cardholder}@test"],
         )
-    account = another_account(database_url, api.tenant, f"Customer:{holder}")
+    account = another_account(database_url, api.tenant, f"Customer:{cardholder}")
 
-    card = api.card(f"Customer:{holder}", [account])
+    card = api.card(f"Customer:{cardholder}", [account])
 
     assert card["platformCardId"].endswith(suffix)
-    assert api.becomes(card["id"], state)["fundingSources"] == (
+    assert api.wait_for_state(card["id"], state)["fundingSources"] == (
         [] if state == "CLOSED" else [account]
     )
 
 
 @pytest.mark.parametrize("suffix", ["001", "004", "005", "006", "abc"])
-def test_every_other_end_of_a_sources_id_is_taken(api: Api, database_url: str, suffix: str) -> None:
+def test_a_funding_source_with_any_other_suffix_is_accepted(
+    api: Api, database_url: str, suffix: str
+) -> None:
     card = api.active_card(balance=0)
     source = another_account(database_url, api.tenant, card["cardholderId"], ends_in=suffix)
 
@@ -366,11 +376,11 @@ def test_every_other_end_of_a_sources_id_is_taken(api: Api, database_url: str, s
     assert changed["fundingSources"] == [source]
 
 
-def test_another_platforms_card_is_not_there_to_change(api: Api, stranger: Api) -> None:
+def test_a_card_of_another_platform_cannot_be_changed(api: Api, other_platform: Api) -> None:
     card = api.active_card(balance=0)
 
     for path in (f"/cards/{card['id']}", f"/cards/Card:{uuid4()}", "/cards/x"):
-        refused(stranger.patch(path, {"state": "CLOSED"}), 404, "REFERENCE_NOT_FOUND")
+        refused(other_platform.patch(path, {"state": "CLOSED"}), 404, "REFERENCE_NOT_FOUND")
 
     assert ok(api.get(f"/cards/{card['id']}")) == card
 
@@ -378,7 +388,7 @@ def test_another_platforms_card_is_not_there_to_change(api: Api, stranger: Api) 
 # --- at once -------------------------------------------------------------------------------------
 
 
-def test_of_many_equal_moves_at_once_one_is_made(api: Api, database_url: str) -> None:
+def test_of_concurrent_equal_transitions_one_succeeds(api: Api, database_url: str) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
 
@@ -391,11 +401,11 @@ def test_of_many_equal_moves_at_once_one_is_made(api: Api, database_url: str) ->
         assert len(lost) == 9
         for answer in lost:
             refused(answer, 409, code)
-    told = [data["state"] for _, data in webhooks(database_url, card["id"], 3)]
-    assert told == ["ACTIVE", "FROZEN", "CLOSED"]
+    sent = [data["state"] for _, data in webhooks(database_url, card["id"], 3)]
+    assert sent == ["ACTIVE", "FROZEN", "CLOSED"]
 
 
-def test_changes_of_different_kinds_at_once_lose_nothing(api: Api) -> None:
+def test_concurrent_changes_of_different_fields_are_all_kept(api: Api) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}"
     changes: list[dict[str, Any]] = [{"state": "FROZEN"}, {"maxSpendPerTransaction": 7}]
@@ -408,24 +418,24 @@ def test_changes_of_different_kinds_at_once_lose_nothing(api: Api) -> None:
     assert (after["state"], after["maxSpendPerTransaction"]) == ("FROZEN", 7)
 
 
-def test_a_card_closed_in_the_midst_of_authorizations_holds_nothing(api: Api) -> None:
+def test_a_card_closed_during_authorizations_holds_nothing(api: Api) -> None:
     card = api.active_card(balance=100_000)
     path = f"/cards/{card['id']}"
 
     with ThreadPoolExecutor(16) as pool:
-        asked = [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
+        authorizations = [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
         closed = pool.submit(api.patch, path, {"state": "CLOSED"})
-        asked += [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
+        authorizations += [pool.submit(api.authorize, card["id"], 10) for _ in range(60)]
         ok(closed.result())
-        ids = [one.result()["id"] for one in asked]
+        ids = [future.result()["id"] for future in authorizations]
 
     assert eventually(lambda: money_of(api, card) == (100_000, 0))
-    statuses = {ok(api.get(f"/transactions/{one}"))["status"] for one in ids}
+    statuses = {ok(api.get(f"/transactions/{key}"))["status"] for key in ids}
     assert "DECLINED" in statuses
     assert statuses <= {"VOIDED", "DECLINED"}
 
 
-def test_a_card_is_closed_also_while_nobody_works(
+def test_a_card_is_closed_also_while_no_worker_runs(
     api_config: ApiConfig, database_url: str, api: Api
 ) -> None:
     card = api.active_card(balance=1000)
@@ -455,38 +465,38 @@ def test_a_card_is_closed_also_while_nobody_works(
 # --- the list ------------------------------------------------------------------------------------
 
 
-def test_cards_are_listed_by_everything_that_can_be_asked(
-    api: Api, stranger: Api, database_url: str
+def test_cards_are_filtered_by_every_parameter(
+    api: Api, other_platform: Api, database_url: str
 ) -> None:
     mine = api.active_card(balance=0, platformCardId=f"{uuid4()}")
-    holder, [account] = mine["cardholderId"], mine["fundingSources"]
-    second = another_account(database_url, api.tenant, holder)
-    both = api.becomes(api.card(holder, [account, second])["id"], "ACTIVE")
+    cardholder, [account] = mine["cardholderId"], mine["fundingSources"]
+    second = another_account(database_url, api.tenant, cardholder)
+    both = api.wait_for_state(api.card(cardholder, [account, second])["id"], "ACTIVE")
     waiting = unfinished(api)
     frozen = ok(api.patch(f"/cards/{mine['id']}", {"state": "FROZEN"}))
 
-    def found(who: Api = api, **query: str) -> list[dict[str, Any]]:
+    def listed(who: Api = api, **query: str) -> list[dict[str, Any]]:
         page = ok(who.get("/cards", **query))
         assert page["totalCount"] == len(page["data"])
         data = page["data"]
         assert isinstance(data, list)
         return data
 
-    assert found(cardholderId=holder) == [both, frozen]
-    assert found(cardholderId=holder, sortOrder="asc") == [frozen, both]
-    assert found(accountId=account) == [both, frozen]
-    assert found(accountId=second) == [both]
-    assert found(platformCardId=mine["platformCardId"]) == [frozen]
-    assert found(cardholderId=holder, state="ACTIVE") == [both]
-    assert found(cardholderId=waiting["cardholderId"], state="PROCESSING") == [waiting]
-    assert found(cardholderId=holder, state="PROCESSING") == []
-    assert found(accountId=f"InternalAccount:{uuid4()}") == []
-    for query in ({"cardholderId": holder}, {"accountId": account}, {}):
-        assert found(stranger, **query) == []
+    assert listed(cardholderId=cardholder) == [both, frozen]
+    assert listed(cardholderId=cardholder, sortOrder="asc") == [frozen, both]
+    assert listed(accountId=account) == [both, frozen]
+    assert listed(accountId=second) == [both]
+    assert listed(platformCardId=mine["platformCardId"]) == [frozen]
+    assert listed(cardholderId=cardholder, state="ACTIVE") == [both]
+    assert listed(cardholderId=waiting["cardholderId"], state="PROCESSING") == [waiting]
+    assert listed(cardholderId=cardholder, state="PROCESSING") == []
+    assert listed(accountId=f"InternalAccount:{uuid4()}") == []
+    for query in ({"cardholderId": cardholder}, {"accountId": account}, {}):
+        assert listed(other_platform, **query) == []
 
     closed = ok(api.patch(f"/cards/{both['id']}", {"state": "CLOSED"}))
-    assert found(accountId=second) == []
-    assert found(cardholderId=holder, state="CLOSED") == [closed]
+    assert listed(accountId=second) == []
+    assert listed(cardholderId=cardholder, state="CLOSED") == [closed]
 
 
 def test_pages_hold_every_card_once(api: Api) -> None:
@@ -526,5 +536,5 @@ def test_pages_hold_every_card_once(api: Api) -> None:
         {"surprise": "1"},
     ],
 )
-def test_a_list_that_is_not_understood_is_refused(api: Api, query: dict[str, str]) -> None:
+def test_an_invalid_list_query_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/cards", **query), 400, "INVALID_INPUT")

@@ -66,14 +66,14 @@ def codes(config: dict[str, Any]) -> list[str]:
     return [one["currencyCode"] for one in config["supportedCurrencies"]]
 
 
-def test_a_setting_changes_what_it_names_and_nothing_else(own: Api, stranger: Api) -> None:
-    before, theirs = ok(own.get("/config")), ok(stranger.get("/config"))
+def test_a_setting_changes_what_it_names_and_nothing_else(own: Api, other_platform: Api) -> None:
+    before, theirs = ok(own.get("/config")), ok(other_platform.get("/config"))
 
     after = ok(configure(own, umaDomain="pay.example.com"))
 
     assert after == before | {"umaDomain": "pay.example.com", "updatedAt": after["updatedAt"]}
     assert ok(own.get("/config")) == after
-    assert ok(stranger.get("/config")) == theirs
+    assert ok(other_platform.get("/config")) == theirs
     assert ok(configure(own, umaDomain=None))["umaDomain"] == before["umaDomain"]
 
 

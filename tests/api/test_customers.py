@@ -24,13 +24,13 @@ def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
 
 
 def business(api: Api, **fields: object) -> dict[str, Any]:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO} | fields
-    return made(api.post("/customers", said))
+    request = {"customerType": "BUSINESS", "businessInfo": INFO} | fields
+    return made(api.post("/customers", request))
 
 
 def change(api: Api, customer: dict[str, Any], **fields: object) -> httpx2.Response:
-    said = {"customerType": customer["customerType"]} | fields
-    return api.patch(f"/customers/{customer['id']}", said)
+    request = {"customerType": customer["customerType"]} | fields
+    return api.patch(f"/customers/{customer['id']}", request)
 
 
 def delete(api: Api, customer: dict[str, Any]) -> httpx2.Response:
@@ -38,15 +38,15 @@ def delete(api: Api, customer: dict[str, Any]) -> httpx2.Response:
 
 
 def ids(answer: httpx2.Response) -> list[str]:
-    return [one["id"] for one in ok(answer)["data"]]
+    return [item["id"] for item in ok(answer)["data"]]
 
 
 # --- the list ----------------------------------------------------------------------------------
 
 
-def test_customers_are_listed_in_pages_newest_first(own: Api, stranger: Api) -> None:
+def test_customers_are_listed_in_pages_newest_first(own: Api, other_platform: Api) -> None:
     created = [own.customer() for _ in range(5)]
-    stranger.customer()
+    other_platform.customer()
 
     first = ok(own.get("/customers", limit=3))
     second = ok(own.get("/customers", limit=3, cursor=first["nextCursor"]))
@@ -58,40 +58,40 @@ def test_customers_are_listed_in_pages_newest_first(own: Api, stranger: Api) -> 
     refused(own.get("/customers", cursor=first["nextCursor"], region="US"), 400, "INVALID_INPUT")
 
 
-def test_customers_are_found_by_what_they_are(own: Api) -> None:
+def test_customers_are_filtered_by_their_fields(own: Api) -> None:
     ada = own.customer(platformCustomerId="a", region="GB", currencies=["EUR"])
     bob = own.customer(platformCustomerId="b", region="US", currencies=["USD", "EUR"])
     acme = business(own, platformCustomerId="c", currencies=["USD"])
-    everybody = {ada["id"], bob["id"], acme["id"]}
+    every_id = {ada["id"], bob["id"], acme["id"]}
 
-    def found(**query: str) -> set[str]:
+    def listed(**query: str) -> set[str]:
         return set(ids(own.get("/customers", **query)))
 
-    assert found() == everybody
-    assert found(platformCustomerId="a") == {ada["id"]}
-    assert found(customerType="BUSINESS") == {acme["id"]}
-    assert found(customerType="INDIVIDUAL") == {ada["id"], bob["id"]}
-    assert found(region="US") == {bob["id"]}
-    assert found(currency="EUR") == {ada["id"], bob["id"]}
-    assert found(currency="USDC") == set()
-    assert found(umaAddress=bob["umaAddress"]) == {bob["id"]}
-    assert found(region="US", currency="EUR", customerType="INDIVIDUAL") == {bob["id"]}
-    assert found(region="US", customerType="BUSINESS") == set()
+    assert listed() == every_id
+    assert listed(platformCustomerId="a") == {ada["id"]}
+    assert listed(customerType="BUSINESS") == {acme["id"]}
+    assert listed(customerType="INDIVIDUAL") == {ada["id"], bob["id"]}
+    assert listed(region="US") == {bob["id"]}
+    assert listed(currency="EUR") == {ada["id"], bob["id"]}
+    assert listed(currency="USDC") == set()
+    assert listed(umaAddress=bob["umaAddress"]) == {bob["id"]}
+    assert listed(region="US", currency="EUR", customerType="INDIVIDUAL") == {bob["id"]}
+    assert listed(region="US", customerType="BUSINESS") == set()
 
 
-def test_customers_are_found_by_time_with_its_ends(own: Api) -> None:
+def test_customers_are_filtered_by_inclusive_times(own: Api) -> None:
     old, middle, new = own.customer(), own.customer(), own.customer()
     changed = ok(change(own, old, fullName="Ada King"))
 
-    def found(**query: str) -> set[str]:
+    def listed(**query: str) -> set[str]:
         return set(ids(own.get("/customers", **query)))
 
-    assert found(createdAfter=middle["createdAt"]) == {middle["id"], new["id"]}
-    assert found(createdBefore=middle["createdAt"]) == {old["id"], middle["id"]}
+    assert listed(createdAfter=middle["createdAt"]) == {middle["id"], new["id"]}
+    assert listed(createdBefore=middle["createdAt"]) == {old["id"], middle["id"]}
     at = middle["createdAt"]
-    assert found(createdAfter=at, createdBefore=at) == {middle["id"]}
-    assert found(updatedAfter=changed["updatedAt"]) == {old["id"]}
-    assert found(updatedBefore=new["updatedAt"]) == {middle["id"], new["id"]}
+    assert listed(createdAfter=at, createdBefore=at) == {middle["id"]}
+    assert listed(updatedAfter=changed["updatedAt"]) == {old["id"]}
+    assert listed(updatedBefore=new["updatedAt"]) == {middle["id"], new["id"]}
 
 
 def test_deleted_customers_are_listed_on_request(own: Api) -> None:
@@ -119,14 +119,14 @@ def test_deleted_customers_are_listed_on_request(own: Api) -> None:
         {"surprise": "1"},
     ],
 )
-def test_a_filter_that_cannot_be_is_refused(api: Api, query: dict[str, str]) -> None:
+def test_an_invalid_filter_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/customers", **query), 400, "INVALID_INPUT")
 
 
 # --- changes -----------------------------------------------------------------------------------
 
 
-def test_a_change_changes_what_it_names_and_nothing_else(api: Api) -> None:
+def test_a_change_keeps_fields_that_it_does_not_name(api: Api) -> None:
     before = api.customer(email="ada@example.com", region="GB", birthDate="1815-12-10")
     wish = {
         "email": "king@example.com",
@@ -143,7 +143,7 @@ def test_a_change_changes_what_it_names_and_nothing_else(api: Api) -> None:
     assert ok(api.get(f"/customers/{before['id']}")) == after
 
 
-def test_null_takes_away(api: Api) -> None:
+def test_null_removes_a_field(api: Api) -> None:
     before = api.customer(
         email="ada@example.com", address={"line1": "1", "postalCode": "1", "country": "GB"}
     )
@@ -153,7 +153,7 @@ def test_null_takes_away(api: Api) -> None:
     assert {"email", "address", "fullName"}.isdisjoint(after)
 
 
-def test_a_new_currency_gets_an_account_and_an_old_one_keeps_its_own(api: Api) -> None:
+def test_a_new_currency_gets_an_account_and_a_removed_currency_keeps_its_account(api: Api) -> None:
     customer = api.customer(currencies=["USD"])
     dollars = api.account(customer["id"], "USD")
 
@@ -188,7 +188,7 @@ def test_a_new_currency_gets_an_account_and_an_old_one_keeps_its_own(api: Api) -
         ({"businessInfo": INFO}, "INVALID_INPUT"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused_whole(
+def test_an_invalid_change_is_refused_as_a_whole(
     api: Api, fields: dict[str, Any], code: str
 ) -> None:
     before = api.customer()
@@ -198,18 +198,18 @@ def test_a_change_that_cannot_be_is_refused_whole(
     assert ok(api.get(f"/customers/{before['id']}")) == before
 
 
-def test_an_address_of_another_customer_stays_theirs(api: Api) -> None:
+def test_the_uma_address_of_another_customer_is_refused(api: Api) -> None:
     theirs, mine = api.customer(), api.customer()
 
     refused(change(api, mine, umaAddress=theirs["umaAddress"]), 409, "UMA_ADDRESS_EXISTS")
 
 
-def test_another_platform_neither_changes_nor_deletes(api: Api, stranger: Api) -> None:
+def test_another_platform_neither_changes_nor_deletes(api: Api, other_platform: Api) -> None:
     customer = api.customer()
 
-    refused(change(stranger, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
-    refused(delete(stranger, customer), 404, "USER_NOT_FOUND")
-    refused(stranger.delete(f"/customers/Customer:{new_id()}"), 404, "USER_NOT_FOUND")
+    refused(change(other_platform, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
+    refused(delete(other_platform, customer), 404, "USER_NOT_FOUND")
+    refused(other_platform.delete(f"/customers/Customer:{new_id()}"), 404, "USER_NOT_FOUND")
 
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
 
@@ -228,17 +228,17 @@ def test_a_customer_is_deleted_once(api: Api) -> None:
     assert {account["status"] for account in accounts} == {"CLOSED"}
     refused(delete(api, customer), 410, "CUSTOMER_DELETED")
     refused(change(api, customer, fullName="Bob"), 404, "USER_NOT_FOUND")
-    asked = {
+    application = {
         "cardholderId": customer["id"],
         "form": "VIRTUAL",
         "fundingSources": [accounts[0]["id"]],
     }
-    refused(api.post("/cards", asked), 400, "INVALID_INPUT")
+    refused(api.post("/cards", application), 400, "INVALID_INPUT")
     fund = f"/sandbox/internal-accounts/{accounts[0]['id']}/fund"
     refused(api.post(fund, {"amount": 5}), 400, "INVALID_INPUT")
 
 
-def test_what_a_deleted_customer_was_called_is_free_again(api: Api) -> None:
+def test_the_identifiers_of_a_deleted_customer_can_be_used_again(api: Api) -> None:
     name = {"platformCustomerId": str(uuid4()), "umaAddress": f"${uuid4().hex}@uma.example.com"}
     first = api.customer(**name)
     ok(delete(api, first))
@@ -246,7 +246,7 @@ def test_what_a_deleted_customer_was_called_is_free_again(api: Api) -> None:
     assert api.customer(**name)["id"] != first["id"]
 
 
-def test_a_customer_with_a_card_or_money_stays(api: Api) -> None:
+def test_a_customer_with_an_open_card_or_a_balance_cannot_be_deleted(api: Api) -> None:
     card = api.active_card(balance=100)
     customer = ok(api.get(f"/customers/{card['cardholderId']}"))
 
@@ -263,7 +263,7 @@ def test_a_customer_with_a_card_or_money_stays(api: Api) -> None:
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
 
 
-def test_a_customer_whose_money_is_spent_can_go(api: Api) -> None:
+def test_a_customer_whose_balance_is_spent_can_be_deleted(api: Api) -> None:
     card = api.active_card(balance=100)
     bought = api.authorize(card["id"], 100)
     api.clear(card["id"], bought["id"], 100)
@@ -274,7 +274,7 @@ def test_a_customer_whose_money_is_spent_can_go(api: Api) -> None:
     assert ok(api.get(f"/transactions/{bought['id']}"))["status"] == "SETTLED"
 
 
-def test_no_money_is_left_with_a_customer_who_is_deleted_at_the_same_time(api: Api) -> None:
+def test_no_balance_remains_with_a_customer_that_is_deleted_concurrently(api: Api) -> None:
     for _ in range(10):
         customer = api.customer()
         account = api.account(customer["id"])
@@ -289,19 +289,19 @@ def test_no_money_is_left_with_a_customer_who_is_deleted_at_the_same_time(api: A
         assert balance == (5 if outcomes == (200, 409) else 0)
 
 
-def test_no_card_is_issued_to_a_customer_who_is_deleted_at_the_same_time(
+def test_no_card_is_issued_to_a_customer_that_is_deleted_concurrently(
     api: Api, database_url: str
 ) -> None:
     for _ in range(10):
         customer = api.customer()
         account = api.account(customer["id"])
-        asked = {
+        application = {
             "cardholderId": customer["id"],
             "form": "VIRTUAL",
             "fundingSources": [account["id"]],
         }
         with ThreadPoolExecutor(2) as pool:
-            issued = pool.submit(api.post, "/cards", asked)
+            issued = pool.submit(api.post, "/cards", application)
             deleted = pool.submit(delete, api, customer)
 
         statuses = (issued.result().status_code, deleted.result().status_code)
@@ -318,7 +318,7 @@ def test_no_card_is_issued_to_a_customer_who_is_deleted_at_the_same_time(
 
 
 def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
-    said = {
+    request = {
         "customerType": "BUSINESS",
         "platformCustomerId": str(uuid4()),
         "region": "US",
@@ -341,9 +341,9 @@ def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
         },
     }
 
-    customer = made(api.post("/customers", said))
+    customer = made(api.post("/customers", request))
 
-    assert {name: customer[name] for name in said} == said
+    assert {name: customer[name] for name in request} == request
     assert (customer["kybStatus"], customer["beneficialOwners"]) == ("UNVERIFIED", [])
     assert "kycStatus" not in customer
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
@@ -352,8 +352,8 @@ def test_a_business_is_returned_as_it_was_sent(api: Api) -> None:
 
 
 @pytest.mark.parametrize("field", list(INFO))
-def test_a_business_says_who_it_is(api: Api, field: str) -> None:
-    info = {name: said for name, said in INFO.items() if name != field}
+def test_a_business_requires_its_identifying_fields(api: Api, field: str) -> None:
+    info = {name: value for name, value in INFO.items() if name != field}
 
     answer = api.post("/customers", {"customerType": "BUSINESS", "businessInfo": info})
 
@@ -374,13 +374,13 @@ def test_a_business_says_who_it_is(api: Api, field: str) -> None:
         {"businessInfo": INFO | {"surprise": 1}},
     ],
 )
-def test_a_business_that_cannot_be_is_refused(api: Api, change: dict[str, Any]) -> None:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO} | change
+def test_an_invalid_business_is_refused(api: Api, change: dict[str, Any]) -> None:
+    request = {"customerType": "BUSINESS", "businessInfo": INFO} | change
 
-    refused(api.post("/customers", said), 400, "INVALID_INPUT")
+    refused(api.post("/customers", request), 400, "INVALID_INPUT")
 
 
-def test_what_a_business_says_is_changed_field_by_field(api: Api) -> None:
+def test_business_info_changes_field_by_field(api: Api) -> None:
     before = business(api, businessInfo=INFO | {"entityType": "LLC", "naicsCode": "51"})
 
     after = ok(change(api, before, businessInfo={"legalName": "Acme Corp.", "entityType": None}))
@@ -392,15 +392,15 @@ def test_what_a_business_says_is_changed_field_by_field(api: Api) -> None:
     assert ok(api.get(f"/customers/{before['id']}")) == after
 
 
-def test_a_business_holds_no_card(api: Api) -> None:
+def test_a_business_cannot_hold_a_card(api: Api) -> None:
     acme = business(api)
-    asked = {
+    application = {
         "cardholderId": acme["id"],
         "form": "VIRTUAL",
         "fundingSources": [api.account(acme["id"])["id"]],
     }
 
-    refused(api.post("/cards", asked), 400, "CARDHOLDER_KYC_NOT_APPROVED")
+    refused(api.post("/cards", application), 400, "CARDHOLDER_KYC_NOT_APPROVED")
 
 
 # --- the platform's own accounts ---------------------------------------------------------------
@@ -412,9 +412,7 @@ def test_a_platform_has_no_accounts_of_its_own(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", [{"type": "GOLD"}, {"currency": "usd"}, {"limit": "5"}])
-def test_a_filter_of_platform_accounts_that_cannot_be_is_refused(
-    api: Api, query: dict[str, str]
-) -> None:
+def test_an_invalid_filter_of_platform_accounts_is_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/platform/internal-accounts", **query), 400, "INVALID_INPUT")
 
 
@@ -428,12 +426,12 @@ def test_a_filter_of_platform_accounts_that_cannot_be_is_refused(
         {"sourceOfFundsCategories": [], "sourceOfFundsOtherDescription": "tickets"},
     ],
 )
-def test_a_business_describes_what_is_other_and_nothing_else(
+def test_a_business_describes_the_choice_other_and_no_other_choice(
     api: Api, info: dict[str, Any]
 ) -> None:
-    said = {"customerType": "BUSINESS", "businessInfo": INFO | info}
+    request = {"customerType": "BUSINESS", "businessInfo": INFO | info}
 
-    [error] = refused(api.post("/customers", said), 400, "INVALID_INPUT")["details"]["errors"]
+    [error] = refused(api.post("/customers", request), 400, "INVALID_INPUT")["details"]["errors"]
 
     assert error["field"].startswith("businessInfo.")
     assert error["field"].endswith("OtherDescription")
@@ -462,17 +460,17 @@ CONSENT = {
 }
 
 
-def test_what_a_person_says_of_his_money_is_returned(api: Api) -> None:
-    said = DILIGENCE | {"endUserTermsConsent": CONSENT}
+def test_due_diligence_data_is_returned_as_it_was_sent(api: Api) -> None:
+    request = DILIGENCE | {"endUserTermsConsent": CONSENT}
 
-    customer = api.customer(**said)
+    customer = api.customer(**request)
 
-    assert {name: customer[name] for name in said} == said
+    assert {name: customer[name] for name in request} == request
     assert ok(api.get(f"/customers/{customer['id']}")) == customer
     assert "dueDiligence" not in customer
 
 
-def test_what_a_person_says_of_his_money_is_changed_field_by_field(api: Api) -> None:
+def test_due_diligence_data_changes_field_by_field(api: Api) -> None:
     before = api.customer(**DILIGENCE)
 
     after = ok(
@@ -480,7 +478,7 @@ def test_what_a_person_says_of_his_money_is_changed_field_by_field(api: Api) -> 
     )
 
     gone = {"purposeOfAccountOtherDescription", "pepStatus", "netWorthRange"}
-    kept = {name: said for name, said in before.items() if name not in gone}
+    kept = {name: value for name, value in before.items() if name not in gone}
     assert after == kept | {"purposeOfAccount": "P2P_TRANSFERS", "updatedAt": after["updatedAt"]}
     ok(change(api, before, email="ada@example.com"))
     refused(change(api, before, purposeOfAccount="OTHER"), 400, "INVALID_INPUT")
@@ -488,7 +486,7 @@ def test_what_a_person_says_of_his_money_is_changed_field_by_field(api: Api) -> 
 
 
 @pytest.mark.parametrize("field", sorted(DILIGENCE))
-def test_a_person_says_of_his_money_what_can_be_chosen(api: Api, field: str) -> None:
+def test_an_unknown_choice_in_due_diligence_data_is_refused(api: Api, field: str) -> None:
     wrong = {"customerType": "INDIVIDUAL"} | DILIGENCE | {field: "SOMETHING" * 100}
 
     body = refused(api.post("/customers", wrong), 400, "INVALID_INPUT")
@@ -499,15 +497,17 @@ def test_a_person_says_of_his_money_what_can_be_chosen(api: Api, field: str) -> 
 @pytest.mark.parametrize(
     "choice", ["sourceOfFundsCategories", "sourceOfWealthCategories", "purposeOfAccount"]
 )
-def test_a_person_describes_what_is_other_and_nothing_else(api: Api, choice: str) -> None:
+def test_an_individual_describes_the_choice_other_and_no_other_choice(
+    api: Api, choice: str
+) -> None:
     description = {
         "sourceOfFundsCategories": "sourceOfFundsOtherDescription",
         "sourceOfWealthCategories": "sourceOfWealthOtherDescription",
         "purposeOfAccount": "purposeOfAccountOtherDescription",
     }[choice]
     for wrong in (
-        {name: said for name, said in DILIGENCE.items() if name != description},
-        {name: said for name, said in DILIGENCE.items() if name != choice},
+        {name: value for name, value in DILIGENCE.items() if name != description},
+        {name: value for name, value in DILIGENCE.items() if name != choice},
     ):
         answer = api.post("/customers", {"customerType": "INDIVIDUAL"} | wrong)
 
@@ -516,7 +516,7 @@ def test_a_person_describes_what_is_other_and_nothing_else(api: Api, choice: str
 
 
 @pytest.mark.parametrize(("kind", "number"), [("SSN", "123-45-6789"), ("ITIN", "912-34-5678")])
-def test_the_tax_number_of_a_person_goes_in_and_never_comes_out(
+def test_the_identifier_of_an_individual_is_never_returned(
     api: Api, database_url: str, kind: str, number: str
 ) -> None:
     customer = api.customer(idType=kind, identifier=number)
@@ -546,7 +546,7 @@ def test_the_tax_number_of_a_person_goes_in_and_never_comes_out(
         {"countryOfIssuance": "US"},
     ],
 )
-def test_a_tax_number_that_a_person_cannot_have_is_refused(
+def test_an_invalid_identifier_of_an_individual_is_refused(
     api: Api, fields: dict[str, Any]
 ) -> None:
     body = refused(
@@ -556,7 +556,7 @@ def test_a_tax_number_that_a_person_cannot_have_is_refused(
     assert "6789" not in str(body)
 
 
-def test_a_tax_number_is_changed_together_with_its_kind(api: Api) -> None:
+def test_an_identifier_changes_together_with_its_type(api: Api) -> None:
     before = api.customer(idType="SSN", identifier="123-45-6789")
 
     refused(change(api, before, idType="ITIN"), 400, "INVALID_INPUT")
@@ -575,10 +575,10 @@ def test_a_tax_number_is_changed_together_with_its_kind(api: Api) -> None:
     "consent",
     [{}, {"ipAddress": "1" * 46}, {"acceptanceMethod": "SIGH"}, {"acceptedAt": "yesterday"}],
 )
-def test_a_consent_is_whole(api: Api, consent: dict[str, str]) -> None:
-    said = {"customerType": "INDIVIDUAL", "endUserTermsConsent": consent and CONSENT | consent}
+def test_an_incomplete_consent_is_refused(api: Api, consent: dict[str, str]) -> None:
+    request = {"customerType": "INDIVIDUAL", "endUserTermsConsent": consent and CONSENT | consent}
 
-    refused(api.post("/customers", said), 400, "INVALID_INPUT")
+    refused(api.post("/customers", request), 400, "INVALID_INPUT")
 
 
 # --- what a region asks for --------------------------------------------------------------------
@@ -587,33 +587,33 @@ CONTACTS = {"email": "ada@example.com", "phoneNumber": "+33155550123"}
 
 
 @pytest.mark.parametrize("kind", ["INDIVIDUAL", "BUSINESS"])
-def test_in_the_economic_area_everybody_can_be_reached(api: Api, kind: str) -> None:
-    said: dict[str, Any] = {"customerType": kind, "region": "FR"}
-    said |= {"businessInfo": INFO} if kind == "BUSINESS" else {}
+def test_the_economic_area_requires_email_and_phone_number(api: Api, kind: str) -> None:
+    request: dict[str, Any] = {"customerType": kind, "region": "FR"}
+    request |= {"businessInfo": INFO} if kind == "BUSINESS" else {}
 
-    nobody = refused(api.post("/customers", said), 400, "MISSING_MANDATORY_USER_INFO")
+    missing = refused(api.post("/customers", request), 400, "MISSING_MANDATORY_USER_INFO")
     for field in CONTACTS:
         half = {name: value for name, value in CONTACTS.items() if name != field}
-        body = refused(api.post("/customers", said | half), 400, "MISSING_MANDATORY_USER_INFO")
+        body = refused(api.post("/customers", request | half), 400, "MISSING_MANDATORY_USER_INFO")
         assert [error["field"] for error in body["details"]["errors"]] == [field]
-    customer = made(api.post("/customers", said | CONTACTS))
+    customer = made(api.post("/customers", request | CONTACTS))
 
-    assert [error["field"] for error in nobody["details"]["errors"]] == list(CONTACTS)
+    assert [error["field"] for error in missing["details"]["errors"]] == list(CONTACTS)
     for field in CONTACTS:
         refused(change(api, customer, **{field: None}), 400, "MISSING_MANDATORY_USER_INFO")
     ok(change(api, customer, email="king@example.com"))
 
 
 @pytest.mark.parametrize("region", ["GB", "US", "CH", None])
-def test_elsewhere_nobody_has_to_be_reached(api: Api, region: str | None) -> None:
+def test_other_regions_require_no_contact_data(api: Api, region: str | None) -> None:
     made(api.post("/customers", {"customerType": "INDIVIDUAL", "region": region}))
 
 
 # --- who else is there -------------------------------------------------------------------------
 
 
-def test_a_customer_with_the_platforms_own_identifier_is_there_once(
-    api: Api, stranger: Api
+def test_of_concurrent_customers_with_one_platform_customer_id_one_is_created(
+    api: Api, other_platform: Api
 ) -> None:
     name = str(uuid4())
     api.customer(platformCustomerId=name)
@@ -621,34 +621,34 @@ def test_a_customer_with_the_platforms_own_identifier_is_there_once(
     again = {"customerType": "BUSINESS", "businessInfo": INFO, "platformCustomerId": name}
 
     refused(api.post("/customers", again), 409, "CONFLICT")
-    made(stranger.post("/customers", again))
+    made(other_platform.post("/customers", again))
 
 
-def test_an_account_is_read_by_its_id(api: Api, stranger: Api) -> None:
+def test_an_account_is_read_by_its_id(api: Api, other_platform: Api) -> None:
     account = api.account(api.customer()["id"])
     path = f"/internal-accounts/{account['id']}"
 
     assert ok(api.get(path)) == account
     assert ok(api.get(path.replace(":", "%3A"))) == account
 
-    refused(stranger.get(path), 404, "REFERENCE_NOT_FOUND")
+    refused(other_platform.get(path), 404, "REFERENCE_NOT_FOUND")
     refused(api.get(f"/internal-accounts/InternalAccount:{new_id()}"), 404, "REFERENCE_NOT_FOUND")
     refused(api.get("/internal-accounts/1"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_accounts_are_found_by_all_that_is_asked(own: Api) -> None:
+def test_accounts_are_filtered_by_every_parameter(own: Api) -> None:
     ada, bob = own.customer(), own.customer(currencies=["USD"])
 
-    def found(**query: str) -> list[tuple[str, str]]:
+    def listed(**query: str) -> list[tuple[str, str]]:
         data = ok(own.get("/customers/internal-accounts", **query))["data"]
-        return [(one["customerId"], one["balance"]["currency"]["code"]) for one in data]
+        return [(item["customerId"], item["balance"]["currency"]["code"]) for item in data]
 
     adas = [(ada["id"], "USD"), (ada["id"], "EUR"), (ada["id"], "USDC")]
-    assert found() == [*adas, (bob["id"], "USD")]
-    assert found(currency="USD") == [adas[0], (bob["id"], "USD")]
-    assert found(customerId=ada["id"]) == adas
-    assert found(type="INTERNAL_CRYPTO") == [adas[2]]
-    assert found(type="INTERNAL_FIAT", customerId=ada["id"], currency="EUR") == [adas[1]]
-    assert found(type="EMBEDDED_WALLET") == []
+    assert listed() == [*adas, (bob["id"], "USD")]
+    assert listed(currency="USD") == [adas[0], (bob["id"], "USD")]
+    assert listed(customerId=ada["id"]) == adas
+    assert listed(type="INTERNAL_CRYPTO") == [adas[2]]
+    assert listed(type="INTERNAL_FIAT", customerId=ada["id"], currency="EUR") == [adas[1]]
+    assert listed(type="EMBEDDED_WALLET") == []
     refused(own.get("/customers/internal-accounts", type="SAVINGS"), 400, "INVALID_INPUT")
     refused(own.get("/customers/internal-accounts", customerId="ada"), 400, "INVALID_INPUT")

@@ -11,7 +11,8 @@ from cardledger.schema.wire.cards.cards import CardCreate
 from cardledger.schema.wire.common import Time
 from cardledger.schema.wire.config import ConfigUpdate
 from cardledger.schema.wire.customers.customers import CustomerCreate
-from cardledger.schema.wire.errors import STATUS, Code, FieldError, explain, field_errors
+from cardledger.schema.wire.error_specs import STATUS
+from cardledger.schema.wire.errors import Code, FieldError, explain, field_errors
 from cardledger.schema.wire.network_events import NetworkEvent
 from cardledger.schema.wire.sandbox import SimulateAuthorization
 from tests.api.support import authorization
@@ -102,12 +103,12 @@ def test_an_error_is_explained_in_one_line() -> None:
         (
             CustomerCreate,
             {"customerType": "INDIVIDUAL", "birthDate": "2026-02-30"},
-            "birthDate must be a date of the calendar, of the form YYYY-MM-DD",
+            "birthDate must be a valid date of the form YYYY-MM-DD",
         ),
         (
             CustomerCreate,
             {"customerType": "INDIVIDUAL", "birthDate": "0000-01-01"},
-            "birthDate must be a date of the calendar, of the form YYYY-MM-DD",
+            "birthDate must be a valid date of the form YYYY-MM-DD",
         ),
         (
             TypeAdapter(Time),

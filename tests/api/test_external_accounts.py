@@ -1,4 +1,4 @@
-"""External accounts over HTTP: whose they are, that one is one, that one is the default."""
+"""External accounts over HTTP: owners, duplicates, the default account."""
 
 import logging
 from collections.abc import Iterator, MutableMapping
@@ -54,8 +54,8 @@ def test_every_variant_is_registered_read_and_deleted(
     created = made(api.post(CUSTOMERS, sent))
 
     path = f"{CUSTOMERS}/{created['id']}"
-    told = sent["accountInfo"] | ({"paymentRails": rails} if rails else {})
-    assert created["accountInfo"] == told
+    returned = sent["accountInfo"] | ({"paymentRails": rails} if rails else {})
+    assert created["accountInfo"] == returned
     assert created["id"].startswith("ExternalAccount:")
     assert created["customerId"] == customer_id
     assert (created["status"], created["currency"]) == ("ACTIVE", sent["currency"])
@@ -87,12 +87,12 @@ def test_the_platform_has_accounts_of_its_own(own: Api) -> None:
     assert ok(own.get(PLATFORM))["data"] == [second]
 
 
-def test_the_platform_paths_know_neither_customers_nor_defaults(api: Api) -> None:
+def test_the_platform_paths_accept_neither_customers_nor_defaults(api: Api) -> None:
     sent = body("USD_ACCOUNT", customerId="Customer:x", defaultUmaDepositAccount=True)
 
-    said = refused(api.post(PLATFORM, sent), 400, "INVALID_INPUT")
+    refusal = refused(api.post(PLATFORM, sent), 400, "INVALID_INPUT")
 
-    fields = {error["field"] for error in said["details"]["errors"]}
+    fields = {error["field"] for error in refusal["details"]["errors"]}
     assert fields == {"customerId", "defaultUmaDepositAccount"}
     refused(api.get(PLATFORM, customerId=f"Customer:{NOBODY}"), 400, "INVALID_INPUT")
 
@@ -133,9 +133,13 @@ def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> Non
         ({"defaultUmaDepositAccount": True}, "INVALID_INPUT", "defaultUmaDepositAccount"),
         ({"customerId": "1"}, "INVALID_INPUT", "customerId"),
         ({"customerId": f"Customer:{NOBODY}"}, "INVALID_INPUT", "customerId"),
-        ({"accountInfo": {}}, "INVALID_INPUT", "accountInfo"),
+        ({"accountInfo": {}}, "INVALID_INPUT", "accountInfo.accountType"),
         ({"accountInfo": []}, "INVALID_INPUT", "accountInfo"),
-        ({"accountInfo": {"accountType": "PLASMA_WALLET"}}, "INVALID_INPUT", "accountInfo"),
+        (
+            {"accountInfo": {"accountType": "PLASMA_WALLET"}},
+            "INVALID_INPUT",
+            "accountInfo.accountType",
+        ),
         (
             {"accountInfo": info("USD_ACCOUNT", routingNumber="12345678")},
             "INVALID_INPUT",
@@ -153,12 +157,12 @@ def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> Non
         ),
     ],
 )
-def test_what_is_wrong_is_named_and_nothing_is_kept(
+def test_the_error_names_the_invalid_fields_and_nothing_is_stored(
     own: Api, change: dict[str, object], code: str, field: str
 ) -> None:
-    said = refused(own.post(CUSTOMERS, body("USD_ACCOUNT") | change), 400, code)
+    refusal = refused(own.post(CUSTOMERS, body("USD_ACCOUNT") | change), 400, code)
 
-    assert [error["field"] for error in said["details"]["errors"]] == [field]
+    assert [error["field"] for error in refusal["details"]["errors"]] == [field]
     assert ok(own.get(PLATFORM))["totalCount"] == 0
 
 
@@ -172,13 +176,15 @@ def test_an_account_is_registered_once_per_owner(api: Api, customer_id: str) -> 
     assert register(api, "GBP_ACCOUNT", customerId=customer_id)["id"] != first["id"]
 
 
-def test_of_many_who_register_one_account_at_once_one_succeeds(api: Api, customer_id: str) -> None:
+def test_of_concurrent_registrations_of_one_account_one_succeeds(
+    api: Api, customer_id: str
+) -> None:
     with ThreadPoolExecutor(10) as pool:
         sent = [
             pool.submit(api.post, CUSTOMERS, body("ZAR_ACCOUNT", customerId=customer_id))
             for _ in range(20)
         ]
-        answers = [one.result() for one in sent]
+        answers = [future.result() for future in sent]
 
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 19
 
@@ -194,25 +200,25 @@ def test_a_token_needs_the_permission(root: str, api: Api, api_config: ApiConfig
 
 
 def test_another_platform_sees_and_changes_nothing(
-    api: Api, stranger: Api, customer_id: str
+    api: Api, other_platform: Api, customer_id: str
 ) -> None:
     theirs = register(api, customerId=customer_id)
     shared = made(api.post(PLATFORM, usd("424200")))
 
     for path in (CUSTOMERS, PLATFORM):
         for account in (theirs, shared):
-            refused(stranger.get(f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
-            refused(remove(stranger, f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
-        assert ok(stranger.get(path))["totalCount"] == 0
-    assert ok(stranger.get(CUSTOMERS, customerId=customer_id))["totalCount"] == 0
-    said = stranger.post(CUSTOMERS, body("EUR_ACCOUNT", customerId=customer_id))
-    refused(said, 400, "INVALID_INPUT")
-    assert made(stranger.post(PLATFORM, usd("424200")))["id"] != shared["id"]
+            refused(other_platform.get(f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
+            refused(remove(other_platform, f"{path}/{account['id']}"), 404, "REFERENCE_NOT_FOUND")
+        assert ok(other_platform.get(path))["totalCount"] == 0
+    assert ok(other_platform.get(CUSTOMERS, customerId=customer_id))["totalCount"] == 0
+    answer = other_platform.post(CUSTOMERS, body("EUR_ACCOUNT", customerId=customer_id))
+    refused(answer, 400, "INVALID_INPUT")
+    assert made(other_platform.post(PLATFORM, usd("424200")))["id"] != shared["id"]
     assert ok(api.get(f"{CUSTOMERS}/{theirs['id']}")) == theirs
 
 
 @pytest.mark.parametrize("key", ["1", "ExternalAccount:1", f"Card:{NOBODY}"])
-def test_an_id_that_is_none_is_not_found(api: Api, key: str) -> None:
+def test_an_invalid_id_is_not_found(api: Api, key: str) -> None:
     for path in (CUSTOMERS, PLATFORM):
         refused(api.get(f"{path}/{key}"), 404, "REFERENCE_NOT_FOUND")
         refused(remove(api, f"{path}/{key}"), 404, "REFERENCE_NOT_FOUND")
@@ -226,7 +232,7 @@ def defaults(api: Api, customer_id: str) -> list[str]:
     return [account["id"] for account in listed if account["defaultUmaDepositAccount"]]
 
 
-def test_a_new_default_takes_the_place_of_the_former(api: Api, customer_id: str) -> None:
+def test_a_new_default_replaces_the_former_default(api: Api, customer_id: str) -> None:
     def make(number: str, **fields: object) -> str:
         return str(made(api.post(CUSTOMERS, usd(number, customerId=customer_id, **fields)))["id"])
 
@@ -250,7 +256,7 @@ def test_a_new_default_takes_the_place_of_the_former(api: Api, customer_id: str)
     assert defaults(api, customer_id) == [third]
 
 
-def test_of_many_who_set_a_default_at_once_one_is_it(api: Api, customer_id: str) -> None:
+def test_of_concurrent_defaults_one_remains(api: Api, customer_id: str) -> None:
     def make(number: int) -> int:
         sent = usd(f"88{number}00", customerId=customer_id, defaultUmaDepositAccount=True)
         return api.post(CUSTOMERS, sent).status_code
@@ -262,7 +268,7 @@ def test_of_many_who_set_a_default_at_once_one_is_it(api: Api, customer_id: str)
     assert len(defaults(api, customer_id)) == 1
 
 
-def test_the_record_itself_refuses_a_second_default(
+def test_the_database_itself_refuses_a_second_default(
     api: Api, customer_id: str, database_url: str
 ) -> None:
     for number in ("100", "200"):
@@ -282,7 +288,7 @@ def test_the_record_itself_refuses_a_second_default(
 
 
 @pytest.mark.parametrize("change", ["account_info = '{}'", "customer_id = NULL", "currency = 'X'"])
-def test_the_application_cannot_change_which_account_it_is(
+def test_the_application_role_cannot_change_the_identity_of_an_account(
     app_database_url: str, change: str
 ) -> None:
     with (
@@ -313,7 +319,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     structlog.configure(**before)
 
 
-def test_nothing_of_an_account_is_logged_even_when_the_record_refuses_it(
+def test_no_account_data_is_logged_even_when_the_database_refuses_it(
     api: Api, customer_id: str, database_url: str, logged: list[str]
 ) -> None:
     with psycopg.connect(database_url) as owner:
@@ -322,16 +328,18 @@ def test_nothing_of_an_account_is_logged_even_when_the_record_refuses_it(
         api.post(CUSTOMERS, usd("9988776655", customerId=customer_id))
     api.post(CUSTOMERS, usd("9988776655105", customerId=customer_id))
 
-    said = api.post(CUSTOMERS, usd("99887766550", customerId=customer_id, platformAccountId="odd"))
+    answer = api.post(
+        CUSTOMERS, usd("99887766550", customerId=customer_id, platformAccountId="odd")
+    )
 
-    refused(said, 500, "INTERNAL_ERROR")
+    refused(answer, 500, "INTERNAL_ERROR")
     written = "".join(logged)
     assert "the record refused an external account" in written
     assert "9988776655" not in written
     assert "Lovelace" not in written
 
 
-def test_outside_the_sandbox_nobody_has_looked_yet(api_config: ApiConfig) -> None:
+def test_without_an_account_verifier_an_account_stays_pending(api_config: ApiConfig) -> None:
     config = replace(api_config, sandbox=False)
     with server(config) as root, Api(root, new_tenant(config.database_url)) as real:
         created = made(real.post(PLATFORM, usd("1234105")))

@@ -1,11 +1,15 @@
 """The restaurant tip over HTTP, and what belongs to it: real server, worker, databases."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
+from cardledger.embedded.servers import DatabaseUrl
 from tests.api.support import Api, made, ok, refused
+from tests.waiting import eventually
 
 
 def test_a_tip_above_the_authorization_is_pulled_after_the_fact(api: Api) -> None:
@@ -67,7 +71,7 @@ def test_a_card_is_processing_first_and_active_soon(api: Api) -> None:
     account = api.account(customer["id"])
 
     asked = api.card(customer["id"], [account["id"]], maxSpendPerTransaction=5000)
-    active = api.becomes(asked["id"], "ACTIVE")
+    active = api.wait_for_state(asked["id"], "ACTIVE")
 
     assert asked["state"] == "PROCESSING"
     assert asked["stateReason"] is None
@@ -93,7 +97,7 @@ def test_the_end_of_the_platforms_card_id_says_what_the_issuer_does(
 
     card = api.card(customer["id"], [account["id"]], platformCardId=f"mine-{suffix}")
 
-    assert api.becomes(card["id"], state)["stateReason"] == reason
+    assert api.wait_for_state(card["id"], state)["stateReason"] == reason
 
 
 def test_a_card_that_is_never_issued_declines(api: Api) -> None:
@@ -187,6 +191,41 @@ def test_a_new_customer_has_one_active_account_per_currency(api: Api) -> None:
     assert ok(fiat)["totalCount"] == 2
 
 
+def test_an_account_has_the_sequence_of_its_latest_webhook(
+    api: Api, database_url: DatabaseUrl
+) -> None:
+    card = api.active_card(balance=50_000)
+    opened = api.account(card["cardholderId"])
+    authorized = api.authorize(card["id"], 1250)
+    api.clear(card["id"], authorized["id"], 1500)
+
+    account = api.account(card["cardholderId"])
+
+    *_, latest = account_webhooks(database_url, account["id"], account["sequence"])
+    assert (opened["sequence"], account["sequence"]) == (1, 3), "a deposit, then two pulls"
+    assert latest["sequence"] == latest["data"]["sequence"] == account["sequence"]
+    assert latest["data"] == account
+    [listed] = ok(
+        api.get("/customers/internal-accounts", customerId=card["cardholderId"], currency="USD")
+    )["data"]
+    assert listed["sequence"] == account["sequence"]
+
+
+def account_webhooks(url: DatabaseUrl, account_id: str, sequence: int) -> list[dict[str, Any]]:
+    """Return the webhooks of an account in their order, once `sequence` is among them."""
+
+    def look() -> list[dict[str, Any]] | None:
+        with psycopg.connect(url) as connection:
+            rows = connection.execute(
+                "SELECT body::json FROM webhook_deliveries WHERE subject_id = %s ORDER BY sequence",
+                [account_id.partition(":")[2]],
+            ).fetchall()
+        bodies = [body for (body,) in rows]
+        return bodies if any(body["sequence"] == sequence for body in bodies) else None
+
+    return eventually(look)
+
+
 def test_a_customer_is_returned_as_it_was_sent(api: Api) -> None:
     sent = {
         "customerType": "INDIVIDUAL",
@@ -218,7 +257,7 @@ def test_the_end_of_the_name_decides_on_kyc(api: Api, name: str, status: str) ->
     assert api.customer(fullName=name)["kycStatus"] == status
 
 
-def test_a_customer_and_its_address_are_there_once(api: Api, stranger: Api) -> None:
+def test_a_customer_and_its_address_are_there_once(api: Api, other_platform: Api) -> None:
     customer = api.customer(platformCustomerId="twice")
 
     same_id = api.post("/customers", {"customerType": "INDIVIDUAL", "platformCustomerId": "twice"})
@@ -228,7 +267,7 @@ def test_a_customer_and_its_address_are_there_once(api: Api, stranger: Api) -> N
 
     refused(same_id, 409, "CONFLICT")
     refused(same_address, 409, "UMA_ADDRESS_EXISTS")
-    assert stranger.customer(platformCustomerId="twice")
+    assert other_platform.customer(platformCustomerId="twice")
 
 
 def test_pages_hold_every_card_transaction_once(api: Api) -> None:

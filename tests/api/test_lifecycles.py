@@ -112,7 +112,7 @@ def test_every_event_is_explained_and_each_begins_where_the_last_one_ended(api: 
     kinds = ["AUTHORIZED", "PULLED", "PULLED", "CLEARED", "REFUNDED"]
     assert [event["type"] for event in events] == kinds
     assert [event["sequence"] for event in events] == [1, 2, 3, 4, 5]
-    assert events[3]["explanation"] == "The network moved 15.00 USD, finally."
+    assert events[3]["explanation"] == "A final clearing of 15.00 USD was settled."
     assert all(event["source"] == "simulator" and event["reference"] for event in events)
     figures: dict[str, Any] = {}
     for change in (change for event in events for change in event["changes"]):

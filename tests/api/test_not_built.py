@@ -1,4 +1,4 @@
-"""What is not built says so, to whoever may come in, and nothing of the interface is forgotten."""
+"""Operations that are not implemented respond 501; every operation of the interface is known."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ TABLE = [(method, path) for area in not_implemented.TABLE for method, path in ar
 
 
 def places(path: str) -> str:
-    """Return `path` without the names of its parameters, which nobody sees."""
+    """Return `path` without the names of its parameters."""
     return re.sub(r"{\w+}", "{}", path)
 
 
@@ -28,30 +28,30 @@ def built() -> set[str]:
         f"{method.upper()} {places(path)}"
         for path, item in document()["paths"].items()
         for method, operation in item.items()
-        if method != "servers" and "x-not-built" not in operation
+        if method != "servers" and "x-unimplemented" not in operation
     }
 
 
-# There to say that a part of them is not built.
+# Routes that exist, and respond 501.
 PARTLY = {
     "POST /sandbox/cards/{}/simulate/credit_authorization",
     "POST /sandbox/cards/{}/simulate/credit_authorization_advice",
 }
 
 
-def test_every_operation_of_the_interface_is_built_or_in_the_table() -> None:
+def test_every_operation_of_the_interface_is_implemented_or_in_the_table() -> None:
     wanted = {places(operation) for operation in INDEX}
     table = {f"{method} {places(path)}" for method, path in TABLE}
 
     assert len(INDEX) == len(wanted) == 153
     assert len(TABLE) == len(table)
     assert wanted - built() - table - PARTLY == set()
-    assert table <= wanted, "the table is about the interface only"
-    assert table & built() == set(), "what is built leaves the table"
+    assert table <= wanted, "the table has operations of the interface only"
+    assert table & built() == set(), "an implemented operation leaves the table"
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
-def test_what_is_not_built_says_so_after_it_has_asked_who_calls(
+def test_an_operation_that_is_not_implemented_authenticates_then_responds_501(
     api: Api, agent_token: str, method: str, path: str
 ) -> None:
     where = re.sub(r"{\w+}", "Customer:1", path)
@@ -68,8 +68,8 @@ def test_what_is_not_built_says_so_after_it_has_asked_who_calls(
     )
     unknown = httpx2.request(method, api.root + BASE_PATH + where, timeout=TIMEOUT_S)
 
-    said = refused(known, 501, "NOT_IMPLEMENTED")
-    assert "not built" in said["message"]
+    error = refused(known, 501, "NOT_IMPLEMENTED")
+    assert error["message"].startswith("Not implemented: ")
     assert known.headers["x-should-retry"] == "false"
     refused(unknown, 401, "UNAUTHORIZED")
     contract.hold(known)
@@ -84,7 +84,7 @@ def test_other_methods_of_such_a_path_are_405(api: Api) -> None:
     assert api.http.head("/exchange-rates").status_code == 405
 
 
-def test_what_is_built_is_not_hidden_behind_what_is_not(api: Api) -> None:
+def test_an_implemented_path_is_not_hidden_by_one_that_is_not(api: Api) -> None:
     customer = api.customer()
 
     assert ok(api.get(f"/customers/{customer['id']}"))["id"] == customer["id"]

@@ -1,9 +1,11 @@
-"""The document of the interface: valid, whole, true, and the one that is checked in."""
+"""The document of the interface: valid OpenAPI, complete, accurate and checked in."""
 
 import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,19 @@ import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
 from cardledger.api.openapi.docs_page import DOCUMENT
-from cardledger.api.openapi.tags import AREAS
+from cardledger.api.openapi.tags import TAGS
 from cardledger.commands import generate_docs
-from cardledger.schema.wire.errors import STATUS, Code
+from cardledger.schema.wire.error_specs import STATUS
+from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 from cardledger.schema.wire.webhooks.payloads import IN_ORDER, PAYLOADS
-from cardledger.webhooks.receiver import Arrival, Receiver, Reply
+from cardledger.webhooks.receiver import Arrival, Reply
 from tests.api import contract
 from tests.api.contract import operations, validator_of
 from tests.api.documents import Json, document, resolved, text
 from tests.api.support import TIMEOUT_S, Api, made, ok
 from tests.api.test_transfers import scene_of
+from tests.receiver import Receiver
 
 DOCS = Path(__file__).parents[2] / "docs"
 SUCCESSES = {"200", "201", "202", "204"}
@@ -38,7 +42,10 @@ HEADERS = {
 
 each_operation = pytest.mark.parametrize(
     ("path", "method", "operation"),
-    [pytest.param(*one, id=f"{one[1].upper()} {one[0]}") for one in operations()],
+    [
+        pytest.param(*operation, id=f"{operation[1].upper()} {operation[0]}")
+        for operation in operations()
+    ],
 )
 
 
@@ -47,16 +54,16 @@ def is_guarded(operation: Json) -> bool:
 
 
 def is_built(operation: Json) -> bool:
-    return "x-not-built" not in operation
+    return "x-unimplemented" not in operation
 
 
 def parts(value: Any) -> list[Json]:  # noqa: ANN401 - JSON
     """Return every object in `value`, itself included."""
     match value:
         case dict():
-            return [value, *(part for one in value.values() for part in parts(one))]
+            return [value, *(part for item in value.values() for part in parts(item))]
         case list():
-            return [part for one in value for part in parts(one)]
+            return [part for item in value for part in parts(item)]
         case _:
             return []
 
@@ -69,7 +76,7 @@ def test_the_served_document_is_the_one_that_is_tested(root: str) -> None:
 
 
 @pytest.mark.parametrize("name", generate_docs.pages())
-def test_a_checked_in_page_is_what_the_code_says(name: str) -> None:
+def test_a_checked_in_page_is_up_to_date(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == generate_docs.pages()[name], (
         "run: make docs"
     )
@@ -82,18 +89,17 @@ def test_it_is_openapi_3_1() -> None:
     assert [error.message for error in errors] == []
 
 
-def test_every_reference_leads_somewhere_and_nothing_is_left_over() -> None:
+def test_every_reference_resolves_and_every_component_is_used() -> None:
     referred = Counter(part["$ref"] for part in parts(document()) if "$ref" in part)
 
     for reference in referred:
         assert resolved({"$ref": reference})
     for kind in ("schemas", "responses", "parameters", "headers"):
         for name in document()["components"][kind]:
-            is_status = re.fullmatch(r"Error\d+", name)  # Every status has its envelope.
-            assert is_status or referred[f"#/components/{kind}/{name}"], name
+            assert referred[f"#/components/{kind}/{name}"], name
 
 
-def test_every_schema_has_a_description_and_examples_that_it_lets_pass() -> None:
+def test_every_schema_has_a_description_and_valid_examples() -> None:
     for name, schema in document()["components"]["schemas"].items():
         assert schema.get("description"), name
         assert schema["examples"], name
@@ -102,30 +108,52 @@ def test_every_schema_has_a_description_and_examples_that_it_lets_pass() -> None
             assert [error.message for error in check.iter_errors(example)] == [], name
 
 
-def test_every_example_of_a_refusal_is_one() -> None:
+def test_every_example_of_an_error_response_is_valid() -> None:
     for name, response in document()["components"]["responses"].items():
         content = response["content"]["application/json"]
         check = validator_of(content["schema"])
         assert content["examples"], name
+        assert set(content["examples"]) == set(response["x-codes"])
         for code, example in content["examples"].items():
             assert [error.message for error in check.iter_errors(example["value"])] == [], name
             assert example["value"]["code"] == code
 
 
-def test_an_envelope_has_exactly_the_codes_of_its_status() -> None:
+def test_one_error_schema_has_every_code_of_the_interface() -> None:
     schemas = document()["components"]["schemas"]
 
-    for status in set(STATUS.values()):
-        codes = {code for code in Code if STATUS[code] == status}
-        assert set(schemas[f"Error{status}"]["properties"]["code"]["enum"]) == codes
+    assert schemas["ErrorCode"]["enum"] == [code.value for code in Code]
+    assert [name for name in schemas if re.fullmatch(r"Error\d+", name)] == []
 
 
-def test_areas_are_those_of_the_interface_and_each_has_operations() -> None:
+def test_a_code_is_documented_with_its_own_status() -> None:
+    for name, response in document()["components"]["responses"].items():
+        status = int(name.partition("_")[0])
+        for code in response["x-codes"]:
+            is_of_body = status in {408, 413} and code == Code.INVALID_INPUT
+            assert is_of_body or STATUS[Code(code)] == status, name
+
+
+def test_tags_are_the_areas_of_the_interface_with_the_implemented_ones_first() -> None:
     used = {tag for _, _, operation in operations() for tag in operation["tags"]}
     used |= {tag for item in document()["webhooks"].values() for tag in item["post"]["tags"]}
 
-    assert [tag["name"] for tag in document()["tags"]] == list(AREAS)
-    assert used == set(AREAS)
+    tags = document()["tags"]
+    missing = ["x-unimplemented" in tag for tag in tags]
+    assert used == {tag["name"] for tag in tags} == set(TAGS)
+    assert missing == sorted(missing)
+    for tag in tags:
+        of_tag = [operation for _, _, operation in operations() if tag["name"] in operation["tags"]]
+        assert any(map(is_built, of_tag)) == ("x-unimplemented" not in tag), tag["name"]
+
+
+def test_operations_that_are_not_implemented_come_last() -> None:
+    missing = [
+        not any(is_built(operation) for _, _, operation in of_path)
+        for _, of_path in groupby(operations(), key=itemgetter(0))
+    ]
+
+    assert missing == sorted(missing)
 
 
 def test_every_operation_has_a_name_of_its_own() -> None:
@@ -137,11 +165,11 @@ def test_every_operation_has_a_name_of_its_own() -> None:
 
 
 @each_operation
-def test_an_operation_says_everything_about_its_answers(
+def test_an_operation_documents_all_of_its_responses(
     path: str, method: str, operation: Json
 ) -> None:
-    responses = {status: resolved(one) for status, one in operation["responses"].items()}
-    parameters = [resolved(one) for one in operation.get("parameters", [])]
+    responses = {status: resolved(response) for status, response in operation["responses"].items()}
+    parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
 
     assert operation["summary"]
     assert operation["description"]
@@ -161,10 +189,10 @@ def test_an_operation_says_everything_about_its_answers(
         assert "X-Request-Id" in response["headers"]
         assert status not in HEADERS or HEADERS[status] in response["headers"]
         assert ("content" in response) == (status != "204")
-    placed = {one["name"] for one in parameters if one["in"] == "path"}
+    placed = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
     assert placed == set(re.findall(r"{(\w+)}", path))
     if method == "post" and is_guarded(operation):
-        assert "Idempotency-Key" in {one["name"] for one in parameters}
+        assert "Idempotency-Key" in {parameter["name"] for parameter in parameters}
 
 
 @each_operation
@@ -172,7 +200,7 @@ def test_an_operation_without_credentials_is_401_with_its_scheme(
     root: str, path: str, method: str, operation: Json
 ) -> None:
     if "servers" in document()["paths"][path]:
-        return  # At the server's root, for whoever runs it.
+        return  # At the server's root, for operators.
     where = root + document()["servers"][0]["url"] + re.sub(r"{\w+}", "x", path)
 
     answer = httpx2.request(method.upper(), where, timeout=TIMEOUT_S)
@@ -191,13 +219,13 @@ def test_no_two_paths_differ_in_the_names_of_their_parameters_only() -> None:
     assert [shape for shape, count in shapes.items() if count > 1] == []
 
 
-def test_every_type_of_webhook_is_there_and_has_data_of_its_kind() -> None:
+def test_every_type_of_webhook_is_documented_with_its_data() -> None:
     assert set(document()["webhooks"]) == {kind.value for kind in WebhookType}
     assert set(PAYLOADS) == {kind.partition(".")[0] for kind in WebhookType}
     assert set(PAYLOADS) > IN_ORDER
 
 
-def test_webhooks_are_what_the_document_says(api: Api) -> None:
+def test_sent_webhooks_match_the_document(api: Api) -> None:
     with Receiver() as receiver, Receiver() as gone:
         receiver.reply_always(Reply())
         gone.reply_always(Reply(status=410))
@@ -213,11 +241,11 @@ def test_webhooks_are_what_the_document_says(api: Api) -> None:
 
 
 def kinds_of(arrivals: Sequence[Arrival]) -> set[str]:
-    return {str(one.type).partition(".")[0] for one in arrivals}
+    return {str(arrival.type).partition(".")[0] for arrival in arrivals}
 
 
 def something_of_each(api: Api) -> None:
-    """Do what every kind of webhook tells of."""
+    """Cause a webhook of every kind."""
     card = api.active_card()
     spent = api.authorize(card["id"], 1250)
     api.clear(card["id"], spent["id"], 1500)
@@ -235,8 +263,8 @@ def assert_webhook(body: Json) -> None:
     assert [error.message for error in check.iter_errors(body)] == [], body["type"]
 
 
-def test_a_request_that_the_document_lets_pass_is_read(api: Api) -> None:
-    # The examples of what is sent are not only valid, they work.
+def test_the_examples_of_requests_are_accepted(api: Api) -> None:
+    # They are not only valid, they succeed.
     schemas = document()["components"]["schemas"]
     customer = ok(api.post("/customers", schemas["IndividualCreate"]["examples"][0]), 201)
     business = ok(api.post("/customers", schemas["BusinessCreate"]["examples"][0]), 201)
@@ -264,7 +292,7 @@ def test_a_request_that_the_document_lets_pass_is_read(api: Api) -> None:
         assert api.post(path, body).is_success, name
 
 
-def test_an_answer_that_is_not_documented_fails_wherever_it_is_tested(api: Api) -> None:
+def test_a_response_that_is_not_documented_fails_every_test_that_receives_it(api: Api) -> None:
     request = httpx2.Request("GET", f"{api.root}/2025-10-13/config")
     wrong = {"id": "PlatformConfig:1"}
 
@@ -272,11 +300,17 @@ def test_an_answer_that_is_not_documented_fails_wherever_it_is_tested(api: Api) 
         httpx2.Response(418, request=request, json={}),
         httpx2.Response(200, request=request, json=wrong, headers={"X-Request-Id": "1"}),
         httpx2.Response(401, request=request, json={"status": 401}),
+        httpx2.Response(
+            401,
+            request=request,
+            json={"status": 401, "code": "FORBIDDEN", "message": "Not a code of 401."},
+            headers={"X-Request-Id": "1", "WWW-Authenticate": "Basic"},
+        ),
     ):
         with pytest.raises(AssertionError):
             contract.hold(answer)
 
 
-def test_the_text_is_the_same_every_time() -> None:
+def test_the_text_of_the_document_is_deterministic() -> None:
     assert json.dumps(json.loads(text()), indent=2, ensure_ascii=False) + "\n" == text()
     assert generate_docs.pages()["openapi.json"] == text()

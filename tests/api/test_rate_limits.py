@@ -18,13 +18,13 @@ from tests.api.support import (
     Api,
     Tenant,
     closed_port,
-    eventually,
     new_tenant,
     ok,
     redeem,
     refused,
     server,
 )
+from tests.waiting import eventually, limit_s
 
 LIMIT = 20
 FAILURES = 5
@@ -98,7 +98,7 @@ def test_processes_share_a_limit(url: str, limited: ApiConfig, tenant: Tenant) -
         begin = time.monotonic()
         assert eventually(look)
         # By what it hears, not by counting to the limit itself, for which it has to ask less often.
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < limit_s(5)
 
 
 def test_without_redis_a_process_counts_by_itself(limited: ApiConfig, tenant: Tenant) -> None:
@@ -233,10 +233,10 @@ def test_an_address_is_a_network_where_everybody_has_one() -> None:
 def test_counting_costs_a_request_next_to_nothing(redis_url: str) -> None:
     async def act() -> float:
         async with RateLimits({"requests": Rate(10**9, 60)}, redis_url) as limits:
-            begin = time.perf_counter()
+            begin = time.thread_time()
             for number in range(10_000):
                 limits.admit("requests", f"token {number % 100}")
-            return (time.perf_counter() - begin) / 10_000
+            return (time.thread_time() - begin) / 10_000
 
     assert asyncio.run(act()) < 0.0003
 

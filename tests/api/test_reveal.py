@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.middleware import shown
-from cardledger.ledger.cards.pan import number_of, passes_luhn
+from cardledger.ledger.sandbox.card_numbers import number_of, passes_luhn
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
@@ -181,7 +181,7 @@ def test_a_card_without_a_number_has_none_to_show(api: Api, database_url: str, s
 
 
 def test_a_card_is_shown_to_who_may_manage_it(
-    api: Api, stranger: Api, root: str, api_config: ApiConfig
+    api: Api, other_platform: Api, root: str, api_config: ApiConfig
 ) -> None:
     card = api.active_card(balance=0)
     path = f"/cards/{card['id']}/reveal"
@@ -191,7 +191,7 @@ def test_a_card_is_shown_to_who_may_manage_it(
         with Api(root, tenant) as other:
             refused(other.http.post(path), 403, "FORBIDDEN")
     refused(httpx2.post(root + "/2025-10-13" + path), 401, "UNAUTHORIZED")
-    refused(stranger.http.post(path), 404, "REFERENCE_NOT_FOUND")
+    refused(other_platform.http.post(path), 404, "REFERENCE_NOT_FOUND")
     refused(api.http.post(f"/cards/Card:{uuid4()}/reveal"), 404, "REFERENCE_NOT_FOUND")
 
 
@@ -229,7 +229,7 @@ def test_who_looked_is_recorded_and_nothing_secret_is(
             "SELECT id FROM api_tokens WHERE client_id = %s", [actor]
         ).fetchall()
         tables = connection.execute(
-            "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
         ).fetchall()
         record = "".join(
             str(connection.execute(f'SELECT t::text FROM "{table}" t').fetchall())
@@ -240,7 +240,7 @@ def test_who_looked_is_recorded_and_nothing_secret_is(
     assert opened is not None
     audited = [entry for entry in logs if entry.get("audit")]
     assert [(entry["event"], entry["actor"], entry["card"]) for entry in audited] == [
-        ("card number asked for", str(actor_id), card["id"]),
+        ("card number requested", str(actor_id), card["id"]),
         ("card number shown", str(actor_id), card["id"]),
     ]
     paths = [entry["path"] for entry in logs if entry["event"] == "request"]

@@ -1,4 +1,4 @@
-"""What only a sandbox has, and that it is gone where it is switched off."""
+"""What is different without the sandbox: no simulators, no suffixes, no connected systems."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +8,8 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
-from tests.api.support import Api, authorization, new_tenant, ok, refused, server, worker
+from tests.api.support import Api, authorization, new_tenant, ok, refused, server
+from tests.waiting import limit_s
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,7 @@ def production(production_root: str, api_config: ApiConfig) -> Iterator[Api]:
         yield client
 
 
-def test_in_production_there_are_no_simulators_and_no_funding(production: Api) -> None:
+def test_outside_the_sandbox_there_are_no_simulators_and_no_funding(production: Api) -> None:
     customer = production.customer()["id"]
     account = production.account(customer)["id"]
     card = "Card:019542f5-b3e7-7d02-0000-00000000a1b4"
@@ -39,13 +40,15 @@ def test_in_production_there_are_no_simulators_and_no_funding(production: Api) -
 
 
 @pytest.mark.parametrize("name", ["Ada", "Ada 001", "Ada 002", "Ada 003"])
-def test_in_production_no_name_decides(production: Api, name: str) -> None:
+def test_without_an_identity_verifier_every_customer_is_unverified(
+    production: Api, name: str
+) -> None:
     assert production.customer(fullName=name)["kycStatus"] == "UNVERIFIED"
 
 
-@pytest.mark.parametrize("suffix", ["001", "002", "005"])
-def test_in_production_no_card_identifier_decides(
-    production: Api, api_config: ApiConfig, redis_url: str, suffix: str
+@pytest.mark.parametrize("suffix", ["", "001", "002", "005"])
+def test_without_a_card_issuer_no_card_is_issued(
+    production: Api, api_config: ApiConfig, suffix: str
 ) -> None:
     customer = production.customer()["id"]
     account = production.account(customer)["id"]
@@ -54,15 +57,23 @@ def test_in_production_no_card_identifier_decides(
             "UPDATE customers SET kyc_status = 'APPROVED' WHERE id = %s",
             [customer.removeprefix("Customer:")],
         )
+    application = {
+        "cardholderId": customer,
+        "form": "VIRTUAL",
+        "fundingSources": [account],
+        "platformCardId": f"{customer}-{suffix}",
+    }
 
-    card = production.card(customer, [account], platformCardId=f"{customer}-{suffix}")
+    body = refused(production.post("/cards", application), 501, "NOT_IMPLEMENTED")
 
-    with worker(api_config.database_url, redis_url, sandbox=False):
-        production.becomes(card["id"], "ACTIVE")
+    assert "card issuer" in body["message"]
+    assert ok(production.get("/cards", cardholderId=customer))["data"] == []
 
 
-def test_in_production_the_description_has_no_sandbox(production_root: str) -> None:
-    described = ok(httpx2.get(f"{production_root}/openapi.json"))
+def test_outside_the_sandbox_the_openapi_document_has_no_sandbox_paths(
+    production_root: str,
+) -> None:
+    described = ok(httpx2.get(f"{production_root}/openapi.json", timeout=limit_s(10)))
 
     assert not [path for path in described["paths"] if "sandbox" in path]
 
@@ -77,13 +88,13 @@ def test_in_production_the_description_has_no_sandbox(production_root: str) -> N
         "https://hook.localhost/",
     ],
 )
-def test_only_a_sandbox_sends_webhooks_to_itself_or_without_tls(
+def test_only_a_sandbox_accepts_loopback_and_http_webhook_endpoints(
     api: Api, production: Api, url: str
 ) -> None:
-    said = {"webhookEndpoint": url}
+    request = {"webhookEndpoint": url}
 
-    in_sandbox = api.http.patch("/config", json=said)
-    in_production = production.http.patch("/config", json=said)
+    in_sandbox = api.http.patch("/config", json=request)
+    in_production = production.http.patch("/config", json=request)
     with_tls = production.http.patch("/config", json={"webhookEndpoint": "https://example.invalid"})
     without = production.http.patch("/config", json={"webhookEndpoint": None})
 
@@ -95,7 +106,7 @@ def test_only_a_sandbox_sends_webhooks_to_itself_or_without_tls(
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "[fe80::1]", "2130706433"])
-def test_no_webhook_endpoint_is_an_address_that_is_not_public(
+def test_a_webhook_endpoint_with_a_private_address_is_refused(
     api: Api, production: Api, host: str
 ) -> None:
     for platform in (api, production):

@@ -22,11 +22,11 @@ def inquire(api: Api, card_id: str, descriptor: str = "RESTAURANT 9") -> dict[st
 
 
 def traces(owner_url: str, card: dict[str, Any]) -> list[int]:
-    holder = card["cardholderId"].removeprefix("Customer:")
+    cardholder = card["cardholderId"].removeprefix("Customer:")
     with psycopg.connect(owner_url) as connection:
         return [
             connection.execute(
-                f"SELECT count(*) FROM {table} WHERE customer_id = %s", [holder]
+                f"SELECT count(*) FROM {table} WHERE customer_id = %s", [cardholder]
             ).fetchall()[0][0]
             for table in ("card_transactions", "entries", "outcomes", "inbox", "rejections")
         ]
@@ -104,7 +104,7 @@ def test_an_inquiry_follows_the_card_and_its_account(api: Api, database_url: str
     assert seen[-1]["availableBalance"]["amount"] == 0
 
 
-def test_an_inquiry_has_a_merchant_and_no_amount(api: Api, stranger: Api) -> None:
+def test_an_inquiry_has_a_merchant_and_no_amount(api: Api, other_platform: Api) -> None:
     card = api.active_card(balance=0)
     merchant = {"merchant": {"descriptor": "SHOP"}}
 
@@ -116,7 +116,7 @@ def test_an_inquiry_has_a_merchant_and_no_amount(api: Api, stranger: Api) -> Non
     ]
     for body in bodies:
         refused(api.simulate(card["id"], "balance_inquiry", body), 400, "INVALID_INPUT")
-    for who, card_id in ((stranger, card["id"]), (api, f"Card:{uuid4()}"), (api, "x")):
+    for who, card_id in ((other_platform, card["id"]), (api, f"Card:{uuid4()}"), (api, "x")):
         answer = who.simulate(card_id, "balance_inquiry", merchant)
         refused(answer, 404, "REFERENCE_NOT_FOUND")
 
@@ -126,13 +126,42 @@ def test_a_credit_is_a_card_transaction_that_gives(api: Api) -> None:
 
     credit = ok(api.simulate(card["id"], "financial_credit_authorization", authorization(250)))
 
-    assert (credit["direction"], credit["status"]) == ("CREDIT", "REFUNDED")
-    assert credit["refundedAmount"]["amount"] == 250
-    assert credit["refundSummary"] == {"count": 1, "totalAmount": 250}
+    assert (credit["direction"], credit["status"]) == ("CREDIT", "CREDITED")
+    assert credit["creditedAmount"]["amount"] == 250
+    assert "refundedAmount" not in credit
+    assert credit["refundSummary"] == {"count": 0, "totalAmount": 0}
     assert credit["pullSummary"]["count"] == credit["settlementSummary"]["count"] == 0
     assert credit["merchant"] == {"descriptor": "RESTAURANT 9", "mcc": "5812", "country": "US"}
     assert api.account(card["cardholderId"])["balance"]["amount"] == 1250
     assert ok(api.get(f"/transactions/{credit['id']}")) == credit
+
+
+def test_a_cash_deposit_is_told_apart_from_a_refund(api: Api) -> None:
+    card = api.active_card(balance=1000)
+    authorized = api.authorize(card["id"], 250)
+    api.clear(card["id"], authorized["id"], 250)
+
+    body = authorization(250)
+    credit = ok(api.simulate(card["id"], "financial_credit_authorization", body))
+    refund = ok(
+        api.simulate(card["id"], "return", {"cardTransactionId": authorized["id"], "amount": 250})
+    )
+
+    def listed(status: str) -> list[str]:
+        page = ok(api.get("/transactions", cardId=card["id"], status=status))
+        return [transaction["id"] for transaction in page["data"]]
+
+    [event] = ok(api.get(f"/transactions/{credit['id']}/events"))["data"]
+    assert (listed("CREDITED"), listed("REFUNDED")) == ([credit["id"]], [refund["id"]])
+    assert event["type"] == "CREDITED"
+    assert event["explanation"] == (
+        "2.50 USD was credited to the funding account; it belongs to no purchase."
+    )
+    assert [(entry["debit"], entry["credit"]) for entry in event["entries"]] == [
+        ("NETWORK_SETTLEMENT", "CUSTOMER")
+    ]
+    changes = {change["field"]: change["after"] for change in event["changes"]}
+    assert changes == {"status": "CREDITED", "creditedAmount": 250}
 
 
 def test_a_credit_pays_what_is_owed(api: Api) -> None:
@@ -170,7 +199,9 @@ def test_a_credit_to_come_is_not_implemented(api: Api, database_url: str, name: 
 
 
 @pytest.mark.parametrize("name", CREDITS)
-def test_a_credit_is_looked_at_as_every_authorization(api: Api, stranger: Api, name: str) -> None:
+def test_a_credit_is_looked_at_as_every_authorization(
+    api: Api, other_platform: Api, name: str
+) -> None:
     card = api.active_card(balance=0)
 
     for amount in (0, -1, "1", 2**63):
@@ -178,7 +209,7 @@ def test_a_credit_is_looked_at_as_every_authorization(api: Api, stranger: Api, n
         refused(answer, 400, "INVALID_INPUT")
     in_euro = authorization() | {"currency": {"code": "EUR"}}
     refused(api.simulate(card["id"], name, in_euro), 400, "INVALID_CURRENCY")
-    for who, card_id in ((stranger, card["id"]), (api, f"Card:{uuid4()}")):
+    for who, card_id in ((other_platform, card["id"]), (api, f"Card:{uuid4()}")):
         answer = who.simulate(card_id, name, authorization())
         refused(answer, 404, "REFERENCE_NOT_FOUND")
 

@@ -29,7 +29,6 @@ from tests.api.support import (
     AgentApi,
     Api,
     authorization,
-    eventually,
     made,
     new_tenant,
     ok,
@@ -38,6 +37,7 @@ from tests.api.support import (
 from tests.api.test_beneficial_owners import PERSON
 from tests.api.test_idempotency import BUSINESS
 from tests.external_accounts import body as external_account
+from tests.waiting import eventually
 
 ID: Final = re.compile(r"([A-Z][A-Za-z]+):([0-9a-f-]{36})")
 
@@ -352,7 +352,7 @@ def _operations() -> Iterator[Operation]:
             tuple(one["name"] for one in given if one["in"] == "query"),
             tuple(one["name"] for one in given if one["in"] == "query" and one["required"]),
             "requestBody" in said,
-            bool(said.get("x-not-built")),
+            bool(said.get("x-unimplemented")),
         )
 
 
@@ -384,9 +384,9 @@ def all_is_told(url: str, tenant_of: Platform) -> bool:
 
 
 @pytest.fixture(scope="module")
-def other(stranger: Api) -> Platform:
+def other(other_platform: Api) -> Platform:
     """Who asks for them, and has as many of its own."""
-    return platform(stranger)
+    return platform(other_platform)
 
 
 def unknown(ids: Ids) -> dict[str, str]:

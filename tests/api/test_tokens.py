@@ -9,7 +9,8 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
-from tests.api.support import Api, Tenant, eventually, made, new_tenant, ok, refused, server
+from tests.api.support import Api, Tenant, made, new_tenant, ok, refused, server
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def token(api: Api, *permissions: str, name: str = "till") -> dict[str, Any]:
     return made(api.post("/tokens", {"name": name, "permissions": permissions or ["VIEW"]}))
 
 
-def holder(api: Api, held: dict[str, Any], root: str | None = None) -> Api:
+def cardholder(api: Api, held: dict[str, Any], root: str | None = None) -> Api:
     tenant = Tenant(api.tenant.platform_id, held["clientId"], held["clientSecret"])
     return Api(root or api.root, tenant)
 
@@ -38,7 +39,7 @@ def test_a_token_shows_its_secret_once_and_lets_in(own: Api) -> None:
     assert held["createdAt"] == held["updatedAt"]
     assert shown == {name: value for name, value in held.items() if name != "clientSecret"}
     assert all("clientSecret" not in one for one in ok(own.get("/tokens"))["data"])
-    with holder(own, held) as till:
+    with cardholder(own, held) as till:
         assert ok(till.get("/config"))["id"].endswith(str(own.tenant.platform_id))
 
 
@@ -66,7 +67,7 @@ def test_a_secret_is_kept_nowhere_in_clear(own: Api, database_url: str) -> None:
 @pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE"])
 def test_a_token_may_what_its_permissions_say(own: Api, permission: str) -> None:
     account = own.account(own.customer()["id"])
-    with holder(own, token(own, permission)) as held:
+    with cardholder(own, token(own, permission)) as held:
         ok(held.get("/tokens"))
         fund = held.post(f"/sandbox/internal-accounts/{account['id']}/fund", {"amount": 5})
         make = held.post("/tokens", {"name": "x", "permissions": ["VIEW"]})
@@ -86,9 +87,9 @@ def test_a_token_may_what_its_permissions_say(own: Api, permission: str) -> None
 
 def test_a_deleted_token_lets_nobody_in(own: Api, api_config: ApiConfig) -> None:
     held = token(own)
-    with server(api_config) as elsewhere, holder(own, held, elsewhere) as far:
+    with server(api_config) as elsewhere, cardholder(own, held, elsewhere) as far:
         ok(far.get("/config"))
-        with holder(own, held) as near:
+        with cardholder(own, held) as near:
             ok(near.get("/config"))
 
             deleted = own.delete(f"/tokens/{held['id']}")
@@ -109,14 +110,14 @@ def test_nobody_deletes_the_token_that_he_calls_with(own: Api) -> None:
     ok(own.get("/tokens"))
 
 
-def test_a_token_of_another_platform_is_not_there(own: Api, stranger: Api) -> None:
+def test_a_token_of_another_platform_is_not_there(own: Api, other_platform: Api) -> None:
     held = token(own)
 
-    refused(stranger.get(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
-    refused(stranger.delete(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
+    refused(other_platform.get(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
+    refused(other_platform.delete(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
     refused(own.get("/tokens/nonsense"), 404, "TOKEN_NOT_FOUND")
 
-    assert held["id"] not in [one["id"] for one in ok(stranger.get("/tokens"))["data"]]
+    assert held["id"] not in [one["id"] for one in ok(other_platform.get("/tokens"))["data"]]
     ok(own.get(f"/tokens/{held['id']}"))
 
 

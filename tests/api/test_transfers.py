@@ -17,7 +17,6 @@ from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     AgentApi,
     Api,
-    eventually,
     made,
     new_tenant,
     ok,
@@ -27,6 +26,7 @@ from tests.api.support import (
 )
 from tests.external_accounts import body as external_account
 from tests.external_accounts import info
+from tests.waiting import eventually
 
 POLICY: dict[str, Any] = {
     "permissions": ["VIEW_TRANSACTIONS", "CREATE_TRANSFERS", "MANAGE_EXTERNAL_ACCOUNTS"],
@@ -302,9 +302,9 @@ def test_an_external_account_cannot_be_paid_yet_and_is_told_what_can(one: Scene)
     assert "two internal accounts" in refusal["message"]
 
 
-def test_accounts_of_others_are_not_there(one: Scene, stranger: Api) -> None:
+def test_accounts_of_others_are_not_there(one: Scene, other_platform: Api) -> None:
     neighbour = one.api.account(one.api.customer()["id"])["id"]
-    foreign = stranger.account(stranger.customer()["id"])["id"]
+    foreign = other_platform.account(other_platform.customer()["id"])["id"]
 
     for account_id in (neighbour, foreign):
         for side in ("source", "destination"):
@@ -493,20 +493,22 @@ def test_what_waits_for_nobody_cannot_be_decided_about(scene: Scene, decision: s
         assert refusal["details"] == {"status": one["status"]}
 
 
-def test_what_others_have_cannot_be_decided_about(careful: Scene, stranger: Api) -> None:
+def test_what_others_have_cannot_be_decided_about(careful: Scene, other_platform: Api) -> None:
     action, transaction = careful.waiting()
     path = f"/transactions/{transaction['id']}/approve"
 
-    refused(stranger.http.post(path), 404, "TRANSACTION_NOT_FOUND")
+    refused(other_platform.http.post(path), 404, "TRANSACTION_NOT_FOUND")
     refused(
-        stranger.http.post(f"{careful.action_path(action)}/approve"), 404, "REFERENCE_NOT_FOUND"
+        other_platform.http.post(f"{careful.action_path(action)}/approve"),
+        404,
+        "REFERENCE_NOT_FOUND",
     )
     other = f"/agents/Agent:{new_id()}/actions/{action['id']}/approve"
     refused(careful.api.http.post(other), 404, "REFERENCE_NOT_FOUND")
     for unknown in (f"Transaction:{uuid4()}", f"CardTransaction:{uuid4()}", "x", "Card:1"):
         answered = careful.api.http.post(f"/transactions/{unknown}/approve")
         refused(answered, 404, "TRANSACTION_NOT_FOUND")
-    assert ok(stranger.get("/agents/approvals"))["totalCount"] == 0
+    assert ok(other_platform.get("/agents/approvals"))["totalCount"] == 0
 
 
 def test_a_decision_takes_a_body_or_none(careful: Scene) -> None:
@@ -609,7 +611,7 @@ def mixed(root: str, api_config: ApiConfig) -> Iterator[Scene]:
     with Api(root, new_tenant(api_config.database_url)) as api:
         scene = scene_of(api)  # 1: a deposit.
         card = api.card(scene.customer_id, [scene.source])
-        api.becomes(card["id"], "ACTIVE")
+        api.wait_for_state(card["id"], "ACTIVE")
         for number in range(4):
             scene.asks(10 + number, remittanceInformation=f"no {number}")
             api.authorize(card["id"], 5)
@@ -746,10 +748,10 @@ def test_an_agent_sees_only_transactions_of_accounts_that_its_policy_allows(mixe
     assert nothing["data"] == []
 
 
-def test_payments_of_others_are_not_there(mixed: Scene, stranger: Api) -> None:
+def test_payments_of_others_are_not_there(mixed: Scene, other_platform: Api) -> None:
     for one in ok(mixed.api.get("/transactions"))["data"]:
-        refused(stranger.get(f"/transactions/{one['id']}"), 404, "TRANSACTION_NOT_FOUND")
-    listed = stranger.get("/transactions", customerId=mixed.customer_id)
+        refused(other_platform.get(f"/transactions/{one['id']}"), 404, "TRANSACTION_NOT_FOUND")
+    listed = other_platform.get("/transactions", customerId=mixed.customer_id)
     assert ok(listed)["totalCount"] == 0
 
 
@@ -771,14 +773,14 @@ def test_a_customer_gets_one_more_account(api: Api) -> None:
 
 
 def test_an_account_is_opened_for_customers_in_currencies_of_the_platform(
-    api: Api, stranger: Api
+    api: Api, other_platform: Api
 ) -> None:
     path, customer = "/customers/internal-accounts", api.customer()["id"]
     gone = api.customer()["id"]
     ok(api.delete(f"/customers/{gone}"))
 
     refused(api.post(path, {"customerId": customer, "currency": "JPY"}), 400, "INVALID_CURRENCY")
-    for nobody in (gone, f"Customer:{uuid4()}", stranger.customer()["id"]):
+    for nobody in (gone, f"Customer:{uuid4()}", other_platform.customer()["id"]):
         refused(api.post(path, {"customerId": nobody, "currency": "USD"}), 400, "INVALID_INPUT")
     refused(api.post(path, {"customerId": customer}), 400, "INVALID_INPUT")
     refused(

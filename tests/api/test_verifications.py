@@ -51,7 +51,7 @@ def kinds(verification: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(error["type"], error.get("field")) for error in verification["errors"]]
 
 
-# --- what is told at creation ------------------------------------------------------------------
+# --- webhooks at creation ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,15 @@ def kinds(verification: dict[str, Any]) -> list[tuple[str, str | None]]:
         ("Ada 002", "CUSTOMER.KYC_REJECTED"),
     ],
 )
-def test_how_a_person_begins_is_told(api: Api, database_url: str, name: str, kind: str) -> None:
+def test_the_first_kyc_status_of_an_individual_has_a_webhook(
+    api: Api, database_url: str, name: str, kind: str
+) -> None:
     customer = api.customer(fullName=name)
 
     assert webhooks(database_url, customer["id"], 1) == [(kind, customer)]
 
 
-def test_nothing_is_told_of_who_is_not_looked_at(api: Api, database_url: str) -> None:
+def test_an_unverified_customer_has_no_webhook(api: Api, database_url: str) -> None:
     silent = [api.customer(fullName="Ada 003"), business(api)]
 
     with psycopg.connect(database_url) as connection:
@@ -85,7 +87,7 @@ def test_nothing_is_told_of_who_is_not_looked_at(api: Api, database_url: str) ->
 @pytest.mark.parametrize(
     ("number", "status"), [("42", "APPROVED"), ("42-002", "REJECTED"), (None, "APPROVED")]
 )
-def test_the_end_of_its_number_decides_on_a_business(
+def test_the_end_of_the_registration_number_decides_a_business(
     api: Api, database_url: str, number: str | None, status: str
 ) -> None:
     customer = business(api, registrationNumber=number)
@@ -103,8 +105,8 @@ def test_the_end_of_its_number_decides_on_a_business(
     }
     decided = customer_of(api, customer)
     assert decided == customer | {"kybStatus": status, "updatedAt": decided["updatedAt"]}
-    told = webhooks(database_url, verification["id"], 1)
-    assert told == [(f"VERIFICATION.{status}", verification)]
+    sent = webhooks(database_url, verification["id"], 1)
+    assert sent == [(f"VERIFICATION.{status}", verification)]
     assert webhooks(database_url, customer["id"], 1) == [(f"CUSTOMER.KYB_{status}", decided)]
 
 
@@ -117,21 +119,21 @@ def test_the_owners_of_a_business_are_decided_with_it(api: Api) -> None:
     ok(submit(api, customer))
 
     owners = ok(api.get("/beneficial-owners", customerId=customer["id"]))["data"]
-    assert {one["personalInfo"]["lastName"]: one["kycStatus"] for one in owners} == names
+    assert {owner["personalInfo"]["lastName"]: owner["kycStatus"] for owner in owners} == names
     shown = customer_of(api, customer)["beneficialOwners"]
-    assert [one["kycStatus"] for one in shown] == list(names.values())
+    assert [item["kycStatus"] for item in shown] == list(names.values())
 
 
 @pytest.mark.parametrize("suffix", ["001", "003"])
-def test_a_business_that_goes_the_ordinary_way_says_everything_first(
+def test_a_business_on_the_ordinary_way_must_be_complete(
     api: Api, database_url: str, suffix: str
 ) -> None:
     customer = business(api, registrationNumber=f"42-{suffix}")
 
     first = ok(submit(api, customer))
     info = {"countriesOfOperation": ["US"]}
-    said = {"customerType": "BUSINESS", "businessInfo": info, "address": ADDRESS}
-    ok(api.patch(f"/customers/{customer['id']}", said))
+    request = {"customerType": "BUSINESS", "businessInfo": info, "address": ADDRESS}
+    ok(api.patch(f"/customers/{customer['id']}", request))
     made(add(api, customer))
     second = ok(submit(api, customer))
     owner = made(add(api, customer, roles=["CONTROL_PERSON"]))
@@ -153,8 +155,8 @@ def test_a_business_that_goes_the_ordinary_way_says_everything_first(
     assert again == third
     assert customer_of(api, customer)["kybStatus"] == "PENDING"
     assert ok(api.get(f"/beneficial-owners/{owner['id']}"))["kycStatus"] == "PENDING"
-    told = webhooks(database_url, first["id"], 3)
-    assert [data for _, data in told] == [first, second, third]
+    sent = webhooks(database_url, first["id"], 3)
+    assert [data for _, data in sent] == [first, second, third]
     assert [kind for kind, _ in webhooks(database_url, customer["id"], 1)] == [
         "CUSTOMER.KYB_PENDING"
     ]
@@ -163,7 +165,9 @@ def test_a_business_that_goes_the_ordinary_way_says_everything_first(
 # --- people ------------------------------------------------------------------------------------
 
 
-def test_a_person_who_waits_is_decided_under_another_name(api: Api, database_url: str) -> None:
+def test_an_individual_in_manual_review_is_approved_under_another_name(
+    api: Api, database_url: str
+) -> None:
     customer = api.customer(fullName="Ada 001", **COMPLETE)
 
     waiting = ok(submit(api, customer))
@@ -176,13 +180,13 @@ def test_a_person_who_waits_is_decided_under_another_name(api: Api, database_url
     assert (decided["id"], decided["verificationStatus"]) == (waiting["id"], "APPROVED")
     after = customer_of(api, customer)
     assert after["kycStatus"] == "APPROVED"
-    told = webhooks(database_url, customer["id"], 2)
-    assert told == [("CUSTOMER.KYC_PENDING", customer), ("CUSTOMER.KYC_APPROVED", after)]
+    sent = webhooks(database_url, customer["id"], 2)
+    assert sent == [("CUSTOMER.KYC_PENDING", customer), ("CUSTOMER.KYC_APPROVED", after)]
     account = api.account(customer["id"])
     assert api.card(customer["id"], [account["id"]])["state"] == "PROCESSING"
 
 
-def test_a_person_whose_document_is_poor_stays_unverified(api: Api) -> None:
+def test_an_individual_with_a_poor_document_stays_unverified(api: Api) -> None:
     customer = api.customer(fullName="Ada 003", **COMPLETE)
 
     verification = ok(submit(api, customer))
@@ -198,16 +202,16 @@ def test_a_person_whose_document_is_poor_stays_unverified(api: Api) -> None:
     assert customer_of(api, customer) == customer
 
 
-def test_what_a_person_has_not_said_is_asked_for(api: Api) -> None:
+def test_missing_data_of_an_individual_is_reported(api: Api) -> None:
     customer = made(api.post("/customers", {"customerType": "INDIVIDUAL", "fullName": "A 003"}))
 
     verification = ok(submit(api, customer))
 
-    asked = ["birthDate", "nationality", "idType", "identifier", "address"]
-    assert kinds(verification) == [("MISSING_FIELD", name) for name in asked]
+    missing = ["birthDate", "nationality", "idType", "identifier", "address"]
+    assert kinds(verification) == [("MISSING_FIELD", name) for name in missing]
 
 
-def test_who_is_decided_is_not_decided_again(api: Api) -> None:
+def test_a_decided_customer_is_not_verified_again(api: Api) -> None:
     acme = business(api)
     ok(submit(api, acme))
 
@@ -216,26 +220,30 @@ def test_who_is_decided_is_not_decided_again(api: Api) -> None:
         assert body["details"]["reason"] == "ALREADY_DECIDED"
 
 
-def test_a_business_that_is_submitted_often_at_once_is_decided_once(api: Api) -> None:
+def test_of_concurrent_submissions_of_a_business_one_is_decided(api: Api) -> None:
     customer = business(api)
 
     with ThreadPoolExecutor(4) as pool:
-        statuses = [one.status_code for one in pool.map(lambda _: submit(api, customer), range(4))]
+        statuses = [
+            answer.status_code for answer in pool.map(lambda _: submit(api, customer), range(4))
+        ]
 
     assert sorted(statuses) == [200, 400, 400, 400]
     listed = ok(api.get("/verifications", customerId=customer["id"]))
     assert listed["totalCount"] == 1
 
 
-def test_outside_the_sandbox_everybody_waits(production: Api) -> None:
+def test_without_an_identity_verifier_nobody_is_verified(production: Api) -> None:
     acme = business(production, registrationNumber="42-002")
     ada = production.customer(fullName="Ada 002", **COMPLETE)
 
-    missing, waiting = ok(submit(production, acme)), ok(submit(production, ada))
+    for customer in (acme, ada):
+        body = refused(submit(production, customer), 501, "NOT_IMPLEMENTED")
+        assert "identity verifier" in body["message"]
 
-    assert missing["verificationStatus"] == "RESOLVE_ERRORS"
-    assert waiting["verificationStatus"] == "PENDING_MANUAL_REVIEW"
-    assert customer_of(production, ada)["kycStatus"] == "PENDING"
+    assert customer_of(production, ada)["kycStatus"] == "UNVERIFIED"
+    assert customer_of(production, acme)["kybStatus"] == "UNVERIFIED"
+    assert ok(production.get("/verifications"))["data"] == []
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -246,27 +254,27 @@ def test_verifications_are_listed_newest_first_by_customer_and_status(own: Api) 
     rejected = ok(submit(own, business(own, registrationNumber="002")))
     unclear = ok(submit(own, business(own, registrationNumber="001")))
 
-    def found(**query: str) -> list[dict[str, Any]]:
+    def listed(**query: str) -> list[dict[str, Any]]:
         data = ok(own.get("/verifications", **query))["data"]
         assert isinstance(data, list)
         return data
 
-    assert found() == [unclear, rejected, approved]
-    assert found(customerId=rejected["customerId"]) == [rejected]
-    assert found(verificationStatus="APPROVED") == [approved]
-    assert found(verificationStatus="APPROVED", customerId=rejected["customerId"]) == []
+    assert listed() == [unclear, rejected, approved]
+    assert listed(customerId=rejected["customerId"]) == [rejected]
+    assert listed(verificationStatus="APPROVED") == [approved]
+    assert listed(verificationStatus="APPROVED", customerId=rejected["customerId"]) == []
     page = ok(own.get("/verifications", limit=2))
     assert (page["hasMore"], page["totalCount"]) == (True, 3)
-    assert found(cursor=page["nextCursor"]) == [approved]
+    assert listed(cursor=page["nextCursor"]) == [approved]
     assert ok(own.get(f"/verifications/{approved['id']}")) == approved
 
 
-def test_a_verification_that_cannot_be_is_refused(api: Api) -> None:
-    nobody = {"id": f"Customer:{new_id()}"}
+def test_an_invalid_verification_request_is_refused(api: Api) -> None:
+    unknown = {"id": f"Customer:{new_id()}"}
     gone = business(api)
     ok(api.delete(f"/customers/{gone['id']}"))
 
-    refused(submit(api, nobody), 404, "USER_NOT_FOUND")
+    refused(submit(api, unknown), 404, "USER_NOT_FOUND")
     refused(submit(api, gone), 404, "USER_NOT_FOUND")
     refused(submit(api, {"id": "acme"}), 400, "INVALID_INPUT")
     refused(api.post("/verifications", {}), 400, "INVALID_INPUT")
@@ -274,11 +282,11 @@ def test_a_verification_that_cannot_be_is_refused(api: Api) -> None:
     refused(api.get(f"/verifications/Verification:{new_id()}"), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_another_platform_neither_verifies_nor_reads(api: Api, stranger: Api) -> None:
+def test_another_platform_neither_verifies_nor_reads(api: Api, other_platform: Api) -> None:
     customer = business(api)
-    refused(submit(stranger, customer), 404, "USER_NOT_FOUND")
+    refused(submit(other_platform, customer), 404, "USER_NOT_FOUND")
 
     verification = ok(submit(api, customer))
 
-    refused(stranger.get(f"/verifications/{verification['id']}"), 404, "REFERENCE_NOT_FOUND")
-    assert ok(stranger.get("/verifications", customerId=customer["id"]))["data"] == []
+    refused(other_platform.get(f"/verifications/{verification['id']}"), 404, "REFERENCE_NOT_FOUND")
+    assert ok(other_platform.get("/verifications", customerId=customer["id"]))["data"] == []

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from cardledger.webhooks.receiver import Receiver, Reply
-from tests.api.support import Api, closed_port, eventually
+from cardledger.webhooks.receiver import Reply
+from tests.api.support import Api, closed_port
 from tests.api.test_webhooks import deliveries, endpoint, own, receiver
+from tests.receiver import Receiver
+from tests.waiting import eventually, limit_s
 
 __all__ = ["own", "receiver"]
 
@@ -36,7 +38,7 @@ def command(own: Api, tmp_path: Path) -> Command:
             [sys.executable, "-m", "cardledger", "webhooks", *arguments, "--ready-file", access],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=limit_s(),
             check=False,
         )
 

@@ -11,8 +11,9 @@ from typer.testing import CliRunner, Result
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.commands.cli import app
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, new_tenant, ok
+from tests.receiver import Receiver
 
 
 @pytest.fixture

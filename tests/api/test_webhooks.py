@@ -14,17 +14,18 @@ from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import signatures
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from tests.api.support import (
     Api,
     closed_port,
-    eventually,
     made,
     new_tenant,
     ok,
     refused,
     server,
 )
+from tests.receiver import Receiver
+from tests.waiting import eventually
 
 PATH = "/webhooks/endpoints"
 
@@ -480,24 +481,26 @@ def test_a_test_of_an_endpoint_says_everything_and_is_listed(own: Api, receiver:
 # --- who may -----------------------------------------------------------------------------------
 
 
-def test_another_platform_sees_nothing_of_it(own: Api, stranger: Api, receiver: Receiver) -> None:
+def test_another_platform_sees_nothing_of_it(
+    own: Api, other_platform: Api, receiver: Receiver
+) -> None:
     key = endpoint(own, receiver.url)["id"]
     [sent] = ended(own, 1, type="TEST")
 
     for answer in (
-        stranger.get(f"{PATH}/{key}"),
-        stranger.patch(f"{PATH}/{key}", {"description": "mine"}),
-        stranger.delete(f"{PATH}/{key}"),
-        stranger.post(f"{PATH}/{key}/rotate-secret", {}),
-        stranger.post("/webhooks/test", {"endpointId": key}),
-        stranger.get(f"/webhooks/deliveries/{sent['id']}"),
-        stranger.post(f"/webhooks/deliveries/{sent['id']}/retry", {}),
+        other_platform.get(f"{PATH}/{key}"),
+        other_platform.patch(f"{PATH}/{key}", {"description": "mine"}),
+        other_platform.delete(f"{PATH}/{key}"),
+        other_platform.post(f"{PATH}/{key}/rotate-secret", {}),
+        other_platform.post("/webhooks/test", {"endpointId": key}),
+        other_platform.get(f"/webhooks/deliveries/{sent['id']}"),
+        other_platform.post(f"/webhooks/deliveries/{sent['id']}/retry", {}),
     ):
         refused(answer, 404, "REFERENCE_NOT_FOUND")
     replay = {"since": "2020-01-01T00:00:00Z", "endpointId": key, "onlyFailed": False}
-    refused(stranger.post("/webhooks/replay", replay), 404, "REFERENCE_NOT_FOUND")
-    assert ok(stranger.post("/webhooks/replay", replay | {"endpointId": None}))["count"] == 0
-    assert deliveries(stranger, endpointId=key) == []
+    refused(other_platform.post("/webhooks/replay", replay), 404, "REFERENCE_NOT_FOUND")
+    assert ok(other_platform.post("/webhooks/replay", replay | {"endpointId": None}))["count"] == 0
+    assert deliveries(other_platform, endpointId=key) == []
     assert ok(own.get(f"{PATH}/{key}"))["url"] == receiver.url
 
 

@@ -1,6 +1,7 @@
-"""What an agent may do by itself, what somebody has to approve, and what is refused."""
+"""What an agent may do itself, what needs approval, and what is refused."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -14,17 +15,18 @@ from cardledger.ledger.agents.policy import (
     ApprovalThreshold,
     ExecutionMode,
     Policy,
-    Refusal,
+    PolicyRefusal,
     RefusalReason,
     Spend,
     SpendingLimits,
     Usage,
-    judge,
+    evaluate_policy,
 )
-from cardledger.ledger.agents.registry import RefusedError, changed_policy, policy_of
+from cardledger.ledger.agents.policy_document import changed_policy, policy_of
+from cardledger.ledger.agents.refusals import AgentRefusedError
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.agents import AgentPolicy
-from cardledger.schema.wire.common import MAX_AMOUNT
+from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, format_amount
 
 MINE, OTHER = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
 EVERY = frozenset({MINE, OTHER})
@@ -43,21 +45,21 @@ def spend(amount: int, currency: str = "USD", account_id: Id = MINE) -> Spend:
 
 
 def reason(policy: Policy, usage: Usage, wanted: Spend) -> RefusalReason | None:
-    said = judge(policy, usage, wanted)
-    return said.reason if isinstance(said, Refusal) else None
+    evaluated = evaluate_policy(policy, usage, wanted)
+    return evaluated.reason if isinstance(evaluated, PolicyRefusal) else None
 
 
 # --- examples ----------------------------------------------------------------------------------
 
 
-def test_what_equals_a_limit_is_within_it() -> None:
+def test_an_amount_equal_to_a_limit_is_allowed() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150, daily_count=2, monthly=150))
     before = Usage(daily_count=1, daily_spend=50, monthly_spend=50)
 
-    assert judge(policy, before, spend(100)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, before, spend(100)) is ExecutionMode.AUTO
 
 
-def test_limits_are_judged_in_their_order() -> None:
+def test_limits_are_checked_in_the_documented_order() -> None:
     usage = Usage(daily_count=3, daily_spend=300, monthly_spend=3000)
     wanted = Spend(amount=500, currency="EUR", account_id=MINE)
     wider = replace(LIMITS, daily=300, daily_count=3, monthly=3000)
@@ -83,105 +85,136 @@ def test_limits_are_judged_in_their_order() -> None:
     assert reason(policy, usage, wanted) is RefusalReason.MONTHLY_LIMIT
     wider = replace(wider, monthly=3500)
     policy = replace(policy, spending_limits=wider)
-    assert judge(policy, usage, wanted) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, usage, wanted) is ExecutionMode.AUTO
 
 
-def test_a_refusal_says_what_is_left() -> None:
+def test_a_refusal_by_the_daily_limit_states_the_remaining_amount() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=150))
 
-    said = judge(policy, Usage(daily_count=1, daily_spend=90, monthly_spend=90), spend(61))
+    evaluated = evaluate_policy(
+        policy, Usage(daily_count=1, daily_spend=90, monthly_spend=90), spend(61)
+    )
 
-    assert isinstance(said, Refusal)
-    assert "60 more today" in said.message
+    assert isinstance(evaluated, PolicyRefusal)
+    assert evaluated.message == "Exceeds the daily limit of 1.50 USD (UTC); 0.60 USD remains."
 
 
-def test_a_refusal_for_the_month_says_what_is_left() -> None:
+@pytest.mark.parametrize(
+    ("currency", "limit"),
+    [("USD", "5.00 USD"), ("JPY", "500 JPY"), ("USDC", "0.000500 USDC")],
+)
+def test_a_refusal_states_the_limit_in_units_of_its_currency(currency: str, limit: str) -> None:
+    limits = SpendingLimits(currency=currency, per_transaction=500)
+
+    refusal = evaluate_policy(
+        replace(POLICY, spending_limits=limits), NOTHING, spend(501, currency)
+    )
+
+    assert isinstance(refusal, PolicyRefusal)
+    assert refusal.message == f"Exceeds the per-transaction limit of {limit}."
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from(sorted(CURRENCIES)))
+def test_a_formatted_amount_is_the_amount_in_major_units(amount: int, code: str) -> None:
+    number, currency = format_amount(amount, code).split(" ")
+
+    assert currency == code
+    assert Decimal(number.replace(",", "")).scaleb(CURRENCIES[code].decimals) == amount
+
+
+def test_an_amount_of_an_unknown_currency_is_stated_in_minor_units() -> None:
+    assert format_amount(1234, "XTS") == "1,234 minor units of XTS"
+
+
+def test_a_refusal_by_the_monthly_limit_states_the_remaining_amount() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=150))
 
-    said = judge(policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61))
+    evaluated = evaluate_policy(
+        policy, Usage(daily_count=1, daily_spend=0, monthly_spend=90), spend(61)
+    )
 
-    assert isinstance(said, Refusal)
-    assert "60 more this month" in said.message
+    assert isinstance(evaluated, PolicyRefusal)
+    assert evaluated.message == "Exceeds the monthly limit of 1.50 USD (UTC); 0.60 USD remains."
 
 
 @pytest.mark.parametrize(
     "limits",
     [replace(LIMITS, daily=50), replace(LIMITS, monthly=50), replace(LIMITS, daily_count=1)],
 )
-def test_who_has_spent_nothing_has_everything_left(limits: SpendingLimits) -> None:
+def test_an_agent_that_has_spent_nothing_can_spend_the_whole_limit(limits: SpendingLimits) -> None:
     policy = replace(POLICY, spending_limits=limits)
 
-    assert judge(policy, Usage(), spend(50)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, Usage(), spend(50)) is ExecutionMode.AUTO
 
 
-def test_a_threshold_is_passed_above_it_and_not_at_it() -> None:
+def test_approval_is_required_above_the_threshold_and_not_at_it() -> None:
     threshold = ApprovalThreshold(currency="USD", amount=50)
     policy = replace(POLICY, approval_threshold=threshold)
 
-    assert judge(policy, NOTHING, spend(49)) is ExecutionMode.AUTO
-    assert judge(policy, NOTHING, spend(50)) is ExecutionMode.AUTO
-    assert judge(policy, NOTHING, spend(51)) is ExecutionMode.APPROVAL_REQUIRED
+    assert evaluate_policy(policy, NOTHING, spend(49)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(50)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(51)) is ExecutionMode.APPROVAL_REQUIRED
 
 
-def test_an_account_that_is_allowed_is_spent_from_and_no_other() -> None:
+def test_only_allowed_accounts_can_be_spent_from() -> None:
     mine = AccountRestrictions(allowed_account_ids=frozenset({MINE}))
     policy = replace(POLICY, account_restrictions=mine)
 
-    assert judge(policy, NOTHING, spend(1)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(1)) is ExecutionMode.AUTO
     other = reason(policy, NOTHING, spend(1, account_id=OTHER))
     assert other is RefusalReason.ACCOUNT_NOT_ALLOWED
 
 
-def test_a_permission_that_is_not_granted_is_not_there() -> None:
+def test_a_permission_that_is_not_granted_is_refused() -> None:
     viewer = replace(POLICY, permissions=frozenset({AgentPermission.VIEW_TRANSACTIONS}))
 
     assert viewer.allows(AgentPermission.VIEW_TRANSACTIONS)
     assert not viewer.allows(AgentPermission.CREATE_TRANSFERS)
 
 
-def test_nothing_is_left_after_a_limit_was_lowered_below_what_was_spent() -> None:
+def test_nothing_remains_of_a_month_whose_limit_is_below_what_was_spent() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, monthly=10))
 
-    said = judge(policy, Usage(monthly_spend=90), spend(1))
+    evaluated = evaluate_policy(policy, Usage(monthly_spend=90), spend(1))
 
-    assert isinstance(said, Refusal)
-    assert "spend 0 more this month" in said.message
+    assert isinstance(evaluated, PolicyRefusal)
+    assert "0.00 USD remains" in evaluated.message
 
 
-def test_nothing_is_left_of_a_day_after_its_limit_was_lowered() -> None:
+def test_nothing_remains_of_a_day_whose_limit_is_below_what_was_spent() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, daily=10))
 
-    said = judge(policy, Usage(daily_spend=90), spend(1))
+    evaluated = evaluate_policy(policy, Usage(daily_spend=90), spend(1))
 
-    assert isinstance(said, Refusal)
-    assert "spend 0 more today" in said.message
+    assert isinstance(evaluated, PolicyRefusal)
+    assert "0.00 USD remains" in evaluated.message
 
 
 def test_an_account_may_have_a_limit_and_a_mode_of_its_own() -> None:
     rule = AccountRule(execution_mode=ExecutionMode.APPROVAL_REQUIRED, per_transaction=500)
     policy = replace(POLICY, account_restrictions=AccountRestrictions(rules={MINE: rule}))
 
-    assert judge(policy, NOTHING, spend(500)) is ExecutionMode.APPROVAL_REQUIRED
+    assert evaluate_policy(policy, NOTHING, spend(500)) is ExecutionMode.APPROVAL_REQUIRED
     assert reason(policy, NOTHING, spend(501)) is RefusalReason.PER_TRANSACTION_LIMIT
-    assert judge(policy, NOTHING, spend(100, account_id=OTHER)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(100, account_id=OTHER)) is ExecutionMode.AUTO
     assert reason(policy, NOTHING, spend(500, account_id=OTHER)) is not None
 
 
-def test_what_a_rule_does_not_say_is_as_for_every_account() -> None:
+def test_an_empty_account_rule_keeps_the_policys_values() -> None:
     rules = AccountRestrictions(rules={MINE: AccountRule()})
     policy = replace(POLICY, account_restrictions=rules)
 
-    assert judge(policy, NOTHING, spend(100)) is ExecutionMode.AUTO
+    assert evaluate_policy(policy, NOTHING, spend(100)) is ExecutionMode.AUTO
     assert reason(policy, NOTHING, spend(101)) is RefusalReason.PER_TRANSACTION_LIMIT
 
 
-def test_a_limit_of_nothing_allows_nothing() -> None:
+def test_a_limit_of_zero_allows_nothing() -> None:
     policy = replace(POLICY, spending_limits=replace(LIMITS, per_transaction=0))
 
     assert reason(policy, NOTHING, spend(1)) is RefusalReason.PER_TRANSACTION_LIMIT
 
 
-def test_no_account_allowed_is_not_every_account_allowed() -> None:
+def test_an_empty_list_of_allowed_accounts_allows_no_account() -> None:
     none = AccountRestrictions(allowed_account_ids=frozenset())
 
     refused = reason(replace(POLICY, account_restrictions=none), NOTHING, spend(1))
@@ -189,12 +222,12 @@ def test_no_account_allowed_is_not_every_account_allowed() -> None:
     assert refused is RefusalReason.ACCOUNT_NOT_ALLOWED
 
 
-def test_a_threshold_that_cannot_be_compared_is_taken_to_be_passed() -> None:
+def test_a_threshold_in_another_currency_counts_as_exceeded() -> None:
     euros = ApprovalThreshold(currency="EUR", amount=100)
 
-    said = judge(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
+    evaluated = evaluate_policy(replace(POLICY, approval_threshold=euros), NOTHING, spend(1))
 
-    assert said is ExecutionMode.APPROVAL_REQUIRED
+    assert evaluated is ExecutionMode.APPROVAL_REQUIRED
 
 
 # --- properties --------------------------------------------------------------------------------
@@ -235,29 +268,29 @@ policies = st.builds(
 @given(policies, st.lists(spends, max_size=30))
 def test_no_sequence_spends_more_than_the_limits_allow(policy: Policy, wanted: list[Spend]) -> None:
     limits = policy.spending_limits
-    done: list[Spend] = []
-    for one in wanted:
-        spent = sum(each.amount for each in done)
-        usage = Usage(daily_count=len(done), daily_spend=spent, monthly_spend=spent)
-        if not isinstance(judge(policy, usage, one), Refusal):
-            done.append(one)
+    executed: list[Spend] = []
+    for request in wanted:
+        spent = sum(each.amount for each in executed)
+        usage = Usage(daily_count=len(executed), daily_spend=spent, monthly_spend=spent)
+        if not isinstance(evaluate_policy(policy, usage, request), PolicyRefusal):
+            executed.append(request)
 
-    total = sum(each.amount for each in done)
+    total = sum(each.amount for each in executed)
     assert limits.daily is None or total <= limits.daily
     assert limits.monthly is None or total <= limits.monthly
-    assert limits.daily_count is None or len(done) <= limits.daily_count
-    for one in done:
-        rule = policy.account_restrictions.rules.get(one.account_id, AccountRule())
+    assert limits.daily_count is None or len(executed) <= limits.daily_count
+    for request in executed:
+        rule = policy.account_restrictions.rules.get(request.account_id, AccountRule())
         own = rule.per_transaction
-        assert one.amount <= (limits.per_transaction if own is None else own)
-        assert policy.allows_account(one.account_id)
+        assert request.amount <= (limits.per_transaction if own is None else own)
+        assert policy.allows_account(request.account_id)
 
 
 FREEDOM = {ExecutionMode.AUTO: 2, ExecutionMode.APPROVAL_REQUIRED: 1}
 
 
-def freedom(said: ExecutionMode | Refusal) -> int:
-    return 0 if isinstance(said, Refusal) else FREEDOM[said]
+def freedom(evaluated: ExecutionMode | PolicyRefusal) -> int:
+    return 0 if isinstance(evaluated, PolicyRefusal) else FREEDOM[evaluated]
 
 
 def lower(limit: int | None, by: int) -> int | None:
@@ -293,13 +326,13 @@ def stricter(policy: Policy, by: int, dropped: frozenset[Id]) -> Policy:
 def test_a_stricter_policy_never_allows_more(
     policy: Policy, usage: Usage, wanted: Spend, by: int, dropped: frozenset[Id]
 ) -> None:
-    strict = judge(stricter(policy, by, dropped), usage, wanted)
+    strict = evaluate_policy(stricter(policy, by, dropped), usage, wanted)
 
-    assert freedom(strict) <= freedom(judge(policy, usage, wanted))
+    assert freedom(strict) <= freedom(evaluate_policy(policy, usage, wanted))
 
 
 @given(policies, usages, usages, spends)
-def test_who_has_spent_more_may_not_spend_more(
+def test_more_usage_never_allows_more(
     policy: Policy, usage: Usage, more: Usage, wanted: Spend
 ) -> None:
     after = Usage(
@@ -308,27 +341,31 @@ def test_who_has_spent_more_may_not_spend_more(
         monthly_spend=usage.monthly_spend + more.monthly_spend,
     )
 
-    assert freedom(judge(policy, after, wanted)) <= freedom(judge(policy, usage, wanted))
+    assert freedom(evaluate_policy(policy, after, wanted)) <= freedom(
+        evaluate_policy(policy, usage, wanted)
+    )
 
 
 @given(policies, usages, spends)
-def test_a_threshold_only_asks_for_approval_and_only_above_it(
+def test_a_threshold_requires_approval_only_above_its_amount(
     policy: Policy, usage: Usage, wanted: Spend
 ) -> None:
-    without = judge(replace(policy, approval_threshold=None), usage, wanted)
+    without = evaluate_policy(replace(policy, approval_threshold=None), usage, wanted)
 
-    said = judge(policy, usage, wanted)
+    evaluated = evaluate_policy(policy, usage, wanted)
 
     passed = policy.approval_threshold and wanted.amount > policy.approval_threshold.amount
-    if isinstance(without, Refusal) or not passed:
-        assert said == without
+    if isinstance(without, PolicyRefusal) or not passed:
+        assert evaluated == without
     else:
-        assert said is ExecutionMode.APPROVAL_REQUIRED
+        assert evaluated is ExecutionMode.APPROVAL_REQUIRED
 
 
 @given(policies, usages, spends)
 def test_another_currency_is_never_spent(policy: Policy, usage: Usage, wanted: Spend) -> None:
-    assert isinstance(judge(policy, usage, replace(wanted, currency="EUR")), Refusal)
+    assert isinstance(
+        evaluate_policy(policy, usage, replace(wanted, currency="EUR")), PolicyRefusal
+    )
 
 
 # --- the policy as it is written ---------------------------------------------------------------
@@ -342,7 +379,7 @@ WRITTEN = {
 }
 
 
-def test_a_policy_is_judged_as_it_is_written() -> None:
+def test_a_policy_document_is_read_field_by_field() -> None:
     rule = {"accountId": ACCOUNT, "executionMode": "APPROVAL_REQUIRED", "perTransactionLimit": 7}
     written = WRITTEN | {
         "spendingLimits": {
@@ -371,7 +408,7 @@ def test_a_policy_is_judged_as_it_is_written() -> None:
     )
 
 
-def test_what_a_change_does_not_name_stays() -> None:
+def test_a_change_keeps_fields_that_it_does_not_name() -> None:
     changed = changed_policy(
         WRITTEN, {"spendingLimits": {"monthlyLimit": 900}, "approvalThresholds": {"amount": 60}}
     )
@@ -384,7 +421,7 @@ def test_what_a_change_does_not_name_stays() -> None:
     assert policy.permissions == {AgentPermission.CREATE_TRANSFERS}
 
 
-def test_null_takes_away_what_is_optional() -> None:
+def test_null_removes_an_optional_field() -> None:
     changed = changed_policy(
         WRITTEN, {"spendingLimits": {"dailyLimit": None}, "approvalThresholds": None}
     )
@@ -400,17 +437,17 @@ def test_a_list_replaces_the_whole_list() -> None:
     assert changed.permissions == ["VIEW_TRANSACTIONS"]
 
 
-def test_a_new_currency_needs_every_amount_anew() -> None:
+def test_a_new_currency_without_all_amounts_is_refused() -> None:
     euros = {"currency": "EUR", "perTransactionLimit": 90}
 
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(AgentRefusedError) as refused:
         changed_policy(WRITTEN, {"spendingLimits": euros, "approvalThresholds": None})
 
     assert refused.value.errors[0].field == "spendingLimits.currency"
     assert "dailyLimit" in refused.value.errors[0].message
 
 
-def test_a_new_currency_comes_with_its_amounts() -> None:
+def test_a_new_currency_with_all_amounts_is_accepted() -> None:
     euros = {"currency": "EUR", "perTransactionLimit": 90, "dailyLimit": None}
     threshold = {"currency": "EUR", "amount": 10}
 

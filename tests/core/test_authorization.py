@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from cardledger.ledger.core import sandbox
 from cardledger.ledger.core.authorization import decline_reason
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.events import DeclineReason
 from tests.books import NOON, authorize
 
 OBJECTIONS: list[tuple[dict[str, Any], DeclineReason]] = [
-    ({"forced_decline": DeclineReason.INSUFFICIENT_FUNDS}, DeclineReason.INSUFFICIENT_FUNDS),
+    ({"issuer_decline": DeclineReason.INSUFFICIENT_FUNDS}, DeclineReason.INSUFFICIENT_FUNDS),
     ({"card_state": CardState.FROZEN}, DeclineReason.CARD_PAUSED),
     ({"account_usable": False}, DeclineReason.NO_ELIGIBLE_FUNDING_SOURCE),
     ({"max_spend": 99}, DeclineReason.SPEND_LIMIT_EXCEEDED),
@@ -66,21 +65,3 @@ def test_only_what_must_be_pulled_needs_funds() -> None:
 
 def test_an_answer_exactly_at_the_deadline_is_in_time() -> None:
     assert decline_reason(authorize(100, decide_by=NOON), needed=100) is None
-
-
-def test_the_sandbox_speaks_through_the_end_of_a_descriptor() -> None:
-    assert sandbox.forced_decline("CAFE 002") is DeclineReason.INSUFFICIENT_FUNDS
-    assert sandbox.forced_decline("CAFE 003") is DeclineReason.CARD_PAUSED
-    assert sandbox.forced_decline("CAFE") is None
-    assert sandbox.forced_decline("002 CAFE") is None
-    assert sandbox.forced_decline("") is None
-    assert sandbox.refuses_pull("CAFE 002")
-    assert not sandbox.refuses_pull("CAFE 003")
-
-
-def test_the_sandbox_answers_late_for_two_endings_and_well_for_one_of_them() -> None:
-    assert sandbox.confirms_later("CAFE 005")
-    assert sandbox.confirms_later("CAFE 006")
-    assert not sandbox.confirms_later("CAFE 004")
-    assert sandbox.confirms("CAFE 005")
-    assert not sandbox.confirms("CAFE 006")

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks import charts, page, report
 from benchmarks.figures import Figure, find, quantile, ratio
+from benchmarks.report import Results
 from cardledger.config import console as terminal
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -75,9 +76,9 @@ def test_a_bar_is_held_from_its_side(figure: Figure, held: tuple[bool | None, bo
 def test_a_ratio_is_one_of_medians() -> None:
     twice = replace(RATE, values=[5_000])
 
-    found = ratio("to half", RATE, twice, part="ratios", least=1.5, aim=2.5)
+    figure = ratio("to half", RATE, twice, part="ratios", least=1.5, aim=2.5)
 
-    assert (found.median, found.holds, found.reaches_aim) == (2.0, True, False)
+    assert (figure.median, figure.holds, figure.reaches_aim) == (2.0, True, False)
 
 
 def test_figures_are_found_by_their_whole_name() -> None:
@@ -95,7 +96,7 @@ def test_a_quantile_is_a_value_that_was_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figure", "said"),
+    ("figure", "verdict"),
     [
         (RATE, ""),
         (replace(RATE, least=20_000), "NOT REACHED, 50% short"),
@@ -106,8 +107,8 @@ def test_a_quantile_is_a_value_that_was_there() -> None:
         (replace(WAIT, least=0), "NOT REACHED, 30 too many"),
     ],
 )
-def test_a_verdict_says_by_how_much_a_bar_is_missed(figure: Figure, said: str) -> None:
-    assert report.verdict(figure) == said
+def test_a_verdict_says_by_how_much_a_bar_is_missed(figure: Figure, verdict: str) -> None:
+    assert report.verdict(figure) == verdict
 
 
 def test_the_table_is_aligned_and_has_nothing_at_the_end_of_its_lines() -> None:
@@ -136,25 +137,28 @@ def test_the_table_ends_with_how_many_bars_hold_and_on_what(
 ) -> None:
     figures = [replace(RATE, least=15_000), replace(WAIT, least=40), RATE]
 
-    report.show(terminal.console(), figures, ABOUT, {"engine": 30.2, "service": 60.0})
+    report.show(
+        terminal.console(),
+        Results(about=ABOUT, figures=figures, seconds={"engine": 30.2, "service": 60.0}),
+    )
 
-    said = capsys.readouterr().out
-    assert " 1 of 2 bars hold. " in said
-    assert "A Processor, 2 cores, 8 GiB" in said
-    assert "90 s in all: engine 30, service 60" in said
-    assert not re.search(r"[ \t]$", said, re.MULTILINE)
+    printed = capsys.readouterr().out
+    assert " 1 of 2 bars hold. " in printed
+    assert "A Processor, 2 cores, 8 GiB" in printed
+    assert "90 s in all: engine 30, service 60" in printed
+    assert not re.search(r"[ \t]$", printed, re.MULTILINE)
 
 
 def test_what_is_written_is_what_was_measured(tmp_path: Path) -> None:
     file = tmp_path / "run.json"
     figures = [replace(RATE, least=15_000, aim=25_000), WAIT]
 
-    report.write(file, figures, ABOUT, {"engine": 30.2})
+    report.write(file, Results(about=ABOUT, figures=figures, seconds={"engine": 30.2}))
 
-    said = json.loads(file.read_text())
-    assert [page.figure_of(row) for row in said["figures"]] == figures
-    assert said["figures"][0]["median"] == 10_000
-    assert said["about"] == ABOUT
+    written = json.loads(file.read_text())
+    assert [page.figure_of(row) for row in written["figures"]] == figures
+    assert written["figures"][0]["median"] == 10_000
+    assert written["about"] == ABOUT
 
 
 # --- the page and the charts --------------------------------------------------------------------
@@ -186,6 +190,27 @@ def test_a_page_says_when_the_machine_had_other_work() -> None:
     assert "had other work" in page.renewed(empty, [busy])
 
 
+def test_a_page_marks_an_interrupted_run() -> None:
+    complete, interrupted = run_of(RATE), run_of(RATE) | {"stopped_in": "growth"}
+    empty = f"{page._BEGIN}{page._END}"
+
+    assert "INCOMPLETE" not in page.renewed(empty, [complete])
+    assert "INCOMPLETE: the run stopped in part growth." in page.renewed(empty, [interrupted])
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+def test_a_part_that_stops_is_named_with_its_time(stop: type[BaseException]) -> None:
+    results = Results()
+    with results.measuring("floor"):
+        pass
+
+    with pytest.raises(stop), results.measuring("engine"):
+        raise stop
+
+    assert results.stopped_in == "engine"
+    assert list(results.seconds) == ["floor", "engine"]
+
+
 def test_one_command_makes_page_charts_and_what_they_are_made_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +236,7 @@ def test_a_page_without_a_place_for_figures_is_refused() -> None:
 
 
 def test_charts_show_the_medians_of_a_run_and_run_no_scripts() -> None:
-    said = run_of(
+    run = run_of(
         replace(RATE, name="authorizations, batches of 2,000"),
         replace(RATE, name="clearings, batches of 2,000", values=[7_654]),
         replace(WAIT, name="HTTP authorization at 300/s, p99", values=[12.34]),
@@ -219,22 +244,22 @@ def test_charts_show_the_medians_of_a_run_and_run_no_scripts() -> None:
         replace(RATE, name="authorizations, empty, beside 10 million", values=[4_567]),
     )
 
-    drawn = charts.rendered([said])
+    drawn = charts.rendered([run])
 
     assert {"10,000", "7,654"} <= set(texts(drawn["engine"]))
     assert {"12.3", "300/s"} <= set(texts(drawn["latency"]))
     assert {"4,321", "4,567"} <= set(texts(drawn["growth"]))
     assert not any("script" in chart or "http:" in links(chart) for chart in drawn.values())
     assert not any("<!--" in chart for chart in drawn.values()), "not even the day"
-    assert charts.rendered([said]) == drawn
+    assert charts.rendered([run]) == drawn
 
 
 def test_the_page_in_the_docs_is_made_of_the_run_that_is_kept_beside_it() -> None:
-    said = json.loads((DOCS / "benchmarks.json").read_text(encoding="utf-8"))
+    runs = json.loads((DOCS / "benchmarks.json").read_text(encoding="utf-8"))
     written = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
 
-    assert page.renewed(written, said) == written, "run `make bench-page`"
-    for name, chart in charts.rendered(said).items():
+    assert page.renewed(written, runs) == written, "run `make bench-page`"
+    for name, chart in charts.rendered(runs).items():
         kept = (DOCS / f"bench-{name}.svg").read_text(encoding="utf-8")
         assert kept == chart, "run `make bench-page`"
 

@@ -14,7 +14,7 @@ import pytest
 from cardledger.ledger.core import card_transaction, commands, events
 from cardledger.ledger.engine import change_set
 from cardledger.ledger.engine.build import is_compiled
-from cardledger.ledger.projections import card_transaction as roll_up
+from cardledger.ledger.projections.card_transaction import Identity
 from hatch_build import CompileHook, with_constructors
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def test_a_dataclass_that_is_more_than_fields_fails_the_build(odd: str) -> None:
         card_transaction.CardTransaction,
         commands.Authorize,
         events.Pulled,
-        roll_up.Identity,
+        Identity,
     ],
 )
 def test_what_every_message_makes_is_made_by_compiled_code(made: Callable[..., object]) -> None:

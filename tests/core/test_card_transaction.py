@@ -399,6 +399,10 @@ def take_back(amount: int) -> commands.ReverseClearing:
     return commands.ReverseClearing(amount=amount)
 
 
+def credit(amount: int) -> commands.Credit:
+    return commands.Credit(amount=amount)
+
+
 def refund(amount: int) -> commands.Refund:
     return commands.Refund(amount=amount)
 
@@ -453,6 +457,33 @@ def test_a_refund_without_a_purchase_is_refunded_at_once() -> None:
 
     assert decided == [events.Refunded(amount=40, final=True)]
     assert fold(decided).status is Status.REFUNDED
+
+
+def test_a_credit_without_a_purchase_is_no_refund() -> None:
+    decided = facts_of(UNKNOWN, credit(40))
+
+    state = fold(decided)
+    assert decided == [events.Credited(amount=40)]
+    assert (state.status, state.credited, state.closed) == (Status.CREDITED, 40, True)
+
+
+def test_a_credit_of_a_known_purchase_is_a_refund() -> None:
+    decided = facts_of(after(authorize(100), clear(100)), credit(100))
+
+    assert decided == [events.Refunded(amount=100, final=False)]
+    assert after(authorize(100), clear(100), credit(100)).status is Status.REFUNDED
+
+
+def test_a_credit_that_is_reversed_is_void() -> None:
+    state = after(credit(40), commands.ReverseRefund(amount=40, balance=40))
+
+    assert (state.status, state.status_reason, state.credited) == (Status.VOIDED, "REVERSED", 0)
+
+
+def test_a_credit_before_a_purchase_leaves_the_purchase_what_it_is() -> None:
+    assert after(credit(100), authorize(100)).held == 100
+    assert after(credit(100), clear(100, final=False)).status is Status.PARTIALLY_SETTLED
+    assert after(credit(100), clear(100)).status is Status.REFUNDED
 
 
 def test_a_refund_before_its_purchase_leaves_the_purchase_what_it_is() -> None:

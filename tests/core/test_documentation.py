@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md run as they stand."""
+"""The examples of docs/testing.md run unchanged."""
 
 import re
 import unittest
@@ -12,7 +12,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), 
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_an_example_runs_as_it_stands(number: int) -> None:
+def test_an_example_runs_unchanged(number: int) -> None:
     names: dict[str, Any] = {"__name__": f"example_{number}"}
 
     exec(compile(EXAMPLES[number], f"{PAGE.name}:{number}", "exec"), names)  # noqa: S102 - ours

@@ -1,4 +1,4 @@
-"""The 45 variants, one by one: what is asked, what is told, what is wrong with a number."""
+"""The 45 variants: required fields, what is returned, check digits."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,26 +12,27 @@ from pydantic.alias_generators import to_camel
 
 from cardledger.ledger.customers import account_numbers, wallet_addresses
 from cardledger.ledger.customers.external_accounts import (
-    Refusal,
     Registration,
+    RegistrationRefusal,
+    RegistrationRefusedError,
+    checked,
     fingerprint,
-    refusal_of,
-    verification_of,
-    verified_name,
+    name_match,
 )
+from cardledger.ledger.ports import AccountVerifier
+from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.customers.account_variants import VARIANTS, Optional, Variant
 from cardledger.schema.wire.customers.external_accounts import (
-    VARIANTS,
     AccountInfoResource,
     ExternalAccountCreate,
-    Optional,
-    Variant,
 )
 from cardledger.schema.wire.errors import field_errors
 from tests.external_accounts import ADDRESS, COMPANY, EVM, EXAMPLES, PERSON, body, info
 
 PAGE = Path(__file__).parents[2] / "docs" / "external-accounts.md"
 OWNER = Id(bytes(15) + b"\x01")
+SANDBOX = SandboxAccountVerifier()
 
 
 def parsed(sent: dict[str, Any]) -> Registration:
@@ -39,22 +40,32 @@ def parsed(sent: dict[str, Any]) -> Registration:
     return Registration(customer_id=OWNER, currency=request.currency, info=request.account_info)
 
 
-def wrong(sent: dict[str, Any], *, is_sandbox: bool = True) -> set[str]:
-    """Return the fields that a client is told to change."""
+def refused(
+    wanted: Registration, verifier: AccountVerifier | None = SANDBOX
+) -> RegistrationRefusedError | None:
     try:
-        refused = refusal_of(parsed(sent), is_sandbox=is_sandbox)
-    except ValidationError as error:
-        return {complaint.field for complaint in field_errors(error.errors())}
-    return {error.field for error in refused.errors} if refused else set()
+        checked(wanted, verifier)
+    except RegistrationRefusedError as error:
+        return error
+    return None
+
+
+def wrong(sent: dict[str, Any], verifier: AccountVerifier | None = SANDBOX) -> set[str]:
+    """Return the fields that a client has to change."""
+    try:
+        error = refused(parsed(sent), verifier)
+    except ValidationError as invalid:
+        return {complaint.field for complaint in field_errors(invalid.errors())}
+    return {field.field for field in error.errors} if error else set()
 
 
 def changed(account_type: str, **changes: object) -> dict[str, Any]:
     return body(account_type, accountInfo=info(account_type, **changes))
 
 
-def refusal(sent: dict[str, Any]) -> Refusal | None:
-    refused = refusal_of(parsed(sent), is_sandbox=True)
-    return refused.refusal if refused else None
+def refusal(sent: dict[str, Any]) -> RegistrationRefusal | None:
+    error = refused(parsed(sent))
+    return error.refusal if error else None
 
 
 # --- every variant ---------------------------------------------------------------------------
@@ -66,7 +77,7 @@ def test_there_are_45_variants_and_an_example_of_each() -> None:
 
 
 @pytest.mark.parametrize("account_type", EXAMPLES)
-def test_a_right_account_is_accepted(account_type: str) -> None:
+def test_a_valid_account_is_accepted(account_type: str) -> None:
     assert wrong(body(account_type)) == set()
 
 
@@ -87,7 +98,7 @@ def test_the_table_has_the_fields_and_rails_of_the_interface(account_type: str) 
         for value in values
     ],
 )
-def test_a_field_that_is_wrong_is_named(account_type: str, field: str, value: object) -> None:
+def test_the_error_names_the_invalid_field(account_type: str, field: str, value: object) -> None:
     assert f"accountInfo.{field}" in wrong(changed(account_type, **{field: value}))
 
 
@@ -99,7 +110,7 @@ def test_a_field_that_is_wrong_is_named(account_type: str, field: str, value: ob
         for field in example.fields
     ],
 )
-def test_a_field_may_be_missing_only_when_it_is_optional(account_type: str, field: str) -> None:
+def test_only_an_optional_field_may_be_missing(account_type: str, field: str) -> None:
     missing = wrong(changed(account_type, **{field: None}))
 
     assert bool(missing) == (field not in EXAMPLES[account_type].optional)
@@ -130,31 +141,31 @@ def test_a_company_may_own_a_fiat_account(account_type: str) -> None:
 
 
 @pytest.mark.parametrize("account_type", EXAMPLES)
-def test_what_was_registered_reads_as_it_was_sent(account_type: str) -> None:
+def test_a_registered_account_is_returned_as_it_was_sent(account_type: str) -> None:
     sent = info(account_type)
-    told = sent | {"paymentRails": list(VARIANTS[account_type].rails)}
+    resource = sent | {"paymentRails": list(VARIANTS[account_type].rails)}
 
-    read = TypeAdapter(AccountInfoResource).validate_python(told)
+    read = TypeAdapter(AccountInfoResource).validate_python(resource)
 
     rails = {} if EXAMPLES[account_type].rails else {"paymentRails"}
     shown = read.wire()
-    assert shown == {name: value for name, value in told.items() if name not in rails}
+    assert shown == {name: value for name, value in resource.items() if name not in rails}
     accepted = ExternalAccountCreate.model_validate(body(account_type)).account_info
     assert accepted.model_dump(mode="json", by_alias=True, exclude_none=True) == sent
 
 
-# --- more than one field ---------------------------------------------------------------------
+# --- several fields ----------------------------------------------------------------------------
 
 
-def test_a_reader_understands_the_other_name_of_lightning() -> None:
-    told = info("LIGHTNING") | {"accountType": "LIGHTNING_ACCOUNT"}
+def test_a_reader_accepts_the_alias_of_lightning() -> None:
+    resource = info("LIGHTNING") | {"accountType": "LIGHTNING_ACCOUNT"}
 
-    assert TypeAdapter(AccountInfoResource).validate_python(told).wire() == told
+    assert TypeAdapter(AccountInfoResource).validate_python(resource).wire() == resource
 
 
 @pytest.mark.parametrize("account_type", ["LIGHTNING_ACCOUNT", "PLASMA_WALLET", "usd_account", ""])
 def test_a_type_that_cannot_be_created_is_refused(account_type: str) -> None:
-    assert wrong(changed("LIGHTNING", accountType=account_type)) == {"accountInfo"}
+    assert wrong(changed("LIGHTNING", accountType=account_type)) == {"accountInfo.accountType"}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +191,7 @@ def test_a_type_that_cannot_be_created_is_refused(account_type: str) -> None:
         ),
     ],
 )
-def test_the_fields_have_to_tell_one_account(
+def test_the_fields_must_identify_exactly_one_account(
     account_type: str, changes: dict[str, object], fields: set[str]
 ) -> None:
     assert wrong(changed(account_type, **changes)) == {
@@ -199,7 +210,9 @@ def test_the_fields_have_to_tell_one_account(
         ("JMD_ACCOUNT", "phoneNumber"),
     ],
 )
-def test_some_rails_ask_more_of_a_person_than_of_a_company(account_type: str, field: str) -> None:
+def test_some_rails_require_more_of_an_individual_than_of_a_business(
+    account_type: str, field: str
+) -> None:
     def without(owner: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in owner.items() if name != field}
 
@@ -227,7 +240,7 @@ def test_some_rails_ask_more_of_a_person_than_of_a_company(account_type: str, fi
         ("address.country", "Norway"),
     ],
 )
-def test_a_beneficiary_is_looked_at_too(field: str, value: object) -> None:
+def test_the_fields_of_a_beneficiary_are_checked(field: str, value: object) -> None:
     parent, _, child = field.rpartition(".")
     owner: dict[str, Any] = PERSON | {
         parent or child: {**ADDRESS, child: value} if parent else value
@@ -235,8 +248,7 @@ def test_a_beneficiary_is_looked_at_too(field: str, value: object) -> None:
     if value is None:
         (owner[parent] if parent else owner).pop(child)
 
-    named = "" if field == "beneficiaryType" else f".{field}"
-    assert wrong(changed("USD_ACCOUNT", beneficiary=owner)) == {f"accountInfo.beneficiary{named}"}
+    assert wrong(changed("USD_ACCOUNT", beneficiary=owner)) == {f"accountInfo.beneficiary.{field}"}
 
 
 @pytest.mark.parametrize(
@@ -246,26 +258,30 @@ def test_a_beneficiary_is_looked_at_too(field: str, value: object) -> None:
         ("COP_ACCOUNT", {"documentType": "CC", "documentNumber": "123"}),
     ],
 )
-def test_two_countries_know_more_of_a_person(account_type: str, more: dict[str, str]) -> None:
+def test_two_account_types_have_additional_fields_of_an_individual(
+    account_type: str, more: dict[str, str]
+) -> None:
     assert wrong(changed(account_type, beneficiary=PERSON | more)) == set()
     assert len(wrong(changed("USD_ACCOUNT", beneficiary=PERSON | more))) == len(more)
 
 
-def test_a_default_needs_a_customer() -> None:
+def test_a_default_account_requires_a_customer() -> None:
     request = parsed(body("USD_ACCOUNT"))
     wanted = Registration(customer_id=None, currency="USD", info=request.info, is_default=True)
 
-    refused = refusal_of(wanted, is_sandbox=True)
+    error = refused(wanted)
 
-    assert refused is not None
-    assert [error.field for error in refused.errors] == ["defaultUmaDepositAccount"]
+    assert error is not None
+    assert [field.field for field in error.errors] == ["defaultUmaDepositAccount"]
 
 
 @pytest.mark.parametrize("account_type", EXAMPLES)
-def test_the_currency_fits_the_account(account_type: str) -> None:
+def test_the_currency_must_fit_the_account_type(account_type: str) -> None:
     free = not EXAMPLES[account_type].beneficiary
 
-    assert refusal(body(account_type, currency="ZZZ")) == (None if free else Refusal.CURRENCY)
+    assert refusal(body(account_type, currency="ZZZ")) == (
+        None if free else RegistrationRefusal.CURRENCY
+    )
 
 
 # --- numbers with check digits ---------------------------------------------------------------
@@ -294,15 +310,15 @@ def test_the_currency_fits_the_account(account_type: str) -> None:
         ("LIGHTNING", "lightningAddress", "ada"),
     ],
 )
-def test_a_number_that_no_account_has_is_refused(account_type: str, field: str, value: str) -> None:
+def test_an_invalid_identifier_is_refused(account_type: str, field: str, value: str) -> None:
     sent = changed(account_type, **{field: value})
 
-    assert refusal(sent) is Refusal.NUMBER
+    assert refusal(sent) is RegistrationRefusal.NUMBER
     assert wrong(sent) == {f"accountInfo.{field}"}
 
 
 @given(st.from_regex(r"\A[A-Z]{2}[0-9]{2}[A-Za-z0-9]{11,30}\Z"), st.text())
-def test_whatever_is_sent_is_judged(iban: str, text: str) -> None:
+def test_any_text_is_accepted_or_refused_without_an_exception(iban: str, text: str) -> None:
     assert account_numbers.is_iban(iban) in {True, False}
     for checks in wallet_addresses.CHECKS.values():
         assert {is_right(text) for is_right in checks.values()} <= {True, False}
@@ -313,7 +329,7 @@ def one_digit_off(number: str) -> Iterable[str]:
         yield number[:at] + str((int(digit) + 1) % 10) + number[at + 1 :]
 
 
-def test_every_single_wrong_digit_shows() -> None:
+def test_check_digits_detect_every_single_wrong_digit() -> None:
     for number in ("021000021", "011401533", "091000019"):
         assert account_numbers.is_routing_number(number)
         assert not any(map(account_numbers.is_routing_number, one_digit_off(number)))
@@ -322,7 +338,7 @@ def test_every_single_wrong_digit_shows() -> None:
         assert not any(map(account_numbers.is_clabe, one_digit_off(number)))
 
 
-def test_keccak_is_the_one_from_before_the_standard() -> None:
+def test_keccak_is_the_variant_from_before_sha3() -> None:
     empty = "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
     abc = "4e03657aea45a94fc7d47ba826c8d667c0d1e6e33a64a036ec44f58fa12d6c45"
 
@@ -349,7 +365,7 @@ def test_the_case_of_an_address_is_its_checksum(address: str) -> None:
     assert not wallet_addresses.is_evm("0x" + digits.swapcase())
 
 
-def test_spark_addresses_of_every_network_and_of_the_old_name_are_understood() -> None:
+def test_spark_addresses_of_every_network_and_of_the_old_prefix_are_accepted() -> None:
     for address in (
         "spark1pgss9z2gpzrnhztwy8ffs44x67angma38sqewwddhxlsk65t0c5d5576quly2j",
         "sprt1pgssyuuuhnrrdjswal5c3s3rafw9w3y5dd4cjy3duxlf7hjzkp0rqx6dj6mrhu",
@@ -387,41 +403,47 @@ def test_an_invoice_has_a_checksum() -> None:
         ("107", "CHECKED_BY_RECEIVING_FI", None),
     ],
 )
-def test_the_end_of_the_identifier_decides_on_the_name(
+def test_the_end_of_the_identifier_decides_the_name_match_in_the_sandbox(
     suffix: str, status: str, name: str | None
 ) -> None:
     account = parsed(changed("USD_ACCOUNT", accountNumber=f"1234{suffix}")).info
 
-    found = verification_of(account, is_sandbox=True)
+    check = SANDBOX.check(account)
 
-    assert (found, verified_name(account, found)) == (status, name)
-    assert verification_of(account, is_sandbox=False) == "PENDING"
+    assert (name_match(account, check), check.verified_name) == (status, name)
+    assert name_match(account, None) == "PENDING"
 
 
 @pytest.mark.parametrize("name", [" ", "Ada", " Ada Lovelace", "é"])
-def test_every_name_can_be_matched_in_part(name: str) -> None:
+def test_a_partial_match_never_returns_the_beneficiarys_name(name: str) -> None:
     owner = PERSON | {"fullName": name}
-    account = parsed(changed("USD_ACCOUNT", beneficiary=owner)).info
+    account = parsed(changed("USD_ACCOUNT", beneficiary=owner, accountNumber="1234103")).info
 
-    assert verified_name(account, "PARTIAL_MATCH") != name
+    check = SANDBOX.check(account)
+
+    assert check.name_match == "PARTIAL_MATCH"
+    assert check.verified_name != name
 
 
-def test_of_an_e_mail_address_the_name_decides() -> None:
+def test_the_part_before_the_at_sign_decides_the_name_match() -> None:
     account = parsed(changed("INR_ACCOUNT", vpa="ada102@upi")).info
 
-    assert verification_of(account, is_sandbox=True) == "NOT_MATCHED"
+    assert SANDBOX.check(account).name_match == "NOT_MATCHED"
 
 
-def test_a_wallet_has_no_holder_whose_name_could_be_compared() -> None:
-    assert verification_of(parsed(body("SPARK_WALLET")).info, is_sandbox=True) is None
+def test_a_wallet_has_no_name_match() -> None:
+    account = parsed(body("SPARK_WALLET")).info
+
+    assert name_match(account, SANDBOX.check(account)) is None
+    assert name_match(account, None) is None
 
 
-def test_only_the_sandbox_knows_an_account_that_does_not_exist() -> None:
+def test_only_the_sandbox_reports_an_account_that_does_not_exist() -> None:
     sent = changed("USD_ACCOUNT", accountNumber="1234105")
 
     assert wrong(sent) == {"accountInfo"}
-    assert refusal(sent) is Refusal.NUMBER
-    assert wrong(sent, is_sandbox=False) == set()
+    assert refusal(sent) is RegistrationRefusal.NUMBER
+    assert wrong(sent, None) == set()
 
 
 # --- sameness --------------------------------------------------------------------------------
@@ -438,7 +460,7 @@ def test_only_the_sandbox_knows_an_account_that_does_not_exist() -> None:
         ({"routingNumber": "011401533"}, False),
     ],
 )
-def test_number_and_bank_make_an_account_the_same(
+def test_two_registrations_of_one_account_have_the_same_fingerprint(
     changes: dict[str, object],
     is_same: bool,  # noqa: FBT001 - a column of the table
 ) -> None:
@@ -464,5 +486,5 @@ def documented(variant: Variant) -> str:
 
 
 @pytest.mark.parametrize("account_type", EXAMPLES)
-def test_the_documented_table_is_the_one_that_is_used(account_type: str) -> None:
+def test_the_documented_table_is_the_table_in_the_code(account_type: str) -> None:
     assert documented(VARIANTS[account_type]) in PAGE.read_text(encoding="utf-8").splitlines()

@@ -15,8 +15,8 @@ def delivery(number: int, endpoint: Id, subject: int = 0) -> Delivery:
     return Delivery(
         id=Id(number.to_bytes(16)),
         webhook=Id(number.to_bytes(16)),
-        customer_id=Id(16),
-        platform_id=Id(16),
+        customer_id=Id(bytes(16)),
+        platform_id=Id(bytes(16)),
         type="CARD.STATE_CHANGE",
         subject_id=Id(subject.to_bytes(16)),
         body=b"{}",

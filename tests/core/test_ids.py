@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from tests.ids import IDS
 
@@ -51,4 +51,4 @@ def test_new_ids_rise_and_mean_nothing_to_the_sandbox() -> None:
     assert keys == sorted(set(keys))
     assert {UUID(bytes=key).version for key in keys} == {7}
     assert not {str(key)[-3:] for key in keys} & {f"00{digit}" for digit in range(1, 7)}
-    assert len(NIL) == len(keys[0]) == 16
+    assert len(Id(bytes(16))) == len(keys[0]) == 16

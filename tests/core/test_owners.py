@@ -1,4 +1,4 @@
-"""Who owns businesses and who people are, before anything is kept; pure."""
+"""Beneficial owners, identifiers and verification results; pure."""
 
 from decimal import Decimal
 from typing import Any
@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from cardledger.ledger.customers.beneficial_owners import decided_status
-from cardledger.ledger.customers.verifications import Applicant, outcome_of
+from cardledger.ledger.customers.verifications import missing_data
+from cardledger.ledger.ports import Applicant, VerificationResult
+from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerUpdate, Percentage
 from cardledger.schema.wire.customers.customers import merged, missing_contacts, undescribed
 from cardledger.schema.wire.customers.identity import identifier_errors, issued_in
+
+SANDBOX = SandboxIdentityVerifier()
 
 _PERCENTAGE: TypeAdapter[Decimal] = TypeAdapter(Percentage)
 
@@ -27,19 +30,23 @@ PERSON = {
 }
 
 
-def person(**said: object) -> Applicant:
-    return Applicant(id=new_id(), is_business=False, said=PERSON | said)
+def person(**fields: object) -> Applicant:
+    return Applicant(id=new_id(), is_business=False, fields=PERSON | fields)
 
 
 def business(**info: object) -> Applicant:
-    return Applicant(id=new_id(), is_business=True, said={"businessInfo": info})
+    return Applicant(id=new_id(), is_business=True, fields={"businessInfo": info})
+
+
+def verified(applicant: Applicant) -> VerificationResult:
+    return SANDBOX.verify(applicant, missing_data(applicant))
 
 
 # --- shares ------------------------------------------------------------------------------------
 
 
 @given(st.decimals(0, 100, places=4))
-def test_a_share_comes_out_as_it_went_in(share: Decimal) -> None:
+def test_a_share_is_read_and_written_without_loss(share: Decimal) -> None:
     read = _PERCENTAGE.validate_json(str(share))
 
     assert read == share
@@ -47,19 +54,19 @@ def test_a_share_comes_out_as_it_went_in(share: Decimal) -> None:
 
 
 @given(st.decimals(allow_nan=False, allow_infinity=False).filter(lambda n: not 0 <= n <= 100))
-def test_a_share_beyond_the_whole_is_refused(share: Decimal) -> None:
+def test_a_share_below_0_or_above_100_percent_is_refused(share: Decimal) -> None:
     with pytest.raises(ValidationError):
         _PERCENTAGE.validate_python(float(share) if float(share) > 100 else -1)
 
 
 @pytest.mark.parametrize("share", [True, "1", None, [], 33.33333, float("nan"), float("inf")])
-def test_what_is_no_share_is_refused(share: object) -> None:
+def test_an_invalid_share_is_refused(share: object) -> None:
     with pytest.raises(ValidationError):
         _PERCENTAGE.validate_python(share)
 
 
 @pytest.mark.parametrize("field", ["roles", "ownershipPercentage", "personalInfo"])
-def test_what_an_owner_needs_is_not_taken_away(field: str) -> None:
+def test_a_required_field_of_an_owner_cannot_be_removed(field: str) -> None:
     with pytest.raises(ValidationError, match="must not be null"):
         BeneficialOwnerUpdate.model_validate({field: None})
 
@@ -85,17 +92,17 @@ def test_what_an_owner_needs_is_not_taken_away(field: str) -> None:
         (None, None, None, []),
     ],
 )
-def test_a_number_goes_with_its_kind_and_its_country(
+def test_an_identifier_is_valid_for_its_type_and_country(
     kind: str | None, number: str | None, country: str | None, wrong: list[str]
 ) -> None:
-    found = [
-        slip.field for slip in identifier_errors(id_type=kind, identifier=number, country=country)
+    fields = [
+        error.field for error in identifier_errors(id_type=kind, identifier=number, country=country)
     ]
 
-    assert found == wrong
+    assert fields == wrong
 
 
-def test_numbers_of_the_united_states_are_given_there() -> None:
+def test_identifiers_of_the_united_states_have_that_country_of_issuance() -> None:
     assert [issued_in(kind, None) for kind in ("SSN", "EIN", "NON_US_TAX_ID", None)] == [
         "US",
         "US",
@@ -108,7 +115,7 @@ def test_numbers_of_the_united_states_are_given_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "wrong"),
+    ("fields", "wrong"),
     [
         ({}, []),
         ({"purposeOfAccount": "OTHER"}, ["purposeOfAccountOtherDescription"]),
@@ -118,11 +125,11 @@ def test_numbers_of_the_united_states_are_given_there() -> None:
         ({"sourceOfWealthCategories": ["GIFT"]}, []),
     ],
 )
-def test_other_has_a_description(said: dict[str, Any], wrong: list[str]) -> None:
-    assert [error.field for error in undescribed(said)] == wrong
+def test_the_choice_other_requires_a_description(fields: dict[str, Any], wrong: list[str]) -> None:
+    assert [error.field for error in undescribed(fields)] == wrong
 
 
-def test_a_description_goes_with_its_choice() -> None:
+def test_a_description_is_removed_with_its_choice() -> None:
     before = {"purposeOfAccount": "OTHER", "purposeOfAccountOtherDescription": "x", "a": 1}
 
     after = merged(before, {"purposeOfAccount": "AP_AUTOMATION", "b": None})
@@ -130,10 +137,10 @@ def test_a_description_goes_with_its_choice() -> None:
     assert after == {"purposeOfAccount": "AP_AUTOMATION", "a": 1}
 
 
-def test_the_economic_area_asks_for_two_ways_to_be_reached() -> None:
+def test_the_economic_area_requires_email_and_phone_number() -> None:
     def fields(region: str | None, email: str | None = None) -> list[str]:
-        found = missing_contacts(region=region, email=email, phone_number=None)
-        return [error.field for error in found]
+        errors = missing_contacts(region=region, email=email, phone_number=None)
+        return [error.field for error in errors]
 
     assert fields("NO") == ["email", "phoneNumber"]
     assert fields("FR", "ada@example.com") == ["phoneNumber"]
@@ -144,43 +151,69 @@ def test_the_economic_area_asks_for_two_ways_to_be_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("applicant", "sandbox", "outside"),
+    ("applicant", "status"),
     [
-        (person(), "APPROVED", "PENDING_MANUAL_REVIEW"),
-        (person(fullName="A 001"), "PENDING_MANUAL_REVIEW", "PENDING_MANUAL_REVIEW"),
-        (person(fullName="A 002"), "REJECTED", "PENDING_MANUAL_REVIEW"),
-        (person(fullName="A 002", address=None), "REJECTED", "RESOLVE_ERRORS"),
-        (person(fullName="A 003"), "RESOLVE_ERRORS", "PENDING_MANUAL_REVIEW"),
-        (person(fullName=None), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
-        (person(identifier=None), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
-        (business(), "APPROVED", "RESOLVE_ERRORS"),
-        (business(registrationNumber="x-002"), "REJECTED", "RESOLVE_ERRORS"),
-        (business(registrationNumber="x-001"), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
-        (business(registrationNumber="x-003"), "RESOLVE_ERRORS", "RESOLVE_ERRORS"),
+        (person(), "APPROVED"),
+        (person(fullName="A 001"), "PENDING_MANUAL_REVIEW"),
+        (person(fullName="A 002"), "REJECTED"),
+        (person(fullName="A 002", address=None), "REJECTED"),
+        (person(fullName="A 003"), "RESOLVE_ERRORS"),
+        (person(fullName=None), "RESOLVE_ERRORS"),
+        (person(identifier=None), "RESOLVE_ERRORS"),
+        (business(), "APPROVED"),
+        (business(registrationNumber="x-002"), "REJECTED"),
+        (business(registrationNumber="x-001"), "RESOLVE_ERRORS"),
+        (business(registrationNumber="x-003"), "RESOLVE_ERRORS"),
     ],
 )
-def test_an_applicant_is_decided_by_what_it_says(
-    applicant: Applicant, sandbox: str, outside: str
+def test_the_sandbox_decides_an_applicant_by_its_suffix_and_its_missing_data(
+    applicant: Applicant, status: str
 ) -> None:
-    assert outcome_of(applicant, is_sandbox=True).status == sandbox
-    assert outcome_of(applicant, is_sandbox=False).status == outside
+    assert verified(applicant).status == status
+
+
+@pytest.mark.parametrize(
+    ("applicant", "is_complete"),
+    [
+        (person(), True),
+        (person(fullName="A 002"), True),
+        (person(fullName="A 002", address=None), False),
+        (person(fullName=None), False),
+        (person(identifier=None), False),
+        (business(), False),
+        (business(registrationNumber="x-002"), False),
+    ],
+)
+def test_no_suffix_replaces_missing_data(applicant: Applicant, *, is_complete: bool) -> None:
+    assert (not missing_data(applicant)) == is_complete
 
 
 @given(st.text())
-def test_only_errors_have_errors(name: str) -> None:
+def test_only_a_verification_with_errors_has_problems(name: str) -> None:
     for applicant in (person(fullName=name), business(registrationNumber=name)):
-        for is_sandbox in (True, False):
-            outcome = outcome_of(applicant, is_sandbox=is_sandbox)
+        result = verified(applicant)
 
-            assert bool(outcome.problems) == (outcome.status == "RESOLVE_ERRORS")
+        assert bool(result.problems) == (result.status == "RESOLVE_ERRORS")
 
 
-def test_the_end_of_an_owners_last_name_decides() -> None:
+def test_the_end_of_an_owners_last_name_decides_in_the_sandbox() -> None:
     names = ("Byron", "Byron 001", "Byron 002", "")
 
-    assert [decided_status(name) for name in names] == [
+    assert [SANDBOX.owner_kyc_status(name) for name in names] == [
         "APPROVED",
         "PENDING",
         "REJECTED",
+        "APPROVED",
+    ]
+
+
+def test_the_end_of_a_full_name_decides_at_creation_in_the_sandbox() -> None:
+    names = ("Ada", "Ada 001", "Ada 002", "Ada 003", None)
+
+    assert [SANDBOX.initial_kyc_status(name) for name in names] == [
+        "APPROVED",
+        "PENDING",
+        "REJECTED",
+        "UNVERIFIED",
         "APPROVED",
     ]

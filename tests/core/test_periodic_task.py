@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cardledger.workers.signals.periodic_task import PeriodicTask
-from tests.integration.workers import PATIENCE_S, wait_until
+from tests.waiting import eventually, limit_s
 
 
 @contextmanager
@@ -15,7 +15,7 @@ def running(work: Callable[[], bool], *, every_s: float) -> Iterator[PeriodicTas
     try:
         yield task
     finally:
-        task.stop(PATIENCE_S)
+        task.stop(limit_s())
 
 
 def test_a_periodic_task_runs_when_it_is_woken() -> None:
@@ -28,7 +28,7 @@ def test_a_periodic_task_runs_when_it_is_woken() -> None:
     with running(work, every_s=3600) as task:
         for _ in range(3):
             task.wake()
-            assert done.acquire(timeout=PATIENCE_S)
+            assert done.acquire(timeout=limit_s())
 
 
 def test_wake_ups_within_a_moment_share_one_run() -> None:
@@ -42,8 +42,8 @@ def test_wake_ups_within_a_moment_share_one_run() -> None:
     task.start()
     for _ in range(10):
         task.wake()
-    assert done.acquire(timeout=PATIENCE_S)
-    task.stop(PATIENCE_S)
+    assert done.acquire(timeout=limit_s())
+    task.stop(limit_s())
 
     assert not done.acquire(blocking=False)
 
@@ -56,7 +56,7 @@ def test_a_periodic_task_runs_at_its_interval_also_after_a_failure() -> None:
         raise RuntimeError
 
     with running(work, every_s=0.01):
-        wait_until(lambda: len(runs) >= 3)
+        eventually(lambda: len(runs) >= 3)
 
 
 def test_a_periodic_task_runs_again_at_once_while_there_is_more_to_do() -> None:
@@ -64,7 +64,7 @@ def test_a_periodic_task_runs_again_at_once_while_there_is_more_to_do() -> None:
 
     with running(lambda: bool(left) and left.pop(0), every_s=3600) as task:
         task.wake()
-        wait_until(lambda: not left)
+        eventually(lambda: not left)
 
 
 def test_a_stopped_periodic_task_runs_no_more() -> None:
@@ -75,7 +75,7 @@ def test_a_stopped_periodic_task_runs_no_more() -> None:
         return True
 
     with running(work, every_s=0.001):
-        wait_until(lambda: runs)
+        eventually(lambda: runs)
     seen = len(runs)
 
     assert not [thread for thread in threading.enumerate() if thread.name == "test"]

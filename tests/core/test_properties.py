@@ -20,7 +20,7 @@ from cardledger.ledger.core.card_transaction import (
     evolve,
     fold,
 )
-from cardledger.ledger.core.entries import Account, entries
+from cardledger.ledger.core.entries import ChartAccount, entries
 from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
 from cardledger.ledger.projections.event_rows import EventRow, from_row, to_row
 from cardledger.ledger.projections.explain import changes, movements, sentence, steps
@@ -101,27 +101,27 @@ def test_after_every_step_available_held_and_owed_add_up(story: Story) -> None:
         moved = sum(state.refunded - state.settled for state in kept)
         assert books.balance() + books.held() - books.owed() == books.deposited + moved
         assert min(books.balance(), books.held(), books.owed()) >= 0
-        assert books.accounts[Account.CARD_HOLDS] == books.held()
-        assert books.accounts[Account.RECEIVABLE] == -books.owed()
-        assert books.accounts[Account.NETWORK_SETTLEMENT] == -moved
-        assert books.accounts[Account.SANDBOX_FUNDING] == -books.deposited
+        assert books.accounts[ChartAccount.CARD_HOLDS] == books.held()
+        assert books.accounts[ChartAccount.RECEIVABLE] == -books.owed()
+        assert books.accounts[ChartAccount.NETWORK_SETTLEMENT] == -moved
+        assert books.accounts[ChartAccount.SANDBOX_FUNDING] == -books.deposited
         assert sum(books.accounts.values()) == 0
 
 
 @given(books_of_any_kind)
 def test_the_entries_of_a_card_transaction_are_its_totals(books: InMemoryLedger) -> None:
     for name, state in books.states.items():
-        effect: Counter[Account] = Counter()
+        effect: Counter[ChartAccount] = Counter()
         for event in books.histories[name]:
             for entry in entries(event):
                 effect[entry.debit] -= entry.amount
                 effect[entry.credit] += entry.amount
 
-        assert effect[Account.CARD_HOLDS] == state.held
-        assert effect[Account.RECEIVABLE] == -state.owed
-        assert effect[Account.NETWORK_SETTLEMENT] == state.settled - state.refunded
+        assert effect[ChartAccount.CARD_HOLDS] == state.held
+        assert effect[ChartAccount.RECEIVABLE] == -state.owed
+        assert effect[ChartAccount.NETWORK_SETTLEMENT] == state.settled - state.refunded
         customer = -state.pulled + state.released + state.refunded + state.unpaid
-        assert effect[Account.CUSTOMER] == customer
+        assert effect[ChartAccount.CUSTOMER] == customer
 
 
 @given(books_of_any_kind)
@@ -131,13 +131,14 @@ def test_the_customer_pays_pulls_and_debits_and_gets_releases_refunds_and_failed
     for name, state in books.states.items():
         history = books.histories[name]
         lines = [entry for event in history for entry in entries(event)]
-        paid = sum(entry.amount for entry in lines if entry.debit is Account.CUSTOMER)
-        got = sum(entry.amount for entry in lines if entry.credit is Account.CUSTOMER)
+        paid = sum(entry.amount for entry in lines if entry.debit is ChartAccount.CUSTOMER)
+        got = sum(entry.amount for entry in lines if entry.credit is ChartAccount.CUSTOMER)
         failed = total(history, events.PullFailed)
         debited = total(history, events.RefundReversed) - state.unpaid
 
         assert paid == state.pulled + failed + debited
-        assert got == state.released + failed + total(history, events.Refunded)
+        refunded = total(history, events.Refunded) + total(history, events.Credited)
+        assert got == state.released + failed + refunded
 
 
 def total(history: Sequence[events.Event], kind: type[events.Event]) -> int:
@@ -192,10 +193,9 @@ def test_totals_are_what_the_events_say(books: InMemoryLedger) -> None:
             history, events.ClearingReversed
         )
         assert state.settlement_count == counts[events.Cleared]
-        assert state.refunded == total(history, events.Refunded) - total(
-            history, events.RefundReversed
-        )
-        assert state.refund_count == counts[events.Refunded]
+        refunded = total(history, events.Refunded) + total(history, events.Credited)
+        assert state.refunded == refunded - total(history, events.RefundReversed)
+        assert state.refund_count == counts[events.Refunded] + counts[events.Credited]
         assert state.released == total(history, events.Released)
         assert state.release_count == counts[events.Released]
         pulled = events.Pulled, events.PullPending, events.PullRecovered
@@ -464,6 +464,7 @@ def some_commands(balance: int, owed: int, amount: int) -> list[commands.Command
         clear(amount, final=True, balance=balance),
         clear(amount, final=False, balance=balance),
         commands.Refund(amount=amount),
+        commands.Credit(amount=amount),
         commands.Recover(balance=balance),
         commands.ConfirmPull(amount=amount, succeeded=True),
         commands.ConfirmPull(amount=amount, succeeded=False),
@@ -483,7 +484,7 @@ def test_no_decision_takes_more_than_there_is(books: InMemoryLedger, amount: int
             assert decision.after == fold(facts, state)
             assert state == as_it_was
             lines = [entry for event in facts for entry in entries(event)]
-            paid = sum(line.amount for line in lines if line.debit is Account.CUSTOMER)
+            paid = sum(line.amount for line in lines if line.debit is ChartAccount.CUSTOMER)
             assert paid <= balance
             assert all(from_row(EventRow(*to_row(fact))) == fact for fact in facts)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.workers.process.shard_scheduler import ShardScheduler
-from tests.integration.workers import PATIENCE_S
+from tests.waiting import limit_s
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -29,11 +29,11 @@ class Slow:
     def __call__(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
         self.calls.append((lane, list(shards)))
         self.entered.release()
-        assert self.leave.acquire(timeout=PATIENCE_S)
+        assert self.leave.acquire(timeout=limit_s())
         return []
 
     def wait_entered(self) -> None:
-        assert self.entered.acquire(timeout=PATIENCE_S)
+        assert self.entered.acquire(timeout=limit_s())
 
 
 def test_shards_announced_while_a_thread_works_are_its_next_batch() -> None:
@@ -45,7 +45,7 @@ def test_shards_announced_while_a_thread_works_are_its_next_batch() -> None:
     for shard in (3, 5, 3, 4):
         scheduler.run(Lane.LIVE, [shard])  # Returns at once.
     slow.leave.release(2)
-    thread.join(PATIENCE_S)
+    thread.join(limit_s())
 
     assert slow.calls == [(Lane.LIVE, [3]), (Lane.LIVE, [3, 5, 4])]
 
@@ -60,7 +60,7 @@ def test_one_batch_takes_half_of_the_shards_and_leaves_the_rest_to_another_threa
     slow.wait_entered()
     slow.leave.release(3)
     for thread in (first, second):
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     half = SHARDS // 2
     assert slow.calls[:2] == [
@@ -80,7 +80,7 @@ def test_a_live_shard_never_waits_for_bulk_shards() -> None:
     slow.wait_entered()
     slow.leave.release(2)
     for thread in (bulk, live):
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     assert slow.calls == [(Lane.BULK, [1]), (Lane.LIVE, [1])]
 
@@ -144,7 +144,7 @@ def test_no_doorbell_is_lost_and_no_shard_is_in_two_batches_at_a_time() -> None:
 
     threads = [in_thread(notify) for _ in range(6)]
     for thread in threads:
-        thread.join(PATIENCE_S)
+        thread.join(limit_s())
 
     assert not clashes
     assert done == work

@@ -1,4 +1,4 @@
-"""The rule of transfers: all or nothing, between two accounts that may give and get."""
+"""The rule of transfers: all or nothing, between two usable accounts."""
 
 from collections import Counter
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.core.entries import Account, transfer_entries
+from cardledger.ledger.core.entries import ChartAccount, transfer_entries
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER, FailureReason, Funds, refusal
 
@@ -21,7 +21,7 @@ ANY = SOME | st.integers(0, MAX_AMOUNT)
 
 @st.composite
 def funds(draw: st.DrawFn) -> Funds:
-    """Return what an account may look like: what it has and what it holds fit the books."""
+    """Return an account whose balance and held amount fit the range of a `bigint`."""
     balance = draw(ANY)
     return Funds(
         is_usable=draw(st.booleans()),
@@ -33,36 +33,36 @@ def funds(draw: st.DrawFn) -> Funds:
 
 
 def moved(amount: int, source: Funds, destination: Funds) -> tuple[Funds, Funds]:
-    """Return both accounts after a transfer was decided and, if it was not refused, booked."""
+    """Return both accounts after a transfer was decided and, unless it was refused, posted."""
     if refusal(amount, source, destination):
         return source, destination
     out, into = transfer_entries(amount)
-    assert (out.debit, into.credit) == (Account.CUSTOMER, Account.CUSTOMER)
+    assert (out.debit, into.credit) == (ChartAccount.CUSTOMER, ChartAccount.CUSTOMER)
     return (
         replace(source, balance=source.balance - out.amount),
         replace(destination, balance=destination.balance + into.amount),
     )
 
 
-def test_all_that_an_account_has_can_be_moved() -> None:
+def test_the_whole_balance_can_be_transferred() -> None:
     assert moved(1_000, RICH, POOR) == (
         replace(RICH, balance=0),
         replace(POOR, balance=1_000),
     )
 
 
-def test_more_than_an_account_has_is_refused() -> None:
+def test_more_than_the_balance_is_refused() -> None:
     assert refusal(1_001, RICH, POOR) is FailureReason.INSUFFICIENT_FUNDS
 
 
-def test_what_is_owed_cannot_be_moved_away() -> None:
+def test_the_owed_amount_cannot_be_transferred() -> None:
     in_debt = replace(RICH, owed=300)
 
     assert refusal(700, in_debt, POOR) is None
     assert refusal(701, in_debt, POOR) is FailureReason.INSUFFICIENT_FUNDS
 
 
-def test_whoever_owes_more_than_he_has_moves_nothing() -> None:
+def test_an_account_that_owes_more_than_its_balance_moves_nothing() -> None:
     assert refusal(1, replace(RICH, owed=2_000), POOR) is FailureReason.INSUFFICIENT_FUNDS
 
 
@@ -101,7 +101,7 @@ def test_no_account_ends_below_zero_or_above_what_the_books_hold(
 
 
 @given(st.integers(1, MAX_AMOUNT), funds(), funds())
-def test_a_refusal_is_one_of_the_ledgers_own_and_changes_nothing(
+def test_a_refusal_has_a_reason_of_the_ledger_and_changes_nothing(
     amount: int, source: Funds, destination: Funds
 ) -> None:
     reason = refusal(amount, source, destination)
@@ -116,14 +116,16 @@ def test_a_refusal_is_one_of_the_ledgers_own_and_changes_nothing(
 
 
 @given(st.integers(1, MAX_AMOUNT), funds(), funds())
-def test_less_moves_wherever_more_does(amount: int, source: Funds, destination: Funds) -> None:
+def test_a_smaller_amount_moves_whenever_a_larger_one_does(
+    amount: int, source: Funds, destination: Funds
+) -> None:
     if refusal(amount, source, destination) is None:
         assert refusal(max(amount // 2, 1), source, destination) is None
 
 
 @given(st.integers(1, MAX_AMOUNT))
-def test_the_account_in_the_middle_keeps_nothing(amount: int) -> None:
-    kept: Counter[Account] = Counter()
+def test_the_clearing_account_of_transfers_stays_at_zero(amount: int) -> None:
+    kept: Counter[ChartAccount] = Counter()
     for entry in transfer_entries(amount):
         kept[entry.debit] -= entry.amount
         kept[entry.credit] += entry.amount

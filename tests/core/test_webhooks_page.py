@@ -14,6 +14,7 @@ import pytest
 from cardledger.ledger.webhooks import signatures
 from cardledger.webhooks.receiver import Receiver, Reply
 from cardledger.webhooks.verification import verify
+from tests.waiting import limit_s
 
 PAGE = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
 WEBHOOK_ID = "Webhook:019542f5-b3e7-7d02-8000-0000000000a7"
@@ -139,7 +140,13 @@ def run(
     command: list[str], directory: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command, cwd=directory, env=env, capture_output=True, check=False, text=True, timeout=60
+        command,
+        cwd=directory,
+        env=env,
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=limit_s(),
     )
 
 

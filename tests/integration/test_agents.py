@@ -1,4 +1,4 @@
-"""Agents in the database: one way in at a time, and none after the end."""
+"""Agents in the database: at most one device code or access token, none after deletion."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from cardledger.ledger.agents import device_codes
+from cardledger.ledger.agents import device_codes, usage
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import Usage
 from cardledger.ledger.customers import registry as customers
@@ -35,7 +35,9 @@ async def _agent(url: str) -> tuple[Id, str]:
     async with engine.begin() as connection:
         platform = await platforms.create(connection, name="Acme", keys=KEYS)
         ada = Individual(full_name="Ada")
-        customer = await customers.create(connection, platform_id=platform.id, person=ada, at=NOW)
+        customer = await customers.create(
+            connection, platform_id=platform.id, person=ada, verifier=None, at=NOW
+        )
         agent = await agents.create(
             connection,
             platform_id=platform.id,
@@ -54,7 +56,7 @@ async def _agent(url: str) -> tuple[Id, str]:
 
 @pytest.fixture
 def agent_id(app_database_url: str) -> Id:
-    """An agent with one open code."""
+    """An agent with an open device code."""
     return asyncio.run(_agent(app_database_url))[0]
 
 
@@ -70,19 +72,19 @@ INSERT = (
 )
 
 
-def test_an_agent_has_one_open_code(app: psycopg.Connection, agent_id: Id) -> None:
+def test_an_agent_has_at_most_one_redeemable_code(app: psycopg.Connection, agent_id: Id) -> None:
     with pytest.raises(errors.UniqueViolation, match="agent_device_codes_open_key"):
         app.execute(INSERT, [b"another", agent_id, None])
 
 
-def test_an_agent_is_connected_by_one_code(app: psycopg.Connection, agent_id: Id) -> None:
+def test_an_agent_is_connected_by_at_most_one_code(app: psycopg.Connection, agent_id: Id) -> None:
     app.execute("UPDATE agent_device_codes SET redeemed_at = now() WHERE agent_id = %s", [agent_id])
 
     with pytest.raises(errors.UniqueViolation, match="agent_device_codes_redeemed_key"):
         app.execute(INSERT, [b"a second", agent_id, NOW])
 
 
-def test_a_code_has_one_end(app: psycopg.Connection, agent_id: Id) -> None:
+def test_a_code_cannot_be_both_redeemed_and_replaced(app: psycopg.Connection, agent_id: Id) -> None:
     with pytest.raises(errors.CheckViolation, match="one_end"):
         app.execute(
             "UPDATE agent_device_codes SET redeemed_at = now(), replaced_at = now()"
@@ -99,7 +101,9 @@ def test_a_deleted_agent_has_no_access(app: psycopg.Connection, agent_id: Id) ->
         )
 
 
-def test_a_token_lets_one_agent_in(app: psycopg.Connection, app_database_url: str) -> None:
+def test_an_access_token_belongs_to_one_agent(
+    app: psycopg.Connection, app_database_url: str
+) -> None:
     two = [asyncio.run(_agent(app_database_url))[0] for _ in range(2)]
 
     with pytest.raises(errors.UniqueViolation, match="access_token_hash"):
@@ -120,7 +124,7 @@ def test_usage_is_counted_by_day_and_month_of_utc(
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
             shown = await agents.get(connection, platform_id=platform_id, agent_id=agent_id, at=NOW)
-            used = await agents.usage(connection, agent_id, NOW)
+            used = await usage.of_agent(connection, agent_id, NOW)
         await engine.dispose()
         return shown, used
 
@@ -137,7 +141,7 @@ def test_usage_is_counted_by_day_and_month_of_utc(
     }
 
 
-def test_codes_are_drawn_anew_until_nobody_has_had_them(
+def test_a_code_that_was_used_before_is_drawn_again(
     app: psycopg.Connection, app_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, taken = asyncio.run(_agent(app_database_url))
@@ -153,7 +157,7 @@ def test_codes_are_drawn_anew_until_nobody_has_had_them(
     assert count == (1,)
 
 
-def test_an_agent_of_a_deleted_customer_is_nobody_whatever_its_row_says(
+def test_an_agent_of_a_deleted_customer_is_not_authenticated(
     app: psycopg.Connection, app_database_url: str, agent_id: Id
 ) -> None:
     # Deleting a customer deletes its agents; this is the second wall.
@@ -166,12 +170,12 @@ def test_an_agent_of_a_deleted_customer_is_nobody_whatever_its_row_says(
     async def look() -> list[agents.Agent | None]:
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
-            found = [
+            agents_seen = [
                 await agents.authenticate_hash(connection, token_hash),
                 await agents.locked(connection, platform_id=row[0], agent_id=agent_id),
             ]
         await engine.dispose()
-        return found
+        return agents_seen
 
     before = asyncio.run(look())
     app.execute(

@@ -1,6 +1,7 @@
-"""What the benchmark compares with is what it says: the same rows, and a past as it would be."""
+"""What the benchmark compares with: the rows of the engine, and a history like the engine's."""
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,15 +13,27 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from benchmarks import past, scene, workbench
-from benchmarks.parts import floor, growth, proof
+from benchmarks import run, workbench, workload
+from benchmarks.figures import Figure
+from benchmarks.parts import engine, floor, growth, proof, stored_events
+from benchmarks.run import Options
 from benchmarks.workbench import Bench
 from cardledger.commands import verify
+from cardledger.config import gc_tuning
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema.ids import Id
-from tests.system.support import environment, eventually
+from tests.system.support import environment
+from tests.waiting import eventually, limit_s
 
 _BENCH = [sys.executable, "-m", "benchmarks"]
+
+
+@pytest.fixture(autouse=True)
+def few_cardholders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure with hundreds of cardholders where a real run has thousands."""
+    monkeypatch.setattr(engine, "CARDHOLDERS", 400)
+    monkeypatch.setattr(growth, "_CARDHOLDERS", 400)
+    monkeypatch.setattr(proof, "_CARDHOLDERS", 400)
 
 
 @pytest.fixture
@@ -48,7 +61,7 @@ def test_the_floor_copies_every_row_that_authorizations_left(bench: Bench) -> No
         assert kinds == ["CARD_TRANSACTION.AUTHORIZED", "INTERNAL_ACCOUNT.BALANCE_UPDATED"]
 
 
-# Deposits brought the money before: an account's first entry and what was told of it.
+# Deposits brought the money before: an account's first entry and its webhook.
 _OF_AUTHORIZATIONS: dict[str, LiteralString] = {
     "card_transaction_events": "",
     "entries": " WHERE sequence > 0",
@@ -64,7 +77,7 @@ def _rows(
     return sorted(row for (row,) in connection.execute(sql.SQL(query).format(table)))
 
 
-# --- the past -----------------------------------------------------------------------------------
+# --- stored events ------------------------------------------------------------------------------
 
 # Everything about a purchase but its ids, times, and which amounts exactly.
 _SHAPES = (
@@ -94,18 +107,18 @@ _SHAPES = (
 )
 
 
-def test_a_past_has_the_shape_of_what_the_engine_writes(
+def test_stored_events_have_the_shape_of_what_the_engine_writes(
     bench: Bench, postgres_url: DatabaseUrl
 ) -> None:
-    with workbench.bench(postgres_url) as played:
-        holders = played.holders(1)
-        wanted = scene.purchases(holders, 2, seed=1)
-        for messages in (scene.authorizations(wanted), scene.clearings(wanted)):
-            played.accept(messages)
-            played.drain()
-        expected = _shapes(played)
+    with workbench.bench(postgres_url) as engine_bench:
+        cardholders = engine_bench.cardholders(1)
+        wanted = workload.purchases(cardholders, 2, seed=1)
+        for messages in (workload.authorizations(wanted), workload.clearings(wanted)):
+            engine_bench.accept(messages)
+            engine_bench.drain()
+        expected = _shapes(engine_bench)
 
-    past.write(bench, bench.holders(1), 7, lambda _events: None)
+    stored_events.write(bench, bench.cardholders(1), 7, lambda _events: None)
 
     assert _shapes(bench) == expected
 
@@ -115,25 +128,25 @@ def _shapes(bench: Bench) -> list[list[str]]:
         return [sorted(str(row) for row in connection.execute(query)) for query in _SHAPES]
 
 
-def test_books_with_a_past_are_proved_and_go_on(bench: Bench) -> None:
-    holders = bench.holders(3)
-    told: list[int] = []
+def test_a_ledger_with_stored_events_passes_the_audit_and_goes_on(bench: Bench) -> None:
+    cardholders = bench.cardholders(3)
+    written: list[int] = []
 
-    first = past.write(bench, holders, 50, told.append)
-    second = past.write(bench, holders, 50, told.append)
+    first = stored_events.write(bench, cardholders, 50, written.append)
+    second = stored_events.write(bench, cardholders, 50, written.append)
 
-    wanted = scene.purchases(holders, 30, seed=1)
-    bench.accept(scene.authorizations(wanted))
+    wanted = workload.purchases(cardholders, 30, seed=1)
+    bench.accept(workload.authorizations(wanted))
     assert bench.drain().messages == 30
-    found = verify.books(bench.app_url)
-    assert (found.holds, found.differences) == (True, [])
+    audit = verify.books(bench.app_url)
+    assert (audit.holds, audit.differences) == (True, [])
     assert first >= 50 <= second
-    assert sum(told) == first + second
-    assert found.events == first + second + 60
+    assert sum(written) == first + second
+    assert audit.events == first + second + 60
 
 
-def test_ids_of_a_past_rise_and_are_none_that_the_sandbox_gives_meaning_to(bench: Bench) -> None:
-    past.write(bench, bench.holders(1), 500, lambda _events: None)
+def test_ids_of_stored_events_rise_and_have_no_meaning_in_the_sandbox(bench: Bench) -> None:
+    stored_events.write(bench, bench.cardholders(1), 500, lambda _events: None)
 
     with psycopg.connect(bench.owner_url) as connection:
         # In the order in which they were written, deposits apart.
@@ -150,12 +163,12 @@ def test_ids_of_a_past_rise_and_are_none_that_the_sandbox_gives_meaning_to(bench
 def test_growth_is_measured_on_a_large_record_and_on_an_empty_one(
     postgres_url: DatabaseUrl,
 ) -> None:
-    said: list[str] = []
+    log: list[str] = []
 
     figures = {
         figure.name: figure
         for figure in growth.measure(
-            postgres_url, millions=0.01, rounds=2, say=said.append, count=40
+            postgres_url, millions=0.01, rounds=2, progress=log.append, count=40
         )
     }
 
@@ -168,13 +181,13 @@ def test_growth_is_measured_on_a_large_record_and_on_an_empty_one(
         assert len(ratios) == 2, "the first round only warms up"
         assert against.least == 0.85
     assert figures["bytes of log (WAL) an authorization, 0.01 million events"].median > 500
-    assert said[0] == "growth: writing 0.01 million events"
+    assert log[0] == "growth: writing 0.01 million events"
 
 
 def test_the_proof_is_that_of_the_command(bench: Bench) -> None:
     figures = {
         figure.name: figure
-        for figure in proof.measure(bench, rounds=1, say=lambda _: None, events=1_000)
+        for figure in proof.measure(bench, rounds=1, progress=lambda _: None, events=1_000)
     }
 
     assert figures["verify, a million events"].median > 0
@@ -188,12 +201,12 @@ def test_the_proof_is_that_of_the_command(bench: Bench) -> None:
 
 def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: DatabaseUrl) -> None:
     name = f"interrupted {uuid4()}"
-    run = [*_BENCH, "--part", "engine"]
+    command = [*_BENCH, "--part", "engine"]
     env = environment(DATABASE_URL=postgres_url, PGAPPNAME=name)
     with (
         psycopg.connect(postgres_url, autocommit=True) as connection,
         subprocess.Popen(
-            run, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process,
     ):
         try:
@@ -210,7 +223,7 @@ def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: Databas
 
             made = eventually(database)
             process.terminate()
-            printed, said = process.communicate(timeout=60)
+            printed, errors = process.communicate(timeout=limit_s())
         finally:
             process.kill()
         left = connection.execute(
@@ -221,23 +234,54 @@ def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: Databas
 
     assert left == []
     assert process.returncode == 130
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert printed == "", "the table comes at the end"
+
+
+def test_an_interrupted_run_prints_and_writes_what_it_has_measured(
+    postgres_url: DatabaseUrl,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def floor_part(*_: object) -> Iterator[Figure]:
+        yield Figure(part="floor", name="rows copied", unit="/s", values=[4_000.0])
+
+    def engine_part(*_: object) -> Iterator[Figure]:
+        yield Figure(part="engine", name="rows decided", unit="/s", values=[1_000.0])
+        signal.raise_signal(signal.SIGINT)
+        yield Figure(part="engine", name="rows never decided", unit="/s", values=[1.0])
+
+    file = tmp_path / "run.json"
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    monkeypatch.setattr(gc_tuning, "freeze", lambda: None)
+    monkeypatch.setitem(run._PARTS, "floor", floor_part)
+    monkeypatch.setitem(run._PARTS, "engine", engine_part)
+
+    code = run.run(Options(parts=("floor", "engine", "growth"), json_file=file))
+
+    printed, written = capsys.readouterr().out, json.loads(file.read_text())
+    assert code == 130
+    assert [figure["name"] for figure in written["figures"]] == ["rows copied", "rows decided"]
+    assert written["stopped_in"] == "engine"
+    assert list(written["seconds"]) == ["floor", "engine"]
+    assert printed.count("rows copied") == printed.count("rows decided") == 1
+    assert "INCOMPLETE: the run stopped in part engine." in printed
 
 
 def test_a_run_prints_its_table_once_and_writes_what_it_says(
     postgres_url: DatabaseUrl, tmp_path: Path
 ) -> None:
     file = tmp_path / "run.json"
-    run = [*_BENCH, "--part", "smoke", "--rounds", "1", "--json", str(file)]
+    command = [*_BENCH, "--part", "smoke", "--rounds", "1", "--json", str(file)]
 
     done = subprocess.run(
-        run,
+        command,
         env=environment(DATABASE_URL=postgres_url),
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=limit_s(),
     )
 
     written = json.loads(file.read_text())
@@ -248,7 +292,9 @@ def test_a_run_prints_its_table_once_and_writes_what_it_says(
     for figure in written["figures"]:
         assert done.stdout.count(figure["name"]) == 1
         assert len(figure["values"]) == 1
-    command = "python -m benchmarks --part smoke --rounds 1 --millions 1"
-    assert written["about"]["command"] == command
+    expected = "python -m benchmarks --part smoke --rounds 1 --millions 1"
+    assert written["about"]["command"] == expected
     assert written["about"]["postgres"]["fsync"] == "on"
     assert written["seconds"]["smoke"] > 0
+    assert written["stopped_in"] is None
+    assert "INCOMPLETE" not in done.stdout

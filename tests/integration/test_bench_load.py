@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from benchmarks import load
-from benchmarks.load import Heard
+from benchmarks.load import LoadResult
 
 HOST = "127.0.0.1"
 OK = b"HTTP/1.1 200 OK\r\nX: y\r\nContent-Length: 2\r\n\r\n{}"
@@ -63,63 +63,63 @@ def test_a_request_is_whole() -> None:
     )
 
 
-def test_closed_load_asks_on_every_connection_again_and_again() -> None:
+def test_closed_load_sends_on_each_connection_as_soon_as_it_is_answered() -> None:
     async def ok(_number: int) -> bytes:
         return OK
 
-    async def play() -> tuple[Heard, Server]:
+    async def send() -> tuple[LoadResult, Server]:
         async with serving(ok) as server:
-            heard = await load.closed(HOST, server.port, request, connections=3, seconds=0.2)
-            return heard, server
+            result = await load.closed(HOST, server.port, request, connections=3, seconds=0.2)
+            return result, server
 
-    heard, server = asyncio.run(play())
+    result, server = asyncio.run(send())
 
     assert server.connections == 3
     assert set(server.requests) == {request()}
-    assert heard.statuses == {200: len(server.requests)}
-    assert len(heard.seconds) == len(server.requests) > 3
-    assert heard.failed == 0
-    assert heard.rate == pytest.approx(len(server.requests) / heard.elapsed_s)
+    assert result.statuses == {200: len(server.requests)}
+    assert len(result.seconds) == len(server.requests) > 3
+    assert result.failed == 0
+    assert result.rate == pytest.approx(len(server.requests) / result.elapsed_s)
 
 
 def test_answers_other_than_200_are_counted_as_failed() -> None:
     async def busy_at_first(number: int) -> bytes:
         return BUSY if number <= 2 else OK
 
-    async def play() -> Heard:
+    async def send() -> LoadResult:
         async with serving(busy_at_first) as server:
             return await load.paced(HOST, server.port, request, rate=100, seconds=0.1)
 
-    heard = asyncio.run(play())
+    result = asyncio.run(send())
 
-    assert heard.statuses == {503: 2, 200: 8}
-    assert heard.failed == 2
+    assert result.statuses == {503: 2, 200: 8}
+    assert result.failed == 2
 
 
-def test_what_hangs_up_is_counted_and_asked_again_on_a_new_connection() -> None:
+def test_a_closed_connection_is_counted_and_replaced() -> None:
     async def hang_up_once(number: int) -> bytes:
         return b"" if number == 1 else OK
 
-    async def play() -> tuple[Heard, Server]:
+    async def send() -> tuple[LoadResult, Server]:
         async with serving(hang_up_once) as server:
-            heard = await load.paced(HOST, server.port, request, rate=20, seconds=0.2)
-            return heard, server
+            result = await load.paced(HOST, server.port, request, rate=20, seconds=0.2)
+            return result, server
 
-    heard, server = asyncio.run(play())
+    result, server = asyncio.run(send())
 
-    assert heard.statuses == {load.NO_ANSWER: 1, 200: 3}
-    assert heard.failed == 1
-    assert len(heard.seconds) == 3, "no answer is not a fast one"
+    assert result.statuses == {load.NO_ANSWER: 1, 200: 3}
+    assert result.failed == 1
+    assert len(result.seconds) == 3, "no answer is not a fast one"
     assert server.connections >= 2
 
 
-def test_nobody_there_is_a_failure_and_not_an_error() -> None:
-    async def play() -> Heard:
+def test_a_closed_port_is_counted_as_no_answer() -> None:
+    async def send() -> LoadResult:
         async with await asyncio.start_server(lambda _r, _w: None, HOST, 0) as listening:
             port = listening.sockets[0].getsockname()[1]
         return await load.paced(HOST, port, request, rate=100, seconds=0.03)
 
-    assert asyncio.run(play()).statuses == {load.NO_ANSWER: 3}
+    assert asyncio.run(send()).statuses == {load.NO_ANSWER: 3}
 
 
 def test_paced_load_counts_from_when_a_request_was_due() -> None:
@@ -132,13 +132,13 @@ def test_paced_load_counts_from_when_a_request_was_due() -> None:
         await stalled.wait()
         return OK
 
-    async def play() -> Heard:
+    async def send() -> LoadResult:
         async with serving(stall_at_first) as server:
             return await load.paced(HOST, server.port, request, rate=100, seconds=0.3)
 
-    heard = asyncio.run(play())
+    result = asyncio.run(send())
 
-    assert len(heard.seconds) == 30
-    assert heard.quantile_ms(0.99) >= 190
+    assert len(result.seconds) == 30
+    assert result.quantile_ms(0.99) >= 190
     # Half of those that came during the stall waited half of it or longer.
-    assert sum(seconds >= 0.09 for seconds in heard.seconds) >= 8
+    assert sum(seconds >= 0.09 for seconds in result.seconds) >= 8

@@ -1,4 +1,4 @@
-"""Roll-ups as rows: what the engine writes is what readers read."""
+"""Roll-ups as rows: queries return the roll-up that the engine writes."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import card_transaction_rows
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance, opened, render
 from cardledger.ledger.queries import card_transactions
-from cardledger.ledger.queries.card_transactions import Filters
+from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
@@ -85,7 +85,7 @@ HISTORIES: Sequence[Sequence[events.Event]] = (
 )
 
 
-def test_readers_see_what_was_written(app_database_url: str) -> None:
+def test_queries_return_the_written_roll_ups(app_database_url: str) -> None:
     async def act() -> tuple[list[RollUp], list[CardTransactionResource | None], Id]:
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
@@ -94,6 +94,7 @@ def test_readers_see_what_was_written(app_database_url: str) -> None:
                 connection,
                 platform_id=platform.id,
                 person=customers.Individual(platform_customer_id="no. 1"),
+                verifier=None,
                 at=NOON,
             )
             written = [
@@ -118,7 +119,7 @@ def test_readers_see_what_was_written(app_database_url: str) -> None:
             page = await card_transactions.page(
                 connection,
                 platform_id=platform.id,
-                filters=Filters(status="EXCEPTION"),
+                filters=CardTransactionFilters(status="EXCEPTION"),
                 wanted=paging.Wanted(limit=1),
             )
         await engine.dispose()

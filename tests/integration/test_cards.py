@@ -1,4 +1,4 @@
-"""Cards in the database: asked for once, answered for once, told of once."""
+"""Cards in the database: requested, answered and published once."""
 
 import asyncio
 from collections.abc import Iterator
@@ -13,6 +13,8 @@ from cardledger.ledger.cards import issuing
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import accounts
+from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
+from cardledger.ledger.sandbox.issuer import SandboxIssuer
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing
@@ -21,6 +23,7 @@ from cardledger.schema.ids import Id
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=30)
+ISSUER = SandboxIssuer(KeyRing("k" * 32), delay=DELAY)
 
 
 @pytest.fixture
@@ -30,59 +33,63 @@ def database(app_database_url: str) -> Iterator[Engine]:
     engine.dispose()
 
 
-def ask_for(url: str, *platform_card_ids: str) -> list[Id]:
-    """Ask for one card each, all at noon; returns their keys."""
+def request_cards(url: str, *platform_card_ids: str) -> list[Id]:
+    """Request a card for each identifier, all at noon; returns their keys."""
 
-    async def ask() -> list[Id]:
+    async def request() -> list[Id]:
         engine = async_engine(url)
         async with engine.begin() as connection:
             platform = await platforms.create(
                 connection, name="Acme", keys=KeyRing("k" * 32), at=NOON
             )
             customer = await customers.create(
-                connection, platform_id=platform.id, person=customers.Individual(), at=NOON
+                connection,
+                platform_id=platform.id,
+                person=customers.Individual(),
+                verifier=SandboxIdentityVerifier(),
+                at=NOON,
             )
             page = await accounts.page(
                 connection,
                 platform_id=platform.id,
-                filters=accounts.Filters(customer_id=customer.id),
+                filters=accounts.AccountFilters(customer_id=customer.id),
                 wanted=paging.Wanted(limit=1),
             )
-            asked = [
+            cards = [
                 await issuing.create(
                     connection,
                     platform_id=platform.id,
-                    application=issuing.Application(
+                    application=issuing.CardApplication(
                         cardholder_id=customer.id,
                         platform_card_id=name,
                         funding_sources=[page.items[0].id],
                         max_spend_per_transaction=None,
                     ),
+                    issuer=ISSUER,
                     at=NOON,
-                    sandbox_delay=DELAY,
                 )
                 for name in platform_card_ids
             ]
         await engine.dispose()
-        return [card.id for card in asked]
+        return [card.id for card in cards]
 
-    return asyncio.run(ask())
+    return asyncio.run(request())
 
 
 def activate(database: Engine, now: datetime) -> int:
     with database.begin() as connection:
-        return issuing.activate_due(connection, now=now)
+        return issuing.record_answers(connection, ISSUER, now=now)
 
 
 def states(database: Engine, keys: list[Id]) -> list[str]:
     columns = tables.cards.c
     with database.connect() as connection:
         rows = connection.execute(select(columns.id, columns.state).where(columns.id.in_(keys)))
-        found = {row.id: row.state for row in rows}
-    return [found[key] for key in keys]
+        state_by_id = {row.id: row.state for row in rows}
+    return [state_by_id[key] for key in keys]
 
 
-def told(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
+def webhooks(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
     columns = tables.outbox.c
     with database.connect() as connection:
         rows = connection.execute(
@@ -91,10 +98,10 @@ def told(database: Engine, keys: list[Id]) -> list[dict[str, Any]]:
         return [{"type": row.type, **row.data} for row in rows]
 
 
-def test_the_issuer_answers_by_suffix_and_in_its_time(
+def test_the_sandbox_issuer_answers_by_suffix_and_when_due(
     database: Engine, app_database_url: str
 ) -> None:
-    keys = ask_for(app_database_url, "plain", "never-001", "refused-002", "late-005")
+    keys = request_cards(app_database_url, "plain", "never-001", "refused-002", "late-005")
 
     before = activate(database, NOON - timedelta(seconds=1))
     at_noon = activate(database, NOON)
@@ -106,12 +113,14 @@ def test_the_issuer_answers_by_suffix_and_in_its_time(
     assert states(database, keys) == ["ACTIVE", "PROCESSING", "CLOSED", "ACTIVE"]
 
 
-def test_an_answer_is_told_with_the_card_as_it_is(database: Engine, app_database_url: str) -> None:
-    keys = ask_for(app_database_url, "mine", "refused-002")
+def test_the_webhook_of_an_answer_carries_the_card_as_answered(
+    database: Engine, app_database_url: str
+) -> None:
+    keys = request_cards(app_database_url, "mine", "refused-002")
 
     activate(database, NOON)
 
-    active, rejected = sorted(told(database, keys), key=lambda card: str(card["state"]))
+    active, rejected = sorted(webhooks(database, keys), key=lambda card: str(card["state"]))
     assert active["type"] == rejected["type"] == "CARD.STATE_CHANGE"
     assert active["id"] == f"Card:{keys[0]}"
     assert (active["state"], active["stateReason"], active["brand"]) == ("ACTIVE", None, "VISA")
@@ -121,27 +130,27 @@ def test_an_answer_is_told_with_the_card_as_it_is(database: Engine, app_database
     assert not {"brand", "last4", "expMonth", "expYear"} & set(rejected)
 
 
-def test_workers_at_once_answer_for_every_card_once(
+def test_concurrent_workers_record_every_answer_once(
     database: Engine, app_database_url: str
 ) -> None:
-    keys = ask_for(app_database_url, *(f"card {number}" for number in range(40)))
+    keys = request_cards(app_database_url, *(f"card {number}" for number in range(40)))
 
     with ThreadPoolExecutor(8) as pool:
         answered = list(pool.map(lambda _: activate(database, NOON), range(8)))
 
     assert sum(answered) == len(keys)
     assert states(database, keys) == ["ACTIVE"] * len(keys)
-    assert len(told(database, keys)) == len(keys)
+    assert len(webhooks(database, keys)) == len(keys)
 
 
-def test_an_answer_that_is_rolled_back_is_given_again(
+def test_an_answer_that_is_rolled_back_is_recorded_again(
     database: Engine, app_database_url: str
 ) -> None:
-    keys = ask_for(app_database_url, "mine")
+    keys = request_cards(app_database_url, "mine")
 
     with database.connect() as connection:
-        issuing.activate_due(connection, now=NOON)
+        issuing.record_answers(connection, ISSUER, now=NOON)
         connection.rollback()
 
-    assert told(database, keys) == []
+    assert webhooks(database, keys) == []
     assert activate(database, NOON) == 1

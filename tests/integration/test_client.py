@@ -15,14 +15,14 @@ from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReaso
 from cardledger.workers.client import Client, submit
 from cardledger.workers.process.main import WorkerProcess
 from tests.integration.workers import dead_redis, outcome_types, references, with_client, working
-from tests.world import Holder, World, world_of
+from tests.world import Cardholder, World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -41,9 +41,9 @@ def worker(world: World, redis_url: str) -> Iterator[WorkerProcess]:
 def test_outcomes_are_returned_in_the_order_of_the_events(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(10)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(10)]
     events = [
-        world.authorization(holders[n % 10], f"T{n}", 30_000 if n % 7 == 0 else 10)
+        world.authorization(cardholders[n % 10], f"T{n}", 30_000 if n % 7 == 0 else 10)
         for n in range(700)
     ]
 
@@ -53,19 +53,19 @@ def test_outcomes_are_returned_in_the_order_of_the_events(
     assert outcome_types(outcomes) == [
         "DECLINED" if event["amount"] == 30_000 else "APPLIED" for event in events
     ]
-    for holder in holders:
-        world.check_books(holder)
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 @pytest.mark.usefixtures("worker")
 def test_a_tip_submitted_one_event_at_a_time_settles_with_two_pulls(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 50_000)
+    cardholder = world.cardholder(platform, 50_000)
 
     async def tip(client: Client) -> list[Outcome]:
-        authorized = await client.submit([world.authorization(holder, "T1", 1250)])
-        cleared = await client.submit([world.clearing(holder, "T1", 1500)])
+        authorized = await client.submit([world.authorization(cardholder, "T1", 1250)])
+        cleared = await client.submit([world.clearing(cardholder, "T1", 1500)])
         return authorized + cleared
 
     authorized, cleared = with_client(world, redis_url, tip)
@@ -81,8 +81,8 @@ def test_a_tip_submitted_one_event_at_a_time_settles_with_two_pulls(
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("lane", Lane)
 def test_each_lane_returns_outcomes(world: World, platform: Id, redis_url: str, lane: Lane) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     outcomes = with_client(world, redis_url, lambda client: client.submit([event], lane=lane))
 
@@ -93,8 +93,8 @@ def test_each_lane_returns_outcomes(world: World, platform: Id, redis_url: str, 
 def test_parsed_events_and_json_objects_are_accepted(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
     parsed = NETWORK_EVENT.validate_python(event)
 
     outcomes = with_client(world, redis_url, lambda client: client.submit([event, parsed]))
@@ -106,7 +106,7 @@ def test_parsed_events_and_json_objects_are_accepted(
 def test_a_written_body_is_the_same_event_as_its_source(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    event = world.authorization(world.holder(platform, 1000), "T1", 10)
+    event = world.authorization(world.cardholder(platform, 1000), "T1", 10)
     written = body_of(NETWORK_EVENT.validate_python(event))
 
     async def twice(client: Client) -> list[Outcome]:
@@ -124,10 +124,10 @@ def test_a_written_body_is_the_same_event_as_its_source(
 def test_a_program_without_an_event_loop_can_submit(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
 
     outcomes = submit(
-        [world.authorization(holder, "T1", 10)], database_url=world.app_url, redis_url=redis_url
+        [world.authorization(cardholder, "T1", 10)], database_url=world.app_url, redis_url=redis_url
     )
 
     assert outcome_types(outcomes) == ["APPLIED"]
@@ -141,8 +141,8 @@ def test_no_events_have_no_outcomes(world: World, redis_url: str) -> None:
 @pytest.mark.usefixtures("worker")
 def test_a_platform_reaches_its_own_cards_only(world: World, platform: Id, redis_url: str) -> None:
     other_platform = world.platform()
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
     async def three(client: Client) -> list[Outcome]:
         return [
@@ -163,8 +163,8 @@ def test_deposits_reach_the_platforms_own_accounts_only(
     world: World, platform: Id, redis_url: str
 ) -> None:
     other_platform = world.platform()
-    holder = world.holder(platform)
-    account = holder.account_id
+    cardholder = world.cardholder(platform)
+    account = cardholder.account_id
 
     async def deposits(client: Client) -> list[Outcome]:
         terms: dict[str, Any] = {"amount": 700, "source": "sandbox"}
@@ -181,7 +181,7 @@ def test_deposits_reach_the_platforms_own_accounts_only(
 
     assert outcome_types(outcomes) == ["REJECTED", "REJECTED", "APPLIED", "DUPLICATE"]
     assert outcomes[0].reason == outcomes[1].reason == RejectionReason.UNKNOWN_ACCOUNT
-    assert world.account(holder)["balance"] == 700
+    assert world.account(cardholder)["balance"] == 700
 
 
 circle: dict[str, Any] = {}
@@ -207,13 +207,13 @@ MALFORMED: dict[str, Any] = {
 def test_malformed_input_is_kept_with_its_reason_and_its_neighbours_are_applied(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 1000)
-    good = [world.authorization(holder, f"T{n}", 1) for n in range(len(MALFORMED) + 1)]
+    cardholder = world.cardholder(platform, 1000)
+    good = [world.authorization(cardholder, f"T{n}", 1) for n in range(len(MALFORMED) + 1)]
     mixed: list[Any] = [good[0]]
     for event, malformed in zip(good[1:], MALFORMED.values(), strict=True):
         mixed += [malformed, event]
     for amount in (0, -1, 12.5, "12", 2**63, True, None):
-        mixed.append(world.authorization(holder, "TX", 1) | {"amount": amount})
+        mixed.append(world.authorization(cardholder, "TX", 1) | {"amount": amount})
     before = world.count("rejections")
 
     outcomes = with_client(world, redis_url, lambda client: client.submit(mixed))
@@ -224,14 +224,14 @@ def test_malformed_input_is_kept_with_its_reason_and_its_neighbours_are_applied(
     assert len(rejected) == len(MALFORMED) + 7
     assert outcome_types(outcomes[: 2 * len(MALFORMED) + 1 : 2]) == ["APPLIED"] * len(good)
     assert world.count("rejections") - before == len(rejected)
-    assert world.account(holder)["balance"] == 1000 - len(good)
+    assert world.account(cardholder)["balance"] == 1000 - len(good)
 
 
 @pytest.mark.usefixtures("worker")
 def test_outcomes_looked_up_equal_outcomes_replied(
     world: World, platform: Id, redis_url: str, dead_redis: str
 ) -> None:
-    first, second = (world.holder(platform, 2000) for _ in range(2))
+    first, second = (world.cardholder(platform, 2000) for _ in range(2))
 
     replied = with_client(world, redis_url, lambda client: one_of_each(world, first, client))
     looked_up = with_client(world, dead_redis, lambda client: one_of_each(world, second, client))
@@ -245,17 +245,17 @@ def test_outcomes_looked_up_equal_outcomes_replied(
     }
 
 
-async def one_of_each(world: World, holder: Holder, client: Client) -> list[dict[str, Any]]:
+async def one_of_each(world: World, cardholder: Cardholder, client: Client) -> list[dict[str, Any]]:
     """Return outcomes of every type, without ids and times."""
-    authorization = world.authorization(holder, "T1", 1250, merchant={"descriptor": "CAFE"})
+    authorization = world.authorization(cardholder, "T1", 1250, merchant={"descriptor": "CAFE"})
     events = [
         authorization,
-        world.authorization(holder, "T2", 5000),
-        world.clearing(holder, "T1", 1500),
+        world.authorization(cardholder, "T2", 5000),
+        world.clearing(cardholder, "T1", 1500),
         authorization,
         authorization | {"amount": 1},
-        world.authorization(holder, "T3", 10, currency="EUR"),
-        world.clearing(holder, "T4", 600),
+        world.authorization(cardholder, "T3", 10, currency="EUR"),
+        world.clearing(cardholder, "T4", 600),
         authorization | {"amount": 0},
     ]
     outcomes = await client.submit(events)

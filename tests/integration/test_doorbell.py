@@ -14,7 +14,7 @@ from redis import Redis, ResponseError
 
 from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
-from tests.integration.workers import PATIENCE_S, wait_until
+from tests.waiting import eventually, limit_s, slowness
 
 
 @contextmanager
@@ -54,15 +54,16 @@ def test_an_idle_worker_starts_within_milliseconds(redis_url: str) -> None:
     latencies = []
     with Redis.from_url(redis_url) as redis, consuming(redis_url, work) as (_, actor):
         for number in range(40):
-            wait_until(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
+            eventually(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
             woken.clear()
             sent = time.perf_counter()
             actor.send(number)
-            assert woken.wait(PATIENCE_S)
+            assert woken.wait(limit_s())
             latencies.append((started[-1] - sent) * 1000)
 
     p50 = statistics.median(latencies)
-    assert p50 < 50, f"{p50:.2f} ms"  # Measured: 0.6 ms; Dramatiq's own consumer: 350 ms.
+    # Measured on an idle machine: 0.6 ms; with Dramatiq's own consumer: 350 ms.
+    assert p50 < 50 * slowness(), f"{p50:.2f} ms"
 
 
 def test_a_lost_wake_token_delays_a_message_and_loses_none(redis_url: str) -> None:
@@ -71,11 +72,11 @@ def test_a_lost_wake_token_delays_a_message_and_loses_none(redis_url: str) -> No
         Redis.from_url(redis_url) as redis,
         consuming(redis_url, received.append) as (broker, actor),
     ):
-        wait_until(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
+        eventually(lambda: is_asleep(redis, doorbell.wake_list(actor.queue_name)))
 
         RedisBroker.enqueue(broker, actor.message(7))  # As Dramatiq itself would: no token.
 
-        wait_until(lambda: received == [7])
+        eventually(lambda: received == [7])
 
 
 def test_unread_wake_tokens_do_not_accumulate(redis_url: str) -> None:
@@ -97,7 +98,7 @@ def test_doorbells_of_another_sender_are_received_once_each(redis_url: str) -> N
         doorbell.notify(pipeline, bells)
         pipeline.execute()
 
-        wait_until(lambda: len(received) == 100)
+        eventually(lambda: len(received) == 100)
         assert sorted(received) == list(range(100))
 
 
@@ -106,11 +107,11 @@ def test_a_busy_consumer_takes_every_waiting_message(redis_url: str) -> None:
     gate = threading.Event()
 
     def work(number: int) -> None:
-        gate.wait(PATIENCE_S)
+        gate.wait(limit_s())
         received.append(number)
 
     with consuming(redis_url, work) as (_, actor):
         for number in range(200):
             actor.send(number)
         gate.set()
-        wait_until(lambda: len(received) == 200)
+        eventually(lambda: len(received) == 200)

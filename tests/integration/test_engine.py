@@ -24,8 +24,8 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.card_transaction import Status
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.commit import Engine, UnavailableError
-from cardledger.ledger.engine.decisions import Decided
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -34,7 +34,7 @@ from cardledger.ledger.testing.strategies import Story, arbitrary, duplicated, h
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from tests.core.test_lifecycles import events_of, playable
-from tests.world import Holder, World, words, world_of
+from tests.world import RAIL, Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
@@ -42,7 +42,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -61,8 +61,8 @@ def rolled_up(decided: Decided) -> RollUp:
     return decided.roll_up
 
 
-def mine(holder: Holder, events: list[Event]) -> list[tuple[Holder | None, Event]]:
-    return [(holder, event) for event in events]
+def mine(cardholder: Cardholder, events: list[Event]) -> list[tuple[Cardholder | None, Event]]:
+    return [(cardholder, event) for event in events]
 
 
 def tell_all(model: Model, events: list[Event]) -> list[str]:
@@ -73,37 +73,37 @@ def tell_all(model: Model, events: list[Event]) -> list[str]:
 
 
 def test_the_restaurant_tip(world: World, platform: Id, engine: Engine) -> None:
-    holder = world.holder(platform, 50_000)
+    cardholder = world.cardholder(platform, 50_000)
 
-    [asked] = world.play(engine, [(holder, world.authorization(holder, "T1", 1250))])
-    [taken] = world.play(engine, [(holder, world.clearing(holder, "T1", 1500))])
+    [asked] = world.process(engine, [(cardholder, world.authorization(cardholder, "T1", 1250))])
+    [taken] = world.process(engine, [(cardholder, world.clearing(cardholder, "T1", 1500))])
 
     assert (asked.outcome, taken.outcome) == (OutcomeType.APPLIED, OutcomeType.APPLIED)
     assert rolled_up(asked).state.status is Status.AUTHORIZED
     state = rolled_up(taken).state
     assert (state.status, state.pull_count, state.settled) == (Status.SETTLED, 2, 1500)
-    assert world.account(holder)["balance"] == 48_500
-    world.check_books(holder)
+    assert world.account(cardholder)["balance"] == 48_500
+    world.check_books(cardholder)
 
 
 def test_the_tip_in_one_batch_is_the_tip_in_two(world: World, platform: Id, engine: Engine) -> None:
-    holder = world.holder(platform, 50_000)
-    tip = [world.authorization(holder, "T1", 1250), world.clearing(holder, "T1", 1500)]
+    cardholder = world.cardholder(platform, 50_000)
+    tip = [world.authorization(cardholder, "T1", 1250), world.clearing(cardholder, "T1", 1500)]
 
-    decided = world.play(engine, mine(holder, tip))
+    decided = world.process(engine, mine(cardholder, tip))
 
     assert [rolled_up(one).state.status for one in decided] == [Status.AUTHORIZED, Status.SETTLED]
-    assert world.account(holder)["balance"] == 48_500
-    world.check_books(holder)
+    assert world.account(cardholder)["balance"] == 48_500
+    world.check_books(cardholder)
 
 
 def test_every_change_is_told_once_with_its_place(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 50_000)
-    tip = [world.authorization(holder, "T1", 1250), world.clearing(holder, "T1", 1500)]
+    cardholder = world.cardholder(platform, 50_000)
+    tip = [world.authorization(cardholder, "T1", 1250), world.clearing(cardholder, "T1", 1500)]
 
-    [first, _] = world.play(engine, mine(holder, tip))
+    [first, _] = world.process(engine, mine(cardholder, tip))
 
     told = world.rows(
         "SELECT type, sequence, data IS NULL FROM outbox WHERE subject_id = %s ORDER BY id",
@@ -112,7 +112,7 @@ def test_every_change_is_told_once_with_its_place(
     assert told == [("CARD_TRANSACTION.AUTHORIZED", 2, True), ("CARD_TRANSACTION.SETTLED", 4, True)]
     balances = world.rows(
         "SELECT sequence, data->>'balance' FROM outbox WHERE subject_id = %s ORDER BY id",
-        holder.account_id,
+        cardholder.account_id,
     )
     assert balances == [(1, "50000"), (3, "48500")]
 
@@ -121,26 +121,28 @@ def test_every_change_is_told_once_with_its_place(
 def test_a_life_cycle_has_exactly_its_numbers_in_the_tables(
     world: World, platform: Id, engine: Engine, lifecycle: dict[str, Any]
 ) -> None:
-    holder = world.holder(platform)
-    start, *told = events_of(lifecycle, holder.scene)
+    cardholder = world.cardholder(platform)
+    start, *told = events_of(lifecycle, cardholder.scene)
     assert start is not None
-    world.play(engine, [(holder, start)])
+    world.process(engine, [(cardholder, start)])
 
     for step, event in zip(lifecycle["steps"], told, strict=True):
         if event is None:
-            world.owner.execute("UPDATE cards SET state = 'FROZEN' WHERE id = %s", [holder.card_id])
-            assert world.account(holder) == step["expect"]
+            world.connection.execute(
+                "UPDATE cards SET state = 'FROZEN' WHERE id = %s", [cardholder.card_id]
+            )
+            assert world.account(cardholder) == step["expect"]
             continue
 
-        [decided] = world.play(engine, [(holder, event)])
+        [decided] = world.process(engine, [(cardholder, event)])
 
-        assert world.account(holder) == step["expect"]
+        assert world.account(cardholder) == step["expect"]
         assert (decided.outcome is OutcomeType.DUPLICATE) == ("repeatOf" in step)
         if "declineReason" in step:
             assert decided.reason == step["declineReason"]
         if decided.roll_up:
             assert decided.roll_up == refolded(world, decided.roll_up)
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def refolded(world: World, answered: RollUp) -> RollUp:
@@ -154,29 +156,29 @@ def refolded(world: World, answered: RollUp) -> RollUp:
 
 
 def test_a_batch_of_500_is_one_commit(world: World, platform: Id) -> None:
-    holder = world.holder(platform, 1_000_000)
-    events = [world.authorization(holder, f"T{n}", 10 + n) for n in range(1201)]
-    world.accept(mine(holder, events))
+    cardholder = world.cardholder(platform, 1_000_000)
+    events = [world.authorization(cardholder, f"T{n}", 10 + n) for n in range(1201)]
+    world.accept(mine(cardholder, events))
     commits: list[int] = []
 
     total = world.engine(batch_size=500).drain(
-        Lane.LIVE, [holder.shard], lambda decided: commits.append(len(decided))
+        Lane.LIVE, [cardholder.shard], lambda decided: commits.append(len(decided))
     )
 
     assert (total, commits) == (1201, [500, 500, 201])
     stamps = world.rows(
         "SELECT count(DISTINCT e.xmin::text) FROM card_transaction_events e"
         " JOIN card_transactions t ON t.id = e.card_transaction_id WHERE t.account_id = %s",
-        holder.account_id,
+        cardholder.account_id,
     )
     assert stamps == [(3,)]
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_messages_of_many_queues_are_one_commit(world: World, platform: Id) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(12)]
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(12)]
     world.accept(
-        [(h, world.authorization(h, f"T{n}", 10 + n)) for n in range(5) for h in holders],
+        [(h, world.authorization(h, f"T{n}", 10 + n)) for n in range(5) for h in cardholders],
         Lane.BULK,
     )
     decided: list[list[Decided]] = []
@@ -186,20 +188,22 @@ def test_messages_of_many_queues_are_one_commit(world: World, platform: Id) -> N
     sizes = [len(batch) for batch in decided]
     assert sum(sizes) == 60
     assert max(sizes) <= 50
-    assert len(sizes) < len({holder.shard for holder in holders}), "not one for each queue"
+    assert len(sizes) < len({cardholder.shard for cardholder in cardholders}), (
+        "not one for each queue"
+    )
     for batch in decided:
         ids = [one.message.id for one in batch]
         assert ids == sorted(ids), "by age, over all the queues"
     assert all(queue[0] is not Lane.BULK for queue in world.engine().waiting())
-    for holder in holders:
-        world.check_books(holder)
+    for cardholder in cardholders:
+        world.check_books(cardholder)
 
 
 def test_a_long_queue_is_drained_to_its_end_beside_short_ones(world: World, platform: Id) -> None:
-    holders = [world.holder(platform, 10_000) for _ in range(4)]
-    long, *short = holders
+    cardholders = [world.cardholder(platform, 10_000) for _ in range(4)]
+    long, *short = cardholders
     events = [(long, world.authorization(long, f"L{n}", 1)) for n in range(100)]
-    events += [(holder, world.authorization(holder, "S", 1)) for holder in short]
+    events += [(cardholder, world.authorization(cardholder, "S", 1)) for cardholder in short]
     world.accept(events, Lane.BULK)
     decided: list[list[Decided]] = []
 
@@ -211,7 +215,7 @@ def test_a_long_queue_is_drained_to_its_end_beside_short_ones(world: World, plat
         one.message.body["issuerTransactionToken"]
         for batch in decided
         for one in batch
-        if one.message.customer_id == long.home.customer_id
+        if one.message.customer_id == long.owner.customer_id
     ]
     assert tokens == [f"L{n}" for n in range(100)], "each queue in its order"
 
@@ -219,14 +223,16 @@ def test_a_long_queue_is_drained_to_its_end_beside_short_ones(world: World, plat
 def test_a_batch_leaves_nothing_to_the_garbage_collector(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 1_000_000)
-    engine.drain(Lane.LIVE, [holder.shard], lambda _: None)  # Whatever is made the first time.
-    world.accept(mine(holder, [world.authorization(holder, f"G{n}", 10) for n in range(100)]))
+    cardholder = world.cardholder(platform, 1_000_000)
+    engine.drain(Lane.LIVE, [cardholder.shard], lambda _: None)  # Whatever is made the first time.
+    world.accept(
+        mine(cardholder, [world.authorization(cardholder, f"G{n}", 10) for n in range(100)])
+    )
     gc.collect()
     gc.disable()
 
     try:
-        engine.drain(Lane.LIVE, [holder.shard], lambda _: None)
+        engine.drain(Lane.LIVE, [cardholder.shard], lambda _: None)
         left = gc.collect()
     finally:
         gc.enable()
@@ -241,52 +247,56 @@ def test_the_number_of_statements_does_not_grow_with_the_batch(world: World, pla
 
 def statements(world: World, platform: Id, size: int) -> int:
     """Return how many statements clear `size` purchases and authorize as many others."""
-    holder = world.holder(platform, 1_000_000)
-    old = [world.authorization(holder, f"old-{n}", 10) for n in range(size)]
-    world.play(world.engine(), mine(holder, old))
-    both = [world.clearing(holder, f"old-{n}", 10) for n in range(size)]
-    both += [world.authorization(holder, f"new-{n}", 10) for n in range(size)]
-    return statements_for(world, holder, both)
+    cardholder = world.cardholder(platform, 1_000_000)
+    old = [world.authorization(cardholder, f"old-{n}", 10) for n in range(size)]
+    world.process(world.engine(), mine(cardholder, old))
+    both = [world.clearing(cardholder, f"old-{n}", 10) for n in range(size)]
+    both += [world.authorization(cardholder, f"new-{n}", 10) for n in range(size)]
+    return statements_for(world, cardholder, both)
 
 
 def test_transfers_and_deposits_cost_as_many_statements_as_one_of_each(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 1_000_000)
-    other = world.another_account(holder)
+    cardholder = world.cardholder(platform, 1_000_000)
+    other = world.another_account(cardholder)
 
     def both(size: int) -> int:
-        events = [world.transfer(holder, other, 10) for _ in range(size)]
-        events += [world.deposit(holder, 10) for _ in range(size)]
-        return statements_for(world, holder, events)
+        events = [world.transfer(cardholder, other, 10) for _ in range(size)]
+        events += [world.deposit(cardholder, 10) for _ in range(size)]
+        return statements_for(world, cardholder, events)
 
     # Beside what every batch does: the transfers, the names, the deposits, and what became of it.
     assert both(100) == both(1) <= 20
 
 
-def statements_for(world: World, holder: Holder, events: list[dict[str, Any]]) -> int:
+def statements_for(world: World, cardholder: Cardholder, events: list[dict[str, Any]]) -> int:
     """Return how many statements decide `events` in one batch."""
-    world.accept(mine(holder, events))
+    world.accept(mine(cardholder, events))
     with world.database.connect() as connection, TemporaryFile("w+b") as trace:
         raw: Any = connection.connection.driver_connection
         raw.pgconn.trace(trace.fileno())  # libpq's own record of what it sends.
         engine = Engine(
             OneConnection(connection),  # type: ignore[arg-type] # All that it uses of a database.
             clock=lambda: datetime.now(UTC),
-            sandbox_delay=timedelta(0),
+            rail=RAIL,
             batch_size=len(events) + 1,
         )
-        engine.drain(Lane.LIVE, [holder.shard], lambda _: None)
+        engine.drain(Lane.LIVE, [cardholder.shard], lambda _: None)
         raw.pgconn.untrace()
         trace.seek(0)
         sent = [line.split(b"\t") for line in trace]
-    return sum(line[1] == b"F" and line[3] in {b"Execute", b"Query"} for line in sent)
+    # A statement of several lines continues on lines without fields.
+    messages = [line for line in sent if len(line) > 3]
+    return sum(line[1] == b"F" and line[3] in {b"Execute", b"Query"} for line in messages)
 
 
 def test_a_batch_reads_by_key_and_changes_balances_in_place(world: World, platform: Id) -> None:
-    holders = [world.holder(platform, 1_000) for _ in range(20)]
-    world.play(world.engine(), [(one, world.authorization(one, "old", 10)) for one in holders])
-    for one in holders:
+    cardholders = [world.cardholder(platform, 1_000) for _ in range(20)]
+    world.process(
+        world.engine(), [(one, world.authorization(one, "old", 10)) for one in cardholders]
+    )
+    for one in cardholders:
         world.accept([(one, world.clearing(one, "old", 10))])
         world.accept([(one, world.authorization(one, "new", 10))])
 
@@ -295,7 +305,7 @@ def test_a_batch_reads_by_key_and_changes_balances_in_place(world: World, platfo
         engine = Engine(
             database,  # type: ignore[arg-type] # All that it uses of a database.
             clock=lambda: datetime.now(UTC),
-            sandbox_delay=timedelta(0),
+            rail=RAIL,
             batch_size=500,
         )
         engine.step(Lane.LIVE, range(SHARDS), lambda _: None)
@@ -303,7 +313,7 @@ def test_a_batch_reads_by_key_and_changes_balances_in_place(world: World, platfo
     assert {name: one.scanned for name, one in database.tables.items() if one.scanned} == {}
     balances = database.tables["internal_accounts"]
     # In place (HOT): no index learns of a new version of the row.
-    assert balances.updated == balances.updated_in_place == len(holders)
+    assert balances.updated == balances.updated_in_place == len(cardholders)
 
 
 class OneConnection:
@@ -350,15 +360,15 @@ def touched(connection: Connection) -> dict[str, Touched]:
     return {name: Touched(*numbers) for name, *numbers in rows}
 
 
-def addressed(holder: Holder, story: Story) -> list[Event]:
-    """Return `story` about `holder`."""
-    names = {"cardId": f"Card:{holder.card_id}", "accountId": str(holder.account_id)}
+def addressed(cardholder: Cardholder, story: Story) -> list[Event]:
+    """Return `story` about `cardholder`."""
+    names = {"cardId": f"Card:{cardholder.card_id}", "accountId": str(cardholder.account_id)}
     return [{**event, **{k: v for k, v in names.items() if k in event}} for event in story]
 
 
-def rows_of(world: World, holder: Holder) -> list[list[tuple[Any, ...]]]:
-    """Return everything recorded about `holder` but ids and times."""
-    customer = holder.home.customer_id
+def rows_of(world: World, cardholder: Cardholder) -> list[list[tuple[Any, ...]]]:
+    """Return everything recorded about `cardholder` but ids and times."""
+    customer = cardholder.owner.customer_id
     return [
         world.rows(query, customer)
         for query in (
@@ -414,23 +424,25 @@ def rows_of(world: World, holder: Holder) -> list[list[tuple[Any, ...]]]:
 def test_any_split_into_batches_leaves_the_same_rows(
     world: World, platform: Id, story: Story, chance: random.Random
 ) -> None:
-    one_by_one, split, at_once = (world.holder(platform) for _ in range(3))
+    one_by_one, split, at_once = (world.cardholder(platform) for _ in range(3))
     model = Model()
-    events = {holder: addressed(holder, story) for holder in (one_by_one, split, at_once)}
+    events = {
+        cardholder: addressed(cardholder, story) for cardholder in (one_by_one, split, at_once)
+    }
     expected = tell_all(model, events[one_by_one])
 
-    decided = world.play(world.engine(batch_size=1), mine(one_by_one, events[one_by_one]))
+    decided = world.process(world.engine(batch_size=1), mine(one_by_one, events[one_by_one]))
     rest = mine(split, events[split])
     while rest:
         size = chance.randint(1, len(rest))
-        world.play(world.engine(), rest[:size], chance.choice(list(Lane)))
+        world.process(world.engine(), rest[:size], chance.choice(list(Lane)))
         rest = rest[size:]
-    at_once_decided = world.play(world.engine(), mine(at_once, events[at_once]))
+    at_once_decided = world.process(world.engine(), mine(at_once, events[at_once]))
 
-    assert words(decided) == words(at_once_decided) == expected
+    assert outcomes_of(decided) == outcomes_of(at_once_decided) == expected
     assert rows_of(world, one_by_one) == rows_of(world, split) == rows_of(world, at_once)
-    for holder in events:
-        world.check_books(holder, model)
+    for cardholder in events:
+        world.check_books(cardholder, model)
     for one in decided:
         if one.roll_up and one.outcome is not OutcomeType.DUPLICATE:
             assert one.roll_up == refolded(world, one.roll_up)
@@ -441,47 +453,47 @@ def test_any_split_into_batches_leaves_the_same_rows(
 def test_whatever_comes_the_books_add_up_and_nothing_fails_inside(
     world: World, platform: Id, story: Story
 ) -> None:
-    holder = world.holder(platform)
+    cardholder = world.cardholder(platform)
 
-    decided = world.play(world.engine(), mine(holder, addressed(holder, story)))
+    decided = world.process(world.engine(), mine(cardholder, addressed(cardholder, story)))
 
     assert len(decided) == len(story)
     assert not any(one.reason == RejectionReason.INTERNAL_ERROR for one in decided)
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_a_crowd_of_cardholders_in_shared_batches_equals_their_models(
     world: World, platform: Id, engine: Engine
 ) -> None:
     chance = random.Random(7)  # noqa: S311 - no secret
-    models = {world.holder(platform, 400): Model(money=400) for _ in range(20)}
-    crowd: list[tuple[Holder | None, Event]] = []
+    models = {world.cardholder(platform, 400): Model(money=400) for _ in range(20)}
+    crowd: list[tuple[Cardholder | None, Event]] = []
     expected = []
     for _ in range(3000):
-        holder = chance.choice(list(models))
+        cardholder = chance.choice(list(models))
         token, amount = f"T{chance.randint(1, 12)}", chance.randint(1, 120)
         event = chance.choices(
             [
-                world.authorization(holder, token, amount),
-                world.clearing(holder, token, amount, final=chance.random() < 0.5),
-                world.deposit(holder, amount),
-                world.event(chance.choice(REST), holder, token, amount),
-                world.event("AUTHORIZATION_EXPIRY", holder, token),
+                world.authorization(cardholder, token, amount),
+                world.clearing(cardholder, token, amount, final=chance.random() < 0.5),
+                world.deposit(cardholder, amount),
+                world.event(chance.choice(REST), cardholder, token, amount),
+                world.event("AUTHORIZATION_EXPIRY", cardholder, token),
             ],
             [4, 3, 2, 4, 1],
         )[0]
-        crowd.append((holder, event))
-        expected.append(models[holder].submit(event))
+        crowd.append((cardholder, event))
+        expected.append(models[cardholder].submit(event))
 
-    decided = world.play(engine, crowd)
+    decided = world.process(engine, crowd)
 
-    assert words(decided) == expected
+    assert outcomes_of(decided) == expected
     assert set(expected) == {"APPLIED", "DECLINED", "PARKED", "IGNORED"}
     assert {"EXCEPTION", "SETTLED", "PARTIALLY_SETTLED", "REFUNDED", "VOIDED"} <= {
         model.status(name) for model in models.values() for name in model.purchases
     }
-    for holder, model in models.items():
-        world.check_books(holder, model)
+    for cardholder, model in models.items():
+        world.check_books(cardholder, model)
 
 
 REST = [
@@ -502,41 +514,41 @@ REST = [
 def test_a_duplicate_in_the_same_batch_changes_nothing_and_repeats_the_first_answer(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 600)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 600)
 
-    first, second = world.play(engine, mine(holder, [event, event]))
+    first, second = world.process(engine, mine(cardholder, [event, event]))
 
     assert (first.outcome, second.outcome) == (OutcomeType.APPLIED, OutcomeType.DUPLICATE)
     assert second.first_outcome is OutcomeType.APPLIED
     assert rolled_up(second) == rolled_up(first)
-    assert world.account(holder)["balance"] == 400
+    assert world.account(cardholder)["balance"] == 400
 
 
 @pytest.mark.parametrize("lane", Lane)
 def test_a_duplicate_in_a_later_batch_of_any_lane_changes_nothing(
     world: World, platform: Id, engine: Engine, lane: Lane
 ) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 1600)
-    world.play(engine, mine(holder, [event]))
-    before = rows_of(world, holder)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 1600)
+    world.process(engine, mine(cardholder, [event]))
+    before = rows_of(world, cardholder)
 
-    [again] = world.play(engine, mine(holder, [event]), lane)
+    [again] = world.process(engine, mine(cardholder, [event]), lane)
 
     assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.DECLINED)
     assert again.reason == "INSUFFICIENT_FUNDS"
-    assert rows_of(world, holder) == before
+    assert rows_of(world, cardholder) == before
 
 
 def test_a_duplicate_shows_where_its_card_transaction_stands_now(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 2000)
-    event = world.authorization(holder, "T1", 1250)
-    world.play(engine, mine(holder, [event, world.clearing(holder, "T1", 1500)]))
+    cardholder = world.cardholder(platform, 2000)
+    event = world.authorization(cardholder, "T1", 1250)
+    world.process(engine, mine(cardholder, [event, world.clearing(cardholder, "T1", 1500)]))
 
-    [again] = world.play(engine, mine(holder, [event]))
+    [again] = world.process(engine, mine(cardholder, [event]))
 
     assert rolled_up(again).state.status is Status.SETTLED
 
@@ -544,24 +556,24 @@ def test_a_duplicate_shows_where_its_card_transaction_stands_now(
 def test_a_deposit_that_comes_twice_brings_its_money_once(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform)
-    event = world.deposit(holder, 700)
+    cardholder = world.cardholder(platform)
+    event = world.deposit(cardholder, 700)
 
-    decided = world.play(engine, mine(holder, [event, event, event | {"amount": 701}]))
+    decided = world.process(engine, mine(cardholder, [event, event, event | {"amount": 701}]))
 
-    assert words(decided) == ["APPLIED", "DUPLICATE", "REJECTED"]
-    assert world.account(holder)["balance"] == 700
+    assert outcomes_of(decided) == ["APPLIED", "DUPLICATE", "REJECTED"]
+    assert world.account(cardholder)["balance"] == 700
 
 
 def test_the_same_reference_of_another_sender_is_another_event(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 100)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 100)
 
-    decided = world.play(engine, mine(holder, [event, event | {"source": "mastercard"}]))
+    decided = world.process(engine, mine(cardholder, [event, event | {"source": "mastercard"}]))
 
-    assert words(decided) == ["APPLIED", "APPLIED"]
+    assert outcomes_of(decided) == ["APPLIED", "APPLIED"]
 
 
 # --- poison -------------------------------------------------------------------------------------
@@ -646,37 +658,41 @@ DEADLY: dict[str, Callable[[Event], object]] = {
 def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 1_000_000)
+    cardholder = world.cardholder(platform, 1_000_000)
     model = Model(money=1_000_000)
     # A key that is taken: only its second use is poison.
-    taken = world.authorization(holder, "T0", 5)
+    taken = world.authorization(cardholder, "T0", 5)
     model.submit(taken)
-    world.play(engine, mine(holder, [taken]))
+    world.process(engine, mine(cardholder, [taken]))
     good: list[Event] = []
     poison: dict[Id, str] = {}
     kinds = list(BODIES.items())
     for n in range(500 - len(kinds) - 1):
-        event = world.authorization(holder, f"T{n % 40}", 10 + n)
+        event = world.authorization(cardholder, f"T{n % 40}", 10 + n)
         good.append(event)
-        world.accept(mine(holder, [event])) if n % 20 == 0 else smuggle(world, holder, event)
+        world.accept(mine(cardholder, [event])) if n % 20 == 0 else smuggle(
+            world, cardholder, event
+        )
         if n % 7 == 5 and kinds:
             name, spoil = kinds.pop()
-            body = TEXTS.get(name) or json.dumps(spoil(world.authorization(holder, f"P{n}", 12)))
-            poison[world.smuggle(holder, body, reference=f"poison-{name}-{n}")] = name
-    smuggle(world, holder, taken | {"amount": 6})
+            body = TEXTS.get(name) or json.dumps(
+                spoil(world.authorization(cardholder, f"P{n}", 12))
+            )
+            poison[world.insert_unchecked(cardholder, body, reference=f"poison-{name}-{n}")] = name
+    smuggle(world, cardholder, taken | {"amount": 6})
     assert not kinds
     commits: list[list[Decided]] = []
 
-    engine.drain(Lane.LIVE, [holder.shard], commits.append)
+    engine.drain(Lane.LIVE, [cardholder.shard], commits.append)
 
     [decided] = commits  # One commit: nothing had to be tried alone.
     assert len(decided) == 500
     refused = [one for one in decided if one.outcome is OutcomeType.REJECTED]
     assert {one.message.id for one in refused} >= set(poison)
     assert len(refused) == len(poison) + 1
-    assert words(one for one in decided if one not in refused) == tell_all(model, good)
+    assert outcomes_of(one for one in decided if one not in refused) == tell_all(model, good)
     kept = world.rows("SELECT id, reason, body FROM rejections WHERE customer_id = %s",
-                      holder.home.customer_id)  # fmt: skip
+                      cardholder.owner.customer_id)  # fmt: skip
     assert {key for key, _, _ in kept} >= set(poison)
     reasons = {poison.get(key, "taken"): reason for key, reason, _ in kept}
     special = {
@@ -690,41 +706,41 @@ def test_poisoned_rows_among_500_reject_themselves_and_nobody_else(
         assert reason == special.get(name, RejectionReason.MALFORMED), name
     for _, _, body in kept:
         json.loads(body)  # It can be read, and sent again once it is mended.
-    world.check_books(holder, model)
+    world.check_books(cardholder, model)
 
 
-def smuggle(world: World, holder: Holder, event: Event) -> Id:
-    return world.smuggle(holder, json.dumps(event), reference=event["reference"])
+def smuggle(world: World, cardholder: Cardholder, event: Event) -> Id:
+    return world.insert_unchecked(cardholder, json.dumps(event), reference=event["reference"])
 
 
 @pytest.mark.parametrize("name", list(DEADLY))
 def test_a_row_that_the_database_refuses_is_set_aside_and_its_neighbours_go_on(
     world: World, platform: Id, engine: Engine, name: str
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
     model = Model(money=1000)
-    good = [world.authorization(holder, f"T{n}", 10) for n in range(6)]
+    good = [world.authorization(cardholder, f"T{n}", 10) for n in range(6)]
     for event in good[:3]:
-        smuggle(world, holder, event)
-    body = json.dumps(DEADLY[name](world.authorization(holder, "P", 12)))
-    key = world.smuggle(holder, body, reference=f"deadly-{name}")
+        smuggle(world, cardholder, event)
+    body = json.dumps(DEADLY[name](world.authorization(cardholder, "P", 12)))
+    key = world.insert_unchecked(cardholder, body, reference=f"deadly-{name}")
     for event in good[3:]:
-        smuggle(world, holder, event)
+        smuggle(world, cardholder, event)
 
     decided = world.drain(engine)
 
-    assert words(decided) == ["APPLIED"] * 3 + ["REJECTED"] + ["APPLIED"] * 3
+    assert outcomes_of(decided) == ["APPLIED"] * 3 + ["REJECTED"] + ["APPLIED"] * 3
     [(reason,)] = world.rows("SELECT reason FROM rejections WHERE id = %s", key)
     assert reason in {RejectionReason.INTERNAL_ERROR, RejectionReason.MALFORMED}
     tell_all(model, good)
-    world.check_books(holder, model)
+    world.check_books(cardholder, model)
     assert world.drain(engine) == []
 
 
 @contextmanager
 def curse(world: World, reference: str) -> Iterator[None]:
     """Have the database refuse what becomes of the message with `reference`."""
-    world.owner.execute(
+    world.connection.execute(
         sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
             reference
         )
@@ -732,105 +748,108 @@ def curse(world: World, reference: str) -> Iterator[None]:
     try:
         yield
     finally:
-        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+        world.connection.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
 
 
 def test_a_row_that_a_constraint_refuses_can_be_sent_again_once_that_is_mended(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 1000)
-    events = [world.authorization(holder, f"T{n}", 10) for n in range(5)]
+    cardholder = world.cardholder(platform, 1000)
+    events = [world.authorization(cardholder, f"T{n}", 10) for n in range(5)]
     cursed = events[2]["reference"]
 
     with curse(world, cursed):
-        decided = world.play(engine, mine(holder, events))
+        decided = world.process(engine, mine(cardholder, events))
 
-    assert words(decided) == ["APPLIED", "APPLIED", "REJECTED", "APPLIED", "APPLIED"]
+    assert outcomes_of(decided) == ["APPLIED", "APPLIED", "REJECTED", "APPLIED", "APPLIED"]
     assert decided[2].reason == RejectionReason.INTERNAL_ERROR
-    assert world.account(holder)["balance"] == 960
+    assert world.account(cardholder)["balance"] == 960
     [kept] = world.rows("SELECT reference, body FROM rejections WHERE id = %s",
                         decided[2].message.id)  # fmt: skip
     assert (kept[0], json.loads(kept[1])) == (cursed, events[2])
 
-    [again] = world.play(engine, mine(holder, [events[2]]))
+    [again] = world.process(engine, mine(cardholder, [events[2]]))
 
     assert again.outcome is OutcomeType.APPLIED
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_several_that_drain_a_queue_set_aside_only_what_fails(world: World, platform: Id) -> None:
-    holder = world.holder(platform, 1000)
-    events = [world.authorization(holder, f"T{n}", 10) for n in range(8)]
+    cardholder = world.cardholder(platform, 1000)
+    events = [world.authorization(cardholder, f"T{n}", 10) for n in range(8)]
     cursed = events[2]["reference"]
-    world.accept(mine(holder, events))
+    world.accept(mine(cardholder, events))
     decided: list[Decided] = []
 
     with curse(world, cursed), ThreadPoolExecutor(3) as pool:
         for engine in [world.engine() for _ in range(3)]:
-            pool.submit(engine.drain, Lane.LIVE, [holder.shard], decided.extend)
+            pool.submit(engine.drain, Lane.LIVE, [cardholder.shard], decided.extend)
 
     assert len(decided) == 8
     refused = [one.message.reference for one in decided if one.outcome is OutcomeType.REJECTED]
     assert refused == [cursed]
-    assert world.account(holder)["balance"] == 930
-    world.check_books(holder)
+    assert world.account(cardholder)["balance"] == 930
+    world.check_books(cardholder)
 
 
 def test_a_reference_too_long_for_its_index_does_not_stop_the_queue(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 1000)
-    body = world.authorization(holder, "P", 12)
+    cardholder = world.cardholder(platform, 1000)
+    body = world.authorization(cardholder, "P", 12)
     endless = "".join(random.Random(3).choices("0123456789abcdef", k=40_000))  # noqa: S311 - no secret
-    world.smuggle(holder, json.dumps(body), reference=endless)
-    good = world.authorization(holder, "T", 10)
-    smuggle(world, holder, good)
+    world.insert_unchecked(cardholder, json.dumps(body), reference=endless)
+    good = world.authorization(cardholder, "T", 10)
+    smuggle(world, cardholder, good)
 
     decided = world.drain(engine)
 
-    assert words(decided) == ["REJECTED", "APPLIED"]
+    assert outcomes_of(decided) == ["REJECTED", "APPLIED"]
 
 
 def test_a_rejected_event_leaves_its_card_transaction_and_its_key_free(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 1000)
-    event = world.authorization(holder, "T1", 10)
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 10)
 
-    [refused] = world.play(engine, mine(holder, [event | {"currency": "EUR"}]))
-    [applied] = world.play(engine, mine(holder, [event]))
+    [refused] = world.process(engine, mine(cardholder, [event | {"currency": "EUR"}]))
+    [applied] = world.process(engine, mine(cardholder, [event]))
 
     assert refused.reason == RejectionReason.INVALID_CURRENCY
     assert applied.outcome is OutcomeType.APPLIED
 
 
 def test_a_card_of_somebody_else_is_unknown(world: World, platform: Id, engine: Engine) -> None:
-    holder, other = world.holder(platform, 1000), world.holder(platform, 1000)
+    cardholder, other = world.cardholder(platform, 1000), world.cardholder(platform, 1000)
 
-    [refused] = world.play(engine, [(other, world.authorization(holder, "T1", 10))])
-    [nobody] = world.play(engine, [(None, world.authorization(holder, "T1", 10))])
+    [refused] = world.process(engine, [(other, world.authorization(cardholder, "T1", 10))])
+    [nobody] = world.process(engine, [(None, world.authorization(cardholder, "T1", 10))])
 
     assert refused.reason == nobody.reason == RejectionReason.UNKNOWN_CARD
-    assert world.account(holder)["balance"] == world.account(other)["balance"] == 1000
+    assert world.account(cardholder)["balance"] == world.account(other)["balance"] == 1000
 
 
 def test_nobody_closes_the_card_of_somebody_else(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder, other = world.holder(platform, 1000), world.holder(platform)
-    while other.shard != holder.shard:
-        other = world.holder(platform)
-    world.play(engine, [(holder, world.authorization(holder, "T1", 10))])
+    cardholder, other = world.cardholder(platform, 1000), world.cardholder(platform)
+    while other.shard != cardholder.shard:
+        other = world.cardholder(platform)
+    world.process(engine, [(cardholder, world.authorization(cardholder, "T1", 10))])
 
-    world.play(engine, [(other, world.card_closed(holder))])
-    both = [(holder, world.authorization(holder, "T2", 5)), (other, world.card_closed(holder))]
-    world.play(engine, both)
+    world.process(engine, [(other, world.card_closed(cardholder))])
+    both = [
+        (cardholder, world.authorization(cardholder, "T2", 5)),
+        (other, world.card_closed(cardholder)),
+    ]
+    world.process(engine, both)
 
-    assert world.account(holder)["balance"] == 985
+    assert world.account(cardholder)["balance"] == 985
     assert world.rows(
-        "SELECT count(*) FROM rejections WHERE customer_id = %s", other.home.customer_id
+        "SELECT count(*) FROM rejections WHERE customer_id = %s", other.owner.customer_id
     ) == [(0,)]
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 # --- the range of the books ---------------------------------------------------------------------
@@ -839,45 +858,52 @@ def test_nobody_closes_the_card_of_somebody_else(
 def test_a_total_beyond_63_bits_is_rejected_and_leaves_no_trace(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, MAX_AMOUNT)
+    cardholder = world.cardholder(platform, MAX_AMOUNT)
     events = [
-        world.deposit(holder, 1),
-        world.clearing(holder, "T1", MAX_AMOUNT, final=False),
-        world.clearing(holder, "T1", 1),
-        world.clearing(holder, "T2", MAX_AMOUNT),
-        world.clearing(holder, "T3", 1),
-        world.deposit(holder, 1),
+        world.deposit(cardholder, 1),
+        world.clearing(cardholder, "T1", MAX_AMOUNT, final=False),
+        world.clearing(cardholder, "T1", 1),
+        world.clearing(cardholder, "T2", MAX_AMOUNT),
+        world.clearing(cardholder, "T3", 1),
+        world.deposit(cardholder, 1),
     ]
 
-    decided = world.play(engine, mine(holder, events))
+    decided = world.process(engine, mine(cardholder, events))
 
-    assert words(decided) == ["REJECTED", "APPLIED", "REJECTED", "APPLIED", "REJECTED", "APPLIED"]
+    assert outcomes_of(decided) == [
+        "REJECTED",
+        "APPLIED",
+        "REJECTED",
+        "APPLIED",
+        "REJECTED",
+        "APPLIED",
+    ]
     refused = {one.reason for one in decided if one.outcome is OutcomeType.REJECTED}
     assert refused == {RejectionReason.AMOUNT_OUT_OF_RANGE}
-    account = world.account(holder)
+    account = world.account(cardholder)
     assert (account["balance"], account["owed"]) == (1, MAX_AMOUNT)
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_a_deposit_never_stumbles_over_the_pull_that_it_pays(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, MAX_AMOUNT)
+    cardholder = world.cardholder(platform, MAX_AMOUNT)
     events = [
         # Pulls are counted gross, so that what was released is still counted.
-        world.authorization(holder, "T1", MAX_AMOUNT),
-        world.clearing(holder, "T1", 1, final=True),
-        world.clearing(holder, "T2", MAX_AMOUNT - 1),
-        world.clearing(holder, "T1", 5),
-        world.deposit(holder, 10),
+        world.authorization(cardholder, "T1", MAX_AMOUNT),
+        world.clearing(cardholder, "T1", 1, final=True),
+        world.clearing(cardholder, "T2", MAX_AMOUNT - 1),
+        world.clearing(cardholder, "T1", 5),
+        world.deposit(cardholder, 10),
     ]
 
-    decided = world.play(engine, mine(holder, events))
+    decided = world.process(engine, mine(cardholder, events))
 
-    assert words(decided) == ["APPLIED", "APPLIED", "APPLIED", "REJECTED", "APPLIED"]
+    assert outcomes_of(decided) == ["APPLIED", "APPLIED", "APPLIED", "REJECTED", "APPLIED"]
     assert decided[3].reason == RejectionReason.AMOUNT_OUT_OF_RANGE
-    assert world.account(holder)["balance"] == 10
-    world.check_books(holder)
+    assert world.account(cardholder)["balance"] == 10
+    world.check_books(cardholder)
 
 
 # --- the order of recovery ----------------------------------------------------------------------
@@ -886,51 +912,53 @@ def test_a_deposit_never_stumbles_over_the_pull_that_it_pays(
 def test_open_pulls_are_paid_oldest_first_and_none_is_skipped(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 10)
-    short = [world.clearing(holder, f"T{n}", amount) for n, amount in enumerate((50, 20, 30))]
-    world.play(engine, mine(holder, short))
+    cardholder = world.cardholder(platform, 10)
+    short = [world.clearing(cardholder, f"T{n}", amount) for n, amount in enumerate((50, 20, 30))]
+    world.process(engine, mine(cardholder, short))
 
-    world.play(engine, mine(holder, [world.deposit(holder, 30)]))
-    assert world.account(holder)["balance"] == 40  # Enough for the second, but the first waits.
+    world.process(engine, mine(cardholder, [world.deposit(cardholder, 30)]))
+    assert world.account(cardholder)["balance"] == 40  # Enough for the second, but the first waits.
 
-    world.play(engine, mine(holder, [world.deposit(holder, 31)]))
-    account = world.account(holder)
+    world.process(engine, mine(cardholder, [world.deposit(cardholder, 31)]))
+    account = world.account(cardholder)
     statuses = [account["transactions"][f"T{n}"]["status"] for n in range(3)]
     assert statuses == ["SETTLED", "SETTLED", "EXCEPTION"]
     assert (account["balance"], account["owed"]) == (1, 30)
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_a_queue_longer_than_a_batch_looks_at_is_paid_to_its_end_in_its_order(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform)
+    cardholder = world.cardholder(platform)
     debts = 2 * DEBTS_LIMIT + 5
-    world.play(engine, mine(holder, [world.clearing(holder, f"T{n}", 2) for n in range(debts)]))
+    world.process(
+        engine, mine(cardholder, [world.clearing(cardholder, f"T{n}", 2) for n in range(debts)])
+    )
 
-    world.play(engine, mine(holder, [world.deposit(holder, 2 * debts - 1)]))
+    world.process(engine, mine(cardholder, [world.deposit(cardholder, 2 * debts - 1)]))
     while world.drain(engine, Lane.LIVE):
         pass
 
-    account = world.account(holder)
+    account = world.account(cardholder)
     statuses = [account["transactions"][f"T{n}"]["status"] for n in range(debts)]
     assert statuses == ["SETTLED"] * (debts - 1) + ["EXCEPTION"]
     assert (account["balance"], account["owed"]) == (1, 2)
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_debts_queue_in_the_order_in_which_they_were_opened_not_sent(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform)
-    sent_first = mine(holder, [world.clearing(holder, "sent first", 100)])
+    cardholder = world.cardholder(platform)
+    sent_first = mine(cardholder, [world.clearing(cardholder, "sent first", 100)])
     world.accept(sent_first, Lane.BULK)
-    world.play(engine, mine(holder, [world.clearing(holder, "opened first", 100)]))
+    world.process(engine, mine(cardholder, [world.clearing(cardholder, "opened first", 100)]))
     world.drain(engine, Lane.BULK)
 
-    world.play(engine, mine(holder, [world.deposit(holder, 100)]))
+    world.process(engine, mine(cardholder, [world.deposit(cardholder, 100)]))
 
-    standing = world.account(holder)["transactions"]
+    standing = world.account(cardholder)["transactions"]
     assert standing["opened first"]["status"] == "SETTLED"
     assert standing["sent first"]["status"] == "EXCEPTION"
 
@@ -938,14 +966,16 @@ def test_debts_queue_in_the_order_in_which_they_were_opened_not_sent(
 def test_a_batch_that_waits_for_an_account_is_recorded_when_it_has_it(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 100)
+    cardholder = world.cardholder(platform, 100)
     before, after = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
     now = [before]
     engine = world.engine(clock=lambda: now[0])
-    world.accept(mine(holder, [world.authorization(holder, "T1", 1)]))
+    world.accept(mine(cardholder, [world.authorization(cardholder, "T1", 1)]))
 
     with ThreadPoolExecutor(1) as pool, psycopg.connect(world.url) as other:
-        other.execute("SELECT FROM internal_accounts WHERE id = %s FOR UPDATE", [holder.account_id])
+        other.execute(
+            "SELECT FROM internal_accounts WHERE id = %s FOR UPDATE", [cardholder.account_id]
+        )
         drained = pool.submit(world.drain, engine, Lane.LIVE)
         while not world.rows(
             "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
@@ -963,16 +993,16 @@ def test_a_batch_that_waits_for_an_account_is_recorded_when_it_has_it(
 def test_an_engine_that_is_to_stop_ends_after_the_batch_it_is_at(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 100)
+    cardholder = world.cardholder(platform, 100)
     engine = world.engine(batch_size=10)
-    world.accept(mine(holder, [world.authorization(holder, f"T{n}", 1) for n in range(30)]))
+    world.accept(mine(cardholder, [world.authorization(cardholder, f"T{n}", 1) for n in range(30)]))
     decided: list[Decided] = []
 
     def stop_meanwhile(batch: list[Decided]) -> None:
         decided.extend(batch)
         engine.stop()
 
-    engine.drain(Lane.LIVE, [holder.shard], stop_meanwhile)
+    engine.drain(Lane.LIVE, [cardholder.shard], stop_meanwhile)
 
     assert len(decided) == 10
     assert world.drain(engine, Lane.LIVE) == [], "it begins no other"
@@ -980,100 +1010,100 @@ def test_an_engine_that_is_to_stop_ends_after_the_batch_it_is_at(
 
 
 def test_a_release_pays_open_pulls_too(world: World, platform: Id, engine: Engine) -> None:
-    holder = world.holder(platform, 100)
-    world.play(engine, mine(holder, [world.authorization(holder, "T1", 100)]))
-    world.play(engine, mine(holder, [world.clearing(holder, "T2", 40)]))
+    cardholder = world.cardholder(platform, 100)
+    world.process(engine, mine(cardholder, [world.authorization(cardholder, "T1", 100)]))
+    world.process(engine, mine(cardholder, [world.clearing(cardholder, "T2", 40)]))
 
-    world.play(engine, mine(holder, [world.clearing(holder, "T1", 60, final=True)]))
+    world.process(engine, mine(cardholder, [world.clearing(cardholder, "T1", 60, final=True)]))
 
-    account = world.account(holder)
+    account = world.account(cardholder)
     assert (account["balance"], account["owed"]) == (0, 0)
     assert account["transactions"]["T2"]["status"] == "SETTLED"
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_what_is_owed_cannot_be_authorized_away(world: World, platform: Id, engine: Engine) -> None:
-    holder = world.holder(platform, 100)
-    world.play(engine, mine(holder, [world.clearing(holder, "T1", 150)]))
+    cardholder = world.cardholder(platform, 100)
+    world.process(engine, mine(cardholder, [world.clearing(cardholder, "T1", 150)]))
 
-    decided = world.play(engine, mine(holder, [world.authorization(holder, "T2", 1)]))
+    decided = world.process(engine, mine(cardholder, [world.authorization(cardholder, "T2", 1)]))
 
     assert decided[0].reason == "INSUFFICIENT_FUNDS"
-    assert world.account(holder)["balance"] == 100
+    assert world.account(cardholder)["balance"] == 100
 
 
 # --- the deadline -------------------------------------------------------------------------------
 
 
 def test_an_authorization_after_its_deadline_is_declined(world: World, platform: Id) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
     late = (NOON - timedelta(seconds=1)).isoformat()
 
-    [decided] = world.play(
+    [decided] = world.process(
         world.engine(clock=lambda: NOON),
-        mine(holder, [world.authorization(holder, "T1", 10, decideBy=late)]),
+        mine(cardholder, [world.authorization(cardholder, "T1", 10, decideBy=late)]),
     )
 
     assert (decided.outcome, decided.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
-    assert world.account(holder)["balance"] == 1000
+    assert world.account(cardholder)["balance"] == 1000
 
 
 def test_an_approval_is_never_given_after_its_deadline_however_late_the_clock_jumps(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
     soon = (NOON + timedelta(seconds=2)).isoformat()
     later = (NOON + timedelta(hours=2)).isoformat()
     clock = jumping(NOON, NOON + timedelta(seconds=3))
 
-    decided = world.play(
+    decided = world.process(
         world.engine(clock=clock),
         mine(
-            holder,
+            cardholder,
             [
-                world.authorization(holder, "T1", 10, decideBy=soon),
-                world.authorization(holder, "T2", 20, decideBy=later),
-                world.authorization(holder, "T3", 40),
+                world.authorization(cardholder, "T1", 10, decideBy=soon),
+                world.authorization(cardholder, "T2", 20, decideBy=later),
+                world.authorization(cardholder, "T3", 40),
             ],
         ),
     )
 
     assert [one.reason for one in decided] == ["DECISION_TIMEOUT", None, None]
-    account = world.account(holder)
+    account = world.account(cardholder)
     assert account["balance"] == 940
     assert account["transactions"]["T1"]["status"] == "DECLINED"
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_a_deadline_that_passes_again_and_again_ends_in_a_decline(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
     events = [
         world.authorization(
-            holder, f"T{n}", 10, decideBy=(NOON + timedelta(seconds=2 * n + 0.5)).isoformat()
+            cardholder, f"T{n}", 10, decideBy=(NOON + timedelta(seconds=2 * n + 0.5)).isoformat()
         )
         for n in range(5)
     ]
     clock = jumping(*(NOON + timedelta(seconds=n) for n in range(60)))
 
-    decided = world.play(world.engine(clock=clock), mine(holder, events))
+    decided = world.process(world.engine(clock=clock), mine(cardholder, events))
 
     assert {one.reason for one in decided} == {"DECISION_TIMEOUT"}
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 def test_an_answer_given_in_time_stands_when_it_is_asked_for_again_later(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 1000)
+    cardholder = world.cardholder(platform, 1000)
     event = world.authorization(
-        holder, "T1", 10, decideBy=(NOON + timedelta(seconds=2)).isoformat()
+        cardholder, "T1", 10, decideBy=(NOON + timedelta(seconds=2)).isoformat()
     )
-    world.play(world.engine(clock=lambda: NOON), mine(holder, [event]))
+    world.process(world.engine(clock=lambda: NOON), mine(cardholder, [event]))
 
-    [again] = world.play(
-        world.engine(clock=lambda: NOON + timedelta(days=1)), mine(holder, [event])
+    [again] = world.process(
+        world.engine(clock=lambda: NOON + timedelta(days=1)), mine(cardholder, [event])
     )
 
     assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.APPLIED)
@@ -1091,26 +1121,26 @@ def jumping(*times: datetime) -> Callable[[], datetime]:
 def test_racing_lanes_never_overdraw_an_account_and_the_books_add_up(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 2_000)
+    cardholder = world.cardholder(platform, 2_000)
     chance = random.Random(11)  # noqa: S311 - no secret
     crowd = {
         lane: [
-            world.authorization(holder, f"T{chance.randint(1, 60)}", chance.randint(1, 60))
+            world.authorization(cardholder, f"T{chance.randint(1, 60)}", chance.randint(1, 60))
             if chance.random() < 0.6
-            else world.clearing(holder, f"T{chance.randint(1, 60)}", chance.randint(1, 60))
+            else world.clearing(cardholder, f"T{chance.randint(1, 60)}", chance.randint(1, 60))
             for _ in range(300)
         ]
         for lane in Lane
     }
     for lane, events in crowd.items():
-        world.accept(mine(holder, events), lane)
-        world.accept(mine(holder, crowd[Lane.LIVE][:50]), lane)  # Everybody sends these again.
+        world.accept(mine(cardholder, events), lane)
+        world.accept(mine(cardholder, crowd[Lane.LIVE][:50]), lane)  # Everybody sends these again.
     start = threading.Barrier(4)
 
     def race(lane: Lane) -> list[Decided]:
         decided: list[Decided] = []
         start.wait()
-        world.engine(batch_size=9).drain(lane, [holder.shard], decided.extend)
+        world.engine(batch_size=9).drain(lane, [cardholder.shard], decided.extend)
         return decided
 
     with ThreadPoolExecutor(4) as threads:
@@ -1119,12 +1149,12 @@ def test_racing_lanes_never_overdraw_an_account_and_the_books_add_up(
 
     assert len(decided) == 700
     assert sum(one.outcome is OutcomeType.DUPLICATE for one in decided) == 100
-    account = world.account(holder)
+    account = world.account(cardholder)
     assert account["balance"] >= 0
-    world.check_books(holder)
+    world.check_books(cardholder)
     decisions = world.rows(
         "SELECT count(*), count(DISTINCT (reference, source)) FROM outcomes WHERE customer_id = %s",
-        holder.home.customer_id,
+        cardholder.owner.customer_id,
     )
     assert decisions == [(601, 601)]  # And the first deposit.
 
@@ -1134,37 +1164,39 @@ def test_two_lanes_that_open_one_card_transaction_at_once_open_it_once(
 ) -> None:
     engine = world.engine()
     for _ in range(10):
-        holder = world.holder(platform, 1000)
-        world.accept(mine(holder, [world.authorization(holder, "T1", 100)]), Lane.LIVE)
-        world.accept(mine(holder, [world.clearing(holder, "T1", 120)]), Lane.BULK)
+        cardholder = world.cardholder(platform, 1000)
+        world.accept(mine(cardholder, [world.authorization(cardholder, "T1", 100)]), Lane.LIVE)
+        world.accept(mine(cardholder, [world.clearing(cardholder, "T1", 120)]), Lane.BULK)
         start = threading.Barrier(2)
 
-        def race(lane: Lane, holder: Holder = holder, start: threading.Barrier = start) -> None:
+        def race(
+            lane: Lane, cardholder: Cardholder = cardholder, start: threading.Barrier = start
+        ) -> None:
             start.wait()
-            engine.drain(lane, [holder.shard], lambda _: None)
+            engine.drain(lane, [cardholder.shard], lambda _: None)
 
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(race, Lane))
 
-        account = world.account(holder)
+        account = world.account(cardholder)
         assert account["balance"] == 880
         assert account["transactions"]["T1"]["settled"] == 120
-        world.check_books(holder)
+        world.check_books(cardholder)
 
 
 def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 100_000)
-    events = [world.authorization(holder, "T1", n) for n in range(1, 201)]
-    messages = world.accept(mine(holder, events))
+    cardholder = world.cardholder(platform, 100_000)
+    events = [world.authorization(cardholder, "T1", n) for n in range(1, 201)]
+    messages = world.accept(mine(cardholder, events))
     start = threading.Barrier(3)
     order: list[Id] = []
 
     def race(_: int) -> None:
         start.wait()
         engine = world.engine(batch_size=3)
-        engine.drain(Lane.LIVE, [holder.shard], lambda _: None)
+        engine.drain(Lane.LIVE, [cardholder.shard], lambda _: None)
 
     with ThreadPoolExecutor(3) as threads:
         list(threads.map(race, range(3)))
@@ -1175,11 +1207,11 @@ def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
             "SELECT e.message_id FROM card_transaction_events e JOIN card_transactions t"
             " ON t.id = e.card_transaction_id WHERE t.account_id = %s AND e.kind = 'AUTHORIZED'"
             " ORDER BY e.sequence",
-            holder.account_id,
+            cardholder.account_id,
         )
     ]
     assert order == [message.id for message in messages]
-    world.check_books(holder)
+    world.check_books(cardholder)
 
 
 # --- PostgreSQL goes away -----------------------------------------------------------------------
@@ -1188,25 +1220,25 @@ def test_two_engines_on_one_queue_decide_every_message_once_and_in_order(
 def test_a_lost_connection_is_unavailable_and_the_next_drain_succeeds(
     world: World, platform: Id
 ) -> None:
-    holder = world.holder(platform, 1000)
-    world.accept(mine(holder, [world.authorization(holder, "T1", 10)]))
+    cardholder = world.cardholder(platform, 1000)
+    world.accept(mine(cardholder, [world.authorization(cardholder, "T1", 10)]))
     fatal = killing_clock(world)
 
     with pytest.raises(UnavailableError):
-        world.engine(clock=fatal).drain(Lane.LIVE, [holder.shard], lambda _: None)
+        world.engine(clock=fatal).drain(Lane.LIVE, [cardholder.shard], lambda _: None)
 
-    assert world.account(holder)["balance"] == 1000
-    [decided] = drained_at_last(world, holder)
+    assert world.account(cardholder)["balance"] == 1000
+    [decided] = drained_at_last(world, cardholder)
     assert decided.outcome is OutcomeType.APPLIED
-    assert world.account(holder)["balance"] == 990
-    world.check_books(holder)
+    assert world.account(cardholder)["balance"] == 990
+    world.check_books(cardholder)
 
 
 def killing_clock(world: World) -> Callable[[], datetime]:
     """Return a clock whose reading costs every connection of the application its life."""
 
     def read() -> datetime:
-        world.owner.execute(
+        world.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
@@ -1215,13 +1247,13 @@ def killing_clock(world: World) -> Callable[[], datetime]:
     return read
 
 
-def drained_at_last(world: World, holder: Holder) -> list[Decided]:
+def drained_at_last(world: World, cardholder: Cardholder) -> list[Decided]:
     """Drain as the sweeper does: again after every failure; connections of the pool have died."""
     engine = world.engine()
     for _ in range(10):
         decided: list[Decided] = []
         try:
-            engine.drain(Lane.LIVE, [holder.shard], decided.extend)
+            engine.drain(Lane.LIVE, [cardholder.shard], decided.extend)
         except UnavailableError:
             continue
         return decided
@@ -1229,23 +1261,25 @@ def drained_at_last(world: World, holder: Holder) -> list[Decided]:
 
 
 def test_a_batch_that_cannot_commit_leaves_nothing(world: World, platform: Id) -> None:
-    holder = world.holder(platform, 1000)
-    before = rows_of(world, holder)
-    events = [world.authorization(holder, f"T{n}", 10) for n in range(20)]
-    world.accept(mine(holder, events))
+    cardholder = world.cardholder(platform, 1000)
+    before = rows_of(world, cardholder)
+    events = [world.authorization(cardholder, f"T{n}", 10) for n in range(20)]
+    world.accept(mine(cardholder, events))
 
     with pytest.raises(UnavailableError):
-        world.engine(clock=killing_clock(world)).drain(Lane.LIVE, [holder.shard], lambda _: None)
+        world.engine(clock=killing_clock(world)).drain(
+            Lane.LIVE, [cardholder.shard], lambda _: None
+        )
 
-    assert rows_of(world, holder) == before
-    assert len(drained_at_last(world, holder)) == 20
+    assert rows_of(world, cardholder) == before
+    assert len(drained_at_last(world, cardholder)) == 20
 
 
 def test_a_queue_is_waiting_until_it_is_drained(world: World, platform: Id, engine: Engine) -> None:
-    holder = world.holder(platform, 1000)
-    world.accept(mine(holder, [world.authorization(holder, "T1", 10)]), Lane.BULK)
+    cardholder = world.cardholder(platform, 1000)
+    world.accept(mine(cardholder, [world.authorization(cardholder, "T1", 10)]), Lane.BULK)
 
-    assert (Lane.BULK, holder.shard) in engine.waiting()
+    assert (Lane.BULK, cardholder.shard) in engine.waiting()
 
     world.drain(engine, Lane.BULK)
 

@@ -11,7 +11,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.tables import APPEND_ONLY, metadata
-from tests.world import Holder, World, world_of
+from tests.world import Cardholder, World, open_world
 
 FACTS = [table.name for table in APPEND_ONLY]
 CHANGES = ["UPDATE {0} SET customer_id = customer_id", "DELETE FROM {0}", "TRUNCATE {0}"]
@@ -19,36 +19,36 @@ CHANGES = ["UPDATE {0} SET customer_id = customer_id", "DELETE FROM {0}", "TRUNC
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def holder(world: World) -> Holder:
+def cardholder(world: World) -> Cardholder:
     """A cardholder with a row in every table of facts."""
-    holder = world.holder(world.platform(), 50_000)
+    cardholder = world.cardholder(world.platform(), 50_000)
     engine = world.engine()
     tip = [
-        (holder, world.authorization(holder, "T1", 1250)),
-        (holder, world.clearing(holder, "T1", 1500)),
-        (holder, world.clearing(holder, "T1", 1500, currency="EUR")),
+        (cardholder, world.authorization(cardholder, "T1", 1250)),
+        (cardholder, world.clearing(cardholder, "T1", 1500)),
+        (cardholder, world.clearing(cardholder, "T1", 1500, currency="EUR")),
     ]
-    world.play(engine, tip)
-    world.owner.execute(
+    world.process(engine, tip)
+    world.connection.execute(
         "INSERT INTO webhook_attempts VALUES (%s, 1, %s, now(), 5, 200, NULL, NULL)",
-        [new_id(), holder.home.customer_id],
+        [new_id(), cardholder.owner.customer_id],
     )
-    return holder
+    return cardholder
 
 
 @pytest.fixture
-def app(world: World, holder: Holder) -> Iterator[psycopg.Connection]:  # noqa: ARG001 - the scene
+def app(world: World, cardholder: Cardholder) -> Iterator[psycopg.Connection]:  # noqa: ARG001 - the scene
     with psycopg.connect(world.app_url, autocommit=True) as connection:
         yield connection
 
 
 @pytest.fixture
-def owner(world: World, holder: Holder) -> Iterator[psycopg.Connection]:  # noqa: ARG001 - the scene
+def owner(world: World, cardholder: Cardholder) -> Iterator[psycopg.Connection]:  # noqa: ARG001 - the scene
     with psycopg.connect(world.url, autocommit=True) as connection:
         yield connection
 
@@ -190,25 +190,29 @@ def test_the_application_owns_nothing_and_has_no_special_right(app: psycopg.Conn
 # --- what no row may say -----------------------------------------------------------------------
 
 
-def test_no_balance_is_negative(owner: psycopg.Connection, holder: Holder) -> None:
+def test_no_balance_is_negative(owner: psycopg.Connection, cardholder: Cardholder) -> None:
     with pytest.raises(errors.CheckViolation, match="balance_not_negative"):
-        ask(owner, "UPDATE internal_accounts SET balance = -1 WHERE id = %s", holder.account_id)
+        ask(owner, "UPDATE internal_accounts SET balance = -1 WHERE id = %s", cardholder.account_id)
 
 
 @pytest.mark.parametrize("column", ["held", "owed"])
 def test_nothing_held_or_owed_is_negative(
-    owner: psycopg.Connection, holder: Holder, column: str
+    owner: psycopg.Connection, cardholder: Cardholder, column: str
 ) -> None:
     with pytest.raises(errors.CheckViolation, match="sums_not_negative"):
-        ask(owner, f"UPDATE internal_accounts SET {column} = -1 WHERE id = %s", holder.account_id)
+        ask(
+            owner,
+            f"UPDATE internal_accounts SET {column} = -1 WHERE id = %s",
+            cardholder.account_id,
+        )
 
 
-def test_no_balance_goes_beyond_a_bigint(owner: psycopg.Connection, holder: Holder) -> None:
+def test_no_balance_goes_beyond_a_bigint(owner: psycopg.Connection, cardholder: Cardholder) -> None:
     with pytest.raises(errors.NumericValueOutOfRange):
         ask(
             owner,
             "UPDATE internal_accounts SET balance = balance + 9223372036854775807 WHERE id = %s",
-            holder.account_id,
+            cardholder.account_id,
         )
 
 
@@ -266,8 +270,10 @@ def test_an_entry_moves_something(app: psycopg.Connection, amount: int) -> None:
                balance_after=None)  # fmt: skip
 
 
-def test_an_entry_moves_between_two_accounts(app: psycopg.Connection, holder: Holder) -> None:
-    account = str(holder.account_id)
+def test_an_entry_moves_between_two_accounts(
+    app: psycopg.Connection, cardholder: Cardholder
+) -> None:
+    account = str(cardholder.account_id)
     with pytest.raises(errors.CheckViolation, match="two_accounts"):
         copied(app, "entries", line=9, debit_account_id=account, credit_account_id=account,
                account_version=99)  # fmt: skip
@@ -331,7 +337,7 @@ def test_an_account_belongs_to_a_platform_that_exists(app: psycopg.Connection) -
 
 @pytest.mark.parametrize("share", ["-0.0001", "100.0001"])
 def test_nobody_owns_less_than_nothing_or_more_than_all(
-    app: psycopg.Connection, holder: Holder, share: str
+    app: psycopg.Connection, cardholder: Cardholder, share: str
 ) -> None:
     with pytest.raises(errors.CheckViolation, match="share"):
         ask(
@@ -339,22 +345,22 @@ def test_nobody_owns_less_than_nothing_or_more_than_all(
             "INSERT INTO beneficial_owners (id, platform_id, customer_id, roles,"
             " ownership_percentage, personal_info, identifier, kyc_status, created_at, updated_at)"
             " VALUES (gen_random_uuid(), %s, %s, '{UBO}', %s, '{}', '', 'PENDING', now(), now())",
-            holder.home.platform_id,
-            holder.home.customer_id,
+            cardholder.owner.platform_id,
+            cardholder.owner.customer_id,
             share,
         )
 
 
 def test_a_customer_has_one_verification_that_is_not_decided(
-    app: psycopg.Connection, holder: Holder
+    app: psycopg.Connection, cardholder: Cardholder
 ) -> None:
     def verify(status: str) -> None:
         ask(
             app,
             "INSERT INTO verifications (id, platform_id, customer_id, status, errors, created_at,"
             " updated_at) VALUES (gen_random_uuid(), %s, %s, %s, '[]', now(), now())",
-            holder.home.platform_id,
-            holder.home.customer_id,
+            cardholder.owner.platform_id,
+            cardholder.owner.customer_id,
             status,
         )
 
@@ -364,10 +370,10 @@ def test_a_customer_has_one_verification_that_is_not_decided(
         verify("IN_PROGRESS")
 
 
-def test_what_the_engine_needs_it_may(world: World, holder: Holder) -> None:
+def test_what_the_engine_needs_it_may(world: World, cardholder: Cardholder) -> None:
     # The other side of all the refusals above: the same role does a day's work.
     engine = world.engine()
 
-    world.play(engine, [(holder, world.authorization(holder, "T2", 10))], Lane.BULK)
+    world.process(engine, [(cardholder, world.authorization(cardholder, "T2", 10))], Lane.BULK)
 
-    world.check_books(holder)
+    world.check_books(cardholder)

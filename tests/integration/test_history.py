@@ -1,4 +1,4 @@
-"""Card transactions as they were: every place of every one, from the events alone."""
+"""Card transactions at every version, folded from the events alone."""
 
 import asyncio
 import random
@@ -10,128 +10,139 @@ import pytest
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.projections import card_transaction, history
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.ledger.projections.history import Place
+from cardledger.ledger.projections.history import Version
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
-from tests.world import Holder, World, world_of
+from tests.world import Cardholder, World, open_world
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def holder(world: World) -> Holder:
-    return world.holder(world.platform(), 2000)
+def cardholder(world: World) -> Cardholder:
+    return world.cardholder(world.platform(), 2000)
 
 
 @pytest.fixture(scope="module")
-def told(world: World, holder: Holder) -> dict[Place, RollUp]:
-    """Live a busy day; return what the engine said after every message, by place."""
+def decided(world: World, cardholder: Cardholder) -> dict[Version, RollUp]:
+    """Play many events; return the roll-up that the engine returned for each, by version."""
     chance = random.Random(5)  # noqa: S311 - no secret
     events = []
     for _ in range(400):
         token, amount = f"T{chance.randint(1, 25)}", chance.randint(1, 200)
-        said = {"merchant": {"descriptor": "CAFE", "mcc": "5814", "country": "IT"}}
+        merchant = {"merchant": {"descriptor": "CAFE", "mcc": "5814", "country": "IT"}}
         event = chance.choice(
             [
-                world.authorization(holder, token, amount, **said),
-                world.clearing(holder, token, amount, final=chance.random() < 0.4, **said),
-                world.deposit(holder, amount // 2 + 1),
+                world.authorization(cardholder, token, amount, **merchant),
+                world.clearing(cardholder, token, amount, final=chance.random() < 0.4, **merchant),
+                world.deposit(cardholder, amount // 2 + 1),
             ]
         )
-        events.append((holder, event))
-    decided = world.play(world.engine(batch_size=37), events)
+        events.append((cardholder, event))
+    outcomes = world.process(world.engine(batch_size=37), events)
     return {
-        (one.roll_up.identity.id, one.roll_up.state.sequence): one.roll_up
-        for one in decided
-        if one.roll_up
+        (outcome.roll_up.identity.id, outcome.roll_up.state.sequence): outcome.roll_up
+        for outcome in outcomes
+        if outcome.roll_up
     }
 
 
-def at(world: World, places: list[Place]) -> dict[Place, RollUp]:
+def at(world: World, versions: list[Version]) -> dict[Version, RollUp]:
     with psycopg.connect(world.app_url) as connection:
-        return history.at(connection, places)
+        return history.at(connection, versions)
 
 
-def test_the_past_is_what_was_said_at_the_time(world: World, told: dict[Place, RollUp]) -> None:
-    # Recoveries move card transactions without an answer of their own; these have one each.
-    assert len(told) > 100
-    assert at(world, list(told)) == told
+def test_a_past_version_is_the_one_the_engine_returned(
+    world: World, decided: dict[Version, RollUp]
+) -> None:
+    # Recoveries change card transactions without an outcome of their own; these have one each.
+    assert len(decided) > 100
+    assert at(world, list(decided)) == decided
 
 
-def test_the_past_looks_the_same_to_its_readers(world: World, told: dict[Place, RollUp]) -> None:
-    then = at(world, list(told))
+def test_a_past_version_renders_the_same_resource(
+    world: World, decided: dict[Version, RollUp]
+) -> None:
+    past = at(world, list(decided))
 
-    for place, said in told.items():
-        assert card_transaction.render(then[place]).wire() == card_transaction.render(said).wire()
+    for version, roll_up in decided.items():
+        expected = card_transaction.render(roll_up).wire()
+        assert card_transaction.render(past[version]).wire() == expected
 
 
-def test_today_is_the_last_place(world: World, holder: Holder, told: dict[Place, RollUp]) -> None:
-    assert told
-    places: list[Place] = world.rows(
-        "SELECT id, sequence FROM card_transactions WHERE account_id = %s", holder.account_id
+def test_the_current_roll_up_is_the_one_at_the_last_version(
+    world: World, cardholder: Cardholder, decided: dict[Version, RollUp]
+) -> None:
+    assert decided
+    versions: list[Version] = world.rows(
+        "SELECT id, sequence FROM card_transactions WHERE account_id = %s", cardholder.account_id
     )
 
-    async def today() -> dict[Id, RollUp]:
+    async def current() -> dict[Id, RollUp]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            return await history.today(connection, [key for key, _ in places])
+            return await history.current_async(connection, [key for key, _ in versions])
 
     with psycopg.connect(world.app_url) as connection:
-        now = history.now(connection, [key for key, _ in places])
+        current_in_thread = history.current(connection, [key for key, _ in versions])
 
-    assert {key: said for (key, _), said in at(world, places).items()} == asyncio.run(today())
-    assert now == asyncio.run(today())
+    by_id = {key: roll_up for (key, _), roll_up in at(world, versions).items()}
+    assert by_id == current_in_thread == asyncio.run(current())
 
 
-def test_every_place_in_between_can_be_asked_for(
-    world: World, holder: Holder, told: dict[Place, RollUp]
+def test_every_version_in_between_can_be_read(
+    world: World, cardholder: Cardholder, decided: dict[Version, RollUp]
 ) -> None:
-    assert told
+    assert decided
     [(key, last)] = world.rows(
         "SELECT id, sequence FROM card_transactions WHERE account_id = %s"
         " ORDER BY sequence DESC LIMIT 1",
-        holder.account_id,
+        cardholder.account_id,
     )
 
-    found = at(world, [(key, sequence) for sequence in range(1, last + 1)])
+    roll_ups = at(world, [(key, sequence) for sequence in range(1, last + 1)])
 
-    assert [found[key, sequence].state.sequence for sequence in range(1, last + 1)] == list(
+    assert [roll_ups[key, sequence].state.sequence for sequence in range(1, last + 1)] == list(
         range(1, last + 1)
     )
 
 
-def test_a_place_that_does_not_exist_is_left_out(world: World, told: dict[Place, RollUp]) -> None:
-    (key, sequence), said = next(iter(told.items()))
+def test_a_version_that_does_not_exist_is_left_out(
+    world: World, decided: dict[Version, RollUp]
+) -> None:
+    (key, sequence), roll_up = next(iter(decided.items()))
 
-    found = at(world, [(key, sequence), (key, 0), (key, 10_000), (new_id(), 1)])
+    roll_ups = at(world, [(key, sequence), (key, 0), (key, 10_000), (new_id(), 1)])
 
-    assert found == {(key, sequence): said}
+    assert roll_ups == {(key, sequence): roll_up}
     assert at(world, []) == {}
 
 
-def test_an_event_loop_sees_the_same_past(world: World, told: dict[Place, RollUp]) -> None:
-    async def look() -> dict[Place, RollUp]:
-        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            return await history.at_async(connection, list(told))
-
-    assert asyncio.run(look()) == told
-
-
-def test_every_webhook_of_a_card_transaction_can_be_rendered_from_its_place(
-    world: World, holder: Holder, told: dict[Place, RollUp]
+def test_an_asynchronous_connection_reads_the_same_versions(
+    world: World, decided: dict[Version, RollUp]
 ) -> None:
-    assert told
-    waiting = world.rows(
+    async def read() -> dict[Version, RollUp]:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            return await history.at_async(connection, list(decided))
+
+    assert asyncio.run(read()) == decided
+
+
+def test_every_webhook_of_a_card_transaction_can_be_rendered_from_its_version(
+    world: World, cardholder: Cardholder, decided: dict[Version, RollUp]
+) -> None:
+    assert decided
+    outbox = world.rows(
         "SELECT subject_id, sequence, type FROM outbox WHERE customer_id = %s"
         " AND type LIKE 'CARD_TRANSACTION.%%'",
-        holder.home.customer_id,
+        cardholder.owner.customer_id,
     )
 
-    found = at(world, [(key, sequence) for key, sequence, _ in waiting])
+    roll_ups = at(world, [(key, sequence) for key, sequence, _ in outbox])
 
-    assert len(waiting) >= len(told)
-    for key, sequence, kind in waiting:
-        assert kind == f"CARD_TRANSACTION.{found[key, sequence].state.status}"
+    assert len(outbox) >= len(decided)
+    for key, sequence, kind in outbox:
+        assert kind == f"CARD_TRANSACTION.{roll_ups[key, sequence].state.status}"

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from cardledger.workers.webhooks.http_client import (
     MAX_HEAD,
     HttpClient,
@@ -31,8 +31,9 @@ from cardledger.workers.webhooks.http_client import (
     Resolve,
     look_up,
 )
+from tests.receiver import Receiver
+from tests.waiting import limit_s
 
-TIMEOUT_S = 1.0
 BODY = b'{"id":"Webhook:1"}'
 
 
@@ -48,13 +49,16 @@ def post(  # noqa: PLR0913 - what differs between tests, by name
     *,
     resolve: Resolve = look_up,
     allow_loopback: bool = True,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
     headers: dict[str, str] | None = None,
     times: int = 1,
 ) -> HttpResult:
     """Post `times` through one client and return the last result."""
     client = HttpClient(
-        timeout_s=timeout_s, connections=2, allow_loopback=allow_loopback, resolve=resolve
+        timeout_s=timeout_s or limit_s(5),
+        connections=2,
+        allow_loopback=allow_loopback,
+        resolve=resolve,
     )
     result = HttpResult()
     with closing(client):
@@ -351,12 +355,12 @@ def test_a_receiver_behind_a_rebinding_name_is_never_reached(receiver: Receiver)
 
 def test_a_new_connection_is_checked_again() -> None:
     resolve = Rebinding(["127.0.0.1"], ["192.168.0.1"])
-    client = HttpClient(timeout_s=TIMEOUT_S, connections=2, allow_loopback=True, resolve=resolve)
+    client = HttpClient(timeout_s=limit_s(5), connections=2, allow_loopback=True, resolve=resolve)
     with closing(client), Script(says_and_closes(OK)).listening() as script:
         url = script.url.replace("127.0.0.1", "rebinding.example")
 
         first = client.post(url, BODY, {})
-        assert script.ended.wait(10)
+        assert script.ended.wait(limit_s())
         second = client.post(url, BODY, {})
 
     assert first.status == 200
@@ -378,7 +382,7 @@ def test_one_connection_is_kept_for_each_receiver_up_to_the_concurrency(
     receiver: Receiver,
 ) -> None:
     resolve = Rebinding(*[["127.0.0.1"]] * 24)
-    client = HttpClient(timeout_s=TIMEOUT_S, connections=12, allow_loopback=True, resolve=resolve)
+    client = HttpClient(timeout_s=limit_s(5), connections=12, allow_loopback=True, resolve=resolve)
 
     for _ in range(2):
         for number in range(12):
@@ -469,7 +473,7 @@ def test_a_receiver_that_never_responds_times_out(receiver: Receiver) -> None:
     result, took_s = timed(lambda: post(receiver.url, timeout_s=0.3))
 
     assert result.error == "no response within 0.3 s"
-    assert took_s < 2
+    assert took_s < limit_s(2)
 
 
 def timed(work: Callable[[], HttpResult]) -> tuple[HttpResult, float]:
@@ -497,8 +501,8 @@ def test_an_endless_response_is_cut_off_in_time(
         result, took_s = timed(lambda: post(script.url, timeout_s=0.4))
 
         assert result.status == status
-        assert took_s < 3
-        assert script.ended.wait(10), "the connection is closed, not left to drip"
+        assert took_s < limit_s(3)
+        assert script.ended.wait(limit_s()), "the connection is closed, not left to drip"
 
 
 def test_a_flood_of_interim_responses_does_not_keep_a_processor_busy() -> None:
@@ -511,8 +515,8 @@ def test_a_flood_of_interim_responses_does_not_keep_a_processor_busy() -> None:
 
         assert result.error is not None
         assert result.error.endswith("OSError('the response is too long'))")
-        assert took_s < 5
-        assert script.ended.wait(10), "the connection is closed"
+        assert took_s < limit_s(5)
+        assert script.ended.wait(limit_s()), "the connection is closed"
 
 
 @pytest.mark.parametrize(
@@ -620,14 +624,14 @@ def test_a_clock_that_jumps_changes_no_time_budget(
 
     assert slow.status == 200
     assert silent.error == "no response within 0.3 s"
-    assert took_s < 2
+    assert took_s < limit_s(2)
 
 
 def test_name_servers_that_do_not_respond_cost_no_more_than_the_time_budget() -> None:
     silent = threading.Event()
 
     def never(_host: str, _port: int) -> Sequence[str]:
-        silent.wait(60)
+        silent.wait(limit_s())
         return []
 
     url = "https://hook.example/"
@@ -635,7 +639,7 @@ def test_name_servers_that_do_not_respond_cost_no_more_than_the_time_budget() ->
     silent.set()
 
     assert result.error == "no connection in time"
-    assert took_s < 2
+    assert took_s < limit_s(2)
 
 
 @pytest.mark.parametrize("host", ["receiver.invalid", "a..b", "a" * 70 + ".example"])
@@ -773,5 +777,5 @@ def test_a_tls_handshake_that_never_ends_times_out(receiver: Receiver) -> None:
         result, took_s = timed(lambda: post(url, timeout_s=0.3))
 
     assert result.status is None
-    assert took_s < 2
+    assert took_s < limit_s(2)
     assert receiver.received == []

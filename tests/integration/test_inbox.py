@@ -8,19 +8,19 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.engine import outcomes as answers
 from cardledger.ledger.engine import reads
+from cardledger.ledger.engine.outcomes import find
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
-from tests.world import Holder, World, world_of
+from tests.world import Cardholder, World, open_world
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -30,46 +30,46 @@ def platform(world: World) -> Id:
 
 
 @pytest.fixture
-def holder(world: World, platform: Id) -> Iterator[Holder]:
-    yield world.holder(platform, 1000)
+def cardholder(world: World, platform: Id) -> Iterator[Cardholder]:
+    yield world.cardholder(platform, 1000)
     for lane in Lane:
         world.drain(world.engine(), lane)
 
 
-def claimed(world: World, holder: Holder, lane: Lane, limit: int = 500) -> list[Message]:
+def claimed(world: World, cardholder: Cardholder, lane: Lane, limit: int = 500) -> list[Message]:
     with psycopg.connect(world.app_url) as connection:
-        return reads.claim(connection, lane, [holder.shard], limit).messages
+        return reads.claim(connection, lane, [cardholder.shard], limit).messages
 
 
-def test_a_message_comes_out_as_it_went_in(world: World, holder: Holder) -> None:
+def test_a_message_comes_out_as_it_went_in(world: World, cardholder: Cardholder) -> None:
     body = world.authorization(
-        holder, "T1", 2**63 - 1, merchant={"descriptor": "CAFÉ ☕ \\ \" '"}, final=False
+        cardholder, "T1", 2**63 - 1, merchant={"descriptor": "CAFÉ ☕ \\ \" '"}, final=False
     )
 
-    [accepted] = world.accept([(holder, body)])
+    [accepted] = world.accept([(cardholder, body)])
 
-    [message] = claimed(world, holder, Lane.LIVE)
+    [message] = claimed(world, cardholder, Lane.LIVE)
     assert message == accepted
     assert message.body == body
     assert (message.source, message.reference) == (body["source"], body["reference"])
-    assert message.customer_id == holder.home.customer_id
+    assert message.customer_id == cardholder.owner.customer_id
 
 
 @pytest.mark.parametrize("lane", Lane)
 def test_messages_are_claimed_in_the_order_of_their_arrival(
-    world: World, holder: Holder, lane: Lane
+    world: World, cardholder: Cardholder, lane: Lane
 ) -> None:
-    events = [(holder, world.authorization(holder, f"T{n}", 1)) for n in range(300)]
+    events = [(cardholder, world.authorization(cardholder, f"T{n}", 1)) for n in range(300)]
     accepted = world.accept(events[:200], lane) + world.accept(events[200:], lane)
 
-    assert claimed(world, holder, lane) == accepted
-    assert claimed(world, holder, lane, limit=7) == accepted[:7]
+    assert claimed(world, cardholder, lane) == accepted
+    assert claimed(world, cardholder, lane, limit=7) == accepted[:7]
 
 
 def test_the_queues_that_have_waited_longest_come_first(world: World, platform: Id) -> None:
-    by_shard: dict[int, Holder] = {}
+    by_shard: dict[int, Cardholder] = {}
     while len(by_shard) < inbox.SHARDS:
-        one = world.holder(platform, 1000)
+        one = world.cardholder(platform, 1000)
         by_shard.setdefault(one.shard, one)
     in_turn = [by_shard[shard] for shard in (7, 2, 11, 0, 14, 5)]
     events = [(one, world.authorization(one, f"T{n}", 1)) for n in range(5) for one in in_turn]
@@ -91,31 +91,35 @@ def test_the_queues_that_have_waited_longest_come_first(world: World, platform: 
     assert whole.unfinished == []
 
 
-def test_a_lane_shows_its_own_messages_only(world: World, holder: Holder) -> None:
-    world.accept([(holder, world.authorization(holder, "T1", 1))], Lane.BULK)
+def test_a_lane_shows_its_own_messages_only(world: World, cardholder: Cardholder) -> None:
+    world.accept([(cardholder, world.authorization(cardholder, "T1", 1))], Lane.BULK)
 
-    assert claimed(world, holder, Lane.LIVE) == []
-    assert len(claimed(world, holder, Lane.BULK)) == 1
+    assert claimed(world, cardholder, Lane.LIVE) == []
+    assert len(claimed(world, cardholder, Lane.BULK)) == 1
 
 
-def test_all_messages_of_a_cardholder_wait_in_one_shard(world: World, holder: Holder) -> None:
+def test_all_messages_of_a_cardholder_wait_in_one_shard(
+    world: World, cardholder: Cardholder
+) -> None:
     messages = world.accept(
-        [(holder, world.authorization(holder, f"T{n}", 1)) for n in range(20)], Lane.BULK
+        [(cardholder, world.authorization(cardholder, f"T{n}", 1)) for n in range(20)], Lane.BULK
     )
 
-    assert {message.shard for message in messages} == {holder.shard}
+    assert {message.shard for message in messages} == {cardholder.shard}
 
 
 def test_cardholders_are_spread_over_the_shards(world: World, platform: Id) -> None:
-    shards = {world.holder(platform).shard for _ in range(200)}
+    shards = {world.cardholder(platform).shard for _ in range(200)}
 
     assert shards == set(range(inbox.SHARDS))
 
 
-def test_a_message_that_is_not_committed_is_not_accepted(world: World, holder: Holder) -> None:
+def test_a_message_that_is_not_committed_is_not_accepted(
+    world: World, cardholder: Cardholder
+) -> None:
     message = inbox.address(
-        world.authorization(holder, "T1", 1),
-        holder.home,
+        world.authorization(cardholder, "T1", 1),
+        cardholder.owner,
         lane=Lane.LIVE,
         reply_to=None,
         at=datetime.now(UTC),
@@ -123,49 +127,49 @@ def test_a_message_that_is_not_committed_is_not_accepted(world: World, holder: H
 
     async def give_up() -> None:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            await inbox.accept(connection, [message])
+            await inbox.accept_async(connection, [message])
             await connection.rollback()
 
     asyncio.run(give_up())
 
-    assert claimed(world, holder, Lane.LIVE) == []
+    assert claimed(world, cardholder, Lane.LIVE) == []
 
 
 def test_nothing_to_accept_is_no_error(world: World) -> None:
     assert world.accept([]) == []
 
 
-def test_cards_and_accounts_have_a_home(world: World, holder: Holder) -> None:
+def test_cards_and_accounts_have_a_home(world: World, cardholder: Cardholder) -> None:
     async def look() -> tuple[object, object, object]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            cards = await inbox.routes_of(connection, [holder.card_id, new_id()])
-            account = await inbox.owner_of_account(connection, holder.account_id)
+            cards = await inbox.routes_of(connection, [cardholder.card_id, new_id()])
+            account = await inbox.owner_of_account(connection, cardholder.account_id)
             nobody = await inbox.owner_of_account(connection, new_id())
         return cards, account, nobody
 
-    address = inbox.CardRoute(holder.home, "USD")
-    assert asyncio.run(look()) == ({holder.card_id: address}, holder.home, None)
+    address = inbox.CardRoute(cardholder.owner, "USD")
+    assert asyncio.run(look()) == ({cardholder.card_id: address}, cardholder.owner, None)
 
 
 def test_a_decided_message_has_left_the_inbox_and_a_waiting_one_has_no_outcome(
-    world: World, holder: Holder
+    world: World, cardholder: Cardholder
 ) -> None:
-    [first] = world.accept([(holder, world.authorization(holder, "T1", 10))])
+    [first] = world.accept([(cardholder, world.authorization(cardholder, "T1", 10))])
     assert found(world, [first]) == {}
 
     world.drain(world.engine())
-    [second] = world.accept([(holder, world.clearing(holder, "T1", 12))])
+    [second] = world.accept([(cardholder, world.clearing(cardholder, "T1", 12))])
 
     assert set(found(world, [first, second])) == {first.id}
     assert found(world, []) == {}
 
 
-def test_outcomes_are_found_by_message(world: World, holder: Holder) -> None:
-    asked = world.authorization(holder, "T1", 10)
-    events = [asked, world.clearing(holder, "T1", 12), asked, asked | {"amount": 11}]
-    events += [world.authorization(holder, "T2", 5000), world.deposit(holder, 5)]
-    messages = world.accept([(holder, event) for event in events])
-    [nobodys] = world.accept([(None, world.authorization(holder, "T3", 1))])
+def test_outcomes_are_found_by_message(world: World, cardholder: Cardholder) -> None:
+    asked = world.authorization(cardholder, "T1", 10)
+    events = [asked, world.clearing(cardholder, "T1", 12), asked, asked | {"amount": 11}]
+    events += [world.authorization(cardholder, "T2", 5000), world.deposit(cardholder, 5)]
+    messages = world.accept([(cardholder, event) for event in events])
+    [nobodys] = world.accept([(None, world.authorization(cardholder, "T3", 1))])
     world.drain(world.engine())
 
     outcomes = found(world, [*messages, nobodys])
@@ -195,13 +199,13 @@ def test_outcomes_are_found_by_message(world: World, holder: Holder) -> None:
 def found(world: World, messages: list[Message]) -> dict[Id, Outcome]:
     async def look() -> dict[Id, Outcome]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            return await answers.find(connection, messages)
+            return await find(connection, messages)
 
     return asyncio.run(look())
 
 
-def test_what_nobody_owns_waits_in_a_queue_too(world: World, holder: Holder) -> None:
-    [message] = world.accept([(None, world.authorization(holder, "T1", 1))])
+def test_what_nobody_owns_waits_in_a_queue_too(world: World, cardholder: Cardholder) -> None:
+    [message] = world.accept([(None, world.authorization(cardholder, "T1", 1))])
 
-    assert message.customer_id == NIL
+    assert message.customer_id == Id(bytes(16))
     assert (Lane.LIVE, message.shard) in world.engine().waiting()

@@ -12,13 +12,14 @@ from cardledger.ledger.core.card_transaction import CardTransaction, Status
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.queries.audit import verify
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
-from tests.world import Holder, World, words, world_of
+from tests.world import Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
@@ -26,7 +27,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
         report = verify(made.database)  # Everything that was played here, from zero.
         assert report.holds, report.differences
@@ -51,14 +52,14 @@ class Life:
         self.world = world
         self.now = now
         self.delay = timedelta(seconds=30)
-        self.holder: Holder = world.holder(platform)
+        self.cardholder: Cardholder = world.cardholder(platform)
         self.model = Model()
         if start:
             self.deposit(start)
 
     @property
     def engine(self) -> Engine:
-        return self.world.engine(clock=lambda: self.now, sandbox_delay=self.delay)
+        return self.world.engine(clock=lambda: self.now, rail=SandboxFundingRail(delay=self.delay))
 
     def submit(
         self,
@@ -67,44 +68,44 @@ class Life:
         token: str = "T1",  # noqa: S107 - names a card transaction
         **fields: Any,  # noqa: ANN401 - JSON
     ) -> Decided:
-        return self.play(self.world.event(kind, self.holder, token, amount, **fields))
+        return self.play(self.world.event(kind, self.cardholder, token, amount, **fields))
 
     def deposit(self, amount: int) -> Decided:
-        return self.play(self.world.deposit(self.holder, amount))
+        return self.play(self.world.deposit(self.cardholder, amount))
 
     def close_card(self) -> Decided:
-        return self.play(self.world.card_closed(self.holder))
+        return self.play(self.world.card_closed(self.cardholder))
 
     def play(self, event: Event, lane: Lane = Lane.LIVE) -> Decided:
         expected = self.model.submit(event)
-        [decided] = self.world.play(self.engine, [(self.holder, event)], lane)
+        [decided] = self.world.process(self.engine, [(self.cardholder, event)], lane)
         assert decided.outcome == expected
-        self.world.check_books(self.holder, self.model)
+        self.world.check_books(self.cardholder, self.model)
         return decided
 
-    def tick(self, now: datetime) -> list[Decided]:
+    def run_timers(self, now: datetime) -> list[Decided]:
         self.now = now
-        everybody = self.world.tick(self.engine, now)
-        mine = self.holder.home.customer_id
+        everybody = self.world.run_timers(self.engine, now)
+        mine = self.cardholder.owner.customer_id
         decided = [one for one in everybody if one.message.customer_id == mine]
         for one in decided:
             assert one.outcome == self.model.submit(one.message.body)
-        self.world.check_books(self.holder, self.model)
+        self.world.check_books(self.cardholder, self.model)
         return decided
 
     @property
     def balance(self) -> int:
-        return int(self.world.account(self.holder)["balance"])
+        return int(self.world.account(self.cardholder)["balance"])
 
     @property
     def owed(self) -> int:
-        return int(self.world.account(self.holder)["owed"])
+        return int(self.world.account(self.cardholder)["owed"])
 
     def column(self, name: str, token: str = "T1") -> Any:  # noqa: ANN401, S107 - JSON
         [(value,)] = self.world.rows(
             f"SELECT {name} FROM card_transactions WHERE account_id = %s"
             " AND issuer_transaction_token = %s",
-            self.holder.account_id,
+            self.cardholder.account_id,
             token,
         )
         return value
@@ -116,15 +117,15 @@ class Life:
             for (kind,) in self.world.rows(
                 "SELECT o.type FROM outbox o JOIN card_transactions t ON t.id = o.subject_id"
                 " WHERE t.account_id = %s AND t.issuer_transaction_token = %s ORDER BY o.id",
-                self.holder.account_id,
+                self.cardholder.account_id,
                 token,
             )
         ]
 
 
-def parked(world: World, holder: Holder) -> int:
+def parked(world: World, cardholder: Cardholder) -> int:
     [(number,)] = world.rows(
-        "SELECT count(*) FROM parked WHERE customer_id = %s", holder.home.customer_id
+        "SELECT count(*) FROM parked WHERE customer_id = %s", cardholder.owner.customer_id
     )
     return int(number)
 
@@ -217,43 +218,43 @@ def test_several_messages_wait_and_are_applied_in_their_order(
     engine: Engine,
     together: bool,  # noqa: FBT001 - what a message says
 ) -> None:
-    holder, model = world.holder(platform, 1000), Model(money=1000)
+    cardholder, model = world.cardholder(platform, 1000), Model(money=1000)
     story = [
-        world.event("RETURN_REVERSAL", holder, "T1", 30),
-        world.event("CLEARING_REVERSAL", holder, "T1", 20),
-        world.event("AUTHORIZATION_REVERSAL", holder, "T1", 10),
-        world.event("AUTHORIZATION_ADVICE", holder, "T1", 70),
-        world.event("AUTHORIZATION_REVERSAL", holder, "T1", 5),
-        world.event("AUTHORIZATION", holder, "T1", 100),
-        world.event("CLEARING", holder, "T1", 40, final=False),
-        world.event("RETURN", holder, "T1", 30),
+        world.event("RETURN_REVERSAL", cardholder, "T1", 30),
+        world.event("CLEARING_REVERSAL", cardholder, "T1", 20),
+        world.event("AUTHORIZATION_REVERSAL", cardholder, "T1", 10),
+        world.event("AUTHORIZATION_ADVICE", cardholder, "T1", 70),
+        world.event("AUTHORIZATION_REVERSAL", cardholder, "T1", 5),
+        world.event("AUTHORIZATION", cardholder, "T1", 100),
+        world.event("CLEARING", cardholder, "T1", 40, final=False),
+        world.event("RETURN", cardholder, "T1", 30),
     ]
     story.insert(3, story[2])
     expected = [model.submit(event) for event in story]
 
     if together:
-        decided = world.play(engine, [(holder, event) for event in story])
+        decided = world.process(engine, [(cardholder, event) for event in story])
     else:
-        decided = [world.play(engine, [(holder, event)])[0] for event in story]
+        decided = [world.process(engine, [(cardholder, event)])[0] for event in story]
 
-    assert words(decided) == expected
+    assert outcomes_of(decided) == expected
     assert expected.count("PARKED") == 5
     assert expected.count("DUPLICATE") == 1
-    assert parked(world, holder) == 0
-    world.check_books(holder, model)
+    assert parked(world, cardholder) == 0
+    world.check_books(cardholder, model)
 
 
 def test_what_waits_in_one_lane_is_found_by_the_other(world: World, platform: Id) -> None:
     life = Life(world, platform, 1000)
-    waits = world.event("CLEARING_REVERSAL", life.holder, "T1", 40)
+    waits = world.event("CLEARING_REVERSAL", life.cardholder, "T1", 40)
     life.play(waits, Lane.BULK)
 
     assert life.play(waits).first_outcome is OutcomeType.PARKED
-    life.play(world.event("CLEARING", life.holder, "T1", 39, final=False))
-    assert parked(world, life.holder) == 1
-    life.play(world.event("CLEARING", life.holder, "T1", 1), Lane.BULK)
+    life.play(world.event("CLEARING", life.cardholder, "T1", 39, final=False))
+    assert parked(world, life.cardholder) == 1
+    life.play(world.event("CLEARING", life.cardholder, "T1", 1), Lane.BULK)
 
-    assert parked(world, life.holder) == 0
+    assert parked(world, life.cardholder) == 0
     assert life.balance == 1000
     again = life.play(waits)
     assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.PARKED)
@@ -263,7 +264,7 @@ def test_a_waiting_message_with_the_same_key_and_another_body_is_rejected(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 1000)
-    waits = world.event("RETURN_REVERSAL", life.holder, "T1", 40)
+    waits = world.event("RETURN_REVERSAL", life.cardholder, "T1", 40)
     life.play(waits)
 
     assert life.play(waits | {"amount": 41}).reason == RejectionReason.KEY_REUSED
@@ -276,7 +277,7 @@ def test_a_refund_that_pays_its_own_open_pull_frees_what_waited(world: World, pl
 
     refunded = life.submit("RETURN", 95)
 
-    assert parked(world, life.holder) == 0
+    assert parked(world, life.cardholder) == 0
     assert state(refunded).pulled == 100
     assert (life.balance, life.owed) == (5, 95)
 
@@ -306,14 +307,14 @@ def test_an_authorization_expires_when_its_category_says(
     end = NOON + timedelta(days=days)
 
     assert life.column("expires_at") == end
-    assert life.tick(end - timedelta(microseconds=1)) == []
-    [expired] = life.tick(end)
+    assert life.run_timers(end - timedelta(microseconds=1)) == []
+    [expired] = life.run_timers(end)
 
     assert (expired.outcome, expired.message.lane) == (OutcomeType.APPLIED, Lane.BULK)
     assert (state(expired).status, state(expired).status_reason) == (Status.VOIDED, "EXPIRED")
     assert life.column("expires_at") is None
     assert life.balance == 10_000
-    assert life.tick(end + timedelta(days=1)) == []
+    assert life.run_timers(end + timedelta(days=1)) == []
 
 
 def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: Id) -> None:
@@ -327,9 +328,9 @@ def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: Id) 
             timers.enqueue_due(connection, end)
 
     everybody = world.drain(life.engine, Lane.BULK)
-    mine = life.holder.home.customer_id
+    mine = life.cardholder.owner.customer_id
     decided = [one for one in everybody if one.message.customer_id == mine]
-    assert words(decided) == ["APPLIED", "DUPLICATE"]
+    assert outcomes_of(decided) == ["APPLIED", "DUPLICATE"]
     assert life.balance == 1000
 
 
@@ -337,8 +338,8 @@ def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
     world: World, platform: Id
 ) -> None:
     life = Life(world, platform, 10_000)
-    many = [world.authorization(life.holder, f"T{n}", 1) for n in range(1100)]
-    world.play(life.engine, [(life.holder, event) for event in many])
+    many = [world.authorization(life.cardholder, f"T{n}", 1) for n in range(1100)]
+    world.process(life.engine, [(life.cardholder, event) for event in many])
     later = NOON + timedelta(days=8)
 
     with psycopg.connect(world.app_url) as connection:
@@ -348,7 +349,7 @@ def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
         pass
 
     assert enqueued >= 1100
-    assert (life.balance, world.account(life.holder)["held"]) == (10_000, 0)
+    assert (life.balance, world.account(life.cardholder)["held"]) == (10_000, 0)
 
 
 def test_every_approval_starts_the_time_again(world: World, platform: Id) -> None:
@@ -357,8 +358,8 @@ def test_every_approval_starts_the_time_again(world: World, platform: Id) -> Non
     life.now = NOON + timedelta(days=5)
     life.submit("AUTHORIZATION_INCREMENT", 100)
 
-    assert life.tick(NOON + timedelta(days=11)) == []
-    [expired] = life.tick(NOON + timedelta(days=12))
+    assert life.run_timers(NOON + timedelta(days=11)) == []
+    [expired] = life.run_timers(NOON + timedelta(days=12))
     assert state(expired).released == 200
 
 
@@ -374,7 +375,9 @@ def test_an_expiry_on_its_way_does_not_end_what_was_extended_meanwhile(
 
     everybody = world.drain(life.engine, Lane.BULK)
 
-    mine = [one for one in everybody if one.message.customer_id == life.holder.home.customer_id]
+    mine = [
+        one for one in everybody if one.message.customer_id == life.cardholder.owner.customer_id
+    ]
     assert [(one.outcome, one.reason) for one in mine] == [
         (OutcomeType.IGNORED, OutcomeFlag.EXTENDED)
     ]
@@ -398,7 +401,7 @@ def test_what_has_partly_cleared_expires_to_settled_and_a_late_clearing_is_accep
     life = Life(world, platform, 10_000)
     life.submit("AUTHORIZATION", 9000)
     life.submit("CLEARING", 4000)
-    [expired] = life.tick(NOON + timedelta(days=7))
+    [expired] = life.run_timers(NOON + timedelta(days=7))
 
     assert state(expired).status is Status.SETTLED
     late = life.submit("CLEARING", 3000, final=False)
@@ -415,7 +418,7 @@ def test_what_was_reversed_or_cleared_never_expires(world: World, platform: Id) 
     life.submit("CLEARING", 100, "T2")
     life.submit("AUTHORIZATION", 10_001, "T3")
 
-    assert life.tick(NOON + timedelta(days=400)) == []
+    assert life.run_timers(NOON + timedelta(days=400)) == []
 
 
 # --- pulls that are confirmed later -------------------------------------------------------------
@@ -426,7 +429,7 @@ FAILS = {"descriptor": "CAFE 006"}
 
 def total_balance(life: Life) -> int:
     [(total,)] = life.world.rows(
-        "SELECT balance + pending FROM internal_accounts WHERE id = %s", life.holder.account_id
+        "SELECT balance + pending FROM internal_accounts WHERE id = %s", life.cardholder.account_id
     )
     return int(total)
 
@@ -437,12 +440,12 @@ def test_a_slow_pull_is_confirmed_after_the_delay(world: World, platform: Id) ->
 
     assert (state(asked).pending_count, state(asked).status) == (1, Status.AUTHORIZED)
     assert (life.balance, total_balance(life)) == (900, 1000)
-    assert life.tick(NOON + timedelta(seconds=29)) == []
-    [confirmed] = life.tick(NOON + timedelta(seconds=30))
+    assert life.run_timers(NOON + timedelta(seconds=29)) == []
+    [confirmed] = life.run_timers(NOON + timedelta(seconds=30))
 
     assert (state(confirmed).pending_count, state(confirmed).pulled) == (0, 100)
     assert (life.balance, total_balance(life)) == (900, 900)
-    assert life.tick(NOON + timedelta(seconds=60)) == []
+    assert life.run_timers(NOON + timedelta(seconds=60)) == []
 
 
 def test_without_a_delay_the_confirmation_is_due_at_once(world: World, platform: Id) -> None:
@@ -450,7 +453,7 @@ def test_without_a_delay_the_confirmation_is_due_at_once(world: World, platform:
     life.delay = timedelta(0)
     life.submit("AUTHORIZATION", 100, merchant=SLOW)
 
-    [confirmed] = life.tick(NOON)
+    [confirmed] = life.run_timers(NOON)
 
     assert state(confirmed).pending_count == 0
 
@@ -461,7 +464,7 @@ def test_a_pull_that_fails_is_an_exception_until_other_money_comes(
     life = Life(world, platform, 1000)
     life.submit("AUTHORIZATION", 100, merchant=FAILS)
 
-    [failed] = life.tick(NOON + timedelta(seconds=30))
+    [failed] = life.run_timers(NOON + timedelta(seconds=30))
 
     # Its own money came back, which does not pay it.
     assert (state(failed).status, state(failed).pulled) == (Status.EXCEPTION, 0)
@@ -476,7 +479,7 @@ def test_a_pull_that_fails_after_its_clearing_is_owed(world: World, platform: Id
     life.submit("AUTHORIZATION", 100, merchant=FAILS)
     life.submit("CLEARING", 100, merchant=FAILS)
 
-    [failed] = life.tick(NOON + timedelta(seconds=30))
+    [failed] = life.run_timers(NOON + timedelta(seconds=30))
 
     assert (state(failed).status, state(failed).owed) == (Status.EXCEPTION, 100)
     assert life.balance == 100
@@ -492,25 +495,28 @@ def test_a_slow_pull_that_was_released_meanwhile_is_answered_all_the_same(
     life.submit("AUTHORIZATION", 100, merchant=FAILS)
     life.submit("AUTHORIZATION_REVERSAL")
 
-    [failed] = life.tick(NOON + timedelta(seconds=30))
+    [failed] = life.run_timers(NOON + timedelta(seconds=30))
 
     assert (state(failed).pending_count, state(failed).status) == (0, Status.VOIDED)
     assert (life.balance, total_balance(life)) == (100, 100)
 
 
 def test_outside_the_sandbox_a_descriptor_is_only_a_name(world: World, platform: Id) -> None:
-    holder = world.holder(platform, 1000)
-    real = world.engine(sandbox_delay=None)
+    cardholder = world.cardholder(platform, 1000)
+    real = world.engine(rail=None)
     asked = [
-        (holder, world.event("AUTHORIZATION", holder, f"T{end}", 10, merchant={"descriptor": end}))
+        (
+            cardholder,
+            world.event("AUTHORIZATION", cardholder, f"T{end}", 10, merchant={"descriptor": end}),
+        )
         for end in ("002", "003", "005", "006")
     ]
 
-    decided = world.play(real, asked)
+    decided = world.process(real, asked)
 
-    assert words(decided) == ["APPLIED"] * 4
-    later = world.tick(real, datetime.now(UTC) + timedelta(days=1))
-    assert not any(one.message.customer_id == holder.home.customer_id for one in later)
+    assert outcomes_of(decided) == ["APPLIED"] * 4
+    later = world.run_timers(real, datetime.now(UTC) + timedelta(days=1))
+    assert not any(one.message.customer_id == cardholder.owner.customer_id for one in later)
 
 
 # --- a card that is closed ----------------------------------------------------------------------
@@ -526,7 +532,7 @@ def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: Id
 
     life.close_card()
 
-    account = life.world.account(life.holder)
+    account = life.world.account(life.cardholder)
     assert (account["balance"], account["held"]) == (940, 0)
     statuses = {token: figures["status"] for token, figures in account["transactions"].items()}
     assert statuses == {
@@ -543,20 +549,20 @@ def test_closing_a_card_gives_back_what_is_held_on_it(world: World, platform: Id
 def test_closing_a_card_in_the_batch_of_its_purchases_is_the_same(
     world: World, platform: Id
 ) -> None:
-    holders = [world.holder(platform, 150) for _ in range(2)]
+    cardholders = [world.cardholder(platform, 150) for _ in range(2)]
     found = []
-    for holder, size in zip(holders, (100, 1), strict=True):
+    for cardholder, size in zip(cardholders, (100, 1), strict=True):
         story = [
-            world.event("AUTHORIZATION", holder, "T1", 100),
-            world.event("STAND_IN_AUTHORIZATION", holder, "T2", 80),
-            world.event("CLEARING", holder, "T3", 70),
-            world.event("CLEARING", holder, "T4", 5, final=False),
-            world.event("AUTHORIZATION", holder, "T5", 1000),
-            world.card_closed(holder),
+            world.event("AUTHORIZATION", cardholder, "T1", 100),
+            world.event("STAND_IN_AUTHORIZATION", cardholder, "T2", 80),
+            world.event("CLEARING", cardholder, "T3", 70),
+            world.event("CLEARING", cardholder, "T4", 5, final=False),
+            world.event("AUTHORIZATION", cardholder, "T5", 1000),
+            world.card_closed(cardholder),
         ]
-        world.play(world.engine(batch_size=size), [(holder, event) for event in story])
-        world.check_books(holder)
-        found.append(world.account(holder))
+        world.process(world.engine(batch_size=size), [(cardholder, event) for event in story])
+        world.check_books(cardholder)
+        found.append(world.account(cardholder))
 
     assert found[0] == found[1]
     # The hold of the first paid the open pull of the second, which then went back too.
@@ -608,7 +614,7 @@ def test_every_credit_pays_debts_and_the_webhooks_tell(
         case "AUTHORIZATION_REVERSAL":
             life.submit("AUTHORIZATION_REVERSAL", 60, "T2")
         case "EXPIRY":
-            life.tick(NOON + timedelta(days=7))
+            life.run_timers(NOON + timedelta(days=7))
         case _:
             life.close_card()
 
@@ -617,7 +623,7 @@ def test_every_credit_pays_debts_and_the_webhooks_tell(
     assert world.rows(
         "SELECT count(*), count(DISTINCT o.sequence) FROM outbox o JOIN card_transactions t"
         " ON t.id = o.subject_id WHERE t.account_id = %s AND t.issuer_transaction_token = 'T1'",
-        life.holder.account_id,
+        life.cardholder.account_id,
     ) == [(2, 2)]
 
 
@@ -670,14 +676,16 @@ def test_a_financial_authorization_uses_what_is_there(world: World, platform: Id
 def test_what_would_leave_63_bits_is_rejected_and_leaves_no_trace(
     world: World, platform: Id, before: list[tuple[str, int]], kind: str
 ) -> None:
-    holder = world.holder(platform, MAX_AMOUNT if kind != "RETURN" else MAX_AMOUNT - 1)
+    cardholder = world.cardholder(platform, MAX_AMOUNT if kind != "RETURN" else MAX_AMOUNT - 1)
     engine = world.engine()
     for name, amount in before:
-        [decided] = world.play(engine, [(holder, world.event(name, holder, "T1", amount))])
+        [decided] = world.process(
+            engine, [(cardholder, world.event(name, cardholder, "T1", amount))]
+        )
         assert decided.outcome is OutcomeType.APPLIED
-    kept = world.account(holder)
+    kept = world.account(cardholder)
 
-    [decided] = world.play(engine, [(holder, world.event(kind, holder, "T1", 1))])
+    [decided] = world.process(engine, [(cardholder, world.event(kind, cardholder, "T1", 1))])
 
     expected = RejectionReason.AMOUNT_OUT_OF_RANGE
     if kind == "AUTHORIZATION_INCREMENT":  # Refused first, for it needs funds.
@@ -687,8 +695,8 @@ def test_what_would_leave_63_bits_is_rejected_and_leaves_no_trace(
             (OutcomeType.REJECTED, expected),
             (OutcomeType.DECLINED, "INSUFFICIENT_FUNDS"),
         }
-    assert world.account(holder) == kept
-    world.check_books(holder)
+    assert world.account(cardholder) == kept
+    world.check_books(cardholder)
 
 
 def test_the_largest_amount_goes_through_every_type(world: World, platform: Id) -> None:
@@ -714,18 +722,18 @@ def test_the_largest_amount_goes_through_every_type(world: World, platform: Id) 
 def test_a_waiting_message_that_does_not_fit_goes_on_waiting(
     world: World, platform: Id, engine: Engine
 ) -> None:
-    holder = world.holder(platform, 10)
+    cardholder = world.cardholder(platform, 10)
     story = [
-        world.event("CLEARING", holder, "T1", MAX_AMOUNT),  # Owed: nothing more may be.
-        world.event("RETURN_REVERSAL", holder, "T2", 100),
-        world.event("RETURN", holder, "T2", 100, merchant={"descriptor": "SHOP 002"}),
+        world.event("CLEARING", cardholder, "T1", MAX_AMOUNT),  # Owed: nothing more may be.
+        world.event("RETURN_REVERSAL", cardholder, "T2", 100),
+        world.event("RETURN", cardholder, "T2", 100, merchant={"descriptor": "SHOP 002"}),
     ]
 
-    decided = world.play(engine, [(holder, event) for event in story])
+    decided = world.process(engine, [(cardholder, event) for event in story])
 
-    assert words(decided) == ["APPLIED", "PARKED", "APPLIED"]
-    assert parked(world, holder) == 1
-    world.check_books(holder)
+    assert outcomes_of(decided) == ["APPLIED", "PARKED", "APPLIED"]
+    assert parked(world, cardholder) == 1
+    world.check_books(cardholder)
 
 
 # --- judgements ---------------------------------------------------------------------------------
@@ -739,9 +747,9 @@ def test_a_pull_that_fails_pays_older_debts_with_what_it_gives_back(
     life.submit("CLEARING", 7000, token="T0")
     assert life.balance == 5000
 
-    life.tick(NOON + timedelta(seconds=30))
+    life.run_timers(NOON + timedelta(seconds=30))
 
-    standing = world.account(life.holder)["transactions"]
+    standing = world.account(life.cardholder)["transactions"]
     assert standing["T0"]["status"] == "SETTLED"
     assert standing["T1"]["status"] == "EXCEPTION"
     assert life.balance == 3000
@@ -760,7 +768,7 @@ def test_a_forced_clearing_with_more_to_come_ends_some_day(world: World, platfor
     life = Life(world, platform, 10_000)
     life.submit("CLEARING", 4000, final=False)
 
-    [expired] = life.tick(NOON + timedelta(days=7))
+    [expired] = life.run_timers(NOON + timedelta(days=7))
 
     assert (expired.outcome, state(expired).status) == (OutcomeType.APPLIED, Status.SETTLED)
 
@@ -781,10 +789,10 @@ def test_what_is_held_can_go_back_at_the_end_of_all_numbers(world: World, platfo
     life = Life(world, platform, 1000)
     life.submit("AUTHORIZATION", 600)
 
-    too_much = world.event("RETURN", life.holder, "T9", MAX_AMOUNT - 500)
-    [refused] = world.play(life.engine, [(life.holder, too_much)])
+    too_much = world.event("RETURN", life.cardholder, "T9", MAX_AMOUNT - 500)
+    [refused] = world.process(life.engine, [(life.cardholder, too_much)])
     taken = life.submit("RETURN", MAX_AMOUNT - 1000, token="T8")
-    [expired] = life.tick(NOON + timedelta(days=7))
+    [expired] = life.run_timers(NOON + timedelta(days=7))
 
     assert (refused.outcome, refused.reason) == (
         OutcomeType.REJECTED,

@@ -38,7 +38,7 @@ def relations(url: str) -> set[str]:
     return names(
         url,
         "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        " WHERE n.nspname = 'public'",
+        " WHERE n.nspname = 'cardledger'",
     )
 
 
@@ -46,7 +46,7 @@ def functions(url: str) -> set[str]:
     return names(
         url,
         "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
-        " WHERE n.nspname = 'public'",
+        " WHERE n.nspname = 'cardledger'",
     )
 
 
@@ -83,7 +83,7 @@ def test_an_upgrade_of_what_is_up_to_date_changes_nothing(empty_url: DatabaseUrl
     assert migrate.current(empty_url) == migrate.head()
 
 
-def test_a_schema_is_migrated_beside_a_role_that_was_left_behind(empty_url: DatabaseUrl) -> None:
+def test_a_migration_succeeds_although_the_role_exists_already(empty_url: DatabaseUrl) -> None:
     role = sql.Identifier(migrate.app_role(empty_url))
     with psycopg.connect(empty_url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
@@ -91,6 +91,86 @@ def test_a_schema_is_migrated_beside_a_role_that_was_left_behind(empty_url: Data
     migrate.upgrade(empty_url)
 
     assert migrate.current(empty_url) == migrate.head()
+
+
+# --- where the tables are ------------------------------------------------------------------------
+
+
+def tables_in(url: str, schema: str) -> set[str]:
+    return names(url, f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}'")
+
+
+OURS = {table.name for table in metadata.sorted_tables} | {"alembic_version"}
+
+
+def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
+    empty_url: DatabaseUrl,
+) -> None:
+    before = empty_url.with_schema("public")
+    migrate.upgrade(before, "0008")
+    key = new_id()
+    with psycopg.connect(before) as connection:
+        connection.execute("CREATE TABLE public.invoices (id int)")
+        connection.execute(
+            "INSERT INTO outcomes (customer_id, platform_id, source, reference, body_hash,"
+            " message_id, outcome, recorded_at)"
+            " VALUES (%s, %s, 'network', 'r1', '', %s, 'APPLIED', now())",
+            [key, key, key],
+        )
+    assert migrate.current(empty_url) == "0008"
+
+    migrate.upgrade(empty_url)
+
+    assert migrate.current(empty_url) == migrate.head()
+    assert tables_in(empty_url, "cardledger") == OURS
+    assert tables_in(empty_url, "public") == {"invoices"}
+    assert functions(empty_url) == {"refuse_change", "refuse_way_back"}
+    app = empty_url.with_user(migrate.app_role(empty_url), "app")
+    with psycopg.connect(empty_url) as connection:
+        connection.execute(
+            sql.SQL("ALTER ROLE {} PASSWORD 'app'").format(
+                sql.Identifier(migrate.app_role(empty_url))
+            )
+        )
+    with psycopg.connect(app) as connection:
+        assert connection.execute("SELECT reference FROM outcomes").fetchall() == [("r1",)]
+        assert connection.execute("SELECT count(*) FROM journal").fetchall() == [(0,)]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("UPDATE outcomes SET reference = 'r2'")
+    with psycopg.connect(empty_url) as owner, pytest.raises(psycopg.Error, match="append-only"):
+        owner.execute("DELETE FROM outcomes")
+
+
+def test_a_database_that_is_shared_keeps_the_tables_and_the_version_of_its_owner(
+    empty_url: DatabaseUrl,
+) -> None:
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("CREATE TABLE public.alembic_version (version_num text)")
+        connection.execute("INSERT INTO public.alembic_version VALUES ('0001')")
+        connection.execute("CREATE TABLE public.customers (name text)")
+        connection.execute("INSERT INTO public.customers VALUES ('Ada')")
+
+    migrate.upgrade(empty_url)
+
+    assert tables_in(empty_url, "cardledger") == OURS
+    assert tables_in(empty_url, "public") == {"alembic_version", "customers"}
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute("SELECT version_num FROM public.alembic_version").fetchall() == [
+            ("0001",)
+        ]
+        assert connection.execute("SELECT name FROM public.customers").fetchall() == [("Ada",)]
+
+
+def test_the_tables_may_be_in_a_schema_of_another_name(empty_url: DatabaseUrl) -> None:
+    url = empty_url.with_schema("books")
+
+    migrate.upgrade(url)
+
+    assert tables_in(url, "books") == OURS
+    assert tables_in(url, "cardledger") == set()
+    assert migrate.current(url) == migrate.head()
+    assert migrate.current(empty_url) is None
+    migrate.downgrade(url, "base")
 
 
 def test_the_migrated_schema_is_the_one_of_the_tables(database_url: DatabaseUrl) -> None:
@@ -110,7 +190,7 @@ def test_every_check_of_the_tables_is_in_the_migrated_schema(database_url: Datab
     there = names(
         database_url,
         "SELECT conname FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace"
-        " WHERE c.contype = 'c' AND n.nspname = 'public'",
+        " WHERE c.contype = 'c' AND n.nspname = 'cardledger'",
     )
 
     written = postgresql.dialect().identifier_preparer.format_constraint  # type: ignore[no-untyped-call]
@@ -131,7 +211,7 @@ def test_the_storage_of_every_table_is_what_the_tables_say(database_url: Databas
         database_url,
         "SELECT c.relname || ' ' || option FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace, unnest(c.reloptions) AS option"
-        " WHERE n.nspname = 'public' AND c.relkind = 'r'",
+        " WHERE n.nspname = 'cardledger' AND c.relkind = 'r'",
     )
 
     meant = {
@@ -143,20 +223,20 @@ def test_the_storage_of_every_table_is_what_the_tables_say(database_url: Databas
     assert meant == there
 
 
-def test_every_column_has_its_sentence(database_url: DatabaseUrl) -> None:
+def test_every_column_has_a_comment(database_url: DatabaseUrl) -> None:
     silent = names(
         database_url,
         "SELECT c.relname || '.' || a.attname FROM pg_class c"
         " JOIN pg_namespace n ON n.oid = c.relnamespace"
         " JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
-        " WHERE n.nspname = 'public' AND c.relkind = 'r' AND c.relname <> 'alembic_version'"
+        " WHERE n.nspname = 'cardledger' AND c.relkind = 'r' AND c.relname <> 'alembic_version'"
         " AND col_description(c.oid, a.attnum) IS NULL",
     )
 
     assert silent == set()
 
 
-def test_there_is_a_row_to_lock_for_every_queue(database_url: DatabaseUrl) -> None:
+def test_every_shard_has_a_row_to_lock(database_url: DatabaseUrl) -> None:
     with psycopg.connect(database_url) as connection:
         rows = connection.execute("SELECT lane, shard FROM inbox_shards").fetchall()
 
@@ -214,7 +294,7 @@ def test_the_one_endpoint_of_a_platform_becomes_its_default_one_and_back(
     }
 
 
-def test_what_waits_to_be_told_of_an_account_is_understood_after_an_upgrade_and_back(
+def test_an_account_event_in_the_outbox_is_readable_after_an_upgrade_and_a_downgrade(
     empty_url: DatabaseUrl,
 ) -> None:
     account, customer = new_id(), new_id()
@@ -243,11 +323,11 @@ def test_what_waits_to_be_told_of_an_account_is_understood_after_an_upgrade_and_
     migrate.upgrade(empty_url)
 
     [data] = waiting(empty_url)
-    told = accounts.wire(data, key=account, customer_id=customer)
-    assert told["id"] == kept["id"]
-    assert told["customerId"] == kept["customerId"]
-    assert (told["createdAt"], told["updatedAt"]) == (kept["createdAt"], kept["updatedAt"])
-    assert told["totalBalance"]["amount"] == 950
+    resource = accounts.wire(data, key=account, customer_id=customer, version=7)
+    assert resource["id"] == kept["id"]
+    assert resource["customerId"] == kept["customerId"]
+    assert (resource["createdAt"], resource["updatedAt"]) == (kept["createdAt"], kept["updatedAt"])
+    assert (resource["totalBalance"]["amount"], resource["sequence"]) == (950, 7)
     migrate.downgrade(empty_url, "0007")
     assert waiting(empty_url) == [kept]
 
@@ -271,6 +351,7 @@ def test_the_migrations_can_be_read_as_sql(capsys: pytest.CaptureFixture[str]) -
     migrate.sql()
 
     text = capsys.readouterr().out
+    assert text.index("CREATE SCHEMA cardledger") < text.index("CREATE TABLE")
     for table in metadata.sorted_tables:
         assert f"CREATE TABLE {table.name} (" in text
     assert "ENABLE ALWAYS TRIGGER append_only" in text

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 def within(url: str, do: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
-    """Run `do` in one database transaction."""
+    """Run `do` in a database transaction."""
 
     async def run() -> Result:
         engine = async_engine(url)
@@ -39,7 +39,7 @@ def within(url: str, do: Callable[[AsyncConnection], Awaitable[Result]]) -> Resu
     return asyncio.run(run())
 
 
-def test_a_platform_has_its_side_of_the_books_in_every_currency(app_database_url: str) -> None:
+def test_a_platform_has_system_accounts_in_every_currency(app_database_url: str) -> None:
     async def act(connection: AsyncConnection) -> set[tuple[str, str]]:
         platform = await platforms.create(
             connection, name="Acme", keys=KEYS, currencies=("USD", "EUR")
@@ -83,7 +83,7 @@ def test_signing_keys_are_readable_with_the_server_key_only(app_database_url: st
     assert secret.startswith("whsec_")
 
 
-def test_a_token_is_known_by_its_secret_which_is_not_kept(app_database_url: str) -> None:
+def test_a_token_is_authenticated_by_its_secret_which_is_not_stored(app_database_url: str) -> None:
     async def act(connection: AsyncConnection) -> None:
         platform = await platforms.create(connection, name="Acme", keys=KEYS)
         client_id, secret = await tokens.create(
@@ -94,7 +94,7 @@ def test_a_token_is_known_by_its_secret_which_is_not_kept(app_database_url: str)
 
         assert token is not None
         assert token.platform_id == platform.id
-        assert [token.allows(one) for one in Permission] == [True, True, False]
+        assert [token.allows(permission) for permission in Permission] == [True, True, False]
         for wrong in ("", secret[:-1], secret + "x", "\x00", "\ud800"):
             assert await tokens.authenticate(connection, client_id, wrong, KEYS) is None
         for wrong in ("", "nobody", client_id + "\x00", "é", "x" * 1000):

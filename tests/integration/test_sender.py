@@ -1,4 +1,4 @@
-"""The sender when something is wrong: with PostgreSQL, with one attempt, with who dispatches."""
+"""The sender during failures of PostgreSQL, of one attempt and of dispatching."""
 
 import threading
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -14,16 +14,17 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
 from cardledger.ledger.webhooks.ordering import lock_queues
-from cardledger.webhooks.receiver import Receiver, Reply
-from tests.integration.test_webhook_endpoints import own_secret, told_in_order
+from cardledger.webhooks.receiver import Reply
+from tests.integration.test_webhook_endpoints import emit_in_sequence, own_secret
 from tests.integration.test_webhooks import (  # noqa: F401 - a fixture
     World,
     at_least,
     connected,
     logs,
-    until,
     world_in,
 )
+from tests.receiver import Receiver
+from tests.waiting import eventually, limit_s
 
 TEAPOT = 418
 
@@ -42,7 +43,7 @@ def receiver() -> Iterator[Receiver]:
 
 @contextmanager
 def no_record_of_teapots(owner: psycopg.Connection[tuple[object, ...]]) -> Iterator[None]:
-    """Have PostgreSQL refuse to keep attempts that were answered with 418."""
+    """Make PostgreSQL reject attempts with status 418."""
     owner.execute(
         "ALTER TABLE webhook_attempts ADD CONSTRAINT no_teapots CHECK (status <> 418) NOT VALID"
     )
@@ -68,8 +69,8 @@ def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
 
         world.sender().run_once()
 
-        until(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
-        until(lambda: "webhook attempt not recorded" in [log["event"] for log in logs])
+        eventually(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
+        eventually(lambda: "webhook attempt not recorded" in [log["event"] for log in logs])
         after = world.emit(platform)
         world.sender().run_once()
         assert world.attempted(after).state == "DELIVERED"
@@ -77,7 +78,7 @@ def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
     assert world.delivery(poisoned).state == "PENDING", "its lease ends, and it is sent again"
 
 
-def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is_back(
+def test_a_result_that_could_not_be_recorded_is_recorded_when_postgresql_is_back(
     world: World,
     receiver: Receiver,
     postgres_url: DatabaseUrl,
@@ -91,7 +92,7 @@ def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is
     receiver.wait_for(at_least(1))
 
     with away(postgres_url, database_url):
-        until(lambda: "periodic task failed" in [log["event"] for log in logs])
+        eventually(lambda: "periodic task failed" in [log["event"] for log in logs])
         with pytest.raises(OperationalError):
             sender.deliver()
 
@@ -100,7 +101,7 @@ def test_what_cannot_be_recorded_while_postgresql_is_away_is_recorded_when_it_is
     assert len(receiver.received) == 1, "nothing is sent twice"
 
 
-def test_what_is_not_recorded_in_time_is_recorded_later(
+def test_a_result_whose_record_timed_out_is_recorded_later(
     world: World,
     receiver: Receiver,
     database_url: DatabaseUrl,
@@ -113,21 +114,21 @@ def test_what_is_not_recorded_in_time_is_recorded_later(
     receiver.wait_for(at_least(1))
 
     with (
-        psycopg.connect(database_url) as somebody,
+        psycopg.connect(database_url) as other_session,
         psycopg.connect(database_url, autocommit=True) as owner,
     ):
-        somebody.execute("LOCK TABLE webhook_deliveries IN SHARE MODE")
-        until(
+        other_session.execute("LOCK TABLE webhook_deliveries IN SHARE MODE")
+        eventually(
             lambda: out_of_time(owner) and "periodic task failed" in [log["event"] for log in logs]
         )
-        somebody.rollback()
+        other_session.rollback()
 
     sender.deliver()
     assert world.delivery(key).state == "DELIVERED"
 
 
 def out_of_time(owner: psycopg.Connection[tuple[object, ...]]) -> bool:
-    """End every statement that waits for a lock, as its time limit would."""
+    """Cancel every statement that waits for a lock, as its time limit would."""
     owner.execute(
         "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
         " WHERE wait_event_type = 'Lock' AND datname = current_database()"
@@ -135,7 +136,7 @@ def out_of_time(owner: psycopg.Connection[tuple[object, ...]]) -> bool:
     return True
 
 
-def test_what_a_standby_cannot_record_is_recorded_when_it_may_write(
+def test_a_result_that_a_standby_refuses_is_recorded_when_it_accepts_writes(
     world: World,
     receiver: Receiver,
     postgres_url: DatabaseUrl,
@@ -149,7 +150,7 @@ def test_what_a_standby_cannot_record_is_recorded_when_it_may_write(
     receiver.wait_for(at_least(1))
 
     with read_only(postgres_url, database_url):
-        until(lambda: "periodic task failed" in [log["event"] for log in logs])
+        eventually(lambda: "periodic task failed" in [log["event"] for log in logs])
 
     sender.deliver()
     assert world.delivery(key).state == "DELIVERED"
@@ -157,7 +158,7 @@ def test_what_a_standby_cannot_record_is_recorded_when_it_may_write(
 
 @contextmanager
 def read_only(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
-    """Have a database refuse every change, as one that is copied from another does."""
+    """Make a database read-only, as a standby is."""
     alter = sql.SQL("ALTER DATABASE {} {} default_transaction_read_only")
     name = sql.Identifier(database.database)
     with psycopg.connect(server, autocommit=True) as postgres:
@@ -181,7 +182,7 @@ def end_connections(
 
 @contextmanager
 def away(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
-    """End all connections to a database and let nobody in."""
+    """End all connections to a database and accept no new ones."""
     allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
     name = sql.Identifier(database.database)
     with psycopg.connect(server, autocommit=True) as postgres:
@@ -191,7 +192,7 @@ def away(server: DatabaseUrl, database: DatabaseUrl) -> Iterator[None]:
         postgres.execute(allow.format(name, sql.SQL("true")))
 
 
-def test_what_is_due_again_leaves_at_once_when_somebody_says_so(
+def test_a_delivery_leaves_at_once_when_the_sender_is_woken(
     world: World, receiver: Receiver
 ) -> None:
     key = world.emit(connected(world, receiver))
@@ -204,14 +205,14 @@ def test_what_is_due_again_leaves_at_once_when_somebody_says_so(
     assert arrival.webhook_id == f"Webhook:{key}"
 
 
-def test_deliveries_leave_while_dispatching_waits_for_somebody(
+def test_deliveries_leave_while_dispatching_waits_for_a_lock(
     world: World, receiver: Receiver, database_url: DatabaseUrl
 ) -> None:
     platform = connected(world, receiver)
     dispatched = world.emit(platform)
     world.dispatch()
-    with psycopg.connect(database_url) as somebody:
-        somebody.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
+    with psycopg.connect(database_url) as other_session:
+        other_session.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
         world.emit(platform)
         sender = world.sender(every_s=0.05)
 
@@ -219,12 +220,12 @@ def test_deliveries_leave_while_dispatching_waits_for_somebody(
 
         assert arrival.webhook_id == f"Webhook:{dispatched}"
         assert world.waiting() == 1
-        somebody.rollback()
+        other_session.rollback()
     sender.wake()
     receiver.wait_for(at_least(2))
 
 
-def test_what_was_sent_is_not_sent_again_because_its_record_outlasts_its_lease(
+def test_a_sent_webhook_is_not_sent_again_when_its_record_outlasts_its_lease(
     world: World,
     receiver: Receiver,
     database_url: DatabaseUrl,
@@ -232,42 +233,44 @@ def test_what_was_sent_is_not_sent_again_because_its_record_outlasts_its_lease(
 ) -> None:
     platform = world.platform()
     endpoint = own_secret(world, platform, receiver, mode="FIFO")
-    [key] = told_in_order(world, platform, subject := new_id(), 1)
+    [key] = emit_in_sequence(world, platform, subject := new_id(), 1)
     receiver.reply(Reply(delay_s=0.3))
     sender = world.sender()
     sender.run_once()
-    with psycopg.connect(database_url) as somebody:
-        lock_queues(somebody, [(endpoint, subject)])
-        until(lambda: "webhook delivered" in [log["event"] for log in logs])
+    with psycopg.connect(database_url) as other_session:
+        lock_queues(other_session, [(endpoint, subject)])
+        eventually(lambda: "webhook delivered" in [log["event"] for log in logs])
         sender.deliver()
 
         world.clock.advance(minutes=1)
         sender.deliver()
 
-        somebody.rollback()
+        other_session.rollback()
     sender.close()
     assert world.delivery(key).state == "DELIVERED"
     assert len(receiver.received) == 1
 
 
-def test_a_sender_that_ends_records_an_attempt_whose_queue_somebody_holds_for_a_moment(
+def test_a_closing_sender_records_a_result_whose_queue_is_briefly_locked(
     world: World, receiver: Receiver, database_url: DatabaseUrl
 ) -> None:
     platform = world.platform()
     endpoint = own_secret(world, platform, receiver, mode="FIFO")
-    [key] = told_in_order(world, platform, subject := new_id(), 1)
+    [key] = emit_in_sequence(world, platform, subject := new_id(), 1)
     receiver.reply(Reply(delay_s=0.3))
     sender = world.sender()
     sender.run_once()
-    with psycopg.connect(database_url) as somebody:
-        lock_queues(somebody, [(endpoint, subject)])
+    with psycopg.connect(database_url) as other_session:
+        lock_queues(other_session, [(endpoint, subject)])
         closing = threading.Thread(target=sender.close)
 
         closing.start()
 
-        until(lambda: not any(one.name.startswith("webhooks") for one in threading.enumerate()))
+        eventually(
+            lambda: not any(one.name.startswith("webhooks") for one in threading.enumerate())
+        )
         closing.join(timeout=0.2)
         assert closing.is_alive(), "it has something to record"
-        somebody.rollback()
-    closing.join(timeout=10)
+        other_session.rollback()
+    closing.join(limit_s())
     assert world.delivery(key).state == "DELIVERED"

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,11 +32,12 @@ from cardledger.embedded.servers import (
     redis_on_path,
 )
 from tests.databases import fresh_database
+from tests.waiting import eventually, limit_s
 
 PROGRAMS = {"path": redis_on_path(), "wheel": redis_in_wheel(), "memory": redis_in_memory()}
 OWNER = """
 import pathlib, sys, time
-from cardledger.servers import EmbeddedPostgres, OwnRedis
+from cardledger.embedded.servers import EmbeddedPostgres, OwnRedis
 for server in (EmbeddedPostgres(pathlib.Path(sys.argv[1])), OwnRedis(pathlib.Path(sys.argv[1]))):
     server.start()
     print(server.pid, flush=True)
@@ -71,11 +71,11 @@ def ask(url: str, question: str) -> object:
 
 
 def wait_for_end(pid: int) -> None:
-    deadline = time.monotonic() + 20
     with suppress(psutil.NoSuchProcess):
-        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-            assert time.monotonic() < deadline, f"process {pid} is still there"
-            time.sleep(0.02)
+        eventually(
+            lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE,
+            message=f"process {pid} did not end",
+        )
 
 
 def kill_with_children(pid: int) -> None:
@@ -98,10 +98,10 @@ def test_the_embedded_postgres_keeps_what_it_acknowledged_across_a_stop(data_dir
     server = EmbeddedPostgres(data_dir)
 
     with running(server):
-        ask(server.url, "CREATE TABLE facts AS SELECT 42 AS fact")
+        ask(server.url, "CREATE TABLE public.facts AS SELECT 42 AS fact")
         first = server.pid
     with running(server):
-        kept = ask(server.url, "SELECT fact FROM facts")
+        kept = ask(server.url, "SELECT fact FROM public.facts")
         second = server.pid
 
     assert kept == 42
@@ -131,11 +131,11 @@ def test_the_embedded_postgres_starts_again_after_kill_9(data_dir: Path) -> None
     server = EmbeddedPostgres(data_dir)
 
     with running(server):
-        ask(server.url, "CREATE TABLE facts AS SELECT 42 AS fact")
+        ask(server.url, "CREATE TABLE public.facts AS SELECT 42 AS fact")
         assert server.pid is not None
         kill_with_children(server.pid)
         server.start()
-        kept = ask(server.url, "SELECT fact FROM facts")
+        kept = ask(server.url, "SELECT fact FROM public.facts")
 
     assert kept == 42
 
@@ -253,7 +253,7 @@ def test_servers_end_even_when_their_guard_is_killed(data_dir: Path) -> None:
         for pid in pids:
             guard = psutil.Process(pid).parent()
             assert guard is not None
-            assert "guard.py" in " ".join(guard.cmdline())
+            assert "watchdog.py" in " ".join(guard.cmdline())
             guard.kill()
 
         for pid in pids:
@@ -336,10 +336,10 @@ def test_a_real_redis_wants_its_password_and_never_forgets_for_lack_of_memory(
             for wanted in ("maxmemory-policy", "appendonly", "bind")
             for name, value in client.config_get(wanted).items()
         }
-        stranger = Redis.from_url("redis://" + server.url.partition("@")[2])
+        other_platform = Redis.from_url("redis://" + server.url.partition("@")[2])
         with pytest.raises(Exception, match=r"(?i)authenticat"):
-            stranger.ping()
-        stranger.close()
+            other_platform.ping()
+        other_platform.close()
 
     assert settings["maxmemory-policy"] == "noeviction"
     assert settings["appendonly"] == "yes"
@@ -372,7 +372,7 @@ def test_a_message_of_dramatiq_goes_through_every_kind_of_redis(
         worker = dramatiq.Worker(broker, worker_timeout=50, worker_threads=1)
         worker.start()
         ring.send(7)
-        came = arrived.wait(10)
+        came = arrived.wait(limit_s())
         worker.stop()
         broker.close()
 

@@ -13,9 +13,15 @@ from psycopg import errors, sql
 from sqlalchemy import NullPool
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.agents import action_queries, usage
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents import registry as agents
-from cardledger.ledger.agents.actions import Decision, Refusal, RefusedError, Wanted, Written
+from cardledger.ledger.agents.actions import (
+    ActionRefusal,
+    ActionRefusedError,
+    Decision,
+    RecordedAction,
+    TransferRequest,
+)
 from cardledger.ledger.agents.policy import RefusalReason, Usage
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging.inbox import Lane
@@ -25,7 +31,7 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id
 from tests.databases import fresh_database
-from tests.world import Holder, World, words, world_of
+from tests.world import Cardholder, World, open_world, outcomes_of
 
 Made = TypeVar("Made")
 
@@ -36,7 +42,7 @@ REJECT = Decision(approve=False, reason="not this one")
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
     """A world whose books are proved once everything has happened in it."""
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
         report = verify(made.database)
         assert report.holds, report.differences
@@ -47,9 +53,9 @@ def platform(world: World) -> Id:
     return world.platform()
 
 
-def two_accounts(world: World, platform: Id, balance: int = 1_000) -> tuple[Holder, Holder]:
+def two_accounts(world: World, platform: Id, balance: int = 1_000) -> tuple[Cardholder, Cardholder]:
     """Return a cardholder with `balance`, and the same with an empty account beside it."""
-    source = world.holder(platform, balance)
+    source = world.cardholder(platform, balance)
     return source, world.another_account(source)
 
 
@@ -75,9 +81,9 @@ def test_a_transfer_is_two_entries_and_two_balances(world: World, platform: Id) 
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
 
-    decided = world.play(world.engine(), [(source, body)])
+    decided = world.process(world.engine(), [(source, body)])
 
-    assert words(decided) == ["APPLIED"]
+    assert outcomes_of(decided) == ["APPLIED"]
     assert status(world, body) == ("COMPLETED", None)
     assert (world.balance(source), world.balance(destination)) == (600, 400)
     assert entries(world, body) == [
@@ -86,17 +92,19 @@ def test_a_transfer_is_two_entries_and_two_balances(world: World, platform: Id) 
     ]
 
 
-def test_a_transfer_and_both_balances_are_told_in_its_commit(world: World, platform: Id) -> None:
+def test_the_webhooks_of_a_transfer_and_both_balances_are_in_its_commit(
+    world: World, platform: Id
+) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
 
-    world.play(world.engine(), [(source, body)])
+    world.process(world.engine(), [(source, body)])
 
     [[stamp]] = world.rows("SELECT xmin::text FROM transfers WHERE id = %s", body["transferId"])
     told = world.rows(
         "SELECT type, data ->> 'status' FROM outbox WHERE customer_id = %s AND xmin::text = %s"
         " ORDER BY type",
-        source.home.customer_id,
+        source.owner.customer_id,
         stamp,
     )
     assert told == [
@@ -110,22 +118,22 @@ def test_a_transfer_that_is_sent_twice_moves_money_once(world: World, platform: 
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
 
-    at_once = world.play(world.engine(), [(source, body), (source, body)])
-    later = world.play(world.engine(), [(source, body)])
+    at_once = world.process(world.engine(), [(source, body), (source, body)])
+    later = world.process(world.engine(), [(source, body)])
 
-    assert words([*at_once, *later]) == ["APPLIED", "DUPLICATE", "DUPLICATE"]
+    assert outcomes_of([*at_once, *later]) == ["APPLIED", "DUPLICATE", "DUPLICATE"]
     assert world.balance(destination) == 400
 
 
-def test_a_transfer_is_not_carried_out_again_under_another_reference(
+def test_a_transfer_is_not_executed_again_under_another_reference(
     world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
     again = body | {"source": "elsewhere"}
 
-    at_once = world.play(world.engine(), [(source, body), (source, again)])
-    later = world.play(world.engine(), [(source, again | {"reference": "another"})])
+    at_once = world.process(world.engine(), [(source, body), (source, again)])
+    later = world.process(world.engine(), [(source, again | {"reference": "another"})])
 
     assert [one.reason for one in [*at_once, *later]] == [
         None,
@@ -152,15 +160,15 @@ def test_a_refused_transfer_fails_and_moves_nothing(
     reason: FailureReason,
 ) -> None:
     source, destination = two_accounts(world, platform)
-    for holder, state in zip((source, destination), states, strict=True):
-        world.owner.execute(
-            "UPDATE internal_accounts SET status = %s WHERE id = %s", [state, holder.account_id]
+    for cardholder, state in zip((source, destination), states, strict=True):
+        world.connection.execute(
+            "UPDATE internal_accounts SET status = %s WHERE id = %s", [state, cardholder.account_id]
         )
     body = world.transfer(source, destination, amount)
 
-    decided = world.play(world.engine(), [(source, body), (source, body)])
+    decided = world.process(world.engine(), [(source, body), (source, body)])
 
-    assert words(decided) == ["DECLINED", "DUPLICATE"]
+    assert outcomes_of(decided) == ["DECLINED", "DUPLICATE"]
     assert {one.reason for one in decided} == {reason}
     assert status(world, body) == ("FAILED", reason)
     assert (world.balance(source), world.balance(destination)) == (1_000, 0)
@@ -174,42 +182,44 @@ def test_transfers_of_one_batch_see_what_the_ones_before_have_left(
     there = [world.transfer(one, other, 600), world.transfer(one, other, 600)]
     back = world.transfer(other, one, 500)
 
-    decided = world.play(world.engine(), [(one, body) for body in [*there, back]])
+    decided = world.process(world.engine(), [(one, body) for body in [*there, back]])
 
-    assert words(decided) == ["APPLIED", "DECLINED", "APPLIED"]
+    assert outcomes_of(decided) == ["APPLIED", "DECLINED", "APPLIED"]
     assert (world.balance(one), world.balance(other)) == (900, 100)
 
 
-def test_what_is_owed_cannot_be_moved_away(world: World, platform: Id) -> None:
+def test_the_owed_amount_cannot_be_transferred(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform, 1_000)
     # The network took more than there was: 500 are owed and 1,000 are still there.
-    world.play(world.engine(), [(source, world.clearing(source, "T1", 1_500))])
+    world.process(world.engine(), [(source, world.clearing(source, "T1", 1_500))])
     all_of_it = world.transfer(source, destination, 501)
     what_is_free = world.transfer(source, destination, 1)
 
-    decided = world.play(world.engine(), [(source, all_of_it), (source, what_is_free)])
+    decided = world.process(world.engine(), [(source, all_of_it), (source, what_is_free)])
 
     assert [one.reason for one in decided] == ["INSUFFICIENT_FUNDS"] * 2
 
 
-def test_what_arrives_pays_the_debts_of_its_account(world: World, platform: Id) -> None:
+def test_a_received_transfer_pays_the_debts_of_its_account(world: World, platform: Id) -> None:
     card, savings = two_accounts(world, platform, 100)
-    world.play(world.engine(), [(savings, world.deposit(savings, 5_000))])
-    world.play(world.engine(), [(card, world.clearing(card, "T1", 1_500))])
+    world.process(world.engine(), [(savings, world.deposit(savings, 5_000))])
+    world.process(world.engine(), [(card, world.clearing(card, "T1", 1_500))])
     assert world.account(card)["transactions"]["T1"]["status"] == "EXCEPTION"
 
-    world.play(world.engine(), [(card, world.transfer(savings, card, 1_400))])
+    world.process(world.engine(), [(card, world.transfer(savings, card, 1_400))])
 
     assert world.account(card)["transactions"]["T1"]["status"] == "SETTLED"
     assert (world.balance(card), world.balance(savings)) == (0, 3_600)
 
 
-def test_nobody_carries_out_a_transfer_of_another_customer(world: World, platform: Id) -> None:
+def test_a_message_cannot_execute_a_transfer_of_another_customer(
+    world: World, platform: Id
+) -> None:
     source, destination = two_accounts(world, platform)
-    stranger = world.holder(platform)
+    other_platform = world.cardholder(platform)
     body = world.transfer(source, destination, 400)
 
-    [decided] = world.play(world.engine(), [(stranger, body)])
+    [decided] = world.process(world.engine(), [(other_platform, body)])
 
     assert decided.reason == "UNKNOWN_TRANSFER"
     assert status(world, body) == ("PROCESSING", None)
@@ -220,10 +230,10 @@ def test_nobody_carries_out_a_transfer_of_another_customer(world: World, platfor
 def test_a_message_without_a_transfer_is_rejected(
     world: World, platform: Id, said: dict[str, Any]
 ) -> None:
-    holder = world.holder(platform)
+    cardholder = world.cardholder(platform)
     body = {"type": "TRANSFER", "source": "transfers", "reference": f"odd {said}", **said}
 
-    [decided] = world.play(world.engine(), [(holder, body)])
+    [decided] = world.process(world.engine(), [(cardholder, body)])
 
     assert (decided.outcome, decided.reason) == ("REJECTED", "MALFORMED")
 
@@ -232,15 +242,15 @@ def test_a_message_without_a_transfer_is_rejected(
 def test_no_money_is_put_on_an_account_that_is_not_active(
     world: World, platform: Id, state: str
 ) -> None:
-    holder = world.holder(platform)
-    world.owner.execute(
-        "UPDATE internal_accounts SET status = %s WHERE id = %s", [state, holder.account_id]
+    cardholder = world.cardholder(platform)
+    world.connection.execute(
+        "UPDATE internal_accounts SET status = %s WHERE id = %s", [state, cardholder.account_id]
     )
 
-    [decided] = world.play(world.engine(), [(holder, world.deposit(holder, 400))])
+    [decided] = world.process(world.engine(), [(cardholder, world.deposit(cardholder, 400))])
 
     assert (decided.outcome, decided.reason) == ("REJECTED", "ACCOUNT_NOT_ACTIVE")
-    assert world.balance(holder) == 0
+    assert world.balance(cardholder) == 0
 
 
 # --- what the ledger gets wrong ------------------------------------------------------------------
@@ -253,40 +263,40 @@ def ended(world: World, body: dict[str, Any]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_a_transfer_that_is_set_aside_has_failed(world: World, platform: Id) -> None:
+def test_a_quarantined_transfer_has_failed(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     cursed = world.transfer(source, destination, 400)
     good = world.transfer(source, destination, 100)
-    world.owner.execute(
+    world.connection.execute(
         sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
             cursed["reference"]
         )
     )
     try:
-        decided = world.play(world.engine(), [(source, cursed), (source, good)])
+        decided = world.process(world.engine(), [(source, cursed), (source, good)])
     finally:
-        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+        world.connection.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
 
-    assert words(decided) == ["REJECTED", "APPLIED"]
+    assert outcomes_of(decided) == ["REJECTED", "APPLIED"]
     assert status(world, cursed) == ("FAILED", FailureReason.INTERNAL_ERROR)
     assert ended(world, cursed) == [("FAILED", "INTERNAL_ERROR")]
     assert (world.balance(source), world.balance(destination)) == (900, 100)
 
 
-def test_a_transfer_that_is_set_aside_is_not_carried_out_later(world: World, platform: Id) -> None:
+def test_a_quarantined_transfer_is_not_executed_later(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
-    world.owner.execute(
+    world.connection.execute(
         sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
             body["reference"]
         )
     )
     try:
-        world.play(world.engine(), [(source, body)])
+        world.process(world.engine(), [(source, body)])
     finally:
-        world.owner.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+        world.connection.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
 
-    [again] = world.play(world.engine(), [(source, body)])
+    [again] = world.process(world.engine(), [(source, body)])
 
     assert again.reason == "UNKNOWN_TRANSFER"
     assert world.balance(destination) == 0
@@ -298,17 +308,17 @@ def test_a_transfer_that_cannot_even_fail_does_not_stop_the_queue(
     source, destination = two_accounts(world, platform)
     cursed = world.transfer(source, destination, 400)
     good = world.transfer(source, destination, 100)
-    world.owner.execute(
+    world.connection.execute(
         sql.SQL("ALTER TABLE outbox ADD CONSTRAINT curse CHECK (subject_id <> {})").format(
             cursed["transferId"]
         )
     )
     try:
-        decided = world.play(world.engine(), [(source, cursed), (source, good)])
+        decided = world.process(world.engine(), [(source, cursed), (source, good)])
     finally:
-        world.owner.execute("ALTER TABLE outbox DROP CONSTRAINT curse")
+        world.connection.execute("ALTER TABLE outbox DROP CONSTRAINT curse")
 
-    assert words(decided) == ["REJECTED", "APPLIED"]
+    assert outcomes_of(decided) == ["REJECTED", "APPLIED"]
     assert status(world, cursed) == ("PROCESSING", None)
 
 
@@ -317,11 +327,11 @@ def test_a_transfer_whose_message_is_rejected_has_failed(world: World) -> None:
     source, destination = two_accounts(world, incomplete)
     body = world.transfer(source, destination, 400)
     # A part of its books is not there: nobody but an operator can do that.
-    world.owner.execute(
+    world.connection.execute(
         "DELETE FROM system_accounts WHERE platform_id = %s AND kind = 'TRANSFERS'", [incomplete]
     )
 
-    [decided, next_one] = world.play(
+    [decided, next_one] = world.process(
         world.engine(), [(source, body), (source, world.deposit(source, 7))]
     )
 
@@ -349,7 +359,7 @@ def test_a_transfer_whose_message_is_rejected_has_failed(world: World) -> None:
     ],
 )
 def test_a_transfer_never_goes_back(world: World, platform: Id, before: str, after: str) -> None:
-    holder, other = two_accounts(world, platform)
+    cardholder, other = two_accounts(world, platform)
     [[key]] = world.rows(
         "INSERT INTO transfers (id, customer_id, platform_id, source_account_id,"
         " destination_account_id, amount, currency, status, failure_reason, settled_at, created_at,"
@@ -357,9 +367,9 @@ def test_a_transfer_never_goes_back(world: World, platform: Id, before: str, aft
         " CASE s WHEN 'FAILED' THEN 'LIMIT_EXCEEDED' END,"
         " CASE s WHEN 'COMPLETED' THEN now() END, now(), now() FROM (SELECT %s AS s) s"
         " RETURNING id",
-        holder.home.customer_id,
-        holder.home.platform_id,
-        holder.account_id,
+        cardholder.owner.customer_id,
+        cardholder.owner.platform_id,
+        cardholder.account_id,
         other.account_id,
         before,
     )
@@ -375,7 +385,7 @@ def test_a_transfer_never_goes_back(world: World, platform: Id, before: str, aft
         ):
             connection.execute(statement, [after, after, after, key])
 
-    world.owner.execute("DELETE FROM transfers WHERE id = %s", [key])
+    world.connection.execute("DELETE FROM transfers WHERE id = %s", [key])
 
 
 @pytest.mark.parametrize(
@@ -389,7 +399,7 @@ def test_a_transfer_never_goes_back(world: World, platform: Id, before: str, aft
         "DELETE FROM agent_actions",
     ],
 )
-def test_the_application_cannot_rewrite_what_was_asked_for(world: World, deed: str) -> None:
+def test_the_application_role_cannot_change_a_requested_transfer(world: World, deed: str) -> None:
     with (
         psycopg.connect(world.app_url) as connection,
         pytest.raises(errors.InsufficientPrivilege, match="permission denied"),
@@ -411,18 +421,20 @@ def asking(world: World, act: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - wh
     return asyncio.run(run())
 
 
-def ask(world: World, agent_id: Id, source: Holder, destination: Holder, amount: int) -> Written:
-    wanted = Wanted(
+def ask(
+    world: World, agent_id: Id, source: Cardholder, destination: Cardholder, amount: int
+) -> RecordedAction:
+    wanted = TransferRequest(
         type="TRANSFER_OUT",
         source_account_id=source.account_id,
         destination_account_id=destination.account_id,
         amount=amount,
     )
-    made: Written = asking(
+    made: RecordedAction = asking(
         world,
         lambda connection: agent_actions.request(
             connection,
-            platform_id=source.home.platform_id,
+            platform_id=source.owner.platform_id,
             agent_id=agent_id,
             wanted=wanted,
             reply_to=None,
@@ -432,10 +444,10 @@ def ask(world: World, agent_id: Id, source: Holder, destination: Holder, amount:
     return made
 
 
-def decide(world: World, written: Written, decision: Decision) -> Written | None:
-    decided: Written | None = asking(
+def decide(world: World, written: RecordedAction, decision: Decision) -> RecordedAction | None:
+    decided: RecordedAction | None = asking(
         world,
-        lambda connection: agent_actions.decide(
+        lambda connection: agent_actions.resolve(
             connection,
             platform_id=written.action.transfer.platform_id,
             transaction_id=written.action.transfer.id,
@@ -449,7 +461,7 @@ def decide(world: World, written: Written, decision: Decision) -> Written | None
 
 def used(world: World, agent_id: Id, at: datetime | None = None) -> Usage:
     found: Usage = asking(
-        world, lambda connection: agents.usage(connection, agent_id, at or datetime.now(UTC))
+        world, lambda connection: usage.of_agent(connection, agent_id, at or datetime.now(UTC))
     )
     return found
 
@@ -462,7 +474,7 @@ def at_once(acts: list[Callable[[], Made]]) -> list[Made | Exception]:
         start.wait()
         try:
             return act()
-        except (RefusedError, agent_actions.NotPendingError) as error:
+        except (ActionRefusedError, agent_actions.NotPendingError) as error:
             return error
 
     with ThreadPoolExecutor(len(acts)) as pool:
@@ -477,14 +489,14 @@ def test_requests_at_once_cannot_together_break_a_limit(world: World, platform: 
     made = at_once([lambda: ask(world, agent_id, source, destination, 100)] * 8)
     world.drain(world.engine())
 
-    refused = [one for one in made if isinstance(one, RefusedError)]
+    refused = [one for one in made if isinstance(one, ActionRefusedError)]
     assert len(refused) == 5
     assert {one.reason for one in refused} == {RefusalReason.DAILY_LIMIT}
     assert world.balance(destination) == 300
     assert used(world, agent_id) == Usage(daily_count=3, daily_spend=300, monthly_spend=300)
 
 
-def test_what_waits_for_approval_counts_and_what_was_refused_does_not(
+def test_pending_transfers_count_towards_limits_and_rejected_ones_do_not(
     world: World, platform: Id
 ) -> None:
     source, destination = two_accounts(world, platform, 100)
@@ -493,7 +505,7 @@ def test_what_waits_for_approval_counts_and_what_was_refused_does_not(
     first = ask(world, agent_id, source, destination, 400)
     second = ask(world, agent_id, source, destination, 50)
 
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ActionRefusedError) as refused:
         ask(world, agent_id, source, destination, 1)
     decide(world, first, APPROVE)
     decide(world, second, REJECT)
@@ -537,7 +549,7 @@ def test_of_an_approval_and_a_rejection_at_once_exactly_one_wins(
     )
     world.drain(world.engine())
 
-    [winner] = [one for one in made if isinstance(one, Written)]
+    [winner] = [one for one in made if isinstance(one, RecordedAction)]
     assert sum(isinstance(one, agent_actions.NotPendingError) for one in made) == 3
     is_approved = winner.action.transfer.status == transfers.PROCESSING
     assert world.balance(destination) == (400 if is_approved else 0)
@@ -553,9 +565,9 @@ def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platfor
 
     for reason, change in changes.items():
         waiting = ask(world, agent_id, source, destination, 10)
-        world.owner.execute(f"UPDATE agents SET {change} WHERE id = %s".encode(), [agent_id])
+        world.connection.execute(f"UPDATE agents SET {change} WHERE id = %s".encode(), [agent_id])
         decided = decide(world, waiting, APPROVE)
-        world.owner.execute(
+        world.connection.execute(
             "UPDATE agents SET is_paused = false, policy ="
             " jsonb_set(policy, '{spendingLimits,perTransactionLimit}', '1000') WHERE id = %s",
             [agent_id],
@@ -563,16 +575,16 @@ def test_an_approval_is_judged_by_the_policy_of_its_moment(world: World, platfor
 
         assert decided is not None
         assert decided.message is None
-        assert agent_actions.status_of(decided.action.transfer) == "FAILED"
+        assert action_queries.status_of(decided.action.transfer) == "FAILED"
         assert decided.action.transfer.failure_reason == reason
     assert world.balance(source) == 1_000
 
 
-def test_what_an_agent_asked_for_does_not_outlive_it(world: World, platform: Id) -> None:
+def test_a_pending_transfer_fails_with_its_deleted_agent(world: World, platform: Id) -> None:
     source, destination = two_accounts(world, platform)
     agent_id = world.agent(source, defaultExecutionMode="APPROVAL_REQUIRED")
     waiting = ask(world, agent_id, source, destination, 10)
-    world.owner.execute("UPDATE agents SET deleted_at = now() WHERE id = %s", [agent_id])
+    world.connection.execute("UPDATE agents SET deleted_at = now() WHERE id = %s", [agent_id])
 
     decided = decide(world, waiting, APPROVE)
 
@@ -587,10 +599,10 @@ def test_an_agent_moves_nothing_to_an_account_that_it_may_not_use(
     only = {"allowedAccountIds": [f"InternalAccount:{source.account_id}"]}
     agent_id = world.agent(source, accountRestrictions=only)
 
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(ActionRefusedError) as refused:
         ask(world, agent_id, source, destination, 10)
 
-    assert refused.value.refusal is Refusal.POLICY
+    assert refused.value.refusal is ActionRefusal.POLICY
     assert refused.value.reason is RefusalReason.ACCOUNT_NOT_ALLOWED
 
 
@@ -607,7 +619,7 @@ def test_a_transfer_and_authorizations_at_once_never_spend_the_same_money(
     def drain(lane: Lane) -> None:
         decided: list[Any] = []
         world.engine(batch_size=1).drain(lane, [source.shard], decided.extend)
-        ended[lane] = words(decided)
+        ended[lane] = outcomes_of(decided)
 
     at_once([lambda: drain(Lane.BULK), lambda: drain(Lane.LIVE)])
 

@@ -1,4 +1,4 @@
-"""That nobody's webhooks wait for anybody else's: crowds of endpoints, the dead, the unreadable."""
+"""One endpoint or row never delays the others: many endpoints, unreachable ones, bad rows."""
 
 import socket
 from collections.abc import Iterator
@@ -11,9 +11,11 @@ from sqlalchemy import insert
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
 from tests.integration.test_webhook_endpoints import own_secret, sequences, state_of
-from tests.integration.test_webhooks import World, at_least, connected, until, world_in
+from tests.integration.test_webhooks import World, at_least, connected, world_in
+from tests.receiver import Receiver
+from tests.waiting import eventually, limit_s
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-def test_a_platform_with_many_endpoints_in_order_does_not_use_up_the_locks_of_postgresql(
+def test_many_fifo_endpoints_do_not_exhaust_the_locks_of_postgresql(
     world: World,
 ) -> None:
     platform = world.platform()
@@ -57,7 +59,7 @@ def test_a_platform_with_many_endpoints_in_order_does_not_use_up_the_locks_of_po
     assert world.waiting() == 0
 
 
-def test_a_new_sender_reaches_who_answers_though_many_dead_ones_have_waited_longer(
+def test_a_new_sender_reaches_a_healthy_endpoint_behind_older_unreachable_endpoints(
     world: World, receiver: Receiver
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=100) as deaf:
@@ -69,14 +71,14 @@ def test_a_new_sender_reaches_who_answers_though_many_dead_ones_have_waited_long
         world.dispatch()
         world.clock.advance(seconds=1)
         world.emit(connected(world, receiver))
-        sender = world.sender(timeout_s=1.5, concurrency=8)
+        sender = world.sender(timeout_s=limit_s(0.75), concurrency=8)
 
         sender.run_once()
 
-        receiver.wait_for(at_least(1), timeout_s=5)
+        receiver.wait_for(at_least(1))
 
 
-def test_among_those_that_fail_whoever_has_recovered_soon_has_a_turn(
+def test_a_recovered_endpoint_soon_gets_a_turn_among_failing_endpoints(
     world: World, receiver: Receiver
 ) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=100) as deaf:
@@ -90,14 +92,14 @@ def test_among_those_that_fail_whoever_has_recovered_soon_has_a_turn(
         recovered = connected(world, receiver)
         world.change(recovered.endpoint, failing_since=world.clock() - timedelta(hours=1))
         world.emit(recovered)
-        sender = world.sender(timeout_s=0.5, concurrency=8)
+        sender = world.sender(timeout_s=limit_s(0.25), concurrency=8)
 
         sender.run_once()
 
-        receiver.wait_for(at_least(1), timeout_s=6)
+        receiver.wait_for(at_least(1))
 
 
-def test_a_long_backlog_of_those_that_answer_quickly_holds_up_nobody(
+def test_a_long_backlog_of_quick_endpoints_does_not_delay_others(
     world: World, receiver: Receiver
 ) -> None:
     with Receiver() as busy:
@@ -118,19 +120,19 @@ def test_a_long_backlog_of_those_that_answer_quickly_holds_up_nobody(
         sender.run_once()
         receiver.wait_for(at_least(1))
 
-        assert len(busy.received) < 300, "half of what had waited longer"
+        assert len(busy.received) < 300, "half of the older deliveries"
 
 
-def test_an_endpoint_that_is_gone_and_cannot_be_disabled_yet_holds_up_nobody(
+def test_a_gone_endpoint_that_cannot_be_disabled_yet_does_not_delay_others(
     world: World, receiver: Receiver, database_url: DatabaseUrl
 ) -> None:
-    with Receiver() as gone, psycopg.connect(database_url) as somebody:
+    with Receiver() as gone, psycopg.connect(database_url) as other_session:
         gone.reply_always(Reply(status=410))
         platform = connected(world, gone)
         for _ in range(40):
             world.emit(platform)
         endpoints = "SELECT FROM webhook_endpoints WHERE id = %s FOR UPDATE"
-        somebody.execute(endpoints, [platform.endpoint])
+        other_session.execute(endpoints, [platform.endpoint])
         sender = world.sender(concurrency=8, every_s=0.05)
         sender.wake()
         gone.wait_for(at_least(8))
@@ -139,11 +141,11 @@ def test_an_endpoint_that_is_gone_and_cannot_be_disabled_yet_holds_up_nobody(
         sender.wake()
 
         receiver.wait_for(at_least(1))
-        somebody.rollback()
-    until(lambda: state_of(world, platform.endpoint) == ("DISABLED", "GONE"))
+        other_session.rollback()
+    eventually(lambda: state_of(world, platform.endpoint) == ("DISABLED", "GONE"))
 
 
-def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
+def test_rows_that_cannot_be_rendered_do_not_delay_later_rows(
     world: World,
 ) -> None:
     platform = world.platform()
@@ -155,11 +157,11 @@ def test_rows_that_cannot_be_rendered_do_not_hold_up_what_comes_after_them(
 
     moved = world.dispatch(limit=3)
 
-    assert moved, "whoever dispatches goes on until nothing is left"
+    assert moved, "dispatching continues until the outbox is empty"
     assert world.deliveries(fine)
 
 
-def test_a_row_whose_data_is_of_no_shape_that_we_know_stops_only_itself(world: World) -> None:
+def test_a_row_with_data_of_an_unknown_shape_stops_only_itself(world: World) -> None:
     platform = world.platform()
     world.emit(platform, type="INTERNAL_ACCOUNT.BALANCE_UPDATED", data=["not", "an account"])
     fine = world.emit(platform)
@@ -170,7 +172,7 @@ def test_a_row_whose_data_is_of_no_shape_that_we_know_stops_only_itself(world: W
     assert world.waiting() == 1
 
 
-def test_order_survives_a_clock_that_was_put_back_between_two_events(
+def test_order_survives_a_clock_that_was_set_back_between_two_events(
     world: World, receiver: Receiver
 ) -> None:
     platform = world.platform()
@@ -182,6 +184,6 @@ def test_order_survives_a_clock_that_was_put_back_between_two_events(
     world.dispatch()
     sender = world.sender()
     sender.run_once()
-    until(lambda: len(receiver.received) >= 2)
+    eventually(lambda: len(receiver.received) >= 2)
 
     assert sequences(receiver.received) == [1, 2]

@@ -17,15 +17,16 @@ from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import connect
 from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.signals.webhook_signals import WebhookWakeup, WebhookWakeupListener
-from tests.integration.workers import dead_redis, wait_until, working
-from tests.world import World, world_of
+from tests.integration.workers import dead_redis, working
+from tests.waiting import eventually
+from tests.world import World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
 
 
 @pytest.fixture(scope="module")
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -41,7 +42,7 @@ def is_dispatched(world: World) -> bool:
 def test_a_worker_that_decides_events_wakes_a_worker_that_sends_webhooks(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 10_000)
+    cardholder = world.cardholder(platform, 10_000)
     # Without wake-ups they would poll only at their start.
     never: dict[str, Any] = {"sweep_interval_s": 3600.0}
     with (
@@ -49,37 +50,37 @@ def test_a_worker_that_decides_events_wakes_a_worker_that_sends_webhooks(
         working(world, redis_url, role=WorkerRole.EVENTS, **never),
     ):
         for number in range(3):
-            event = world.authorization(holder, f"wake-up-{number}", 10)
+            event = world.authorization(cardholder, f"wake-up-{number}", 10)
             [outcome] = submit([event], database_url=world.app_url, redis_url=redis_url)
             assert outcome.outcome is OutcomeType.APPLIED
-            wait_until(partial(is_dispatched, world))
+            eventually(partial(is_dispatched, world))
 
 
 def test_a_lost_wake_up_costs_one_polling_interval(
     world: World, platform: Id, dead_redis: str
 ) -> None:
-    holder = world.holder(platform, 10_000)
+    cardholder = world.cardholder(platform, 10_000)
     with (
         working(world, dead_redis, role=WorkerRole.WEBHOOKS, sweep_interval_s=0.05),
         working(world, dead_redis, role=WorkerRole.EVENTS, sweep_interval_s=0.05),
     ):
-        world.accept([(holder, world.authorization(holder, "lost-wake-up", 10))])
-        wait_until(lambda: world.count("inbox") == 0)
-        wait_until(partial(is_dispatched, world))
+        world.accept([(cardholder, world.authorization(cardholder, "lost-wake-up", 10))])
+        eventually(lambda: world.count("inbox") == 0)
+        eventually(partial(is_dispatched, world))
 
 
 def test_a_worker_does_only_the_work_of_its_role(
     world: World, platform: Id, redis_url: str
 ) -> None:
-    holder = world.holder(platform, 10_000)
+    cardholder = world.cardholder(platform, 10_000)
     with working(world, redis_url, role=WorkerRole.EVENTS, sweep_interval_s=0.05):
-        world.accept([(holder, world.authorization(holder, "undispatched", 10))])
-        wait_until(lambda: world.count("inbox") == 0)
+        world.accept([(cardholder, world.authorization(cardholder, "undispatched", 10))])
+        eventually(lambda: world.count("inbox") == 0)
         assert not is_dispatched(world)
 
     with working(world, redis_url, role=WorkerRole.WEBHOOKS, sweep_interval_s=0.05):
-        world.accept([(holder, world.authorization(holder, "undecided", 10))])
-        wait_until(partial(is_dispatched, world))
+        world.accept([(cardholder, world.authorization(cardholder, "undecided", 10))])
+        eventually(partial(is_dispatched, world))
         assert world.count("inbox") == 1
 
     world.drain(world.engine())
@@ -109,9 +110,9 @@ def test_unread_wake_ups_do_not_accumulate(redis_url: str) -> None:
         listener = WebhookWakeupListener(client, sender, every_s=0.01)
         listener.start()
         try:
-            wait_until(lambda: len(sender.received) == 2)
+            eventually(lambda: len(sender.received) == 2)
             wakeup.wake_dispatch()
-            wait_until(lambda: len(sender.received) == 3)
+            eventually(lambda: len(sender.received) == 3)
         finally:
             listener.stop()
 

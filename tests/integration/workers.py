@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -13,18 +12,10 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
 from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from tests.waiting import limit_s
 from tests.world import SECRET_KEY, World
 
 Result = TypeVar("Result")
-PATIENCE_S = 20
-
-
-def wait_until(true: Callable[[], object]) -> None:
-    """Poll until `true` is; nothing here sleeps for a guessed time."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, "the condition never became true"
-        time.sleep(0.002)
 
 
 @contextmanager
@@ -56,12 +47,14 @@ async def client_of(
     world: World,
     redis_url: str,
     *,
-    reply_timeout_s: float = PATIENCE_S,
+    reply_timeout_s: float | None = None,
     **changes: float,
 ) -> AsyncIterator[Client]:
     engine = async_engine(world.app_url, keyed=True)
     try:
-        async with Client(engine, redis_url, reply_timeout_s=reply_timeout_s, **changes) as client:
+        async with Client(
+            engine, redis_url, reply_timeout_s=reply_timeout_s or limit_s(), **changes
+        ) as client:
             yield client
     finally:
         await engine.dispose()

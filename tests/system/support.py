@@ -5,11 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import httpx2
 import psutil
@@ -18,34 +17,27 @@ from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
 from tests.databases import fresh_database
+from tests.waiting import LIMIT_S, eventually, limit_s
 
 COMMAND: Final = [sys.executable, "-m", "cardledger"]
-START_TIMEOUT_S: Final = 90.0  # Generous: the other test workers have the same two cores.
 FUNDED: Final = 50_000
-
-Found = TypeVar("Found")
-
-
-def eventually(condition: Callable[[], Found | None], *, timeout_s: float = 30.0) -> Found:
-    """Return what `condition` returns, as soon as that is something true."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout_s} s"
-        time.sleep(0.02)
-    return found
 
 
 def environment(**given: str | None) -> dict[str, str]:
-    """Return this process's environment without settings of ours, and with `given`."""
+    """Return this process's environment without settings of ours, and with `given`.
+
+    Decisions get the time that the machine needs now.
+    """
     ours = ("CARDLEDGER_", "DATABASE_URL", "REDIS_URL", "PYTEST_", "FORCE_COLOR", "COLUMNS")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    kept["CARDLEDGER_REPLY_TIMEOUT_S"] = f"{limit_s(5):.0f}"
     return kept | {name: value for name, value in given.items() if value is not None}
 
 
 def run(
     *arguments: str,
     env: Mapping[str, str] | None = None,
-    timeout_s: float = 120.0,
+    timeout_s: float = 2 * LIMIT_S,
     **options: Any,  # noqa: ANN401 - handed through
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
@@ -55,7 +47,7 @@ def run(
         capture_output=True,
         check=False,
         text=True,
-        timeout=timeout_s,
+        timeout=limit_s(timeout_s),
         **options,
     )
 
@@ -81,7 +73,7 @@ class Up:
 
     def wait(self) -> Self:
         """Return when it is ready."""
-        eventually(lambda: self.ready_file.exists() or self._ended(), timeout_s=START_TIMEOUT_S)
+        eventually(lambda: self.ready_file.exists() or self._ended(), timeout_s=90)
         assert self.process.poll() is None, self.said()
         return self
 
@@ -95,7 +87,7 @@ class Up:
         """Return a caller of its API."""
         ready = self.ready
         login = (ready["clientId"], ready["clientSecret"])
-        return httpx2.Client(base_url=ready["baseUrl"], auth=login, timeout=60.0)
+        return httpx2.Client(base_url=ready["baseUrl"], auth=login, timeout=limit_s())
 
     def submit(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `cardledger submit` against it."""
@@ -112,7 +104,7 @@ class Up:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ask it to stop and return its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait(limit_s())
 
     def said(self) -> str:
         """Return everything it has said."""

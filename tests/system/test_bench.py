@@ -15,17 +15,17 @@ from cardledger.embedded.servers import DatabaseUrl
 def running(postgres_url: DatabaseUrl, redis_url: str) -> Iterator[Service]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDIS_URL", redis_url)
-        with workbench.bench(postgres_url) as bench, service.service(bench) as one:
-            yield one
+        with workbench.bench(postgres_url) as bench, service.service(bench) as system:
+            yield system
 
 
-def test_what_is_asked_over_http_is_decided_by_the_ledger(running: Service) -> None:
-    asked = Authorizations(running)
+def test_authorizations_over_http_are_decided_by_the_ledger(running: Service) -> None:
+    authorizations = Authorizations(running)
 
-    closed = asked.closed(connections=4, seconds=0.3)
-    paced = asked.paced(20, seconds=0.5)
+    closed = authorizations.closed(connections=4, seconds=0.3)
+    paced = authorizations.paced(20, seconds=0.5)
 
-    assert asked.failed == 0
+    assert authorizations.failed == 0
     assert len(paced.seconds) == 10
     with psycopg.connect(running.bench.owner_url) as connection:
         row = connection.execute(
@@ -35,21 +35,21 @@ def test_what_is_asked_over_http_is_decided_by_the_ledger(running: Service) -> N
 
 
 def test_a_wrong_secret_is_counted_as_a_failure(running: Service) -> None:
-    asked = Authorizations(running, secret="wrong")
+    authorizations = Authorizations(running, secret="wrong")
 
-    heard = asked.closed(connections=1, seconds=0.1)
+    result = authorizations.closed(connections=1, seconds=0.1)
 
     # How many guesses are let through before they are too many is not for this test to say.
-    assert 401 in heard.statuses
-    assert set(heard.statuses) <= {401, 429}
-    assert asked.failed == heard.failed == len(heard.seconds) > 0
+    assert 401 in result.statuses
+    assert set(result.statuses) <= {401, 429}
+    assert authorizations.failed == result.failed == len(result.seconds) > 0
 
 
 def test_webhooks_are_measured_from_a_backlog_and_at_a_rate(running: Service) -> None:
     figures = {
         figure.name: figure
         for figure in webhooks.measure(
-            running, rounds=1, say=lambda _: None, backlog=40, seconds=0.3
+            running, rounds=1, progress=lambda _: None, backlog=40, seconds=0.3
         )
     }
 

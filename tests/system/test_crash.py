@@ -5,8 +5,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -20,10 +19,10 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
-from tests.world import SECRET_KEY, Holder, World, world_of
+from tests.waiting import eventually, limit_s
+from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 KILLS: Final = 5
-PATIENCE_S: Final = 50
 WORKER: Final = """
 import sys
 from cardledger.workers.process.main import WorkerConfig, run
@@ -37,7 +36,7 @@ Event = dict[str, Any]
 
 @pytest.fixture
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 
@@ -56,14 +55,6 @@ def worker(world: World, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def wait_until(true: Callable[[], object], process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert process.poll() is None, f"the worker ended by itself: {process.returncode}"
-        assert time.monotonic() < deadline, "the condition never became true"
-        time.sleep(0.001)
-
-
 def at_most(world: World, table: str, rows: int) -> bool:
     return world.count(table) <= rows
 
@@ -72,63 +63,69 @@ def at_least(world: World, table: str, rows: int) -> bool:
     return world.count(table) >= rows
 
 
-def traffic(world: World, holders: list[Holder], size: int) -> list[tuple[Holder, Event]]:
+def traffic(
+    world: World, cardholders: list[Cardholder], size: int
+) -> list[tuple[Cardholder, Event]]:
     """Return random purchases and deposits, 1 % of them twice; the same for the same ids."""
     chance = random.Random(size)  # noqa: S311 - no secret
-    events: list[tuple[Holder, Event]] = []
+    events: list[tuple[Cardholder, Event]] = []
     for _ in range(size):
-        holder = chance.choice(holders)
+        cardholder = chance.choice(cardholders)
         token, amount = f"T{chance.randint(1, 60)}", chance.randint(1, 300)
         if events and chance.random() < 0.01:
             events.append(chance.choice(events))
         elif chance.random() < 0.6:
-            events.append((holder, world.authorization(holder, token, amount)))
+            events.append((cardholder, world.authorization(cardholder, token, amount)))
         elif chance.random() < 0.8:
             final = chance.choice([True, False])
-            events.append((holder, world.clearing(holder, token, amount, final=final)))
+            events.append((cardholder, world.clearing(cardholder, token, amount, final=final)))
         else:
-            events.append((holder, world.deposit(holder, amount)))
+            events.append((cardholder, world.deposit(cardholder, amount)))
     return events
 
 
 def models_of(
-    holders: list[Holder], events: list[tuple[Holder, Event]]
-) -> tuple[dict[Holder, Model], list[str]]:
+    cardholders: list[Cardholder], events: list[tuple[Cardholder, Event]]
+) -> tuple[dict[Cardholder, Model], list[str]]:
     """Return the expected books at the end, and the expected outcomes."""
-    models = {holder: Model() for holder in holders}
-    for holder, model in models.items():
+    models = {cardholder: Model() for cardholder in cardholders}
+    for cardholder, model in models.items():
         model.submit(
-            {"type": "DEPOSIT", "source": "start", "reference": str(holder), "amount": 2000}
+            {"type": "DEPOSIT", "source": "start", "reference": str(cardholder), "amount": 2000}
         )
-    return models, [models[holder].submit(event) for holder, event in events]
+    return models, [models[cardholder].submit(event) for cardholder, event in events]
 
 
 def test_a_worker_killed_repeatedly_loses_no_event_and_applies_none_twice(
     world: World, redis_url: str
 ) -> None:
     platform = world.platform()
-    holders = [world.holder(platform, 2000) for _ in range(24)]
-    events = traffic(world, holders, 6000)
-    models, expected = models_of(holders, events)
+    cardholders = [world.cardholder(platform, 2000) for _ in range(24)]
+    events = traffic(world, cardholders, 6000)
+    models, expected = models_of(cardholders, events)
     # A cardholder's events stay in one lane, in which their order is kept.
     for lane in Lane:
-        in_lane = [(holder, event) for holder, event in events if holder in holders[lane::2]]
+        in_lane = [
+            (cardholder, event)
+            for cardholder, event in events
+            if cardholder in cardholders[lane::2]
+        ]
         world.accept(in_lane, lane)
     assert world.count("inbox") == len(events)
 
     for number in range(1, KILLS + 1):
         goal = len(events) * (KILLS + 1 - number) // (KILLS + 1)
         with worker(world, redis_url) as process:
-            wait_until(partial(at_most, world, "inbox", goal), process)
+            eventually(partial(at_most, world, "inbox", goal), poll_s=0.001, process=process)
             process.send_signal(signal.SIGKILL)
             process.wait()
         assert world.count("inbox") > 0, "the worker was killed in the middle of its work"
     with worker(world, redis_url) as process:
-        wait_until(lambda: world.count("inbox") == 0, process)
+        eventually(lambda: world.count("inbox") == 0, poll_s=0.001, process=process)
 
-    for holder, model in models.items():
-        world.check_books(holder, model)
-    deposits = len(holders)  # Their first ones.
+    for cardholder, model in models.items():
+        world.check_books(cardholder, model)
+    deposits = len(cardholders)  # Their first ones.
     assert world.count("outcomes") == len(expected) - expected.count("DUPLICATE") + deposits
     [(facts, messages)] = world.rows(
         "SELECT count(*), count(DISTINCT message_id) FROM card_transaction_events"
@@ -141,19 +138,19 @@ def test_a_pending_submission_survives_workers_that_are_killed(
     world: World, redis_url: str
 ) -> None:
     platform = world.platform()
-    holders = [world.holder(platform, 2000) for _ in range(8)]
+    cardholders = [world.cardholder(platform, 2000) for _ in range(8)]
     events = [
-        (holder, event)
-        for holder, event in traffic(world, holders, 3000)
+        (cardholder, event)
+        for cardholder, event in traffic(world, cardholders, 3000)
         if event["type"] != "DEPOSIT"
     ]
-    models, expected = models_of(holders, events)
+    models, expected = models_of(cardholders, events)
     before = world.count("outcomes")
 
     async def submit() -> list[Outcome]:
         engine = async_engine(world.app_url, keyed=True)
         try:
-            async with Client(engine, redis_url, reply_timeout_s=PATIENCE_S) as client:
+            async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
                 return await client.submit([event for _, event in events], lane=Lane.BULK)
         finally:
             await engine.dispose()
@@ -163,37 +160,39 @@ def test_a_pending_submission_survives_workers_that_are_killed(
         for number in range(1, 4):
             with worker(world, redis_url) as process:
                 goal = before + len(events) * number // 5
-                wait_until(partial(at_least, world, "outcomes", goal), process)
+                eventually(
+                    partial(at_least, world, "outcomes", goal), poll_s=0.001, process=process
+                )
                 process.send_signal(signal.SIGKILL)
                 process.wait()
             assert not submission.done()
         with worker(world, redis_url):
-            outcomes = submission.result(PATIENCE_S)
+            outcomes = submission.result(limit_s())
 
     assert [outcome.reference for outcome in outcomes] == [
         event["reference"] for _, event in events
     ]
     assert [outcome.outcome.value for outcome in outcomes] == expected
-    for holder, model in models.items():
-        world.check_books(holder, model)
+    for cardholder, model in models.items():
+        world.check_books(cardholder, model)
 
 
 def test_a_worker_finishes_its_batch_on_sigterm_and_exits_with_0(
     world: World, redis_url: str
 ) -> None:
-    holder = world.holder(world.platform(), 1_000_000)
-    events = [(holder, world.authorization(holder, f"T{n}", 1)) for n in range(4000)]
+    cardholder = world.cardholder(world.platform(), 1_000_000)
+    events = [(cardholder, world.authorization(cardholder, f"T{n}", 1)) for n in range(4000)]
     world.accept(events, Lane.BULK)
 
     with worker(world, redis_url) as process:
-        wait_until(lambda: world.count("inbox") < 3500, process)
+        eventually(lambda: world.count("inbox") < 3500, poll_s=0.001, process=process)
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(limit_s()) == 0
 
-    world.check_books(holder)
-    decided = world.account(holder)["transactions"]
+    world.check_books(cardholder)
+    decided = world.account(cardholder)["transactions"]
     assert len(decided) + world.count("inbox") == 4000
     with worker(world, redis_url) as process:
-        wait_until(lambda: world.count("inbox") == 0, process)
-    assert world.account(holder)["balance"] == 996_000
+        eventually(lambda: world.count("inbox") == 0, poll_s=0.001, process=process)
+    assert world.account(cardholder)["balance"] == 996_000

@@ -11,7 +11,8 @@ import httpx2
 import psutil
 import pytest
 
-from tests.system.support import COMMAND, environment, eventually, run, started
+from tests.system.support import COMMAND, environment, run, started
+from tests.waiting import eventually, limit_s
 
 pytestmark = pytest.mark.slow
 
@@ -60,9 +61,11 @@ def test_with_keep_the_api_serves_until_ctrl_c_which_removes_everything(tmp_path
         running, story = document["running"], document["story"]
         url = f"{running['baseUrl']}/transactions/{story['cardTransactionId']}"
 
-        response = httpx2.get(url, auth=(running["clientId"], running["clientSecret"]))
+        response = httpx2.get(
+            url, auth=(running["clientId"], running["clientSecret"]), timeout=limit_s()
+        )
         process.send_signal(2)
-        code = process.wait(60)
+        code = process.wait(limit_s())
 
     assert response.json()["settlementSummary"]["totalAmount"] == 1500
     assert code == 0
@@ -78,7 +81,7 @@ def test_the_output_on_a_terminal_is_coloured(tmp_path: Path) -> None:
     with started(command, env=env, cwd=tmp_path, stdout=child, stderr=child) as process:
         os.close(child)
         output = _everything(parent)
-        process.wait(60)
+        process.wait(limit_s())
 
     assert process.returncode == 0, output
     assert "\x1b[" in output
@@ -94,7 +97,7 @@ def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(2)
         process.stdout.read()
-        code = process.wait(60)
+        code = process.wait(limit_s())
 
     assert code == 130
     # The children die with it, a moment after it has ended.

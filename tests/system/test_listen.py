@@ -16,9 +16,11 @@ import urllib3
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.webhooks import signatures
-from cardledger.webhooks.receiver import Receiver, Reply
+from cardledger.webhooks.receiver import Reply
+from tests.receiver import Receiver
 from tests.system import support
-from tests.system.support import COMMAND, Up, environment, eventually, run
+from tests.system.support import COMMAND, Up, environment, run
+from tests.waiting import eventually, limit_s
 
 PRIVATE_DER, PUBLIC_PEM = signatures.new_signing_key()
 SECRET = signatures.new_webhook_secret()
@@ -63,7 +65,7 @@ class Listening:
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(30)
+        return self.process.wait(limit_s())
 
 
 @contextmanager
@@ -148,7 +150,7 @@ def test_a_request_that_is_not_a_webhook_is_rejected_and_the_command_goes_on(
 ) -> None:
     address = ("127.0.0.1", urllib3.util.parse_url(alone.url).port or 0)
 
-    with socket.create_connection(address, timeout=10) as connection:
+    with socket.create_connection(address, timeout=limit_s()) as connection:
         connection.sendall(request_bytes)
         answer = connection.recv(1000)
 
@@ -252,7 +254,7 @@ def test_the_command_ends_when_its_output_is_closed(tmp_path: Path) -> None:
         output = eventually(lambda: (tmp_path / "errors").read_text().partition("listening on ")[2])
         send(output.splitlines()[0])
 
-        assert process.wait(30) == 141
+        assert process.wait(limit_s()) == 141
     finally:
         process.kill()
         process.wait()

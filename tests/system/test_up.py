@@ -14,9 +14,10 @@ import pytest
 from standardwebhooks import Webhook
 
 from cardledger.embedded.servers import DatabaseUrl, OwnRedis
-from cardledger.webhooks.receiver import Receiver
+from tests.receiver import Receiver
 from tests.system import support
-from tests.system.support import Up, eventually
+from tests.system.support import Up
+from tests.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +196,7 @@ def test_kill_9_of_the_parent_leaves_no_process_and_loses_nothing(tmp_path: Path
 
     killed.stop(signal.SIGKILL)
 
-    eventually(lambda: not any(child.is_running() for child in children), timeout_s=60.0)
+    eventually(lambda: not any(child.is_running() for child in children))
     assert not killed.ready_file.exists()
     with support.up(tmp_path, killed.env) as again, again.api() as api:
         card_transaction = api.get(f"/transactions/{authorized['id']}").json()
@@ -213,7 +214,7 @@ def test_embedded_servers_that_are_killed_are_restarted(tmp_path: Path) -> None:
 
         for name in ("postgres", "redis"):
             _wait_for_another(system, name, before[name])
-        eventually(lambda: _authorized(api, who["card"]), timeout_s=60.0)
+        eventually(lambda: _authorized(api, who["card"]))
         assert system.verify().returncode == 0
 
 

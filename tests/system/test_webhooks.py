@@ -9,12 +9,12 @@ import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
 from tests import storm
-from tests.world import World, world_of
+from tests.world import World, open_world
 
 
 @pytest.fixture
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with world_of(database_url, app_database_url) as made:
+    with open_world(database_url, app_database_url) as made:
         yield made
 
 

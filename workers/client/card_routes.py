@@ -8,8 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, CardRoute, Owner
-from cardledger.ledger.storage.engines import async_driver
-from cardledger.ledger.storage.ids import NIL
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema.ids import Id
 from cardledger.workers.client.parsing import Submission
 
@@ -27,7 +26,7 @@ class CardRoutes:
         """Return the route of a card; None when it does not exist."""
         if card_id not in self._routes:
             async with self._engine.connect() as outer:
-                await self.load(await async_driver(outer), [card_id])
+                await self.load(await driver_async(outer), [card_id])
         return self._routes.get(card_id)
 
     async def load(self, connection: AsyncConnection[Any], card_ids: Iterable[Id]) -> None:
@@ -47,10 +46,10 @@ class CardRoutes:
         card_id = submission.card_id
         if card_id:
             route = self._routes.get(card_id)
-            owner = route.home if route else None
+            owner = route.owner if route else None
         else:
             account_id = Id.parse(submission.body["accountId"])
             owner = await inbox.owner_of_account(connection, account_id)
         if owner and submission.platform_id in {None, owner.platform_id}:
             return owner
-        return Owner(UNROUTED.customer_id, submission.platform_id or NIL)
+        return Owner(UNROUTED.customer_id, submission.platform_id or UNROUTED.platform_id)

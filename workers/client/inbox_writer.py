@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from cardledger.ledger.engine import rejections
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message, address
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.card_routes import CardRoutes
 from cardledger.workers.client.errors import STOPPED, UnavailableError
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
@@ -115,7 +115,7 @@ class InboxWriter:
         # One COPY is a database transaction by itself, without the round trips around it.
         writing = self._engine.begin() if malformed else self._autocommit.connect()
         async with writing as outer:
-            connection = await async_driver(outer)
+            connection = await driver_async(outer)
             await self._routes.load(connection, filter(None, (item.card_id for item in valid)))
             messages = [
                 address(
@@ -130,7 +130,7 @@ class InboxWriter:
             # Before the commit: a worker may reply before this coroutine runs again.
             for message, item in zip(messages, valid, strict=True):
                 self._pending.add(message, item.outcome)
-            await inbox.accept(connection, messages)
+            await inbox.accept_async(connection, messages)
             if malformed:
                 await rejections.keep(connection, [item.rejection(now) for item in malformed])
         for rejected in malformed:

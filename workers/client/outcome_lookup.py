@@ -8,7 +8,7 @@ import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.engine import outcomes as recorded_outcomes
-from cardledger.ledger.storage.engines import async_driver
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.client.pending import PendingOutcomes
 from cardledger.workers.client.redis_gateway import RedisGateway
@@ -37,7 +37,7 @@ class OutcomeLookup:
             return
         try:
             async with self._engine.connect() as outer:
-                outcomes = await recorded_outcomes.find(await async_driver(outer), overdue)
+                outcomes = await recorded_outcomes.find(await driver_async(outer), overdue)
         except DATABASE_UNAVAILABLE as error:
             _log.warning("database unavailable; outcomes not looked up", error=str(error))
             return

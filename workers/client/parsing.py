@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from cardledger.ledger.engine.parsing import card_id_of
 from cardledger.ledger.engine.records import RejectionRecord
-from cardledger.ledger.messaging.inbox import Lane
-from cardledger.ledger.storage.ids import NIL, new_id
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane
+from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.errors import explain
@@ -66,8 +66,8 @@ class MalformedSubmission:
         """Return the row that keeps this input with its reason."""
         return RejectionRecord(
             id=new_id(),
-            customer_id=NIL,
-            platform_id=self.platform_id or NIL,
+            customer_id=UNROUTED.customer_id,
+            platform_id=self.platform_id or UNROUTED.platform_id,
             source=self.source,
             reference=self.reference,
             body=self.body,

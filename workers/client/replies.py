@@ -18,7 +18,7 @@ from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from cardledger.workers.signals.best_effort_redis import BestEffort
 
 if TYPE_CHECKING:
-    from cardledger.ledger.engine.decisions import Decided
+    from cardledger.ledger.engine.records import Decided
 
 _RETENTION_S: Final = 60  # After which Redis drops a list whose reader has died.
 

@@ -16,11 +16,13 @@ import structlog
 from dramatiq import Worker
 from dramatiq.middleware import AgeLimit, ShutdownNotifications
 
+from cardledger.ledger import sandbox
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine, UnavailableError
-from cardledger.ledger.engine.decisions import Decided
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.workers.client.replies import Replies
@@ -65,6 +67,13 @@ class WorkerConfig:
     webhook_retry_scale: float = 1.0
     sandbox: bool = True
     sandbox_delay_s: float = 30.0
+
+
+def _adapters(config: WorkerConfig) -> Adapters:
+    if not config.sandbox:
+        return NONE_CONNECTED
+    delay = timedelta(seconds=config.sandbox_delay_s)
+    return sandbox.adapters(KeyRing(config.secret_key), delay=delay)
 
 
 class WorkerProcess:
@@ -157,7 +166,8 @@ class _EventWorker:
         """Reply over `best_effort`; wake `webhooks` when there may be webhooks to send."""
         self._clock: Final = clock
         self._webhooks: Final = webhooks
-        self._is_sandbox: Final = config.sandbox
+        adapters = _adapters(config)
+        self._issuer: Final = adapters.issuer
         # For the batches of every lane, and for the sweeper's query.
         connections = _CONCURRENT_BATCHES * len(Lane) + 1
         self._batch_database: Final = sync_engine(
@@ -168,7 +178,7 @@ class _EventWorker:
             self._batch_database,
             clock=clock,
             batch_size=config.batch_size,
-            sandbox_delay=timedelta(seconds=config.sandbox_delay_s) if config.sandbox else None,
+            rail=adapters.funding_rail,
         )
         self._replies: Final = Replies(best_effort)
         # Files never take all the threads: one is left for authorizations.
@@ -257,10 +267,10 @@ class _EventWorker:
         return False
 
     def _activate_cards(self) -> bool:
+        if self._issuer is None:
+            return False
         with self._task_database.begin() as connection:
-            activated = issuing.activate_due(
-                connection, now=self._clock(), is_sandbox=self._is_sandbox
-            )
+            activated = issuing.record_answers(connection, self._issuer, now=self._clock())
         if activated:
             self._webhooks.wake_dispatch()
         return bool(activated)

@@ -2,7 +2,7 @@
 
 Sending threads leave their results here, and one thread at a time records them: while one batch
 is being recorded, the results for the next one gather, so load makes batches larger.
-Source: docs/decisions/0021-one-desk-for-all-attempts.md
+Source: docs/decisions/0021-one-coordinator-for-attempts.md
 """
 
 import threading
@@ -145,5 +145,5 @@ class Coordinator:
     def _commit(self, results: Sequence[AttemptResult], capacity: Capacity | None) -> BatchResult:
         with self._autocommit.connect() as connection:
             return leases.record_and_claim(
-                connection, results, room=capacity, at=self._clock(), lease=self._lease
+                connection, results, capacity=capacity, at=self._clock(), lease=self._lease
             )

@@ -4,7 +4,7 @@ Any number of senders, in any number of processes, may run at once: PostgreSQL k
 has leased which delivery, and until when. In this process some threads send, and do nothing else;
 one thread records their results and claims what is due (`coordinator`), another dispatches, and a
 third disables endpoints (`disabling`); none waits for another.
-Source: docs/decisions/0021-one-desk-for-all-attempts.md
+Source: docs/decisions/0021-one-coordinator-for-attempts.md
 """
 
 from collections import defaultdict

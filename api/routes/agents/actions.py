@@ -18,8 +18,9 @@ from cardledger.api.http.request_context import (
 )
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.api.routes import transactions
+from cardledger.ledger.agents import action_queries
 from cardledger.ledger.agents import actions as agent_actions
-from cardledger.ledger.agents.actions import Decision, Refusal, Wanted
+from cardledger.ledger.agents.actions import ActionRefusal, Decision, TransferRequest
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.customers import external_accounts
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -55,13 +56,13 @@ transfers = routing.agent_routes(AgentPermission.CREATE_TRANSFERS, tag=_AGENT_TA
 approvals = routing.routes(Permission.VIEW, tag=_TAG)
 decisions = routing.routes(Permission.TRANSACT, tag=_TAG)
 
-_CODES: Final[Mapping[Refusal, Code]] = {
-    Refusal.AGENT: Code.FORBIDDEN,
-    Refusal.POLICY: Code.FORBIDDEN,
-    Refusal.SAME_ACCOUNT: Code.SELF_PAYMENT,
-    Refusal.UNKNOWN_SOURCE: Code.REFERENCE_NOT_FOUND,
-    Refusal.UNKNOWN_DESTINATION: Code.REFERENCE_NOT_FOUND,
-    Refusal.CURRENCY: Code.INVALID_CURRENCY,
+_CODES: Final[Mapping[ActionRefusal, Code]] = {
+    ActionRefusal.AGENT: Code.FORBIDDEN,
+    ActionRefusal.POLICY: Code.FORBIDDEN,
+    ActionRefusal.SAME_ACCOUNT: Code.SELF_PAYMENT,
+    ActionRefusal.UNKNOWN_SOURCE: Code.REFERENCE_NOT_FOUND,
+    ActionRefusal.UNKNOWN_DESTINATION: Code.REFERENCE_NOT_FOUND,
+    ActionRefusal.CURRENCY: Code.INVALID_CURRENCY,
 }
 _REFUSES: Final = answers(*_CODES.values(), Code.INVALID_AMOUNT, Code.NOT_IMPLEMENTED)
 
@@ -108,10 +109,10 @@ async def list_agent_actions(
     """List what the agent has asked for, newest first."""
     listing = Listing(call, "agent-actions", query)
     async with call.reading() as connection:
-        page = await agent_actions.of_agent(
+        page = await action_queries.of_agent(
             connection,
             call.agent,
-            filters=agent_actions.Filters(status=query.status),
+            filters=action_queries.ActionFilters(status=query.status),
             wanted=listing.wanted(newest_first=True),
         )
     return listing.answer(page)
@@ -155,14 +156,14 @@ async def list_agent_approvals(
 ) -> Response:
     """List the actions that wait for approval, newest first unless `sortOrder` says otherwise."""
     listing = Listing(call, "agent-approvals", query)
-    filters = agent_actions.Filters(
+    filters = action_queries.ActionFilters(
         agent_id=query.agent_id,
         customer_id=query.customer_id,
         created_from=query.start_date,
         created_to=query.end_date,
     )
     async with call.reading() as connection:
-        page = await agent_actions.waiting(
+        page = await action_queries.pending_approval(
             connection,
             platform_id=call.platform_id,
             filters=filters,
@@ -209,7 +210,7 @@ def _sight(call: AgentCall) -> transactions.Sight:
 
 
 async def _request(call: AgentCall, body: AgentTransferCreate, kind: ActionType) -> Response:
-    wanted = Wanted(
+    wanted = TransferRequest(
         type=kind,
         amount=_amount(body.amount),
         source_account_id=await _account(call, body.source.account_id, "source"),
@@ -230,7 +231,7 @@ async def _request(call: AgentCall, body: AgentTransferCreate, kind: ActionType)
                 reply_to=call.client.reply_list,
                 at=call.now(),
             )
-    except agent_actions.RefusedError as error:
+    except agent_actions.ActionRefusedError as error:
         details = {"reason": error.reason.value} if error.reason else None
         raise ApiError(_CODES[error.refusal], str(error), details=details) from None
     await transactions.carry_out(call, written)
@@ -240,7 +241,7 @@ async def _request(call: AgentCall, body: AgentTransferCreate, kind: ActionType)
 async def _decide(call: Call, agent_id: Id, action_id: Id, decision: Decision) -> Response:
     try:
         async with call.writing() as connection:
-            written = await agent_actions.decide(
+            written = await agent_actions.resolve(
                 connection,
                 platform_id=call.platform_id,
                 transaction_id=action_id,
@@ -257,10 +258,10 @@ async def _decide(call: Call, agent_id: Id, action_id: Id, decision: Decision) -
     return answer(await _after(call, written))
 
 
-async def _after(call: AnyCall, written: agent_actions.Written) -> AgentActionResource:
+async def _after(call: AnyCall, written: agent_actions.RecordedAction) -> AgentActionResource:
     """Return the action as it is now; before the commit of a key, as it was written."""
     if call.attempt is not None:
-        return agent_actions.render(written.action)
+        return action_queries.render(written.action)
     transfer = written.action.transfer
     assert transfer.agent_id is not None, "an action has an agent"
     return await _action(call, transfer.id, transfer.agent_id)
@@ -268,12 +269,12 @@ async def _after(call: AnyCall, written: agent_actions.Written) -> AgentActionRe
 
 async def _action(call: AnyCall, action_id: Id, agent_id: Id) -> AgentActionResource:
     async with call.reading() as connection:
-        found = await agent_actions.get(
+        found = await action_queries.get(
             connection, platform_id=call.platform_id, transaction_id=action_id, agent_id=agent_id
         )
     if found is None:
         raise _no_action()
-    return agent_actions.render(found)
+    return action_queries.render(found)
 
 
 def _amount(said: int | None) -> int:

@@ -14,7 +14,7 @@ from cardledger.api.http.request_context import CodeCall, services_of
 from cardledger.api.http.responses import answer
 from cardledger.api.routes.agents.management import no_code
 from cardledger.ledger.agents import device_codes
-from cardledger.ledger.agents.device_codes import Found
+from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.schema.wire.agents.agents import AgentConnection
 from cardledger.schema.wire.errors import Code
 
@@ -34,10 +34,10 @@ async def _admit(request: Request) -> CodeCall:
     return CodeCall(services=services, found=found)
 
 
-async def _check(connection: AsyncConnection, found: Found, at: datetime) -> None:
+async def _check(connection: AsyncConnection, found: DeviceCode, at: datetime) -> None:
     try:
         await device_codes.check(connection, found, at)
-    except device_codes.SpentError as error:
+    except device_codes.CodeRefusedError as error:
         raise _spent(error) from None
 
 
@@ -64,7 +64,7 @@ async def redeem_agent_device_code(
             connected = await device_codes.redeem(
                 connection, call.found, keys=call.keys, at=call.now()
             )
-    except device_codes.SpentError as error:
+    except device_codes.CodeRefusedError as error:
         raise _spent(error) from None
     if connected is None:
         raise no_code()
@@ -73,5 +73,5 @@ async def redeem_agent_device_code(
     return response
 
 
-def _spent(error: device_codes.SpentError) -> ApiError:
+def _spent(error: device_codes.CodeRefusedError) -> ApiError:
     return ApiError(Code.INVALID_INPUT, str(error), details={"reason": error.reason.value})

@@ -13,7 +13,7 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, answer
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
-from cardledger.ledger.agents.registry import Refusal
+from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.agents.agents import (
     AgentCreate,
@@ -34,10 +34,10 @@ _NO_CONTENT = 204
 reads = routing.routes(Permission.VIEW, tag=_TAG)
 writes = routing.routes(Permission.MANAGE, tag=_TAG)
 
-_INVALID: Final[Mapping[Refusal, Code]] = {
-    Refusal.CUSTOMER: Code.INVALID_INPUT,
-    Refusal.POLICY: Code.INVALID_INPUT,
-    Refusal.CURRENCY: Code.INVALID_CURRENCY,
+_INVALID: Final[Mapping[AgentRefusal, Code]] = {
+    AgentRefusal.CUSTOMER: Code.INVALID_INPUT,
+    AgentRefusal.POLICY: Code.INVALID_INPUT,
+    AgentRefusal.CURRENCY: Code.INVALID_CURRENCY,
 }
 
 
@@ -77,7 +77,7 @@ async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
 async def list_agents(query: Annotated[AgentsQuery, Query()], call: PlatformCall) -> Response:
     """List the platform's agents, newest first."""
     listing = Listing(call, "agents", query)
-    filters = agents.Filters(
+    filters = agents.AgentFilters(
         customer_id=query.customer_id,
         is_paused=_truth(query.is_paused),
         is_connected=_truth(query.is_connected),
@@ -177,7 +177,7 @@ async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Res
                 keys=call.keys,
                 at=call.now(),
             )
-    except device_codes.ConnectedError as error:
+    except device_codes.AgentConnectedError as error:
         raise ApiError(Code.CONFLICT, str(error)) from None
     if made is None:
         raise no_agent()
@@ -227,8 +227,8 @@ def _refusals(prefix: str) -> Iterator[None]:
     """Say what to change in a body that has the policy at `prefix`."""
     try:
         yield
-    except agents.RefusedError as error:
+    except AgentRefusedError as error:
         errors = error.errors
-        if error.refusal is not Refusal.CUSTOMER:
+        if error.refusal is not AgentRefusal.CUSTOMER:
             errors = [one.model_copy(update={"field": prefix + one.field}) for one in errors]
         raise invalid(errors, _INVALID[error.refusal]) from None

@@ -60,7 +60,7 @@ async def list_agent_internal_accounts(
 ) -> Response:
     """List the internal accounts of the agent's customer that its policy allows, oldest first."""
     listing = Listing(call, "agent-internal-accounts", query)
-    filters = accounts.Filters(
+    filters = accounts.AccountFilters(
         customer_id=call.agent.customer_id,
         currency=query.currency,
         type=query.type,
@@ -109,7 +109,9 @@ async def list_agent_external_accounts(
 ) -> Response:
     """List the external accounts of the agent's customer, oldest first."""
     listing = Listing(call, "agent-external-accounts", query)
-    filters = external_accounts.Filters(customer_id=call.agent.customer_id, currency=query.currency)
+    filters = external_accounts.ExternalAccountFilters(
+        customer_id=call.agent.customer_id, currency=query.currency
+    )
     async with call.reading() as connection:
         page = await external_accounts.page(
             connection,

@@ -41,7 +41,7 @@ async def list_webhook_deliveries(
 ) -> Response:
     """List what the platform was told, newest first: one entry for each endpoint."""
     listing = Listing(call, "webhook-deliveries", query)
-    filters = deliveries.Filters(
+    filters = deliveries.DeliveryFilters(
         endpoint_id=query.endpoint_id,
         type=query.type,
         subject_ids=[one for one in (query.subject_id, query.card_transaction_id) if one],

@@ -58,7 +58,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
     with `isDefault`.
     """
     _check_url(call, body.url)
-    wanted = endpoints.Wanted(
+    new = endpoints.NewEndpoint(
         url=body.url,
         description=body.description,
         event_types=body.event_types,
@@ -70,12 +70,12 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
             created = await endpoints.create(
                 connection,
                 platform_id=call.platform_id,
-                wanted=wanted,
+                new=new,
                 keys=call.keys,
                 at=call.now(),
             )
-    except endpoints.TooManyError:
-        message = f"there are {endpoints.MOST} endpoints already; delete one first"
+    except endpoints.TooManyEndpointsError:
+        message = f"The platform already has {endpoints.ENDPOINT_LIMIT} endpoints; delete one."
         raise ApiError(Code.CONFLICT, message) from None
     await call.ring(doorbell.WEBHOOKS)
     return _secret(answer(created, CREATED))
@@ -289,7 +289,7 @@ async def _test(call: Call, endpoint_id: Id | None) -> WebhookTestResource:
 def _send(call: Call, url: str, body: bytes, signed: dict[str, str]) -> Attempt:
     """Make one attempt; in a thread, for it may take its time."""
     http = HttpClient(
-        timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.is_sandbox
+        timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.allow_loopback
     )
     at, started = call.now(), time.monotonic_ns()
     try:
@@ -321,7 +321,7 @@ def _changes(body: WebhookEndpointUpdate) -> dict[str, Any]:
 
 
 def _check_url(call: Call, url: str) -> None:
-    if not call.services.is_sandbox:
+    if not call.services.allow_loopback:
         check_production(url, "url")
 
 

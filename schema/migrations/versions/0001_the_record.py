@@ -115,8 +115,9 @@ def _grant_to_the_application() -> None:
             IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
                 EXECUTE format('CREATE ROLE %I LOGIN', role);
             END IF;
-            EXECUTE format('GRANT USAGE ON SCHEMA public TO %I', role);
-            EXECUTE format('GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO %I', role);
+            EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
+            EXECUTE format('GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA %I TO %I',
+                           current_schema(), role);
             EXECUTE format('REVOKE INSERT ON alembic_version, inbox_shards FROM %I', role);
             """
             + "".join(

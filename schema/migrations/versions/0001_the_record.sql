@@ -177,13 +177,13 @@ COMMENT ON TABLE inbox IS 'Messages accepted and not decided yet; a decided one 
 COMMENT ON COLUMN inbox.lane IS '0 live, 1 bulk.';
 COMMENT ON COLUMN inbox.shard IS 'Hash of the cardholder.';
 COMMENT ON COLUMN inbox.id IS 'The message; its order of arrival.';
-COMMENT ON COLUMN inbox.customer_id IS 'The cardholder; the nil UUID when nobody owns the card.';
+COMMENT ON COLUMN inbox.customer_id IS 'The cardholder; the nil UUID when the card is unknown.';
 COMMENT ON COLUMN inbox.platform_id IS 'The platform that sent it.';
 COMMENT ON COLUMN inbox.source IS 'Who sent it.';
 COMMENT ON COLUMN inbox.reference IS 'Its identifier there.';
 COMMENT ON COLUMN inbox.body IS 'The message, as schema.wire parsed it.';
 COMMENT ON COLUMN inbox.body_hash IS 'Hash of what it says.';
-COMMENT ON COLUMN inbox.reply_to IS 'Redis list on which somebody waits for the outcome.';
+COMMENT ON COLUMN inbox.reply_to IS 'Redis list on which a caller waits for the outcome.';
 COMMENT ON COLUMN inbox.received_at IS 'When it was accepted.';
 
 CREATE TABLE inbox_shards (
@@ -192,7 +192,7 @@ CREATE TABLE inbox_shards (
     lock TEXT,
     CONSTRAINT inbox_shards_pkey PRIMARY KEY (lane, shard)
 );
-COMMENT ON TABLE inbox_shards IS 'One row per queue of the inbox; whoever drains it holds its row lock.';
+COMMENT ON TABLE inbox_shards IS 'One row for each queue of the inbox; the worker that drains a queue holds its row lock.';
 COMMENT ON COLUMN inbox_shards.lane IS '0 live, 1 bulk.';
 COMMENT ON COLUMN inbox_shards.shard IS '0 .. 15.';
 COMMENT ON COLUMN inbox_shards.lock IS 'Never written: the right to update it is the right to lock.';
@@ -236,11 +236,11 @@ CREATE TABLE outcomes (
     CONSTRAINT outcomes_pkey PRIMARY KEY (reference, source, platform_id, customer_id)
 );
 CREATE INDEX outcomes_message_id_idx ON outcomes (message_id);
-COMMENT ON TABLE outcomes IS 'What became of every message that was understood, for ever: none is applied twice.';
+COMMENT ON TABLE outcomes IS 'Outcome of every message, retained permanently: no message is applied twice.';
 COMMENT ON COLUMN outcomes.customer_id IS 'The cardholder.';
 COMMENT ON COLUMN outcomes.platform_id IS 'The platform that sent the message.';
 COMMENT ON COLUMN outcomes.source IS 'Who sent the message.';
-COMMENT ON COLUMN outcomes.reference IS 'Its identifier there: with the source, the idempotency key, for ever.';
+COMMENT ON COLUMN outcomes.reference IS 'Identifier at the sender; with the source, the permanent idempotency key.';
 COMMENT ON COLUMN outcomes.body_hash IS 'Tells a repetition from a reuse.';
 COMMENT ON COLUMN outcomes.message_id IS 'The first message with this key.';
 COMMENT ON COLUMN outcomes.outcome IS 'APPLIED, DECLINED, IGNORED or PARKED.';
@@ -324,7 +324,7 @@ CREATE TABLE rejections (
 );
 COMMENT ON TABLE rejections IS 'Messages that could not be understood or applied, kept with their reason.';
 COMMENT ON COLUMN rejections.id IS 'The message.';
-COMMENT ON COLUMN rejections.customer_id IS 'The cardholder; the nil UUID when nobody owns the card.';
+COMMENT ON COLUMN rejections.customer_id IS 'The cardholder; the nil UUID when the card is unknown.';
 COMMENT ON COLUMN rejections.platform_id IS 'The platform that sent it.';
 COMMENT ON COLUMN rejections.source IS 'Who sent it, as far as it can be read.';
 COMMENT ON COLUMN rejections.reference IS 'Its identifier there, as far as it can be read.';

@@ -20,7 +20,7 @@ CREATE TABLE idempotency_keys (
 )
 """
 _COMMENTS = {
-    "TABLE idempotency_keys": "The first answer to every POST that came with a key; kept for ever.",
+    "TABLE idempotency_keys": "First response to every POST with an Idempotency-Key; permanent.",
     "COLUMN idempotency_keys.platform_id": "Who sent the key.",
     "COLUMN idempotency_keys.key": "The header Idempotency-Key, as it was sent.",
     "COLUMN idempotency_keys.request_hash": "SHA-256 of method, path and body: tells a repetition"

@@ -60,7 +60,7 @@ COMMENT ON COLUMN verifications.id IS 'The verification.';
 COMMENT ON COLUMN verifications.platform_id IS 'Its platform.';
 COMMENT ON COLUMN verifications.customer_id IS 'Who is verified.';
 COMMENT ON COLUMN verifications.status IS 'How it stands; APPROVED and REJECTED are the end.';
-COMMENT ON COLUMN verifications.errors IS 'What has to be mended first, as it is shown.';
+COMMENT ON COLUMN verifications.errors IS 'What has to be corrected first, as the API returns it.';
 COMMENT ON COLUMN verifications.created_at IS 'When it was first asked for.';
 COMMENT ON COLUMN verifications.updated_at IS 'When it last changed.';
 COMMENT ON COLUMN platforms.currency_settings IS 'What the platform says of its currencies, by code; absent: nothing.';

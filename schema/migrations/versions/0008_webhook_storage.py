@@ -5,8 +5,8 @@ from alembic import op
 revision = "0008"
 down_revision = "0007"
 
-# What is to be told of an account is kept in other words now, and must be understood by whoever
-# dispatches it after the change.
+# Pending webhooks of accounts have other field names from this revision on: the dispatcher of the
+# new release must be able to render them.
 _IN_THESE_WORDS = """
 UPDATE outbox SET data = (
     data::jsonb - '{id,customerId,createdAt,updatedAt}'::text[] || jsonb_build_object(

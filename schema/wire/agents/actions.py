@@ -1,10 +1,10 @@
-"""What agents ask for, and what becomes of it."""
+"""Actions of agents: the transfers they request, and the approvals of those."""
 
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from cardledger.schema.wire.cards.transactions import OutgoingTransaction
+from cardledger.schema.wire.cards.transactions import OutgoingTransaction, PurposeOfPayment
 from cardledger.schema.wire.common import (
     STORABLE,
     AgentActionId,
@@ -18,51 +18,9 @@ from cardledger.schema.wire.common import (
     SortOrder,
     Time,
 )
+from cardledger.schema.wire.customers.account_variants import PaymentRail
 
 MAX_REMITTANCE_LENGTH: Final = 80
-
-PaymentRail = Literal[
-    "ACH",
-    "ACH_COLOMBIA",
-    "BANK_TRANSFER",
-    "BRE_B",
-    "CIPS",
-    "FAST",
-    "FASTER_PAYMENTS",
-    "FEDNOW",
-    "INSTAPAY",
-    "MOBILE_MONEY",
-    "NEFT",
-    "PAYNOW",
-    "PESONET",
-    "PIX",
-    "RTGS",
-    "RTP",
-    "SEPA",
-    "SEPA_INSTANT",
-    "SPEI",
-    "SWIFT",
-    "UNIONPAY",
-    "UPI",
-    "WIRE",
-]
-
-PurposeOfPayment = Literal[
-    "GIFT",
-    "SELF",
-    "GOODS_OR_SERVICES",
-    "EDUCATION",
-    "HEALTH_OR_MEDICAL",
-    "REAL_ESTATE_PURCHASE",
-    "TAX_PAYMENT",
-    "LOAN_PAYMENT",
-    "UTILITY_BILL",
-    "DONATION",
-    "TRAVEL",
-    "FAMILY_SUPPORT",
-    "SALARY_PAYMENT",
-    "OTHER",
-]
 
 ActionStatus = Literal["PENDING_APPROVAL", "APPROVED", "REJECTED", "FAILED"]
 ActionType = Literal["TRANSFER_OUT", "TRANSFER_IN"]
@@ -75,20 +33,20 @@ Remittance = Annotated[
 
 
 class TransferSource(Request):
-    """Where the money comes from."""
+    """The account that is debited."""
 
     account_id: AnyAccountId
 
 
 class TransferDestination(Request):
-    """Where the money goes to; `paymentRail` is for external accounts."""
+    """The account that is credited; `paymentRail` is for external accounts."""
 
     account_id: AnyAccountId
     payment_rail: PaymentRail | None = None
 
 
 class AgentTransferCreate(Request):
-    """A transfer that an agent asks for. `amount` is in minor units, and cannot be left out."""
+    """A transfer that an agent requests; `amount` is required and in minor units."""
 
     source: TransferSource
     destination: TransferDestination
@@ -98,7 +56,7 @@ class AgentTransferCreate(Request):
 
 
 class TransferDetails(Response):
-    """What is to move, in minor units of `currency`."""
+    """The amount to transfer, in minor units of `currency`, and its accounts."""
 
     amount: int
     currency: str
@@ -107,11 +65,11 @@ class TransferDetails(Response):
 
 
 class AgentActionResource(Response):
-    """What an agent has asked for.
+    """An action that an agent has requested.
 
-    `APPROVED` is being carried out or done: `transaction` tells. `FAILED` was let happen and could
-    not be carried out; nothing has moved. `transaction` is not there while an approval is pending,
-    nor when it was refused.
+    `APPROVED`: the transfer is being executed or has been; see `transaction`. `FAILED`: the action
+    was approved and could not be executed; no money has moved. `transaction` is absent while the
+    approval is pending and after a rejection.
     """
 
     id: AgentActionId
@@ -134,7 +92,7 @@ class AgentActionsQuery(PageQuery):
 
 
 class ApprovalsQuery(PageQuery):
-    """Filters of the list of actions that wait for approval; dates are of their creation."""
+    """Filters of the list of actions that await approval; dates compare with `createdAt`."""
 
     agent_id: AgentId | None = None
     customer_id: CustomerId | None = None

@@ -1,4 +1,4 @@
-"""Agents: programs that act for a customer, as platforms and as they themselves see them."""
+"""Agents: programs that act for a customer within a policy."""
 
 from datetime import date
 from typing import Annotated, Any, Literal, Self
@@ -22,7 +22,7 @@ from cardledger.schema.wire.common import (
 from cardledger.schema.wire.customers.accounts import AccountType
 
 MAX_ACCOUNTS = 100
-"""How many accounts a policy may name."""
+"""The number of accounts that a policy may name."""
 
 AgentPermissionName = Literal[
     "VIEW_TRANSACTIONS",
@@ -33,7 +33,7 @@ AgentPermissionName = Literal[
 ]
 ExecutionModeName = Literal["AUTO", "APPROVAL_REQUIRED"]
 Count = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
-"""How often, zero allowed."""
+"""A number of transactions, zero allowed."""
 
 AccountIds = Annotated[list[InternalAccountId], Field(max_length=MAX_ACCOUNTS)]
 """Internal accounts of the agent's customer."""
@@ -41,7 +41,7 @@ AccountIds = Annotated[list[InternalAccountId], Field(max_length=MAX_ACCOUNTS)]
 
 def _each_once(value: list[AgentPermissionName]) -> list[AgentPermissionName]:
     if len(set(value)) != len(value):
-        message = "names a permission twice; send every permission once"
+        message = "has a duplicate; send each permission once"
         raise ValueError(message)
     return value
 
@@ -61,9 +61,9 @@ LimitCurrency = Annotated[Currency, AfterValidator(_known)]
 
 
 class SpendingLimits(Request):
-    """How much an agent may spend, in minor units of `currency`; null is no limit.
+    """Spending limits of an agent, in minor units of `currency`; null is no limit.
 
-    Days and months are those of UTC. What is in another currency is refused.
+    Days and months are in UTC. A transfer in another currency is refused.
     """
 
     currency: LimitCurrency
@@ -74,7 +74,7 @@ class SpendingLimits(Request):
 
 
 class AccountRule(Request):
-    """What is different for one account: it takes the place of what the policy says for all."""
+    """A rule for one account, which replaces the rules of the policy."""
 
     account_id: InternalAccountId
     execution_mode: ExecutionModeName | None = None
@@ -82,7 +82,7 @@ class AccountRule(Request):
 
 
 class AccountRestrictions(Request):
-    """Which accounts an agent may see and spend from; `allowedAccountIds` null is all."""
+    """The accounts that an agent may read and debit; null `allowedAccountIds` is all."""
 
     allowed_account_ids: AccountIds | None = None
     account_rules: Annotated[list[AccountRule] | None, Field(max_length=MAX_ACCOUNTS)] = None
@@ -91,7 +91,7 @@ class AccountRestrictions(Request):
     @classmethod
     def _accounts_once(cls, value: list[Any] | None) -> list[Any] | None:
         if value is not None and len(set(value)) != len(value):
-            message = "names an account twice; send every account once"
+            message = "has a duplicate; send each account once"
             raise ValueError(message)
         return value
 
@@ -99,20 +99,20 @@ class AccountRestrictions(Request):
     @classmethod
     def _rules_once(cls, value: list[AccountRule] | None) -> list[AccountRule] | None:
         if value is not None and len({rule.account_id for rule in value}) != len(value):
-            message = "has two rules for one account; send one rule for every account"
+            message = "has two rules for one account; send one rule per account"
             raise ValueError(message)
         return value
 
 
 class ApprovalThresholds(Request):
-    """Above `amount` of `currency` an approval is needed, in the mode `AUTO` as well."""
+    """Above `amount` of `currency` an approval is required, also in the mode `AUTO`."""
 
     currency: LimitCurrency | None = None
     amount: NonNegativeAmount | None = None
 
 
 class AgentPolicy(Request):
-    """What an agent may do by itself, what somebody has to approve, and what is refused."""
+    """What an agent may do by itself, with an approval, or not at all."""
 
     permissions: Permissions
     default_execution_mode: ExecutionModeName
@@ -129,14 +129,14 @@ class AgentPolicy(Request):
             message = "approvalThresholds must have both currency and amount, or neither"
             raise ValueError(message)
         if threshold.currency != currency:
-            # Nothing in another currency can be spent, so it would never apply.
+            # The agent cannot spend another currency, so the threshold would never apply.
             message = f"approvalThresholds.currency must be {currency}, as in spendingLimits"
             raise ValueError(message)
         return self
 
 
 class SpendingLimitsUpdate(Request):
-    """What to change of the limits; null takes a limit away."""
+    """A change of the limits; absent fields keep their value, null removes a limit."""
 
     currency: Annotated[LimitCurrency | None, NOT_NULLABLE] = None
     per_transaction_limit: Annotated[NonNegativeAmount | None, NOT_NULLABLE] = None
@@ -146,9 +146,9 @@ class SpendingLimitsUpdate(Request):
 
 
 class AgentPolicyUpdate(Request):
-    """What to change of a policy; what is not there stays, in its parts as well.
+    """A change of a policy; absent fields keep their value, also in nested objects.
 
-    A list replaces the whole list. Null takes away what is optional.
+    A list replaces the whole list. Null removes an optional field.
     """
 
     permissions: Annotated[Permissions | None, NOT_NULLABLE] = None
@@ -162,7 +162,7 @@ class AgentPolicyUpdate(Request):
 
 
 class AgentCreate(Request):
-    """An agent that is asked for."""
+    """An agent to create."""
 
     name: Name
     customer_id: CustomerId
@@ -170,14 +170,14 @@ class AgentCreate(Request):
 
 
 class AgentUpdate(Request):
-    """What changes about an agent; a field that is not there stays."""
+    """A change of an agent; absent fields keep their value."""
 
     name: Annotated[Name | None, NOT_NULLABLE] = None
     is_paused: Annotated[Annotated[bool, Field(strict=True)] | None, NOT_NULLABLE] = None
 
 
 class AgentsQuery(PageQuery):
-    """Filters of the list of agents; all have to match, times included."""
+    """Filters of the list of agents; all must match, times are inclusive."""
 
     customer_id: CustomerId | None = None
     is_paused: Literal["true", "false"] | None = None
@@ -189,9 +189,9 @@ class AgentsQuery(PageQuery):
 
 
 class AgentUsage(Response):
-    """What an agent has spent, or has waiting for an approval, in minor units of its limits.
+    """The amounts an agent has spent or has pending approval, in minor units of its limits.
 
-    Counted are the day `dailyResetDate` and the month `monthlyResetMonth`, both of UTC.
+    The periods are the day `dailyResetDate` and the month `monthlyResetMonth`, in UTC.
     """
 
     daily_transaction_count: int
@@ -202,7 +202,7 @@ class AgentUsage(Response):
 
 
 class AgentResource(Response):
-    """An agent as every reader sees it."""
+    """An agent, its policy and its usage."""
 
     id: AgentId
     name: str
@@ -216,7 +216,7 @@ class AgentResource(Response):
 
 
 class AgentDeviceCode(Response):
-    """A code with which a program becomes the agent, once and not for long."""
+    """A one-time code that connects a program as the agent."""
 
     code: str
     agent_id: AgentId
@@ -225,21 +225,21 @@ class AgentDeviceCode(Response):
 
 
 class AgentCreated(Response):
-    """A new agent, with the code that connects it."""
+    """A new agent and the device code that connects it."""
 
     agent: AgentResource
     device_code: AgentDeviceCode
 
 
 class DeviceCodeStatus(Response):
-    """Whether a code was redeemed."""
+    """Whether a device code was redeemed."""
 
     code: str
     redeemed: bool
 
 
 class AgentConnection(Response):
-    """Who the program that redeemed a code is now; `accessToken` is in no other answer."""
+    """The agent that a program was connected as; `accessToken` is returned only here."""
 
     agent_id: AgentId
     agent_name: str
@@ -247,11 +247,11 @@ class AgentConnection(Response):
     policy: AgentPolicy
 
 
-# --- what an agent asks for --------------------------------------------------------------------
+# --- filters of an agent ------------------------------------------------------------------------
 
 
 class AgentAccountsQuery(PageQuery):
-    """Filters of the list of internal accounts that an agent sees."""
+    """Filters of the list of internal accounts that an agent may read."""
 
     currency: Currency | None = None
     type: AccountType | None = None

@@ -1,10 +1,44 @@
-"""The events of one card transaction, explained one by one."""
+"""The events of one card transaction, each with its explanation."""
 
-from cardledger.schema.wire.common import CurrencyAmount, Response, Time
+from typing import Annotated, Literal
+
+from cardledger.schema.wire.common import CurrencyAmount, Documented, Response, Time
+
+EventKind = Literal[
+    "AUTHORIZED",
+    "DECLINED",
+    "AUTHORIZATION_ADJUSTED",
+    "AUTHORIZATION_REVERSED",
+    "AUTHORIZATION_EXPIRED",
+    "AUTHORIZATION_CANCELLED",
+    "PULLED",
+    "PULL_PENDING",
+    "PULL_CONFIRMED",
+    "PULL_FAILED",
+    "PULL_OPENED",
+    "PULL_RESIZED",
+    "PULL_RECOVERED",
+    "RELEASED",
+    "CLEARED",
+    "CLEARING_REVERSED",
+    "REFUNDED",
+    "REFUND_REVERSED",
+    "CREDITED",
+    "DEBIT_RECOVERED",
+]
+LedgerAccount = Literal[
+    "CUSTOMER",
+    "CARD_HOLDS",
+    "NETWORK_SETTLEMENT",
+    "RECEIVABLE",
+    "SANDBOX_FUNDING",
+    "OPERATOR_LOSS",
+    "TRANSFERS",
+]
 
 
 class Change(Response):
-    """One figure of the card transaction, before and after an event; absent when there was none."""
+    """A figure of the card transaction before and after an event."""
 
     field: str
     before: int | str | None = None
@@ -12,21 +46,22 @@ class Change(Response):
 
 
 class EntryResource(Response):
-    """One balanced movement: `debit` gives, `credit` gets."""
+    """A balanced entry: one amount, a debit account and a credit account."""
 
-    debit: str
-    credit: str
+    debit: Annotated[str, Documented(LedgerAccount)]
+    credit: Annotated[str, Documented(LedgerAccount)]
     amount: CurrencyAmount
 
 
 class EventResource(Response):
-    """One event: what happened, what it moved, what it changed, and why, in one sentence.
+    """One event of a card transaction, with its entries and a sentence that explains it.
 
-    `source` and `reference` name the message that caused it; they are absent when time did.
+    `source` and `reference` identify the network message that caused the event; they are absent
+    when a timer caused it.
     """
 
     sequence: int
-    type: str
+    type: Annotated[str, Documented(EventKind)]
     amount: CurrencyAmount
     explanation: str
     changes: list[Change]
@@ -38,6 +73,6 @@ class EventResource(Response):
 
 
 class EventList(Response):
-    """All events of a card transaction, in their order."""
+    """All events of a card transaction, in order."""
 
     data: list[EventResource]

@@ -1,6 +1,6 @@
-"""The card transaction as every reader sees it: responses, webhooks, outcomes."""
+"""The card transaction of responses, webhooks and outcomes."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import (
@@ -8,14 +8,35 @@ from cardledger.schema.wire.common import (
     CardTransactionId,
     CurrencyAmount,
     CustomerId,
+    Documented,
     InternalAccountId,
     Response,
     Time,
 )
 
+CardTransactionStatus = Literal[
+    "AUTHORIZED",
+    "PARTIALLY_SETTLED",
+    "SETTLED",
+    "REFUNDED",
+    "CREDITED",
+    "EXCEPTION",
+    "DECLINED",
+    "VOIDED",
+]
+StatusReason = Literal["REVERSED", "EXPIRED", "CARD_CLOSED"]
+DeclineReason = Literal[
+    "INSUFFICIENT_FUNDS",
+    "CARD_PAUSED",
+    "CARD_NOT_ACTIVE",
+    "NO_ELIGIBLE_FUNDING_SOURCE",
+    "SPEND_LIMIT_EXCEEDED",
+    "DECISION_TIMEOUT",
+]
+
 
 class PullSummary(Response):
-    """Debits of the funding account: opened, paid (gross), still pending."""
+    """Pulls: debits of the funding account."""
 
     count: int
     total_amount: int
@@ -23,14 +44,14 @@ class PullSummary(Response):
 
 
 class Summary(Response):
-    """How many and how much, in minor units."""
+    """The number of movements and their total amount."""
 
     count: int
     total_amount: int
 
 
 class MerchantResource(Response):
-    """Where the card was used."""
+    """The merchant at which the card was used."""
 
     descriptor: str
     mcc: str | None = None
@@ -38,7 +59,7 @@ class MerchantResource(Response):
 
 
 class CardTransactionResource(Response):
-    """One purchase, with its pulls, clearings and refunds rolled up."""
+    """One purchase: its pulls, clearings and refunds rolled up."""
 
     type: Literal["CARD"] = "CARD"
     id: CardTransactionId
@@ -47,14 +68,15 @@ class CardTransactionResource(Response):
     platform_customer_id: str | None = None
     account_id: InternalAccountId
     issuer_transaction_token: str
-    status: str
-    status_reason: str | None = None
-    decline_reason: str | None = None
+    status: Annotated[str, Documented(CardTransactionStatus)]
+    status_reason: Annotated[str, Documented(StatusReason)] | None = None
+    decline_reason: Annotated[str, Documented(DeclineReason)] | None = None
     direction: Literal["DEBIT", "CREDIT"] = "DEBIT"
     merchant: MerchantResource
     authorized_amount: CurrencyAmount
     settled_amount: CurrencyAmount | None = None
     refunded_amount: CurrencyAmount | None = None
+    credited_amount: CurrencyAmount | None = None
     held_amount: CurrencyAmount
     owed_amount: CurrencyAmount
     pull_summary: PullSummary
@@ -70,6 +92,6 @@ class CardTransactionResource(Response):
 
 
 def id_of(resource: CardTransactionResource) -> Id:
-    """Return the key behind the public id."""
+    """Return the UUID of `resource`."""
     key: Id = resource.id
     return key

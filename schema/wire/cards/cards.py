@@ -1,4 +1,4 @@
-"""Cards: what they may spend from, and how the issuer sees them."""
+"""Cards: requests, filters and the resource."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,11 +22,11 @@ from cardledger.schema.wire.common import (
 CardState = Literal["PENDING_KYC", "PROCESSING", "ACTIVE", "FROZEN", "CLOSED"]
 
 FundingSources = Annotated[list[InternalAccountId], Field(min_length=1, max_length=20)]
-"""Internal accounts by priority."""
+"""Internal accounts, by priority."""
 
 
 class CardCreate(Request):
-    """A card that is asked for; `fundingSources` by priority, all of one currency."""
+    """A card to issue; `fundingSources` are ordered by priority and share one currency."""
 
     cardholder_id: CustomerId
     platform_card_id: Name | None = None
@@ -36,9 +36,9 @@ class CardCreate(Request):
 
 
 class CardUpdate(Request):
-    """What changes about a card; a field that is not there stays.
+    """A change of a card; fields that are left out keep their value.
 
-    `fundingSources` replaces the whole list. `maxSpendPerTransaction` null takes the limit away.
+    `fundingSources` replaces the whole list. A null `maxSpendPerTransaction` removes the limit.
     """
 
     state: Annotated[Literal["ACTIVE", "FROZEN", "CLOSED"] | None, NOT_NULLABLE] = None
@@ -47,7 +47,7 @@ class CardUpdate(Request):
 
 
 class CardsQuery(PageQuery):
-    """Filters of the list of cards; all have to match. `accountId` is any funding source."""
+    """Filters of the list of cards; all must match. `accountId` matches any funding source."""
 
     cardholder_id: CustomerId | None = None
     account_id: InternalAccountId | None = None
@@ -57,7 +57,7 @@ class CardsQuery(PageQuery):
 
 
 class CardResource(Response):
-    """A card as every reader sees it; what the issuer has not made yet is not there."""
+    """A card; `brand`, `last4` and expiry are absent until the issuer has created the card."""
 
     id: CardId
     cardholder_id: CustomerId
@@ -79,7 +79,7 @@ class CardResource(Response):
 
     @override
     def wire(self) -> dict[str, Any]:
-        """Return the JSON object that is sent; two of its fields say null in so many words."""
+        """Return the JSON object that is sent; two of its fields are null rather than absent."""
         return {
             "stateReason": None,
             "maxSpendPerTransaction": None,
@@ -88,7 +88,7 @@ class CardResource(Response):
 
 
 class RevealResource(Response):
-    """Where a card's number can be seen, once and not for long."""
+    """The page that shows a card's number, once and until it expires."""
 
     pan_embed_url: str
     expires_at: Time

@@ -1,8 +1,8 @@
-"""Transactions: card transactions, transfers (`OUTGOING`) and deposits (`INCOMING`)."""
+"""Transactions: card transactions (`CARD`), transfers (`OUTGOING`), deposits (`INCOMING`)."""
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.common import (
@@ -10,6 +10,7 @@ from cardledger.schema.wire.common import (
     CardId,
     CurrencyAmount,
     CustomerId,
+    Documented,
     InternalAccountId,
     LongName,
     Name,
@@ -24,15 +25,16 @@ from cardledger.schema.wire.common import (
 TransactionType = Literal["INCOMING", "OUTGOING", "CARD"]
 
 TransactionStatus = Literal[
-    # Of card transactions.
+    # Card transactions.
     "AUTHORIZED",
     "PARTIALLY_SETTLED",
     "SETTLED",
     "REFUNDED",
+    "CREDITED",
     "EXCEPTION",
     "DECLINED",
     "VOIDED",
-    # Of payments.
+    # Transfers and deposits.
     "CREATED",
     "PENDING",
     "PENDING_AUTHORIZATION",
@@ -43,21 +45,50 @@ TransactionStatus = Literal[
     "EXPIRED",
 ]
 
-OUTGOING_STATUSES: Final = frozenset({"PENDING", "PROCESSING", "COMPLETED", "FAILED"})
-"""Where a transfer may stand."""
+OutgoingStatus = Literal["PENDING", "PROCESSING", "COMPLETED", "FAILED"]
+IncomingStatus = Literal["COMPLETED"]
 
-INCOMING_STATUSES: Final = frozenset({"COMPLETED"})
-"""Where a deposit may stand: it is shown once it is there."""
+PurposeOfPayment = Literal[
+    "GIFT",
+    "SELF",
+    "GOODS_OR_SERVICES",
+    "EDUCATION",
+    "HEALTH_OR_MEDICAL",
+    "REAL_ESTATE_PURCHASE",
+    "TAX_PAYMENT",
+    "LOAN_PAYMENT",
+    "UTILITY_BILL",
+    "DONATION",
+    "TRAVEL",
+    "FAMILY_SUPPORT",
+    "SALARY_PAYMENT",
+    "OTHER",
+]
+FailureReason = Literal[
+    "ACCOUNT_INVALID",
+    "ACCOUNT_CANNOT_RECEIVE",
+    "INSUFFICIENT_FUNDS",
+    "LIMIT_EXCEEDED",
+    "AGENT_NOT_ALLOWED",
+    "REJECTED_BY_PLATFORM",
+    "INTERNAL_ERROR",
+]
+
+OUTGOING_STATUSES: Final = frozenset(get_args(OutgoingStatus))
+"""The statuses of a transfer."""
+
+INCOMING_STATUSES: Final = frozenset(get_args(IncomingStatus))
+"""The statuses of a deposit, which is shown once it has arrived."""
 
 
 class PaymentsQuery(PageQuery):
-    """Filters of a list of transactions of one customer; all have to match.
+    """Filters of the list of one customer's transactions; all must match.
 
-    A card transaction is sent from its funding account and received by a merchant, who has no
-    account here. A transfer is sent and received by accounts; a deposit is only received.
+    The sender of a card transaction is its funding account; its receiver, a merchant, has no
+    account here. A transfer has a sender and a receiver; a deposit has a receiver only.
     `reference` is the `issuerTransactionToken` of a card transaction and the
-    `remittanceInformation` of a transfer; a deposit has none. Dates are of the creation, both
-    included.
+    `remittanceInformation` of a transfer; a deposit has none. The dates are inclusive and compare
+    with `createdAt`.
     """
 
     account_identifier: InternalAccountId | None = None
@@ -72,9 +103,10 @@ class PaymentsQuery(PageQuery):
 
 
 class TransactionsQuery(PaymentsQuery):
-    """Filters of the list of a platform's transactions; all have to match.
+    """Filters of the list of a platform's transactions; all must match.
 
-    As for one customer; beside them whose it is, and the card, which only card transactions have.
+    The filters of one customer's list, and: the customer, and the card, which only card
+    transactions have.
     """
 
     customer_id: CustomerId | None = None
@@ -83,21 +115,21 @@ class TransactionsQuery(PaymentsQuery):
 
 
 class AccountSource(Response):
-    """An account here that money comes from."""
+    """The internal account that is debited."""
 
     source_type: Literal["ACCOUNT"] = "ACCOUNT"
     account_id: InternalAccountId
 
 
 class RealtimeFundingSource(Response):
-    """Money from outside: in the sandbox, out of nowhere."""
+    """Money from outside the service; the sandbox creates it."""
 
     source_type: Literal["REALTIME_FUNDING"] = "REALTIME_FUNDING"
     currency: str
 
 
 class AccountDestination(Response):
-    """An account here that money goes to."""
+    """The internal account that is credited."""
 
     destination_type: Literal["ACCOUNT"] = "ACCOUNT"
     account_id: InternalAccountId
@@ -105,11 +137,11 @@ class AccountDestination(Response):
 
 
 class IncomingTransaction(Response):
-    """Money that has arrived on an internal account."""
+    """A deposit: money that has arrived in an internal account."""
 
     type: Literal["INCOMING"] = "INCOMING"
     id: TransactionId
-    status: str
+    status: Annotated[str, Documented(IncomingStatus)]
     direction: Literal["CREDIT"] = "CREDIT"
     source: RealtimeFundingSource
     destination: AccountDestination
@@ -124,13 +156,13 @@ class IncomingTransaction(Response):
 class OutgoingTransaction(Response):
     """A transfer between two internal accounts of one customer.
 
-    `PENDING` waits for the platform's approval. What is `COMPLETED` or `FAILED` stays so; what
-    has failed has moved nothing, and `failureReason` says why.
+    `PENDING` awaits the platform's approval. `COMPLETED` and `FAILED` are final; a failed transfer
+    has moved no money, and `failureReason` is its cause.
     """
 
     type: Literal["OUTGOING"] = "OUTGOING"
     id: TransactionId
-    status: str
+    status: Annotated[str, Documented(OutgoingStatus)]
     direction: Literal["DEBIT"] = "DEBIT"
     source: AccountSource
     destination: AccountDestination
@@ -140,8 +172,8 @@ class OutgoingTransaction(Response):
     sent_amount: CurrencyAmount
     received_amount: CurrencyAmount
     remittance_information: str | None = None
-    purpose_of_payment: str | None = None
-    failure_reason: str | None = None
+    purpose_of_payment: Annotated[str, Documented(PurposeOfPayment)] | None = None
+    failure_reason: Annotated[str, Documented(FailureReason)] | None = None
     settled_at: Time | None = None
     created_at: Time
     updated_at: Time
@@ -156,16 +188,24 @@ TransactionResource: TypeAlias = Annotated[
 """A transaction of any type."""
 
 
-class ApproveRequest(Request):
-    """The platform's yes.
+class ReceiverCustomerInfo(Request):
+    """Details of the receiver of an incoming payment, in the platform's own fields."""
 
-    `receiverCustomerInfo` is about incoming payments: nothing asks for it here.
+    model_config = ConfigDict(extra="allow")
+
+
+class ApproveRequest(Request):
+    """The platform's approval.
+
+    `receiverCustomerInfo` belongs to incoming payments; it is accepted and has no effect.
     """
 
-    receiver_customer_info: dict[str, object] | None = None
+    receiver_customer_info: (
+        Annotated[dict[str, object], Documented(ReceiverCustomerInfo)] | None
+    ) = None
 
 
 class RejectRequest(Request):
-    """The platform's no, and what it has to say to it."""
+    """The platform's rejection, with an optional reason."""
 
     reason: LongName | None = None

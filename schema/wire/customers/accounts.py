@@ -1,13 +1,14 @@
-"""Internal accounts: money of a customer, held in the service."""
+"""Internal accounts: a customer's money, held in the service."""
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from cardledger.schema.wire.common import (
     Currency,
     CurrencyAmount,
     CustomerId,
+    Documented,
     InternalAccountId,
     PageQuery,
     Request,
@@ -16,19 +17,20 @@ from cardledger.schema.wire.common import (
 )
 
 MAX_FUND: Final = 100_000_000_000
-"""The most that one sandbox deposit may bring."""
+"""The largest amount of one sandbox deposit."""
 
 AccountType = Literal["INTERNAL_FIAT", "INTERNAL_CRYPTO", "EMBEDDED_WALLET"]
+AccountStatus = Literal["PENDING", "ACTIVE", "CLOSED", "FROZEN", "FAILED"]
 
 
 class FundRequest(Request):
-    """Money that appears on an account of the sandbox."""
+    """A deposit that the sandbox creates."""
 
     amount: Annotated[int, Field(strict=True, gt=0, le=MAX_FUND)]
 
 
 class InternalAccountCreate(Request):
-    """One more account of a customer, in one of the platform's currencies."""
+    """A further account of a customer, in one of the platform's currencies."""
 
     customer_id: CustomerId
     currency: Currency
@@ -49,28 +51,38 @@ class PlatformAccountsQuery(Request):
     type: AccountType | None = None
 
 
-class InternalAccountResource(Response):
-    """An internal account as every reader sees it.
+class FundingInstructions(Response):
+    """A way to fund an account from outside, as the connected rail describes it."""
 
-    `balance` may be spent. `totalBalance` is above it by what pulls have set aside and not
-    confirmed yet. Beside it: what is held for clearings to come, and what is owed for those that
-    the account could not pay.
+    model_config = ConfigDict(extra="allow")
+
+
+class InternalAccountResource(Response):
+    """An internal account.
+
+    `balance` is available for spending. `totalBalance` also includes pulls that are not confirmed
+    yet. `heldAmount` is reserved for clearings to come; `owedAmount` is due for clearings that the
+    account could not cover. `sequence` is the number of ledger entries of the account, the same
+    number as in its `INTERNAL_ACCOUNT.BALANCE_UPDATED` webhooks.
     """
 
     id: InternalAccountId
     customer_id: CustomerId
-    type: str
-    status: str
+    type: Annotated[str, Documented(AccountType)]
+    status: Annotated[str, Documented(AccountStatus)]
     balance: CurrencyAmount
     total_balance: CurrencyAmount
     held_amount: CurrencyAmount
     owed_amount: CurrencyAmount
-    funding_payment_instructions: list[dict[str, Any]]
+    funding_payment_instructions: Annotated[
+        list[dict[str, Any]], Documented(list[FundingInstructions])
+    ]
+    sequence: int
     created_at: Time
     updated_at: Time
 
 
 class PlatformAccounts(Response):
-    """The platform's own internal accounts, all at once."""
+    """The platform's own internal accounts, all of them."""
 
     data: list[InternalAccountResource]

@@ -11,6 +11,7 @@ from cardledger.schema.wire.common import (
     BeneficialOwnerId,
     Country,
     CustomerId,
+    Documented,
     Name,
     PageQuery,
     Request,
@@ -32,19 +33,19 @@ def _exact(value: object) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | float):
         message = "must be a number"
         raise ValueError(message)  # noqa: TRY004 - Pydantic wants a ValueError
-    # A float is written as the shortest number that it stands for: the one that was sent.
-    said = Decimal(repr(value))
-    if not said.is_finite() or not 0 <= said <= WHOLE:
+    # `repr` of a float is the shortest number that it represents: the one that was sent.
+    share = Decimal(repr(value))
+    if not share.is_finite() or not 0 <= share <= WHOLE:
         message = f"must be from 0 to {WHOLE}"
         raise ValueError(message)
-    if said != round(said, _DECIMALS):
+    if share != round(share, _DECIMALS):
         message = f"must have at most {_DECIMALS} decimal places"
         raise ValueError(message)
-    return said
+    return share
 
 
 def _number(value: Decimal) -> float | int:
-    # Seven digits at most, so the float is written as the very number that was sent.
+    # At most seven digits, so the float is written as exactly the number that was sent.
     return int(value) if value == value.to_integral_value() else float(value)
 
 
@@ -54,12 +55,12 @@ Percentage = Annotated[
     PlainSerializer(_number, return_type=float | int, when_used="json"),
     WithJsonSchema({"type": "number", "minimum": 0, "maximum": 100, "examples": [33.33]}),
 ]
-"""A share of a business, exact to four decimal places; never counted in binary."""
+"""A share of a business, exact to four decimal places: a decimal, not a float."""
 
 
 def _once_each(values: list[Any]) -> list[Any]:
     if len(set(values)) != len(values):
-        message = "names one twice; send every one once"
+        message = "has a duplicate; send each value once"
         raise ValueError(message)
     return values
 
@@ -68,7 +69,7 @@ Roles = Annotated[list[Role], Field(min_length=1, max_length=6), AfterValidator(
 
 
 class PersonalInfo(Request):
-    """Who an owner is."""
+    """The personal details of a beneficial owner."""
 
     first_name: Name
     middle_name: Name | None = None
@@ -84,7 +85,7 @@ class PersonalInfo(Request):
 
 
 class PersonalInfoUpdate(Request):
-    """What to change of who an owner is; what is not there stays."""
+    """A change of personal details; absent fields keep their value."""
 
     first_name: Annotated[Name | None, NOT_NULLABLE] = None
     middle_name: Name | None = None
@@ -109,7 +110,7 @@ class BeneficialOwnerCreate(Request):
 
 
 class BeneficialOwnerUpdate(Request):
-    """What to change about an owner; in `personalInfo`, too, what is not there stays."""
+    """A change of an owner; absent fields keep their value, also in `personalInfo`."""
 
     roles: Annotated[Roles | None, NOT_NULLABLE] = None
     ownership_percentage: Annotated[Percentage | None, NOT_NULLABLE] = None
@@ -117,13 +118,13 @@ class BeneficialOwnerUpdate(Request):
 
 
 class BeneficialOwnersQuery(PageQuery):
-    """Whose owners, and which page of them."""
+    """The business whose owners are listed, and the page."""
 
     customer_id: CustomerId
 
 
 class PersonalInfoResource(Response):
-    """Who an owner is; `identifier` is there only where owners themselves are read."""
+    """The personal details of an owner; `identifier` is absent in a customer's response."""
 
     first_name: str
     middle_name: str | None = None
@@ -132,14 +133,14 @@ class PersonalInfoResource(Response):
     nationality: str
     email: str | None = None
     phone_number: str | None = None
-    address: dict[str, Any]
+    address: Annotated[dict[str, Any], Documented(Address)]
     id_type: IdType
     identifier: str | None = None
     country_of_issuance: str | None = None
 
 
 class BeneficialOwnerResource(Response):
-    """An owner as every reader sees it."""
+    """A beneficial owner of a business."""
 
     id: BeneficialOwnerId
     customer_id: CustomerId

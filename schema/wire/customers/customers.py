@@ -1,9 +1,9 @@
-"""Customers: who holds cards."""
+"""Customers: individuals and businesses, who hold cards and accounts."""
 
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import Field, StringConstraints
 
@@ -13,6 +13,7 @@ from cardledger.schema.wire.common import (
     Country,
     Currency,
     CustomerId,
+    Documented,
     Name,
     PageQuery,
     Request,
@@ -144,7 +145,7 @@ NaicsCode = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{2,6}$
 
 
 class EndUserTermsConsent(Request):
-    """When and how a customer agreed to the terms; kept as evidence, and asked for by nothing."""
+    """When and how a customer accepted the terms; kept as evidence, never required."""
 
     accepted_at: Time
     ip_address: Annotated[
@@ -155,7 +156,7 @@ class EndUserTermsConsent(Request):
 
 
 class DueDiligence(Request):
-    """What a person says of his money, for the enhanced due diligence of others."""
+    """An individual's statements about the money, for enhanced due diligence."""
 
     source_of_funds_categories: (
         Annotated[list[IndividualSourceOfFunds], Field(max_length=11)] | None
@@ -193,9 +194,9 @@ class _Create(Request):
 
 
 class IndividualCreate(_Create, _PersonDetails):
-    """A person who becomes a customer.
+    """An individual who becomes a customer.
 
-    `kycStatus` is accepted and has no effect: nobody approves his own customers.
+    `kycStatus` is accepted and has no effect: only a verification sets it.
     """
 
     customer_type: Literal["INDIVIDUAL"]
@@ -226,7 +227,7 @@ class _BusinessDetails(Request):
 
 
 class BusinessInfo(_BusinessDetails):
-    """What a business says of itself."""
+    """The details of a business."""
 
     legal_name: Name
     tax_id: Name
@@ -234,7 +235,7 @@ class BusinessInfo(_BusinessDetails):
 
 
 class BusinessCreate(_Create):
-    """A company that becomes a customer."""
+    """A business that becomes a customer."""
 
     customer_type: Literal["BUSINESS"]
     business_info: BusinessInfo
@@ -253,7 +254,7 @@ class _Update(Request):
 
 
 class IndividualUpdate(_Update, _PersonDetails):
-    """What to change about a person; what is not there stays, null takes it away.
+    """A change of an individual; absent fields keep their value, null removes it.
 
     `kycStatus` is accepted and has no effect.
     """
@@ -263,7 +264,7 @@ class IndividualUpdate(_Update, _PersonDetails):
 
 
 class BusinessInfoUpdate(_BusinessDetails):
-    """What to change of what a business says of itself."""
+    """A change of the details of a business; absent fields keep their value, null removes it."""
 
     legal_name: Annotated[Name | None, NOT_NULLABLE] = None
     tax_id: Annotated[Name | None, NOT_NULLABLE] = None
@@ -271,7 +272,7 @@ class BusinessInfoUpdate(_BusinessDetails):
 
 
 class BusinessUpdate(_Update):
-    """What to change about a business; in `businessInfo`, too, what is not there stays."""
+    """A change of a business; absent fields keep their value, also in `businessInfo`."""
 
     customer_type: Literal["BUSINESS"]
     business_info: Annotated[BusinessInfoUpdate | None, NOT_NULLABLE] = None
@@ -281,7 +282,7 @@ CustomerUpdate = Annotated[IndividualUpdate | BusinessUpdate, Field(discriminato
 
 
 class CustomersQuery(PageQuery):
-    """Filters of the list of customers; all have to match, times included."""
+    """Filters of the list of customers; all must match, times are inclusive."""
 
     platform_customer_id: Name | None = None
     customer_type: CustomerType | None = None
@@ -295,96 +296,114 @@ class CustomersQuery(PageQuery):
     is_including_deleted: Literal["true", "false"] = "false"
 
 
-class CustomerResource(Response):
-    """A customer as every reader sees it: a person has a `kycStatus`, a business a `kybStatus`.
-
-    The `identifier` of a person goes in and never comes out.
-    """
+class _CustomerResource(Response):
+    """The fields that individuals and businesses have in common."""
 
     id: CustomerId
-    customer_type: CustomerType
     platform_customer_id: str
     region: str | None = None
     currencies: list[str]
     email: str | None = None
     phone_number: str | None = None
     uma_address: str
-    kyc_status: KycStatus | None = None
-    kyb_status: KycStatus | None = None
-    full_name: str | None = None
-    birth_date: date | None = None
-    nationality: str | None = None
-    id_type: PersonIdType | None = None
-    country_of_issuance: str | None = None
-    source_of_funds_categories: list[str] | None = None
-    source_of_funds_other_description: str | None = None
-    source_of_wealth_categories: list[str] | None = None
-    source_of_wealth_other_description: str | None = None
-    purpose_of_account: str | None = None
-    purpose_of_account_other_description: str | None = None
-    expected_monthly_transaction_count: str | None = None
-    expected_monthly_transaction_volume: str | None = None
-    annual_income_range: str | None = None
-    net_worth_range: str | None = None
-    pep_status: str | None = None
-    address: dict[str, Any] | None = None
-    business_info: dict[str, Any] | None = None
-    beneficial_owners: list[BeneficialOwnerResource] | None = None
-    end_user_terms_consent: dict[str, Any] | None = None
+    address: Annotated[dict[str, Any], Documented(Address)] | None = None
+    end_user_terms_consent: Annotated[dict[str, Any], Documented(EndUserTermsConsent)] | None = None
     created_at: Time
     updated_at: Time
     is_deleted: bool
 
 
-# --- what goes together ------------------------------------------------------------------------
+class IndividualCustomerResource(_CustomerResource):
+    """A customer who is an individual; the `identifier` is write-only."""
+
+    customer_type: Literal["INDIVIDUAL"]
+    kyc_status: KycStatus | None = None
+    full_name: str | None = None
+    birth_date: date | None = None
+    nationality: str | None = None
+    id_type: PersonIdType | None = None
+    country_of_issuance: str | None = None
+    source_of_funds_categories: (
+        Annotated[list[str], Documented(list[IndividualSourceOfFunds])] | None
+    ) = None
+    source_of_funds_other_description: str | None = None
+    source_of_wealth_categories: Annotated[list[str], Documented(list[SourceOfWealth])] | None = (
+        None
+    )
+    source_of_wealth_other_description: str | None = None
+    purpose_of_account: Annotated[str, Documented(Purpose)] | None = None
+    purpose_of_account_other_description: str | None = None
+    expected_monthly_transaction_count: Annotated[str, Documented(MonthlyCount)] | None = None
+    expected_monthly_transaction_volume: Annotated[str, Documented(MonthlyVolume)] | None = None
+    annual_income_range: Annotated[str, Documented(AnnualIncome)] | None = None
+    net_worth_range: Annotated[str, Documented(NetWorth)] | None = None
+    pep_status: Annotated[str, Documented(PepStatus)] | None = None
+
+
+class BusinessCustomerResource(_CustomerResource):
+    """A customer that is a business, with its beneficial owners."""
+
+    customer_type: Literal["BUSINESS"]
+    kyb_status: KycStatus | None = None
+    business_info: Annotated[dict[str, Any], Documented(BusinessInfo)] | None = None
+    beneficial_owners: list[BeneficialOwnerResource] | None = None
+
+
+CustomerResource: TypeAlias = Annotated[
+    IndividualCustomerResource | BusinessCustomerResource, Field(discriminator="customer_type")
+]
+"""A customer of either type."""
+
+
+# --- rules across fields ----------------------------------------------------------------------
 
 CONTACT_REGIONS: Final = frozenset(
     {"AT", "BE", "BG", "CY", "CZ", "DE", "DK", "EE", "ES", "FI", "FR", "GR", "HR", "HU", "IE"}
     | {"IS", "IT", "LI", "LT", "LU", "LV", "MT", "NL", "NO", "PL", "PT", "RO", "SE", "SI", "SK"}
 )
-"""The European Economic Area: payments are confirmed there by e-mail and phone."""
+"""The European Economic Area: payments there are confirmed by e-mail and phone."""
 
 _DESCRIBED: Final = {
     "sourceOfFundsCategories": "sourceOfFundsOtherDescription",
     "sourceOfWealthCategories": "sourceOfWealthOtherDescription",
     "purposeOfAccount": "purposeOfAccountOtherDescription",
 }
-"""Choices that may be `OTHER`, and the field that then says what."""
+"""Fields that may be `OTHER`, and the field that then describes it."""
 
 
 def missing_contacts(
     *, region: str | None, email: str | None, phone_number: str | None
 ) -> Iterator[FieldError]:
-    """Return which ways to reach a customer are missing where its region asks for them."""
+    """Yield the contact details that are missing where the customer's region requires them."""
     if region in CONTACT_REGIONS:
-        for field, said in {"email": email, "phoneNumber": phone_number}.items():
-            if said is None:
+        for field, contact in {"email": email, "phoneNumber": phone_number}.items():
+            if contact is None:
                 yield FieldError(field=field, message=f"is required for a customer in {region}")
 
 
-def undescribed(said: Mapping[str, Any], *, within: str = "") -> Iterator[FieldError]:
-    """Return which descriptions of `OTHER` are missing, or there without one."""
+def undescribed(fields: Mapping[str, Any], *, within: str = "") -> Iterator[FieldError]:
+    """Yield the descriptions of `OTHER` that are missing, or that have no `OTHER`."""
     for choice, description in _DESCRIBED.items():
-        if _has_other(said, choice) and said.get(description) is None:
-            message = f"is required, because {choice} says OTHER"
+        if _has_other(fields, choice) and fields.get(description) is None:
+            message = f"is required with OTHER in {choice}"
             yield FieldError(field=within + description, message=message)
-        if not _has_other(said, choice) and said.get(description) is not None:
-            message = f"goes only with OTHER in {choice}"
+        if not _has_other(fields, choice) and fields.get(description) is not None:
+            message = f"is allowed only with OTHER in {choice}"
             yield FieldError(field=within + description, message=message)
 
 
 def merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `before` with `changes` in it: None takes away, and what is not named stays.
+    """Return `before` with `changes` applied: None removes a field, absent fields stay.
 
-    A description of `OTHER` goes with its choice, unless the change names it itself.
+    A description of `OTHER` is removed with its choice, unless `changes` names it.
     """
-    said = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    fields = {name: value for name, value in {**before, **changes}.items() if value is not None}
     for choice, description in _DESCRIBED.items():
-        if description not in changes and not _has_other(said, choice):
-            said.pop(description, None)
-    return said
+        if description not in changes and not _has_other(fields, choice):
+            fields.pop(description, None)
+    return fields
 
 
-def _has_other(said: Mapping[str, Any], choice: str) -> bool:
-    chosen = said.get(choice)
+def _has_other(fields: Mapping[str, Any], choice: str) -> bool:
+    chosen = fields.get(choice)
     return "OTHER" in ([chosen] if isinstance(chosen, str) else chosen or ())

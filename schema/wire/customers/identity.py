@@ -1,4 +1,4 @@
-"""Who a person is to a tax office: the kind of number, the number, the country that gave it."""
+"""Tax identifiers: the type, the number, the country of issuance."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,34 +14,32 @@ _FORMS: Final[Mapping[str, str]] = {
     "ITIN": r"9[0-9]{2}-[0-9]{2}-[0-9]{4}",
     "EIN": r"[0-9]{2}-[0-9]{7}",
 }
-"""How the numbers of the United States are written; others have every form there is."""
+"""The formats of the identifiers of the United States; others have no common format."""
 
 _ISSUER: Final = "US"
 
 
 def issued_in(id_type: str | None, country: str | None) -> str | None:
-    """Return the country that gave the number: what was said, or what its kind says."""
+    """Return the country of issuance: the given one, or the one that the type implies."""
     return country or (_ISSUER if id_type in _FORMS else None)
 
 
 def identifier_errors(
     *, id_type: str | None, identifier: str | None, country: str | None, within: str = ""
 ) -> Iterator[FieldError]:
-    """Return what does not go together in the fields of the object `within` (`personalInfo.`)."""
+    """Yield the conflicts between the identifier fields of `within` (`personalInfo.`)."""
     if id_type is None:
         if identifier is not None:
             yield FieldError(field=within + "idType", message="is required with an identifier")
         if country is not None:
-            yield FieldError(
-                field=within + "countryOfIssuance", message="goes with an idType; send that, too"
-            )
+            yield FieldError(field=within + "countryOfIssuance", message="requires an idType")
         return
     form = _FORMS.get(id_type)
     if form is not None and identifier is not None and not re.fullmatch(form, identifier):
-        # The number itself is never repeated: errors are logged by those who get them.
+        # The message does not repeat the number: clients log error messages.
         yield FieldError(
             field=within + "identifier",
-            message=f"must be written as a {id_type} is: {form}",
+            message=f"must have the format of a {id_type}: {form}",
             constraint={"pattern": f"^{form}$"},
         )
     if form is not None and country not in {None, _ISSUER}:

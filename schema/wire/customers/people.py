@@ -1,4 +1,4 @@
-"""What people are asked for wherever they appear: names, dates, addresses, how they stand."""
+"""Types that all people share: e-mail, phone number, date, address, KYC status."""
 
 import re
 from datetime import date
@@ -14,7 +14,7 @@ KycStatus = Literal["UNVERIFIED", "PENDING", "APPROVED", "REJECTED", "HOLD"]
 
 def _email(value: str) -> str:
     try:
-        # Reserved names such as `.test` are what people try a sandbox with.
+        # Reserved names such as `.test` are usual in a sandbox.
         checked = validate_email(value, check_deliverability=False, test_environment=True)
     except EmailNotValidError as error:
         message = f"must be an e-mail address: {error}"
@@ -23,7 +23,7 @@ def _email(value: str) -> str:
 
 
 def _day(value: object) -> object:
-    # Without this, Pydantic would read a number as seconds since 1970.
+    # Without this check, Pydantic reads a number as seconds since 1970.
     if isinstance(value, date) or (
         isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII)
     ):

@@ -1,4 +1,4 @@
-"""Verifications: whether a customer is who it says it is."""
+"""Verifications of customers (KYC and KYB)."""
 
 from typing import Literal
 
@@ -23,24 +23,24 @@ VerificationStatus = Literal[
 ProblemType = Literal[
     "MISSING_FIELD", "MISSING_BENEFICIAL_OWNER", "MISSING_CONTROL_PERSON", "POOR_QUALITY_DOCUMENT"
 ]
-"""Those that we find; the interface knows more, of documents, which cannot be sent here."""
+"""The problems that are detected; the interface has more, of documents."""
 
 
 class VerificationCreate(Request):
-    """Whom to verify."""
+    """The customer to verify."""
 
     customer_id: CustomerId
 
 
 class VerificationsQuery(PageQuery):
-    """Filters of the list of verifications; both have to match."""
+    """Filters of the list of verifications; both must match."""
 
     customer_id: CustomerId | None = None
     verification_status: VerificationStatus | None = None
 
 
 class VerificationProblem(Response):
-    """What has to be mended before the customer can be verified, and where."""
+    """A problem to correct before the customer can be verified."""
 
     resource_id: str
     type: ProblemType
@@ -50,7 +50,7 @@ class VerificationProblem(Response):
 
 
 class VerificationResource(Response):
-    """A verification as every reader sees it; `errors` are there with `RESOLVE_ERRORS`."""
+    """A verification of a customer; `errors` is not empty with `RESOLVE_ERRORS`."""
 
     id: VerificationId
     customer_id: CustomerId

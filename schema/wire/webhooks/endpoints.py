@@ -1,4 +1,4 @@
-"""Where a platform is told of what happens, what it was told, and how to be told again."""
+"""Webhook endpoints, deliveries, replays and signing keys."""
 
 import re
 from typing import Annotated, Any, Final, Literal
@@ -8,6 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, PlainVa
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import (
     CardTransactionId,
+    Documented,
     Name,
     PageQuery,
     Request,
@@ -42,7 +43,7 @@ def _event_filter(value: str) -> str:
 
 def _each_once(value: list[str]) -> list[str]:
     if len(set(value)) != len(value):
-        message = "names an event type twice; send every one once"
+        message = "has a duplicate; send each event type once"
         raise ValueError(message)
     return value
 
@@ -52,16 +53,16 @@ EventTypes = Annotated[
     Field(max_length=100),
     AfterValidator(_each_once),
 ]
-"""Types that are wanted, by name or by group; an empty list wants all."""
+"""Event types by name or by group; an empty list selects all."""
 
 
 def _subject(value: object) -> Id:
-    said = str(value)
-    resource = said.partition(":")[0].partition("%")[0]
+    text = str(value)
+    resource = text.partition(":")[0].partition("%")[0]
     if not _RESOURCE.fullmatch(resource):
         message = "must be of the form <Resource>:<uuid>"
         raise ValueError(message)
-    return parse_id(resource, said)
+    return parse_id(resource, text)
 
 
 SubjectId = Annotated[
@@ -70,11 +71,11 @@ SubjectId = Annotated[
     PlainSerializer(str, return_type=str),
     Field(examples=["CardTransaction:019542f5-b3e7-7d02-0000-00000000a1b4"]),
 ]
-"""The resource that a webhook is about, whichever kind it is."""
+"""The id of the resource of a webhook, of any type."""
 
 
 class WebhookEndpointCreate(Request):
-    """An endpoint that is asked for. Its mode is for ever: what is under way depends on it."""
+    """An endpoint to create; `mode` cannot be changed afterwards."""
 
     url: WebhookUrl
     description: Name | None = None
@@ -84,7 +85,7 @@ class WebhookEndpointCreate(Request):
 
 
 class WebhookEndpointUpdate(Request):
-    """What to change; a field that is not there stays, a null `description` takes it away."""
+    """A change of an endpoint; absent fields keep their value, null removes `description`."""
 
     url: WebhookUrl | None = None
     description: Name | None = None
@@ -93,10 +94,10 @@ class WebhookEndpointUpdate(Request):
 
 
 class WebhookEndpointResource(Response):
-    """An endpoint; `secret` is there once, in the answer to its creation or rotation.
+    """A webhook endpoint; `secret` is returned only when it is created or rotated.
 
-    `disabledReason` is PLATFORM (asked for), GONE (it answered 410) or FAILING (nothing but
-    failures for five days).
+    `disabledReason` is PLATFORM (disabled through the API), GONE (the endpoint responded 410) or
+    FAILING (no delivery has succeeded for five days).
     """
 
     id: WebhookEndpointId
@@ -119,7 +120,7 @@ class WebhookEndpointsQuery(PageQuery):
 
 
 class WebhookEndpointDisabled(Response):
-    """What the platform's other endpoints are told of one that disabled itself."""
+    """The endpoint that was disabled automatically; sent to the platform's other endpoints."""
 
     id: WebhookEndpointId
     url: str
@@ -129,7 +130,7 @@ class WebhookEndpointDisabled(Response):
 
 
 class SigningKey(Response):
-    """A public key of `X-Grid-Signature`: NEXT is published before it signs, FORMER after."""
+    """A public key of `X-Grid-Signature`; NEXT is published before it signs, FORMER after."""
 
     public_key: str
     status: Literal["NEXT", "CURRENT", "FORMER"]
@@ -138,19 +139,19 @@ class SigningKey(Response):
 
 
 class SigningKeys(Response):
-    """The keys that a receiver should accept now, the one that signs first."""
+    """The keys that a receiver should accept now, the current key first."""
 
     data: list[SigningKey]
 
 
 class SigningKeyRotate(Request):
-    """How long both keys are published before, and after, the new one signs."""
+    """A rotation of the signing key; both keys are published during the overlap."""
 
     overlap_hours: Annotated[int, Field(strict=True, ge=0, le=168)] = 24
 
 
 class WebhookDeliveriesQuery(PageQuery):
-    """Filters of the list of deliveries; all have to match, times included."""
+    """Filters of the list of deliveries; all must match, times are inclusive."""
 
     endpoint_id: WebhookEndpointId | None = None
     type: ShortName | None = None
@@ -162,7 +163,7 @@ class WebhookDeliveriesQuery(PageQuery):
 
 
 class WebhookAttemptResource(Response):
-    """One attempt: a status came back, or `error` says why none did."""
+    """One attempt of a delivery: `status` is the response's, or `error` is the cause."""
 
     number: int
     attempted_at: Time
@@ -173,15 +174,15 @@ class WebhookAttemptResource(Response):
 
 
 class WebhookDeliveryResource(Response):
-    """One webhook on its way to one endpoint; `attempts` counts, `attemptList` tells.
+    """The delivery of one webhook to one endpoint, with its attempts.
 
-    A PENDING delivery without `nextAttemptAt` waits for an earlier one of its resource.
+    A PENDING delivery without `nextAttemptAt` waits for an earlier delivery of its resource.
     """
 
     id: WebhookDeliveryId
     webhook_id: WebhookId
     endpoint_id: WebhookEndpointId | None = None
-    type: str
+    type: Annotated[str, Documented(WebhookType)]
     subject_id: str
     sequence: int | None = None
     state: DeliveryState
@@ -195,9 +196,9 @@ class WebhookDeliveryResource(Response):
 
 
 class WebhookReplay(Request):
-    """What to send again: every delivery made in a window of time, or only those that failed.
+    """A replay of the deliveries of a period: all of them, or those that failed.
 
-    `cursor` is the `nextCursor` of an answer that did not come to the end.
+    `cursor` is the `nextCursor` of the previous response.
     """
 
     endpoint_id: WebhookEndpointId | None = None
@@ -208,7 +209,7 @@ class WebhookReplay(Request):
 
 
 class WebhookReplayed(Response):
-    """How many deliveries are due again; `nextCursor` is there when there may be more."""
+    """The number of replayed deliveries; `nextCursor` is present when there may be more."""
 
     count: int
     has_more: bool
@@ -216,13 +217,13 @@ class WebhookReplayed(Response):
 
 
 class WebhookTest(Request):
-    """Which endpoint to try; without one, the platform's `webhookEndpoint`."""
+    """The endpoint to test; without `endpointId`, the platform's `webhookEndpoint`."""
 
     endpoint_id: WebhookEndpointId | None = None
 
 
 class WebhookTestResource(Response):
-    """What came of a test; without `responseStatus`, `error` says why nothing came back."""
+    """The result of a test; without `responseStatus`, `error` is the cause."""
 
     delivery_id: WebhookDeliveryId
     webhook_id: WebhookId
@@ -236,7 +237,7 @@ class WebhookTestResource(Response):
 
 
 class SandboxWebhookTestResource(Response):
-    """What the platform's `webhookEndpoint` answered to a test; the names are the interface's."""
+    """The response of the platform's `webhookEndpoint` to a test; snake case by contract."""
 
     model_config = ConfigDict(alias_generator=None)
 

@@ -1,4 +1,4 @@
-"""What platforms are told: the envelope of every webhook."""
+"""The types and the envelope of webhooks."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -12,7 +12,7 @@ from cardledger.schema.wire.common import public_id, rfc3339
 
 
 class WebhookType(StrEnum):
-    """Everything there is to tell; a card transaction's type names its status."""
+    """Every type of webhook; the type of a card transaction's webhook contains its status."""
 
     CARD_STATE_CHANGE = "CARD.STATE_CHANGE"
     CARD_FUNDING_SOURCE_CHANGE = "CARD.FUNDING_SOURCE_CHANGE"
@@ -20,6 +20,7 @@ class WebhookType(StrEnum):
     CARD_TRANSACTION_PARTIALLY_SETTLED = "CARD_TRANSACTION.PARTIALLY_SETTLED"
     CARD_TRANSACTION_SETTLED = "CARD_TRANSACTION.SETTLED"
     CARD_TRANSACTION_REFUNDED = "CARD_TRANSACTION.REFUNDED"
+    CARD_TRANSACTION_CREDITED = "CARD_TRANSACTION.CREDITED"
     CARD_TRANSACTION_EXCEPTION = "CARD_TRANSACTION.EXCEPTION"
     CARD_TRANSACTION_DECLINED = "CARD_TRANSACTION.DECLINED"
     CARD_TRANSACTION_VOIDED = "CARD_TRANSACTION.VOIDED"
@@ -49,10 +50,9 @@ def envelope(
 ) -> bytes:
     """Return the bytes of one webhook that are signed and sent: compact JSON, UTF-8.
 
-    Its own id, the same in every attempt, and the resource concerned. `sequence` rises with every
-    event of a card transaction, and with every entry of an account; other resources have none.
+    The id is the same in every attempt. `sequence` rises with every event of a card transaction
+    and with every entry of an account; other resources have none.
     """
-    said = {"id": public_id("Webhook", key), "type": kind, "timestamp": rfc3339(at)}
+    head = {"id": public_id("Webhook", key), "type": kind, "timestamp": rfc3339(at)}
     numbered = {} if sequence is None else {"sequence": sequence}
-    whole = {**said, **numbered, "data": data}
-    return to_json(whole)
+    return to_json({**head, **numbered, "data": data})

@@ -1,19 +1,18 @@
-"""What is in the `data` of every webhook: the whole resource, as reading it would show it."""
+"""The `data` of every type of webhook: the whole resource, as its GET returns it."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from cardledger.schema.wire.agents.actions import AgentActionResource
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.cards.cards import CardResource
 from cardledger.schema.wire.cards.transactions import IncomingTransaction, OutgoingTransaction
-from cardledger.schema.wire.common import Response
 from cardledger.schema.wire.customers.accounts import InternalAccountResource
 from cardledger.schema.wire.customers.customers import CustomerResource
 from cardledger.schema.wire.customers.verifications import VerificationResource
 from cardledger.schema.wire.webhooks.endpoints import WebhookEndpointDisabled
 
-PAYLOADS: Final[Mapping[str, type[Response] | None]] = {
+PAYLOADS: Final[Mapping[str, Any]] = {
     "AGENT_ACTION": AgentActionResource,
     "CARD": CardResource,
     "CARD_TRANSACTION": CardTransactionResource,
@@ -25,7 +24,7 @@ PAYLOADS: Final[Mapping[str, type[Response] | None]] = {
     "VERIFICATION": VerificationResource,
     "WEBHOOK_ENDPOINT": WebhookEndpointDisabled,
 }
-"""The model by the first part of the type, such as `CARD` of `CARD.STATE_CHANGE`; none: `{}`."""
+"""The type of `data` by the first part of the webhook's type, such as `CARD`; None is `{}`."""
 
 IN_ORDER: Final = frozenset({"CARD_TRANSACTION", "INTERNAL_ACCOUNT"})
-"""What comes with a `sequence`, which rises with every change of the resource."""
+"""The webhooks with a `sequence`, which rises with every change of the resource."""

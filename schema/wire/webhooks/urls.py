@@ -1,4 +1,4 @@
-"""Where webhooks may go: what the text of a URL tells; names are judged when they are looked up."""
+"""Rules for webhook URLs; host names are checked again after each DNS look-up."""
 
 import re
 from ipaddress import ip_address
@@ -13,7 +13,7 @@ from cardledger.schema.wire.common import LongName
 
 
 def webhook_url(value: str) -> str:
-    """Return `value`, which a webhook may be sent to as far as its text tells.
+    """Return `value` if its text is a permitted webhook URL.
 
     Raises: ValueError.
     """
@@ -41,9 +41,9 @@ def webhook_url(value: str) -> str:
 
 
 def _allowed_address(host: str) -> Address | None:
-    """Return the address that `host` is, None for a name, which is judged when it is looked up.
+    """Return the IP address that `host` is; None for a name, which is checked after DNS.
 
-    Raises: ValueError when nothing will ever be sent there.
+    Raises: ValueError when the address is forbidden.
     """
     if "%" in host:
         message = "must be a URL without % in its host name"
@@ -53,7 +53,7 @@ def _allowed_address(host: str) -> Address | None:
     except ValueError as error:
         message = f"must be a URL with a plain host: {error}"
         raise ValueError(message) from None
-    # Loopback is for whoever knows whether this is a sandbox.
+    # Loopback is decided by the caller, who knows whether this is a sandbox.
     if address and (purpose := why_forbidden(address, allow_loopback=True)):
         message = f"must lead to a public address; this one is not ({purpose})"
         raise ValueError(message)
@@ -61,7 +61,7 @@ def _allowed_address(host: str) -> Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether `host` is this machine by its very name."""
+    """Return whether `host` is `localhost` or a loopback address."""
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):  # RFC 6761
         return True

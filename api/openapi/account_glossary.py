@@ -1,0 +1,46 @@
+"""What the properties of external accounts mean: bank details, wallets and beneficiaries."""
+
+from collections.abc import Mapping
+from typing import Final
+
+ACCOUNT_DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "externalAccountId": "Identifier of the external account.",
+    "platformAccountId": "The platform's own identifier of the account.",
+    "ExternalAccount.status": "Status of the account; only `ACTIVE` accounts receive.",
+    "defaultUmaDepositAccount": "Whether UMA payments are deposited to this account.",
+    "beneficiaryVerificationStatus": "Result of comparing the beneficiary with the rail's data.",
+    "beneficiaryVerifiedData": "Data of the account's holder that the rail returned.",
+    "VerifiedData.fullName": "Name of the account's holder according to the rail.",
+    "accountInfo": "Details that identify the account, by `accountType`.",
+    "accountType": "Variant of the account.",
+    "beneficiary": "Owner of the account.",
+    "beneficiaryType": "Individual or business.",
+    "countryOfResidence": "Country of residence (ISO 3166-1 alpha-2).",
+    "documentType": "Type of the identity document.",
+    "documentNumber": "Number of the identity document.",
+    "paymentRails": "Payment rails that reach the account.",
+    "accountNumber": "Account number at the bank.",
+    "bankName": "Name of the bank.",
+    "bankCode": "Code of the bank.",
+    "branchCode": "Code of the branch.",
+    "bankAccountType": "Checking or savings account.",
+    "swiftCode": "BIC (SWIFT code) of the bank.",
+    "iban": "International bank account number.",
+    "provider": "Provider of the mobile-money wallet.",
+    "pixKey": "Pix key.",
+    "pixKeyType": "Type of the Pix key.",
+    "sortCode": "Sort code.",
+    "clabeNumber": "CLABE, 18 digits.",
+    "vpa": "UPI address (virtual payment address).",
+    "ifsc": "IFSC of the bank's branch.",
+    "rail": "Payment rail to use.",
+    "routingNumber": "ABA routing number.",
+    "intermediaryBankName": "Name of the intermediary bank.",
+    "intermediaryRoutingNumber": "ABA routing number of the intermediary bank.",
+    "fiToFiInformation": "Text for the receiving bank.",
+    "invoice": "Lightning invoice (BOLT 11).",
+    "bolt12": "Lightning offer (BOLT 12).",
+    "lightningAddress": "Lightning address.",
+    "Wallet.address": "Address of the wallet.",
+}
+"""The meaning of every name; see `cardledger.api.openapi.glossary`."""

@@ -1,0 +1,69 @@
+"""Deleting a customer: its agents lose access, its accounts are closed, its records are kept."""
+
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.customers import registry
+from cardledger.ledger.customers.registry import locked
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.customers.customers import CustomerResource
+
+
+class CustomerInUseError(Exception):
+    """The customer cannot be deleted while it has what `reason` names."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason: Final = reason
+
+
+async def delete(
+    connection: AsyncConnection, *, platform_id: Id, customer_id: Id, at: datetime
+) -> CustomerResource | None:
+    """Delete a customer and its agents, and close its accounts; entries and events are kept.
+
+    None when the platform has no such customer.
+    Raises: CustomerDeletedError; CustomerInUseError while it has an open card, or money.
+    """
+    before = await locked(connection, platform_id, customer_id)
+    if before is None:
+        return None
+    # Before the accounts: a transfer of an agent locks the agent before the accounts, too.
+    await agents.delete_of_customer(connection, customer_id=customer_id, at=at)
+    await _check_unused(connection, customer_id)
+    own = tables.internal_accounts.c.customer_id == customer_id
+    await connection.execute(
+        tables.internal_accounts.update().where(own).values(status="CLOSED", updated_at=at)
+    )
+    await connection.execute(
+        tables.customers.update()
+        .where(tables.customers.c.id == customer_id)
+        .values(is_deleted=True, updated_at=at)
+    )
+    return await registry.get(connection, platform_id=platform_id, customer_id=customer_id)
+
+
+async def _check_unused(connection: AsyncConnection, customer_id: Id) -> None:
+    card, account = tables.cards.c, tables.internal_accounts.c
+    # Issuing a card locks the customer as well, so no card can be added now.
+    open_card = await connection.scalar(
+        select(card.id).where(card.customer_id == customer_id, card.state != "CLOSED").limit(1)
+    )
+    if open_card is not None:
+        raise CustomerInUseError("OPEN_CARDS", "the customer has a card that is not CLOSED")
+    # In the order of their ids, as the engine locks accounts.
+    rows = await connection.execute(
+        select(account.currency, account.balance, account.held, account.owed, account.pending)
+        .where(account.customer_id == customer_id)
+        .order_by(account.id)
+        .with_for_update()
+    )
+    for row in rows.all():
+        if any((row.balance, row.held, row.owed, row.pending)):
+            message = f"the customer's {row.currency} account has a balance, or owes an amount"
+            raise CustomerInUseError("OPEN_BALANCE", message)

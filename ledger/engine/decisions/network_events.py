@@ -1,0 +1,270 @@
+"""Network events and pull confirmations: what they do to their card transaction."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from cardledger.ledger.core import commands
+from cardledger.ledger.core.card_transaction import (
+    WITHOUT_PURCHASE,
+    CardTransaction,
+    Decision,
+    decide,
+    waits,
+)
+from cardledger.ledger.core.events import Declined
+from cardledger.ledger.core.money import AmountOutOfRangeError
+from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
+from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
+from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.parsing import (
+    RejectedError,
+    amount_of,
+    card_transaction_key_of,
+    flag_of,
+    merchant_of,
+    occurred_at,
+)
+from cardledger.ledger.engine.records import Card, CardTransactionKey, Decided, Parked
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections import accounts
+from cardledger.ledger.projections.card_transaction import Identity, RollUp, opened
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.wire.network_events import EventType, parse_time
+from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
+
+AUTHORIZATIONS: Final = frozenset(
+    {
+        EventType.AUTHORIZATION,
+        EventType.AUTHORIZATION_INCREMENT,
+        EventType.FINANCIAL_AUTHORIZATION,
+    }
+)
+"""The types of live authorizations: only these can be declined."""
+
+
+class NetworkEvents:
+    """Decides network events; messages that came too early are parked until they can be decided."""
+
+    def __init__(self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers) -> None:
+        self.first_deadline: datetime | None = None  # Of the approvals given.
+        self._changes: Final = changes
+        self._recovery: Final = recovery
+        self._rail: Final = rail
+        self._parked: Final = {key: [*rows] for key, rows in changes.snapshot.parked.items()}
+
+    def authorize(self, message: Message) -> Decided:
+        """Approve or decline a live authorization."""
+        card, context = self._concerned(message)
+        before, account, body = context.roll_up, context.account, message.body
+        decide_by = parse_time(body.get("decideBy"))
+        descriptor = self._rail.descriptor(before.identity, body)
+        command = commands.Authorize(
+            amount=amount_of(body),
+            balance=account.balance,
+            owed=account.owed,
+            card_state=card.state,
+            account_usable=account.status == accounts.ACTIVE,
+            max_spend=card.max_spend,
+            issuer_decline=self._rail.issuer_decline(descriptor),
+            decided_at=self._changes.now,
+            decide_by=decide_by,
+            confirms_later=self._rail.confirms_later(descriptor),
+            clears=body["type"] == EventType.FINANCIAL_AUTHORIZATION,
+        )
+        decision = decide(before.state, command)
+        first = decision.facts[0]
+        if isinstance(first, Declined):
+            after = self._apply(message, context, decision, before)
+            return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
+        # Only an approval sets the merchant: its category decides when the authorization expires.
+        after = self._apply(message, context, decision, _with_merchant(before, body))
+        if decide_by and (self.first_deadline is None or decide_by < self.first_deadline):
+            self.first_deadline = decide_by
+        return Decided(message, OutcomeType.APPLIED, roll_up=after)
+
+    def record(self, message: Message) -> Decided:
+        """Record what has happened at the network: it cannot be declined."""
+        _, context = self._concerned(message)
+        before = context.roll_up
+        command = self._command(message.body, context)
+        # An expiry is never parked: the schedule sends it for an authorization that is recorded.
+        if waits(before.state, command) and "expiresAt" not in message.body:
+            return self._park(message, context)
+        known = before if before.state.sequence else None
+        if _is_extended(message, before):
+            return Decided(message, OutcomeType.IGNORED, reason=OutcomeFlag.EXTENDED, roll_up=known)
+        decision = decide(before.state, command)
+        if not decision.facts:
+            reason = _reason_to_ignore(command)
+            return Decided(message, OutcomeType.IGNORED, reason=reason, roll_up=known)
+        after = self._apply(message, context, decision, before)
+        return Decided(
+            message, OutcomeType.APPLIED, reason=_flag(before.state, command), roll_up=after
+        )
+
+    def _apply(
+        self,
+        message: Message,
+        context: CardTransactionContext,
+        decision: Decision,
+        before: RollUp,
+    ) -> RollUp:
+        """Apply a decision, then the parked messages that waited for it; return the roll-up."""
+        self._recovery.apply(message, context, decision, before)
+        if self._parked:
+            self._unpark(context)
+        return context.roll_up
+
+    def _command(  # noqa: C901 - one branch a type
+        self, body: Mapping[str, Any], context: CardTransactionContext
+    ) -> commands.Command:
+        """Return the command in `body`."""
+        balance = self._pullable(context)
+        match body["type"]:
+            case EventType.CLEARING:
+                final = flag_of(body, "final") if "final" in body else None
+                return commands.Clear(amount=amount_of(body), final=final, balance=balance)
+            case EventType.CLEARING_REVERSAL:
+                return commands.ReverseClearing(amount=amount_of(body))
+            case EventType.RETURN:
+                return commands.Refund(amount=amount_of(body))
+            case EventType.FINANCIAL_CREDIT_AUTHORIZATION:
+                return commands.Credit(amount=amount_of(body))
+            case EventType.RETURN_REVERSAL:
+                return commands.ReverseRefund(amount=amount_of(body), balance=balance)
+            case EventType.STAND_IN_AUTHORIZATION:
+                return commands.StandIn(amount=amount_of(body), balance=balance)
+            case EventType.AUTHORIZATION_ADVICE:
+                return commands.Advise(total=amount_of(body, least=0), balance=balance)
+            case EventType.AUTHORIZATION_REVERSAL:
+                return commands.Reverse(amount=amount_of(body) if "amount" in body else None)
+            case EventType.AUTHORIZATION_EXPIRY:
+                return commands.Expire()
+            case inbox.PULL_CONFIRMATION:
+                succeeded = flag_of(body, "succeeded")
+                return commands.ConfirmPull(amount=amount_of(body), succeeded=succeeded)
+        raise RejectedError(RejectionReason.MALFORMED, "Unknown event type.")
+
+    def _pullable(self, context: CardTransactionContext) -> int:
+        """Return what a pull after a clearing may take from the funding account."""
+        account = context.account
+        refused = self._rail.refuses_pull(context.roll_up.identity)
+        return 0 if refused or account.status != accounts.ACTIVE else account.balance
+
+    # --- the card transaction of a message -------------------------------------------------
+
+    def _concerned(self, message: Message) -> tuple[Card, CardTransactionContext]:
+        """Return the card and the card transaction of a network event."""
+        body = message.body
+        key = card_transaction_key_of(message)
+        occurred_at(message)  # An unreadable time must be rejected now, not once it is parked.
+        card = self._changes.snapshot.cards.get(key.card_id)
+        if card is None or card.customer_id != message.customer_id:
+            raise RejectedError(
+                RejectionReason.UNKNOWN_CARD,
+                "Unknown card: cardId does not match a card of this platform.",
+            )
+        if body["currency"] != card.currency:
+            raise RejectedError(
+                RejectionReason.INVALID_CURRENCY,
+                f"Currency must be {card.currency}, the currency of the card.",
+            )
+        context = self._changes.card_transaction(key) or self._open(key, body, card)
+        sequence = context.roll_up.state.sequence
+        if body.get("expectedSequence", sequence) != sequence:
+            raise RejectedError(
+                RejectionReason.OUTDATED,
+                "The card transaction was modified concurrently; read it again and retry.",
+            )
+        return card, context
+
+    def _open(
+        self, key: CardTransactionKey, body: Mapping[str, Any], card: Card
+    ) -> CardTransactionContext:
+        """Return a new card transaction, without events so far."""
+        descriptor, mcc, country = merchant_of(body)
+        identity = Identity(
+            new_id(),
+            card.customer_id,
+            card.platform_id,
+            card.platform_customer_id,
+            card.id,
+            card.account_id,
+            key.token,
+            card.currency,
+            descriptor,
+            mcc,
+            country,
+            self._changes.now,
+        )
+        account = self._changes.snapshot.accounts[card.account_id]
+        return CardTransactionContext(key, account, opened(identity), is_new=True)
+
+    # --- messages that came too early ------------------------------------------------------
+
+    def _park(self, message: Message, context: CardTransactionContext) -> Decided:
+        parked = Parked(message.id, *context.key, message.body, message.received_at)
+        self._changes.writes.parked.append(parked)
+        self._parked.setdefault(context.key, []).append(parked)
+        known = context.roll_up if context.roll_up.state.sequence else None
+        return Decided(message, OutcomeType.PARKED, reason=OutcomeFlag.WAITS, roll_up=known)
+
+    def _unpark(self, context: CardTransactionContext) -> None:
+        """Apply the parked messages that the latest events make possible; each may free another."""
+        waiting = self._parked.get(context.key, [])
+        for parked in list(waiting):
+            state = context.roll_up.state
+            command = self._command(parked.body, context)
+            if waits(state, command):
+                continue
+            try:
+                decision = decide(state, command)
+                if decision.facts:
+                    self._recovery.apply(parked, context, decision)
+            except AmountOutOfRangeError:
+                continue  # A total is at the end of its range: the message stays parked.
+            waiting.remove(parked)
+            self._changes.writes.unparked.append((context.key, parked.id))
+
+
+def _with_merchant(roll_up: RollUp, body: Mapping[str, Any]) -> RollUp:
+    """Return `roll_up` with the merchant of `body`, unless it has a merchant."""
+    if roll_up.identity.descriptor is not None or not body.get("merchant"):
+        return roll_up
+    descriptor, mcc, country = merchant_of(body)
+    identity = replace(roll_up.identity, descriptor=descriptor, mcc=mcc, country=country)
+    return replace(roll_up, identity=identity)
+
+
+def _is_extended(message: Message, roll_up: RollUp) -> bool:
+    """Return whether `message` is an expiry whose authorization expires later by now."""
+    scheduled = parse_time(message.body.get("expiresAt"))
+    return scheduled is not None and (
+        roll_up.expires_at is not None and scheduled < roll_up.expires_at
+    )
+
+
+def _reason_to_ignore(command: commands.Command) -> OutcomeFlag:
+    """Return why `command` changed nothing."""
+    is_reversal = isinstance(command, commands.Reverse)
+    return OutcomeFlag.NOTHING_TO_REVERSE if is_reversal else OutcomeFlag.NOT_OPEN
+
+
+def _flag(before: CardTransaction, command: commands.Command) -> OutcomeFlag | None:
+    """Return what is unusual about `command`, which was applied all the same."""
+    match command:
+        case commands.Clear() if before.closed and before.closed_by not in WITHOUT_PURCHASE:
+            return OutcomeFlag.LATE_CLEARING
+        case commands.Clear() if not before.authorized:
+            return OutcomeFlag.FORCE_POST
+        case commands.Reverse(amount=amount) if (amount or 0) > before.outstanding:
+            return OutcomeFlag.OVER_REVERSAL
+        case commands.Refund(amount=amount) if before.refunded + amount > before.settled:
+            return OutcomeFlag.OVER_REFUND
+        case commands.Advise(total=total) if total < before.settled:
+            return OutcomeFlag.ADVICE_BELOW_SETTLED
+        case _:
+            return None

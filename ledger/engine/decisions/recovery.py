@@ -1,0 +1,153 @@
+"""Apply decisions about card transactions, and pay debts with the money that they free."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from cardledger.ledger.core import commands
+from cardledger.ledger.core.card_transaction import Decision, decide
+from cardledger.ledger.core.events import (
+    Credited,
+    Event,
+    PullFailed,
+    PullPending,
+    PullResized,
+    Refunded,
+    Released,
+)
+from cardledger.ledger.core.money import AmountOutOfRangeError
+from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
+from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
+from cardledger.ledger.engine.parsing import occurred_at
+from cardledger.ledger.engine.reads import DEBTS_LIMIT
+from cardledger.ledger.engine.records import Decided, LockedAccount, Parked, PendingPull
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType
+
+_FREES_MONEY: Final = frozenset({Credited, Released, Refunded, PullResized})
+
+_SOURCE: Final = "engine"  # Of the messages that the engine sends to itself.
+
+
+class Recovery:
+    """Applies decisions, and retries the open debts of accounts that get money."""
+
+    def __init__(self, changes: ChangeSet, rail: RailAnswers) -> None:
+        self._changes: Final = changes
+        self._rail: Final = rail
+
+    def apply(
+        self,
+        message: Message | Parked,
+        context: CardTransactionContext,
+        decision: Decision,
+        before: RollUp | None = None,
+    ) -> None:
+        """Record a decision about one card transaction, with all that follows from it.
+
+        `before` replaces its roll-up where the message adds the merchant.
+        """
+        self._changes.record(
+            context,
+            before or context.roll_up,
+            decision,
+            message_id=message.id,
+            occurred_at=occurred_at(message),
+        )
+        kinds = set(map(type, decision.facts))
+        if PullPending in kinds:
+            self._await_confirmation(context, decision.facts, message.body)
+        if not kinds.isdisjoint(_FREES_MONEY):
+            self.recover(message, context.account)
+        elif PullFailed in kinds:
+            # The money that comes back is what this pull could not pay: older debts come first.
+            self.recover(message, context.account, ahead_of=context)
+
+    def recover(
+        self,
+        message: Message | Parked,
+        account: LockedAccount,
+        *,
+        ahead_of: CardTransactionContext | None = None,
+    ) -> None:
+        """Retry the debts of `account`, oldest first, until the balance does not cover one."""
+        indebted = self._changes.indebted(account)
+        if not indebted:
+            return
+        loaded = {
+            debt.identity.id
+            for debt in self._changes.snapshot.debts
+            if debt.identity.account_id == account.id
+        }
+        is_whole = len(loaded) < DEBTS_LIMIT
+        queue = sorted(
+            (debtor for debtor in indebted if is_whole or debtor.roll_up.identity.id in loaded),
+            key=_place_in_queue,
+        )
+        for debtor in queue:
+            if debtor is ahead_of:
+                return
+            try:
+                decision = decide(debtor.roll_up.state, commands.Recover(balance=account.balance))
+                if not decision.facts:
+                    return
+                self.apply(message, debtor, decision)
+            except AmountOutOfRangeError:
+                return  # A total is at the end of its range: the pull stays open.
+            if debtor.roll_up.debt_id:
+                return
+        if not is_whole:
+            self._follow_up(account)
+
+    def resume(self, message: Message) -> Decided:
+        """Continue with a queue of debts that was too long for one message."""
+        account_id = Id.parse(message.body["accountId"])
+        self.recover(message, self._changes.snapshot.accounts[account_id])
+        return Decided(message, OutcomeType.APPLIED)
+
+    def _follow_up(self, account: LockedAccount) -> None:
+        """Enqueue a message that pays the rest of a long queue of debts."""
+        key = new_id()
+        body = {
+            "type": inbox.RECOVERY,
+            "source": _SOURCE,
+            "reference": str(key),
+            "accountId": str(account.id),
+        }
+        owner = inbox.Owner(account.customer_id, account.platform_id)
+        self._changes.writes.follow_ups.append(
+            inbox.address(body, owner, lane=inbox.Lane.LIVE, reply_to=None, at=self._changes.now)
+        )
+
+    def _await_confirmation(
+        self, context: CardTransactionContext, facts: Sequence[Event], body: Mapping[str, Any]
+    ) -> None:
+        """Keep the pending pull among `facts`, the latest of `context`, until it is confirmed."""
+        identity, state = context.roll_up.identity, context.roll_up.state
+        descriptor = self._rail.descriptor(identity, body)
+        due_at = self._rail.confirmation_due_at(self._changes.now)
+        for sequence, fact in enumerate(facts, start=state.sequence - len(facts) + 1):
+            if isinstance(fact, PullPending):
+                self._changes.writes.pending_pulls.append(
+                    PendingPull(
+                        card_transaction_id=identity.id,
+                        sequence=sequence,
+                        customer_id=context.key.customer_id,
+                        card_id=context.key.card_id,
+                        token=context.key.token,
+                        amount=fact.amount,
+                        succeeds=self._rail.confirms(descriptor),
+                        due_at=due_at,
+                    )
+                )
+
+
+def _place_in_queue(context: CardTransactionContext) -> tuple[datetime, Id]:
+    debt_since, debt_id = context.roll_up.debt_since, context.roll_up.debt_id
+    assert debt_since is not None
+    assert debt_id is not None
+    return debt_since, debt_id

@@ -1,0 +1,87 @@
+"""Transfers between two accounts of one customer: carry them out, or fail them."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pydantic_core import to_json
+
+from cardledger.ledger.core import transfer as rules
+from cardledger.ledger.core.entries import transfer_entries
+from cardledger.ledger.engine.change_set import ChangeSet
+from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.parsing import RejectedError, transfers_of
+from cardledger.ledger.engine.records import Decided, LockedAccount
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections import accounts, transfers
+from cardledger.ledger.projections.transfers import Transfer
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+
+
+class Transfers:
+    """Decides transfers; what moves is in the row of a transfer, not in its message."""
+
+    def __init__(self, changes: ChangeSet, recovery: Recovery) -> None:
+        self._changes: Final = changes
+        self._recovery: Final = recovery
+
+    def carry_out(self, message: Message) -> Decided:
+        """Move the money of a transfer, or fail the transfer."""
+        changes = self._changes
+        key = Id.parse(message.body["transferId"])
+        transfer = self._in_progress(key, message.customer_id)
+        if transfer is None:
+            raise RejectedError(
+                RejectionReason.UNKNOWN_TRANSFER,
+                "Unknown transfer: transferId does not match a transfer that is PROCESSING.",
+            )
+        source = changes.snapshot.accounts[transfer.source_account_id]
+        destination = changes.snapshot.accounts[transfer.destination_account_id]
+        reason = rules.refusal(transfer.amount, _funds(source), _funds(destination))
+        if reason:
+            self._end(transfer.failed(reason, at=changes.now))
+            return Decided(message, OutcomeType.DECLINED, reason=reason)
+        out, into = transfer_entries(transfer.amount)
+        changes.book(source, [out], subject_id=key, sequence=0)
+        changes.book(destination, [into], subject_id=key, sequence=0, line=1)
+        self._end(transfer.completed(at=changes.now))
+        self._recovery.recover(message, destination)
+        return Decided(message, OutcomeType.APPLIED)
+
+    def fail(self, messages: Iterable[Message]) -> None:
+        """Fail the transfers that `messages`, which are rejected, were to carry out.
+
+        No other message will: they would stay PROCESSING.
+        """
+        for key, customer_id in transfers_of(messages):
+            transfer = self._in_progress(key, customer_id)
+            if transfer is not None:
+                self._end(transfer.failed(rules.FailureReason.INTERNAL_ERROR, at=self._changes.now))
+
+    def _in_progress(self, key: Id, customer_id: Id) -> Transfer | None:
+        """Return the customer's transfer `key` if it is PROCESSING."""
+        changes = self._changes
+        transfer = changes.writes.transfers.get(key) or changes.snapshot.transfers.get(key)
+        if transfer is None or transfer.customer_id != customer_id:
+            return None
+        return transfer if transfer.status == transfers.PROCESSING else None
+
+    def _end(self, transfer: Transfer) -> None:
+        self._changes.writes.transfers[transfer.id] = transfer
+        self._changes.emit(
+            transfers.webhook_type(transfer),
+            transfer.id,
+            transfer.customer_id,
+            transfer.platform_id,
+            None,
+            to_json(transfers.outgoing(transfer).wire()).decode(),
+        )
+
+
+def _funds(account: LockedAccount) -> rules.Funds:
+    return rules.Funds(
+        is_usable=account.status == accounts.ACTIVE,
+        balance=account.balance,
+        held=account.held,
+        owed=account.owed,
+    )

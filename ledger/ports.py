@@ -1,0 +1,171 @@
+"""Ports: what the ledger requires of systems outside of it.
+
+`ledger.sandbox` has the only adapters so far. A composition root (`api.app`, `workers.process`,
+tests) connects at most one adapter to each port and passes it to the functions that need it.
+Without an adapter an operation raises `NotConnectedError` or leaves its resource PENDING; no
+function makes up what the system outside would have answered.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from cardledger.ledger.core.events import DeclineReason
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.customers import external_accounts
+from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
+from cardledger.schema.wire.customers.external_accounts import AccountInfo
+from cardledger.schema.wire.customers.people import KycStatus
+from cardledger.schema.wire.customers.verifications import VerificationProblem, VerificationStatus
+
+
+class NotConnectedError(Exception):
+    """The operation needs a system outside, and no adapter for it is connected."""
+
+    def __init__(self, port: str) -> None:
+        super().__init__(
+            f"No {port} is connected to this installation; connect one, or enable the sandbox."
+        )
+        self.port: Final = port
+
+
+# --- cards -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedCard:
+    """What the issuer reports of a card that it has issued."""
+
+    brand: str
+    last4: str
+    exp_month: int
+    exp_year: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CardNumber:
+    """Card number and CVV. Without a `repr`, so that no log can show them."""
+
+    pan: str
+    cvv: str
+
+
+class Issuer(Protocol):
+    """Issues cards. It answers some time after a card is requested."""
+
+    def default_platform_card_id(self, card_id: Id, cardholder_id: Id) -> str:
+        """Return the `platformCardId` of a card for which the platform sent none."""
+
+    def answer_due_at(self, platform_card_id: str, *, requested_at: datetime) -> datetime | None:
+        """Return when `issue` can be called for a requested card; None: never."""
+
+    def issue(self, card_id: Id, platform_card_id: str, *, at: datetime) -> IssuedCard | None:
+        """Return the issued card, or None when the issuer rejects it."""
+
+    def funding_source_objection(self, account_id: Id) -> str | None:
+        """Return why the issuer does not accept a funding source; None: it does."""
+
+    def card_number(self, card_id: Id, last4: str) -> CardNumber:
+        """Return number and CVV of an issued card, to be shown to its cardholder."""
+
+
+# --- customers ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applicant:
+    """A customer to be verified; `fields` by their names on the wire."""
+
+    id: Id
+    is_business: bool
+    fields: Mapping[str, Any]
+    owners: Sequence[BeneficialOwnerResource] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerificationResult:
+    """The result of a verification; `problems` only with `RESOLVE_ERRORS`."""
+
+    status: VerificationStatus
+    problems: Sequence[VerificationProblem] = ()
+
+
+class IdentityVerifier(Protocol):
+    """Verifies identities (KYC) and businesses (KYB)."""
+
+    def initial_kyc_status(self, full_name: str | None) -> KycStatus:
+        """Return the status of an individual who has just become a customer."""
+
+    def verify(
+        self, applicant: Applicant, problems: Sequence[VerificationProblem]
+    ) -> VerificationResult:
+        """Return the result for `applicant`, of which `problems` are known already."""
+
+    def owner_kyc_status(self, last_name: str) -> KycStatus:
+        """Return the status of a beneficial owner whose business has been decided."""
+
+
+# --- external accounts -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountCheck:
+    """What a payment rail reports of an external account.
+
+    `objection` says why the account cannot be registered. `name_match` compares the beneficiary
+    with the account holder, whose name is `verified_name` where the rail returns it.
+    """
+
+    objection: str | None = None
+    name_match: external_accounts.VerificationStatus | None = None
+    verified_name: str | None = None
+
+
+class AccountVerifier(Protocol):
+    """Checks external accounts and the names of their holders with a payment rail."""
+
+    def check(self, info: AccountInfo) -> AccountCheck:
+        """Return what the rail reports of an account whose check digits are right."""
+
+
+# --- money -------------------------------------------------------------------------------------
+
+
+class FundingRail(Protocol):
+    """Pulls money from funding accounts for card transactions.
+
+    The engine calls it inside a batch, so every answer must come from memory. `descriptor` is the
+    merchant's; it is empty while no message has named a merchant.
+    """
+
+    def issuer_decline(self, descriptor: str) -> DeclineReason | None:
+        """Return the decline of the issuer's processor; None: it leaves the decision to us."""
+
+    def refuses_pull(self, descriptor: str) -> bool:
+        """Return whether a pull after a clearing fails, as if without funds."""
+
+    def confirms_later(self, descriptor: str) -> bool:
+        """Return whether the pull of an authorization stays pending for a while."""
+
+    def confirms(self, descriptor: str) -> bool:
+        """Return whether the confirmation of a pending pull will succeed."""
+
+    def confirmation_due_at(self, requested_at: datetime) -> datetime:
+        """Return when a pull that is pending since `requested_at` gets its confirmation."""
+
+
+# --- composition -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adapters:
+    """The connected adapters of a process; None: nothing is connected to the port."""
+
+    issuer: Issuer | None = None
+    identity_verifier: IdentityVerifier | None = None
+    account_verifier: AccountVerifier | None = None
+    funding_rail: FundingRail | None = None
+
+
+NONE_CONNECTED: Final = Adapters()

@@ -1,0 +1,24 @@
+"""The sandbox: adapters whose answers are chosen by magic suffixes of the caller's own data.
+
+Only composition roots import this package; everything else knows the ports (`ledger.ports`).
+Every magic suffix is here. Those that an id can end in are reserved by `ledger.storage.ids`.
+"""
+
+from datetime import timedelta
+
+from cardledger.ledger.ports import Adapters
+from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
+from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
+from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
+from cardledger.ledger.sandbox.issuer import SandboxIssuer
+from cardledger.ledger.storage.secrets import KeyRing
+
+
+def adapters(keys: KeyRing, *, delay: timedelta) -> Adapters:
+    """Return the sandbox's adapter of every port; `delay` is how long its late answers take."""
+    return Adapters(
+        issuer=SandboxIssuer(keys, delay=delay),
+        identity_verifier=SandboxIdentityVerifier(),
+        account_verifier=SandboxAccountVerifier(),
+        funding_rail=SandboxFundingRail(delay=delay),
+    )

@@ -1,0 +1,103 @@
+"""The tables of the ledger; every table and column has a comment.
+
+*Hot* tables (books, queues, outbox, deliveries) are written by every batch of the engine. They
+have no foreign keys, which would cost one look-up for each row, and few indexes; the audit and the
+tests verify what a foreign key would. All other tables have foreign keys.
+
+Every hot row has `customer_id`, the cardholder; primary keys put it last, so that a database
+distributed by it could hold them. Amounts are `bigint` minor units. Roles, rights and triggers are
+in the migrations.
+"""
+
+from typing import Final
+
+from cardledger.schema.tables.agents import (
+    agent_actions,
+    agent_device_codes,
+    agents,
+)
+from cardledger.schema.tables.books import (
+    card_transaction_events,
+    card_transactions,
+    deposits,
+    entries,
+    internal_accounts,
+    system_accounts,
+    transfers,
+)
+from cardledger.schema.tables.cards import (
+    card_reveals,
+    cards,
+)
+from cardledger.schema.tables.columns import metadata
+from cardledger.schema.tables.customers import (
+    beneficial_owners,
+    customers,
+    external_accounts,
+    verifications,
+)
+from cardledger.schema.tables.platforms import (
+    api_tokens,
+    idempotency_keys,
+    platforms,
+)
+from cardledger.schema.tables.queues import (
+    inbox,
+    inbox_shards,
+    outcomes,
+    parked,
+    pending_pulls,
+    rejections,
+)
+from cardledger.schema.tables.webhooks import (
+    outbox,
+    webhook_attempts,
+    webhook_deliveries,
+    webhook_endpoints,
+    webhook_signing_keys,
+)
+
+APPEND_ONLY: Final = (
+    card_transaction_events,
+    entries,
+    deposits,
+    outcomes,
+    rejections,
+    webhook_attempts,
+)
+"""Tables without the right to change a row, and with a trigger that refuses every change."""
+
+__all__ = [
+    "APPEND_ONLY",
+    "agent_actions",
+    "agent_device_codes",
+    "agents",
+    "api_tokens",
+    "beneficial_owners",
+    "card_reveals",
+    "card_transaction_events",
+    "card_transactions",
+    "cards",
+    "customers",
+    "deposits",
+    "entries",
+    "external_accounts",
+    "idempotency_keys",
+    "inbox",
+    "inbox_shards",
+    "internal_accounts",
+    "metadata",
+    "outbox",
+    "outcomes",
+    "parked",
+    "pending_pulls",
+    "platforms",
+    "rejections",
+    "system_accounts",
+    "transfers",
+    "verifications",
+    "webhook_attempts",
+    "webhook_deliveries",
+    "webhook_endpoints",
+    "webhook_signing_keys",
+]

@@ -1,0 +1,144 @@
+"""Platforms, their API tokens and idempotency keys."""
+
+from sqlalchemy import (
+    ARRAY,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSON, JSONB
+
+from cardledger.schema.tables.columns import metadata, text_column, timestamp
+
+platforms = Table(
+    "platforms",
+    metadata,
+    Column(
+        "id",
+        Uuid,
+        primary_key=True,
+        comment="The platform (tenant): a company that issues cards to its customers.",
+    ),
+    text_column("name", "Display name."),
+    Column(
+        "supported_currencies",
+        ARRAY(Text),
+        nullable=False,
+        comment="Currencies in which its customers get an internal account.",
+    ),
+    Column(
+        "currency_settings",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="Settings of a currency by its code; a currency without settings is absent.",
+    ),
+    text_column(
+        "uma_domain",
+        "Domain of its generated UMA addresses; null: the domain of this installation.",
+        nullable=True,
+    ),
+    Column(
+        "embedded_wallet_config",
+        JSONB(none_as_null=True),
+        comment="Appearance of its embedded wallets, as submitted.",
+    ),
+    Column(
+        "card_tokenization_2fa_config",
+        JSONB(none_as_null=True),
+        comment="Appearance of the codes for adding a card to a mobile wallet, as submitted.",
+    ),
+    Column(
+        "fee_configs",
+        JSONB,
+        nullable=False,
+        server_default=text("'[]'"),
+        comment="Its fees, one for each type and source currency.",
+    ),
+    Column(
+        "signing_key",
+        LargeBinary,
+        nullable=False,
+        comment="P-256 private key of X-Grid-Signature, encrypted with the server key.",
+    ),
+    text_column("public_key", "Public key of `signing_key`, PEM."),
+    Column(
+        "webhook_secret",
+        LargeBinary,
+        nullable=False,
+        comment="HMAC secret of the Standard Webhooks headers, encrypted with the server key;"
+        " used by its default endpoint until that has a secret of its own.",
+    ),
+    timestamp("created_at", "When the platform was set up."),
+    timestamp("updated_at", "When its configuration last changed."),
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("id", Uuid, primary_key=True, comment="The token."),
+    Column(
+        "platform_id",
+        ForeignKey(platforms.c.id),
+        nullable=False,
+        index=True,
+        comment="The platform that the token authenticates.",
+    ),
+    text_column("name", "Display name."),
+    Column(
+        "client_id",
+        Text,
+        nullable=False,
+        unique=True,
+        comment="User name of HTTP Basic authentication.",
+    ),
+    Column(
+        "secret_hash",
+        LargeBinary,
+        nullable=False,
+        comment="HMAC-SHA-256 of the client secret under the server key; the secret itself is"
+        " not stored.",
+    ),
+    Column("permissions", ARRAY(Text), nullable=False, comment="VIEW, TRANSACT, MANAGE."),
+    timestamp("created_at", "Time of creation."),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column(
+        "platform_id",
+        ForeignKey(platforms.c.id),
+        nullable=False,
+        comment="The platform that sent the key.",
+    ),
+    text_column(
+        "key",
+        "The header Idempotency-Key; an agent's key is prefixed by its id and a line break.",
+    ),
+    Column(
+        "request_hash",
+        LargeBinary,
+        nullable=False,
+        comment="SHA-256 of method, path and body: distinguishes a retry from a reuse of the key.",
+    ),
+    Column(
+        "event",
+        JSON(none_as_null=True),
+        comment="The network event that the request submits, submitted again while the request"
+        " has no response; null: none.",
+    ),
+    Column("status", SmallInteger, comment="HTTP status of the response; null: no response yet."),
+    Column("answer", LargeBinary, comment="Body of the response, encrypted with the server key."),
+    timestamp("created_at", "Time of the first request with the key."),
+    PrimaryKeyConstraint("platform_id", "key"),
+    CheckConstraint("num_nulls(status, answer) IN (0, 2)", name="answer_whole"),
+    comment="The first response to every POST with an Idempotency-Key; retained permanently.",
+)

@@ -1,0 +1,131 @@
+"""Messages: the inbox, outcomes, rejections, and what waits."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+)
+from sqlalchemy.dialects.postgresql import JSON
+
+from cardledger.schema.tables.columns import key, metadata, text_column, timestamp
+
+inbox_shards = Table(
+    "inbox_shards",
+    metadata,
+    Column("lane", SmallInteger, nullable=False, comment="0: live, 1: bulk."),
+    Column("shard", SmallInteger, nullable=False, comment="0 .. 15."),
+    text_column(
+        "lock",
+        "Never written: the right to update the column is the right to lock the row.",
+        nullable=True,
+    ),
+    PrimaryKeyConstraint("lane", "shard"),
+    comment="One row for each queue of the inbox; the worker that drains a queue holds its"
+    " row lock.",
+)
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("lane", SmallInteger, nullable=False, comment="0: live, 1: bulk."),
+    Column("shard", SmallInteger, nullable=False, comment="Hash of the cardholder."),
+    key("id", "The message; ids rise in order of arrival."),
+    key("customer_id", "The cardholder; the nil UUID when the card is unknown."),
+    key("platform_id", "The platform of the sender."),
+    text_column("source", "Sender."),
+    text_column("reference", "Identifier of the message at the sender."),
+    Column("body", JSON, nullable=False, comment="The message, parsed."),
+    Column("body_hash", LargeBinary, nullable=False, comment="Hash of the body."),
+    text_column("reply_to", "Redis list on which a caller waits for the outcome.", nullable=True),
+    timestamp("received_at", "When the message was accepted."),
+    PrimaryKeyConstraint("lane", "shard", "id", "customer_id"),
+    postgresql_with={
+        "fillfactor": "70",
+        "autovacuum_vacuum_scale_factor": "0.01",
+        "autovacuum_vacuum_cost_delay": "0",
+    },
+    comment="Messages accepted and not yet decided; the commit that decides a message deletes it.",
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    key("customer_id", "The cardholder."),
+    key("platform_id", "The platform of the sender."),
+    text_column("source", "Sender."),
+    text_column(
+        "reference", "Identifier at the sender; with the source, the permanent idempotency key."
+    ),
+    Column(
+        "body_hash",
+        LargeBinary,
+        nullable=False,
+        comment="Hash of the body: distinguishes a duplicate from a reuse of the key.",
+    ),
+    key("message_id", "The first message with this key."),
+    text_column("outcome", "APPLIED, DECLINED, IGNORED or PARKED."),
+    text_column("reason", "Reason code of the outcome, if any.", nullable=True),
+    key("subject_id", "The card transaction or deposit.", nullable=True),
+    Column("sequence", Integer, comment="Sequence of the card transaction after the message."),
+    timestamp("recorded_at", "When the message was decided."),
+    PrimaryKeyConstraint("reference", "source", "platform_id", "customer_id"),
+    comment="Outcome of every message, retained permanently: no message is applied twice.",
+)
+
+# From an event back to the message that caused it: the way of everybody who asks why.
+Index("outcomes_message_id_idx", outcomes.c.message_id)
+
+rejections = Table(
+    "rejections",
+    metadata,
+    key("id", "The message."),
+    key("customer_id", "The cardholder; the nil UUID when the card is unknown."),
+    key("platform_id", "The platform of the sender."),
+    text_column("source", "Sender; null when unreadable.", nullable=True),
+    text_column("reference", "Identifier at the sender; null when unreadable.", nullable=True),
+    text_column("body", "The message as received."),
+    text_column("reason", "Rejection code."),
+    text_column("detail", "Explanation: what to change.", nullable=True),
+    timestamp("recorded_at", "When the message was rejected."),
+    PrimaryKeyConstraint("id", "customer_id"),
+    comment="Rejected messages with their reason, append-only.",
+)
+
+parked = Table(
+    "parked",
+    metadata,
+    key("id", "The message."),
+    key("customer_id", "The cardholder."),
+    key("card_id", "The card."),
+    text_column(
+        "issuer_transaction_token",
+        "Issuer transaction token of the card transaction that the message waits for.",
+    ),
+    Column("body", JSON, nullable=False, comment="The message, parsed."),
+    timestamp("received_at", "When the message was accepted."),
+    PrimaryKeyConstraint("customer_id", "card_id", "issuer_transaction_token", "id"),
+    comment="Reversals whose authorization, clearing or refund has not arrived yet; deleted"
+    " when applied.",
+)
+
+pending_pulls = Table(
+    "pending_pulls",
+    metadata,
+    key("card_transaction_id", "The card transaction."),
+    Column("sequence", Integer, nullable=False, comment="The event that opened the pull."),
+    key("customer_id", "The cardholder."),
+    key("card_id", "The card."),
+    text_column("issuer_transaction_token", "Issuer transaction token."),
+    Column("amount", BigInteger, nullable=False, comment="Amount of the pull, minor units."),
+    Column("succeeds", Boolean, nullable=False, comment="Whether the sandbox confirms the pull."),
+    timestamp("due_at", "When the sandbox answers."),
+    PrimaryKeyConstraint("card_transaction_id", "sequence", "customer_id"),
+    comment="Pulls that await confirmation; deleted when the confirmation is submitted.",
+)
+Index("pending_pulls_due_at_idx", pending_pulls.c.due_at)

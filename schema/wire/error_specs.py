@@ -1,0 +1,282 @@
+"""The table of error codes: the HTTP status, the meaning, and how to reproduce each code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from cardledger.schema.wire.errors import Code
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSpec:
+    """The HTTP status and the meaning of a code; `how` is a way to reproduce the code.
+
+    Without `how` the code is reserved: its area is not implemented.
+    """
+
+    status: int
+    meaning: str
+    how: str | None = None
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether this installation returns the code."""
+        return self.how is not None
+
+
+ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
+    Code.INVALID_INPUT: ErrorSpec(
+        400,
+        "The request is invalid; `details.errors` has every field to change.",
+        "send an unknown field, or `limit=0` to any list",
+    ),
+    Code.MISSING_MANDATORY_USER_INFO: ErrorSpec(
+        400,
+        "A customer of this region requires more contact details.",
+        "create a customer with `region` `DE`, without `email` and `phoneNumber`",
+    ),
+    Code.INVITATION_ALREADY_CLAIMED: ErrorSpec(400, "The invitation is already claimed."),
+    Code.INVITATIONS_NOT_CONFIGURED: ErrorSpec(400, "The platform has not configured invitations."),
+    Code.INVALID_UMA_ADDRESS: ErrorSpec(
+        400,
+        "The UMA address is not of the form `$name@domain`.",
+        "create a customer with `umaAddress` `ada`",
+    ),
+    Code.INVITATION_CANCELLED: ErrorSpec(400, "The invitation was cancelled."),
+    Code.QUOTE_REQUEST_FAILED: ErrorSpec(400, "The quote could not be obtained; retry."),
+    Code.INVALID_PAYREQ_RESPONSE: ErrorSpec(400, "The counterparty's payreq response is invalid."),
+    Code.INVALID_RECEIVER: ErrorSpec(400, "The receiver cannot be paid."),
+    Code.PARSE_PAYREQ_RESPONSE_ERROR: ErrorSpec(
+        400, "The counterparty's payreq response cannot be parsed."
+    ),
+    Code.CERT_CHAIN_INVALID: ErrorSpec(400, "The counterparty's certificate chain is invalid."),
+    Code.CERT_CHAIN_EXPIRED: ErrorSpec(400, "The counterparty's certificate chain has expired."),
+    Code.INVALID_PUBKEY_FORMAT: ErrorSpec(400, "The counterparty's public key cannot be parsed."),
+    Code.MISSING_REQUIRED_UMA_PARAMETERS: ErrorSpec(
+        400, "A UMA request lacks required parameters."
+    ),
+    Code.SENDER_NOT_ACCEPTED: ErrorSpec(
+        400, "The receiver does not accept payments from this sender."
+    ),
+    Code.AMOUNT_OUT_OF_RANGE: ErrorSpec(
+        400,
+        "A total would exceed the range of a 64-bit integer.",
+        "put 9223372036854775807 on a card with `simulate/financial_credit_authorization`, then "
+        "fund its account",
+    ),
+    Code.INVALID_CURRENCY: ErrorSpec(
+        400,
+        "The currency is unknown or differs from the account's.",
+        "simulate an authorization in EUR on a card in USD",
+    ),
+    Code.INVALID_TIMESTAMP: ErrorSpec(400, "The timestamp of a counterparty's request is invalid."),
+    Code.INVALID_NONCE: ErrorSpec(400, "The nonce of a counterparty's request was already used."),
+    Code.INVALID_REQUEST_FORMAT: ErrorSpec(400, "A counterparty's request cannot be parsed."),
+    Code.INVALID_BANK_ACCOUNT: ErrorSpec(
+        400,
+        "The account number has a wrong check digit, or the account does not exist.",
+        "register an external account with the IBAN `DE00370400440532013000`",
+    ),
+    Code.SELF_PAYMENT: ErrorSpec(
+        400,
+        "Source and destination are the same account.",
+        "let an agent transfer from an internal account to itself",
+    ),
+    Code.LOOKUP_REQUEST_FAILED: ErrorSpec(400, "The look-up of the counterparty failed."),
+    Code.PARSE_LNURLP_RESPONSE_ERROR: ErrorSpec(
+        400, "The counterparty's lnurlp response cannot be parsed."
+    ),
+    Code.INVALID_AMOUNT: ErrorSpec(
+        400,
+        "The amount is missing or not positive.",
+        "let an agent request a transfer without `amount`",
+    ),
+    Code.WEBHOOK_ENDPOINT_NOT_SET: ErrorSpec(
+        400,
+        "The platform has no `webhookEndpoint`.",
+        "`POST /sandbox/webhooks/test` while `webhookEndpoint` is null",
+    ),
+    Code.WEBHOOK_DELIVERY_ERROR: ErrorSpec(
+        400,
+        "The test webhook could not be delivered.",
+        "set `webhookEndpoint` to a port that is closed, then `POST /sandbox/webhooks/test`",
+    ),
+    Code.LOW_QUALITY: ErrorSpec(400, "The document is not legible."),
+    Code.DATA_MISMATCH: ErrorSpec(400, "The document does not match the customer's data."),
+    Code.EXPIRED: ErrorSpec(400, "The document has expired."),
+    Code.SUSPECTED_FRAUD: ErrorSpec(400, "The document may not be genuine."),
+    Code.UNSUITABLE_DOCUMENT: ErrorSpec(400, "The document is not of an accepted type."),
+    Code.INCOMPLETE: ErrorSpec(400, "Parts of the document are missing."),
+    Code.EMAIL_OTP_CREDENTIAL_ALREADY_EXISTS: ErrorSpec(
+        400, "The internal account already has an e-mail credential."
+    ),
+    Code.SMS_OTP_CREDENTIAL_ALREADY_EXISTS: ErrorSpec(
+        400, "The internal account already has an SMS credential."
+    ),
+    Code.PASSKEY_CREDENTIAL_ALREADY_EXISTS: ErrorSpec(400, "The passkey is already registered."),
+    Code.STABLECOIN_PROVIDER_ACCOUNT_INVALID: ErrorSpec(400, "The provider rejects the account."),
+    Code.STABLECOIN_PROVIDER_ACCOUNT_REVOKED: ErrorSpec(400, "The provider account was revoked."),
+    Code.STABLECOIN_PROVIDER_ACCOUNT_SELECTION_REQUIRED: ErrorSpec(
+        400, "There are several provider accounts; send `stablecoinProviderAccountId`."
+    ),
+    Code.CARDHOLDER_KYC_NOT_APPROVED: ErrorSpec(
+        400,
+        "The cardholder's `kycStatus`, or a business's `kybStatus`, is not `APPROVED`.",
+        "issue a card to a customer whose `fullName` ends in `001`",
+    ),
+    Code.FUNDING_SOURCE_INELIGIBLE: ErrorSpec(
+        400,
+        "A funding source is not the cardholder's, not active or not fiat.",
+        "issue a card with another customer's internal account in `fundingSources`",
+    ),
+    Code.UNAUTHORIZED: ErrorSpec(
+        401,
+        "The credentials are missing, malformed, unknown or of another scheme.",
+        "call without the header `Authorization`",
+    ),
+    Code.INVALID_SIGNATURE: ErrorSpec(401, "The counterparty's signature is invalid."),
+    Code.WALLET_SIGNATURE_MISSING: ErrorSpec(401, "The wallet signature is missing."),
+    Code.WALLET_SIGNATURE_MALFORMED: ErrorSpec(401, "The wallet signature cannot be parsed."),
+    Code.WALLET_SIGNATURE_BODY_MISMATCH: ErrorSpec(
+        401, "The wallet signature belongs to a different body."
+    ),
+    Code.WALLET_SIGNATURE_INVALID: ErrorSpec(401, "The wallet signature is invalid."),
+    Code.REQUEST_ID_MISSING: ErrorSpec(
+        401, "The signed retry lacks the id of the original request."
+    ),
+    Code.FORBIDDEN: ErrorSpec(
+        403,
+        "The token lacks the permission, or the agent's policy or pause forbids the operation.",
+        "create a customer with a token that has only `VIEW`",
+    ),
+    Code.USER_NOT_READY: ErrorSpec(403, "The customer is not ready to make payments."),
+    Code.COUNTERPARTY_NOT_ALLOWED: ErrorSpec(403, "Payments to this counterparty are not allowed."),
+    Code.VELOCITY_LIMIT_EXCEEDED: ErrorSpec(403, "The payment exceeds a velocity limit."),
+    Code.TRANSACTION_NOT_FOUND: ErrorSpec(
+        404,
+        "The transaction does not exist.",
+        "read `/transactions/CardTransaction:` and a new UUID",
+    ),
+    Code.INVITATION_NOT_FOUND: ErrorSpec(404, "The invitation does not exist."),
+    Code.USER_NOT_FOUND: ErrorSpec(
+        404,
+        "The customer does not exist.",
+        "read `/customers/Customer:` and a new UUID",
+    ),
+    Code.QUOTE_NOT_FOUND: ErrorSpec(404, "The quote does not exist."),
+    Code.LOOKUP_REQUEST_NOT_FOUND: ErrorSpec(404, "The look-up does not exist."),
+    Code.TOKEN_NOT_FOUND: ErrorSpec(
+        404,
+        "The token does not exist.",
+        "read `/tokens/Token:` and a new UUID",
+    ),
+    Code.BULK_UPLOAD_JOB_NOT_FOUND: ErrorSpec(404, "The bulk upload does not exist."),
+    Code.REFERENCE_NOT_FOUND: ErrorSpec(
+        404,
+        "The resource or the path does not exist.",
+        "read `/cards/Card:` and a new UUID",
+    ),
+    Code.UMA_NOT_FOUND: ErrorSpec(404, "The UMA address does not exist."),
+    Code.STABLECOIN_PROVIDER_ACCOUNT_NOT_FOUND: ErrorSpec(
+        404, "The provider account does not exist."
+    ),
+    Code.METHOD_NOT_ALLOWED: ErrorSpec(
+        405,
+        "The path does not support the method; the header `Allow` lists those it supports.",
+        "`PUT /customers`",
+    ),
+    Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL: ErrorSpec(
+        409,
+        "The transaction is not pending the platform's approval.",
+        "approve a card transaction",
+    ),
+    Code.TRANSACTION_NOT_CANCELLABLE: ErrorSpec(409, "The transaction can no longer be cancelled."),
+    Code.UMA_ADDRESS_EXISTS: ErrorSpec(
+        409,
+        "Another customer has this UMA address.",
+        "create two customers with one `umaAddress`",
+    ),
+    Code.EMAIL_OTP_EMAIL_ALREADY_EXISTS: ErrorSpec(
+        409, "The e-mail address belongs to another credential."
+    ),
+    Code.EMAIL_OTP_CREDENTIAL_SET_CHANGED: ErrorSpec(
+        409, "The credentials have changed since the challenge."
+    ),
+    Code.PASSKEY_ALREADY_ENROLLED: ErrorSpec(409, "The customer already has a passkey."),
+    Code.CONFLICT: ErrorSpec(
+        409,
+        "The request conflicts with the current state, such as a `platformCustomerId` that is "
+        "taken, or an `Idempotency-Key` of a different request.",
+        "create two customers with one `platformCustomerId`",
+    ),
+    Code.INVALID_STATE_TRANSITION: ErrorSpec(
+        409,
+        "The card cannot change from its current state to the requested one.",
+        "freeze a card that is still `PROCESSING`",
+    ),
+    Code.CARD_ALREADY_CLOSED: ErrorSpec(
+        409,
+        "The card is already closed.",
+        "close a card twice",
+    ),
+    Code.CARD_NOT_MUTABLE: ErrorSpec(
+        409,
+        "A closed card cannot be changed.",
+        "set `maxSpendPerTransaction` of a closed card",
+    ),
+    Code.CUSTOMER_DELETED: ErrorSpec(
+        410,
+        "The customer is already deleted.",
+        "delete a customer twice",
+    ),
+    Code.UNSUPPORTED_UMA_VERSION: ErrorSpec(
+        412, "The counterparty's version of UMA is not supported."
+    ),
+    Code.ACCOUNT_LOCKED: ErrorSpec(
+        423, "The account is locked after too many wrong one-time codes."
+    ),
+    Code.PAYREQ_REQUEST_FAILED: ErrorSpec(424, "The payreq request to the counterparty failed."),
+    Code.COUNTERPARTY_PUBKEY_FETCH_ERROR: ErrorSpec(
+        424, "The counterparty's public keys could not be fetched."
+    ),
+    Code.NO_COMPATIBLE_UMA_VERSION: ErrorSpec(
+        424, "There is no version of UMA that both sides support."
+    ),
+    Code.LNURLP_REQUEST_FAILED: ErrorSpec(424, "The lnurlp request to the counterparty failed."),
+    Code.EMAIL_OTP_CREDENTIAL_SYNC_FAILED: ErrorSpec(
+        424, "The credential could not be updated with the new e-mail address."
+    ),
+    Code.RATE_LIMITED: ErrorSpec(
+        429,
+        "Too many requests; wait for `Retry-After` seconds.",
+        "call faster than the installation's rate limit allows",
+    ),
+    Code.GRID_SWITCH_ERROR: ErrorSpec(500, "The payment switch failed."),
+    Code.INTERNAL_ERROR: ErrorSpec(
+        500,
+        "Internal error; the request was not the cause.",
+        "no request provokes it: each one is a defect; the tests break the database under the "
+        "service",
+    ),
+    Code.NOT_IMPLEMENTED: ErrorSpec(
+        501,
+        "This operation, or this part of it, is not implemented in this installation.",
+        "`GET /exchange-rates`",
+    ),
+    Code.UNRECOGNIZED_MANDATORY_PAYEE_DATA_KEY: ErrorSpec(
+        501, "The counterparty requires unknown payee data."
+    ),
+    Code.SERVICE_UNAVAILABLE: ErrorSpec(
+        503,
+        "The database is unavailable, or no worker decided in time; retry.",
+        "stop PostgreSQL and call any operation",
+    ),
+}
+"""The one table of codes; the documentation and every status are made from it."""
+
+STATUS: Final[Mapping[Code, int]] = {code: spec.status for code, spec in ERROR_SPECS.items()}
+"""The HTTP status of every code.
+
+Exceptions: `INVALID_INPUT` also comes with 413 (body too large), 408 (body timed out) and 431
+(headers too large), for which the interface has no codes.
+"""

@@ -1,0 +1,193 @@
+"""The document is fit for people and for generated clients: bars that it must not fall below."""
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.openapi.docs_page import rendered
+from cardledger.api.openapi.glossary import DESCRIPTIONS
+from cardledger.ledger.core import card_transaction, entries, events, transfer
+from cardledger.ledger.projections.event_rows import KINDS
+from tests.api.contract import operations
+from tests.api.documents import Json, document, resolved
+
+MAX_NAME_LENGTH = 40
+MIN_DESCRIBED = 0.75
+MAX_CPU_S = 1.0
+
+SCHEMAS: Json = document()["components"]["schemas"]
+PROPERTIES = [
+    (model, name, schema)
+    for model, whole in SCHEMAS.items()
+    for name, schema in whole.get("properties", {}).items()
+]
+
+
+def objects(value: Any) -> Iterator[Json]:  # noqa: ANN401 - JSON
+    """Yield every object in `value`, itself included."""
+    if isinstance(value, dict):
+        yield value
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for part in parts:
+        yield from objects(part)
+
+
+def texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:  # noqa: ANN401 - JSON
+    """Yield every text in an example, with the name of its field."""
+    match value:
+        case dict():
+            for key, part in value.items():
+                yield from texts(part, key)
+        case list():
+            for part in value:
+                yield from texts(part, name)
+        case str():
+            yield name, value
+
+
+def parameters() -> Iterator[Json]:
+    for _, _, operation in operations():
+        yield from map(resolved, operation.get("parameters", []))
+
+
+def enum_of(model: str, field: str) -> set[str]:
+    return set(resolved(SCHEMAS[model]["properties"][field])["enum"])
+
+
+# --- people ------------------------------------------------------------------------------------
+
+
+def test_three_quarters_of_all_properties_have_a_description() -> None:
+    described = [name for _, name, schema in PROPERTIES if schema.get("description")]
+
+    assert len(described) >= MIN_DESCRIBED * len(PROPERTIES)
+
+
+def test_every_parameter_has_a_description() -> None:
+    assert [
+        parameter["name"] for parameter in parameters() if not parameter.get("description")
+    ] == []
+
+
+def test_every_webhook_has_a_description() -> None:
+    for kind, item in document()["webhooks"].items():
+        assert len(item["post"]["description"].split()) > 3, kind
+
+
+def test_every_description_of_the_glossary_is_used() -> None:
+    names = {name for _, name, _ in PROPERTIES} | {parameter["name"] for parameter in parameters()}
+
+    assert {key for key in DESCRIPTIONS if key.rpartition(".")[2] not in names} == set()
+
+
+def test_no_example_is_the_name_of_its_field() -> None:
+    for model, schema in SCHEMAS.items():
+        for example in schema["examples"]:
+            for name, text in texts(example):
+                words = re.sub(r"[^a-z]", "", text.lower())
+                assert words != re.sub(r"[^a-z]", "", name.lower()), f"{model}: {name}: {text}"
+
+
+def test_a_success_is_described_by_what_is_returned() -> None:
+    card = document()["paths"]["/cards/{cardId}"]["get"]["responses"]["200"]
+    page = document()["paths"]["/transactions"]["get"]["responses"]["200"]
+
+    assert card["description"] == "The card."
+    assert page["description"] == "A page of transactions."
+    for path, method, operation in operations():
+        for status, response in operation["responses"].items():
+            assert resolved(response)["description"] != "Done.", f"{method} {path} {status}"
+
+
+def test_the_idempotency_key_has_no_example_to_prefill() -> None:
+    [key] = document()["components"]["parameters"].values()
+
+    assert key["name"] == "Idempotency-Key"
+    assert {"example", "examples", "default"} & {*key, *key["schema"]} == set()
+
+
+# --- programs ----------------------------------------------------------------------------------
+
+
+def test_every_integer_has_a_format_and_every_amount_is_int64() -> None:
+    integers = [part for part in objects(document()) if part.get("type") == "integer"]
+
+    assert {part.get("format") for part in integers} == {"int32", "int64"}
+    for model, name, schema in PROPERTIES:
+        if re.search(r"(?i)amount$|count$|limit$|spend$|sequence$", name):
+            for part in objects(schema):
+                if part.get("type") == "integer" and part.get("maximum", 2**63) > 2**31:
+                    assert part["format"] == "int64", f"{model}.{name}"
+
+
+def test_no_name_of_a_schema_is_too_long() -> None:
+    assert [name for name in SCHEMAS if len(name) > MAX_NAME_LENGTH] == []
+
+
+@pytest.mark.parametrize("name", ["Customer", "Beneficiary", "Transaction", "AccountInfo"])
+def test_a_union_has_a_name_and_a_discriminator(name: str) -> None:
+    union = SCHEMAS[name]
+
+    assert len(union["oneOf"]) == len({part["$ref"] for part in union["oneOf"]}) > 1
+    assert union["discriminator"]["propertyName"]
+
+
+def test_a_customer_is_an_individual_or_a_business() -> None:
+    mapping = SCHEMAS["Customer"]["discriminator"]["mapping"]
+
+    assert set(mapping) == {"INDIVIDUAL", "BUSINESS"}
+    assert "kycStatus" not in SCHEMAS["BusinessCustomer"]["properties"]
+    assert "kybStatus" not in SCHEMAS["IndividualCustomer"]["properties"]
+
+
+def test_fields_of_responses_have_the_enums_of_the_ledger() -> None:
+    accounts = {account.value for account in entries.ChartAccount}
+    closures = {closure.value for closure in card_transaction.Closure}
+
+    assert enum_of("CardTransaction", "status") == {s.value for s in card_transaction.Status}
+    assert enum_of("CardTransaction", "statusReason") <= closures
+    assert enum_of("CardTransaction", "declineReason") == {r.value for r in events.DeclineReason}
+    assert enum_of("OutgoingTransaction", "failureReason") == {
+        reason.value for reason in transfer.FailureReason
+    }
+    assert enum_of("CardTransactionEvent", "type") == set(KINDS.values())
+    assert enum_of("Entry", "debit") == enum_of("Entry", "credit") == accounts
+
+
+def test_a_field_has_the_same_enum_in_requests_and_responses() -> None:
+    for request, response in (
+        ("IndividualCreate", "IndividualCustomer"),
+        ("SupportedCurrencyUpdate", "SupportedCurrency"),
+        ("CopIndividualBeneficiary", "IndividualBeneficiary"),
+        ("AgentTransferCreate", "OutgoingTransaction"),
+    ):
+        shown: Json = SCHEMAS.get(f"{response}Resource") or SCHEMAS[response]
+        theirs = shown["properties"]
+        for name, schema in SCHEMAS[request]["properties"].items():
+            if name in theirs:
+                assert values(schema) <= values(theirs[name]), f"{response}.{name}"
+
+
+def values(schema: Json) -> set[str]:
+    """Return the values of every enum in `schema`, references included."""
+    found: set[str] = set()
+    for part in objects(schema):
+        enum = resolved(part).get("enum", [])
+        found |= {value for value in enum if isinstance(value, str)}
+    return found
+
+
+def test_the_document_is_generated_in_less_than_a_second() -> None:
+    app = create_app(ApiConfig(database_url="", redis_url="", secret_key=""))
+    seconds = []
+
+    for _ in range(3):
+        started = time.process_time()
+        rendered(app)
+        seconds.append(time.process_time() - started)
+
+    assert min(seconds) < MAX_CPU_S, seconds

@@ -1,0 +1,66 @@
+"""What COPY and bulk updates write: names and types out of the tables."""
+
+import pytest
+from sqlalchemy import Table
+from sqlalchemy.dialects import postgresql
+
+from cardledger.ledger.engine.records import DepositRecord, RejectionRecord
+from cardledger.ledger.storage import pg_arrays
+from cardledger.ledger.storage.bulk_writes import Copy, type_of
+from cardledger.schema import tables
+
+# PostgreSQL's short names of the types that SQLAlchemy writes out.
+SHORT = {
+    "BIGINT": "int8",
+    "BOOLEAN": "bool",
+    "BYTEA": "bytea",
+    "INTEGER": "int4",
+    "JSON": "json",
+    "SMALLINT": "int2",
+    "TEXT": "text",
+    "TIMESTAMP WITH TIME ZONE": "timestamptz",
+    "UUID": "uuid",
+}
+COPIED = (
+    tables.card_transaction_events,
+    tables.card_transactions,
+    tables.deposits,
+    tables.entries,
+    tables.inbox,
+    tables.outbox,
+    tables.outcomes,
+    tables.parked,
+    tables.pending_pulls,
+    tables.rejections,
+)
+UPDATED = (tables.card_transactions, tables.internal_accounts, tables.transfers)
+
+
+@pytest.mark.parametrize("table", COPIED, ids=lambda table: table.name)
+def test_columns_are_sent_as_the_types_of_the_table(table: Table) -> None:
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+    for column in table.columns:
+        assert type_of(column) == SHORT[column.type.compile(dialect)]
+
+
+def test_a_copy_names_the_columns_of_its_table_in_their_order() -> None:
+    statement = Copy(tables.outbox, without={"retry_at"})._statement.decode()
+
+    assert statement == (
+        "COPY outbox (id, customer_id, platform_id, type, subject_id, sequence, data,"
+        " recorded_at) FROM STDIN (FORMAT BINARY)"
+    )
+
+
+@pytest.mark.parametrize("table", UPDATED, ids=lambda table: table.name)
+def test_every_column_of_a_bulk_update_has_an_array_type(table: Table) -> None:
+    assert {type_of(column) for column in table.columns} <= set(pg_arrays.OF_TYPE)
+
+
+@pytest.mark.parametrize(
+    ("record", "table"),
+    [(DepositRecord, tables.deposits), (RejectionRecord, tables.rejections)],
+)
+def test_a_record_has_the_columns_of_its_table(record: type[DepositRecord], table: Table) -> None:
+    assert list(record._fields) == table.columns.keys()

@@ -1,0 +1,328 @@
+"""Leases of deliveries and the results of attempts; real PostgreSQL."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import psycopg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.webhooks import deliveries as webhook_deliveries
+from cardledger.ledger.webhooks import endpoints as webhook_endpoints
+from cardledger.ledger.webhooks.deliveries import Window
+from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery
+from cardledger.ledger.webhooks.ordering import lock_queues
+from cardledger.ledger.webhooks.retry_policy import Attempt
+from cardledger.schema.ids import Id
+from tests.integration.test_webhook_endpoints import emit_in_sequence
+from tests.integration.test_webhooks import Platform, World, at_once, world_in
+
+
+@pytest.fixture
+def world(app_database_url: DatabaseUrl) -> Iterator[World]:
+    with world_in(app_database_url) as world:
+        yield world
+
+
+@pytest.fixture
+def other_session(database_url: DatabaseUrl) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """A connection with an open database transaction, which holds locks."""
+    with psycopg.connect(database_url) as connection:
+        yield connection
+        connection.rollback()
+
+
+def test_a_delivery_is_leased_to_one_sender_at_a_time(world: World) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    for _ in range(50):
+        world.emit(platform)
+    world.dispatch()
+    start = threading.Barrier(8)
+    claimed: list[Delivery] = []
+
+    def claim() -> None:
+        start.wait()
+        for _ in range(10):
+            claimed.extend(
+                world.claim(Capacity(total=3, share=3, shares={}, others=3, failing=3, busy=()))
+            )
+
+    at_once(claim, threads=8)
+
+    assert len(claimed) == 50
+    assert len({delivery.id for delivery in claimed}) == 50
+
+
+def test_a_failure_after_its_lease_changes_nothing(world: World) -> None:
+    key = world.emit(world.platform("http://127.0.0.1:9/"))
+    world.dispatch()
+    [late] = world.claim()
+    world.clock.advance(seconds=30)
+    [now] = world.claim()
+
+    world.record(late, failure(world), retry_at=world.clock() + timedelta(days=1))
+
+    delivery = world.delivery(key)
+    assert (delivery.state, delivery.next_attempt_at) == ("PENDING", now.leased_until)
+    assert (delivery.attempts, delivery.last_status) == (1, None)
+    assert len(world.attempts(key)) == 1
+
+
+def test_a_success_after_its_lease_counts(world: World) -> None:
+    key = world.emit(world.platform("http://127.0.0.1:9/"))
+    world.dispatch()
+    [late] = world.claim()
+    world.clock.advance(seconds=30)
+    [now] = world.claim()
+
+    world.record(late, success(world), retry_at=None)
+    world.record(now, failure(world), retry_at=None)
+
+    delivery = world.delivery(key)
+    assert (delivery.state, delivery.attempts, delivery.last_status) == ("DELIVERED", 2, 200)
+    assert [attempt.number for attempt in world.attempts(key)] == [1, 2]
+
+
+def failure(world: World) -> Attempt:
+    return attempt(world, status=500)
+
+
+def success(world: World) -> Attempt:
+    return attempt(world, status=200)
+
+
+def attempt(world: World, status: int) -> Attempt:
+    now = world.clock()
+    return Attempt(at=now, ended_at=now, duration_ms=1, status=status, error=None, response_head="")
+
+
+# --- batches ------------------------------------------------------------------------------
+
+
+def in_order(world: World, resources: int, each: int = 2) -> tuple[Platform, list[Id]]:
+    """Create a platform with a FIFO endpoint, and webhooks of some resources."""
+    platform = world.platform()
+    world.endpoint(platform, "http://127.0.0.1:9/", mode="FIFO")
+    keys = [
+        key for _ in range(resources) for key in emit_in_sequence(world, platform, new_id(), each)
+    ]
+    world.dispatch()
+    return platform, keys
+
+
+def delivered(world: World, deliveries: list[Delivery]) -> list[AttemptResult]:
+    return [
+        AttemptResult(delivery=one, attempt=success(world), retry_at=None) for one in deliveries
+    ]
+
+
+def states(world: World, keys: list[Id]) -> list[str]:
+    return [world.delivery(key).state for key in keys]
+
+
+def test_the_next_deliveries_of_queues_are_claimed_with_the_results_before_them(
+    world: World,
+) -> None:
+    _, keys = in_order(world, resources=20)
+    first = world.claim()
+
+    found = world.round(delivered(world, first))
+
+    assert {one.webhook for one in first} == set(keys[::2])
+    assert states(world, keys[::2]) == ["DELIVERED"] * 20
+    assert {one.webhook for one in found.claimed} == set(keys[1::2])
+    assert found.passed_over == frozenset()
+
+
+def test_every_result_of_a_batch_is_recorded_by_itself(world: World) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    keys = [world.emit(platform) for _ in range(3)]
+    world.dispatch()
+    taken, failed, exhausted = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
+    later = world.clock() + timedelta(minutes=5)
+
+    world.round(
+        [
+            AttemptResult(delivery=taken, attempt=success(world), retry_at=None),
+            AttemptResult(delivery=failed, attempt=failure(world), retry_at=later),
+            AttemptResult(delivery=exhausted, attempt=failure(world), retry_at=None),
+        ],
+        None,
+    )
+
+    assert states(world, keys) == ["DELIVERED", "PENDING", "FAILED"]
+    assert [world.delivery(key).next_attempt_at for key in keys] == [None, later, None]
+    assert [world.delivery(key).last_status for key in keys] == [200, 500, 500]
+    assert [[one.status for one in world.attempts(key)] for key in keys] == [[200], [500], [500]]
+
+
+def test_one_success_in_a_batch_clears_failing_since(world: World) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    long_ago = world.clock() - timedelta(days=4)
+    world.change(platform.endpoint, failing_since=long_ago)
+    for _ in range(2):
+        world.emit(platform)
+    world.dispatch()
+    one, another = world.claim()
+    later = world.clock() + timedelta(minutes=5)
+
+    world.round(
+        [
+            *delivered(world, [one]),
+            AttemptResult(delivery=another, attempt=failure(world), retry_at=later),
+        ]
+    )
+    world.clock.advance(minutes=6)
+
+    [again] = world.claim()
+    assert again.failing_since is None
+
+
+# --- replay -------------------------------------------------------------------------------------
+
+
+def test_nothing_is_replayed_to_an_endpoint_that_is_being_deleted(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    assert platform.endpoint is not None
+    key = world.emit(platform)
+    world.dispatch()
+    [claimed] = world.claim()
+    world.record(claimed, failure(world), retry_at=None)
+
+    count = asyncio.run(replayed_while_deleted(world, app_database_url, platform))
+
+    assert count == 0
+    assert world.delivery(key).state == "FAILED"
+
+
+async def replayed_while_deleted(world: World, url: DatabaseUrl, platform: Platform) -> int:
+    """Replay failed deliveries while the endpoint is deleted; return how many are due again."""
+    assert platform.endpoint is not None
+    an_hour_ago = world.clock() - timedelta(hours=1)
+    window = Window(endpoint_id=None, since=an_hour_ago, until=None, only_failed=True)
+    engine = async_engine(url)
+
+    async def replayed() -> int:
+        async with engine.begin() as connection:
+            done = await webhook_deliveries.replay(
+                connection, platform_id=platform.id, window=window, after=None, at=world.clock()
+            )
+        return done.count
+
+    async with engine.begin() as connection:
+        await webhook_endpoints.delete(
+            connection, platform_id=platform.id, endpoint_id=platform.endpoint, at=world.clock()
+        )
+        replaying = asyncio.create_task(replayed())
+        while not (replaying.done() or await a_lock_is_waited_for(connection)):
+            await asyncio.wait([replaying], timeout=0.01)
+    count = await replaying
+    await engine.dispose()
+    return count
+
+
+async def a_lock_is_waited_for(connection: AsyncConnection) -> bool:
+    waiting = text(
+        "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
+        " WHERE l.locktype = 'advisory' AND NOT l.granted AND d.datname = current_database()"
+    )
+    return bool(await connection.scalar(waiting))
+
+
+# --- locked rows are skipped ----------------------------------------------------------------------
+
+
+def test_a_result_whose_queue_is_locked_is_recorded_later_and_the_others_now(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    _, keys = in_order(world, resources=3)
+    claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
+    ended = delivered(world, claimed)
+    lock_queues(other_session, [claimed[1].queue])
+
+    found = world.round(ended)
+
+    assert found.passed_over == {claimed[1].id}
+    assert states(world, keys[::2]) == ["DELIVERED", "PENDING", "DELIVERED"]
+    assert {one.webhook for one in found.claimed} == {keys[1], keys[5]}
+    other_session.rollback()
+    found = world.round([ended[1]])
+    assert found.passed_over == frozenset()
+    assert [one.webhook for one in found.claimed] == [keys[3]]
+
+
+def test_a_result_whose_delivery_is_locked_is_recorded_later_and_the_others_now(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    keys = [world.emit(platform) for _ in range(2)]
+    world.dispatch()
+    claimed = sorted(world.claim(), key=lambda one: keys.index(one.webhook))
+    other_session.execute(
+        "UPDATE webhook_deliveries SET state = 'NO_ENDPOINT', next_attempt_at = NULL WHERE id = %s",
+        [claimed[0].id],
+    )
+
+    found = world.round(delivered(world, claimed))
+
+    assert found.passed_over == {claimed[0].id}
+    assert states(world, keys) == ["PENDING", "DELIVERED"]
+
+
+def test_a_success_is_recorded_once_it_can_clear_failing_since(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    world.change(platform.endpoint, failing_since=world.clock() - timedelta(days=6))
+    key = world.emit(platform)
+    world.dispatch()
+    claimed = world.claim()
+    endpoints = "SELECT FROM webhook_endpoints WHERE id = %s FOR UPDATE"
+    other_session.execute(endpoints, [platform.endpoint])
+
+    assert world.round(delivered(world, claimed)).passed_over == {claimed[0].id}
+
+    other_session.rollback()
+    assert world.round(delivered(world, claimed)).passed_over == frozenset()
+    assert world.delivery(key).state == "DELIVERED"
+    world.emit(platform)
+    world.dispatch()
+    [next_one] = world.claim()
+    assert next_one.failing_since is None
+
+
+def test_a_locked_next_delivery_rolls_the_batch_back_at_once(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    _, keys = in_order(world, resources=1)
+    claimed = world.claim()
+    other_session.execute(
+        "SELECT FROM webhook_deliveries WHERE webhook_id = %s FOR UPDATE", [keys[1]]
+    )
+
+    with pytest.raises(psycopg.errors.LockNotAvailable):
+        world.round(delivered(world, claimed))
+
+    assert states(world, keys) == ["PENDING", "PENDING"], "all or nothing"
+
+
+def test_the_result_of_a_deleted_delivery_is_dropped(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    world.emit(world.platform("http://127.0.0.1:9/"))
+    world.dispatch()
+    [claimed] = world.claim()
+    other_session.execute("DELETE FROM webhook_deliveries WHERE id = %s", [claimed.id])
+    other_session.commit()
+
+    found = world.round(delivered(world, [claimed]))
+
+    assert found.passed_over == frozenset()
