@@ -41,7 +41,7 @@ from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import migrate
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 
 _CONNECTIONS: Final = 20
 _OVERFLOW_CONNECTIONS: Final = 20

@@ -18,7 +18,7 @@ from cardledger.config import configuration, gc_tuning
 from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.supervisor.system import Signals
+from cardledger.supervisor.signals import Signals
 
 INTERRUPTED: Final = 130
 """The exit code of an interrupted run, as shells have it."""

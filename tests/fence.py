@@ -1,7 +1,7 @@
-"""A fence: tests may set any webhook endpoint, generated ones too, and nothing leaves this machine.
+"""A network fence: tests may set any webhook endpoint, and no request leaves this machine.
 
-Names are looked up in one place (`workers/webhooks/http_client.py`), so that is where it stands:
-every name but those of this machine and of the given servers is one that nobody knows.
+Host names are resolved in one place (`workers/webhooks/http_client.py`), which uses the function
+that is replaced here: every name but those of this machine and of the given servers is unknown.
 """
 
 import os
@@ -17,7 +17,7 @@ _look_up: Final = socket.getaddrinfo
 
 
 def install() -> None:
-    """Put the fence up in this process, for as long as it lives."""
+    """Install the fence in this process, for as long as it runs."""
     socket.getaddrinfo = _look_up_here
 
 
@@ -25,11 +25,12 @@ def _look_up_here(host: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 -
     name = host.decode() if isinstance(host, bytes) else host
     if name in _GIVEN or name is None:
         return _look_up(host, *rest, **named)
-    name.encode("idna")  # What is no name at all is refused as ever.
-    found = _look_up(host, *rest, **named) if name == "localhost" or _is_address(name) else []
-    if not found or not all(ip_address(one[4][0]).is_loopback for one in found):
+    name.encode("idna")  # An invalid name raises as usual.
+    is_local = name == "localhost" or _is_address(name)
+    results = _look_up(host, *rest, **named) if is_local else []
+    if not results or not all(ip_address(result[4][0]).is_loopback for result in results):
         raise socket.gaierror(socket.EAI_NONAME, "tests do not leave this machine")
-    return found
+    return results
 
 
 def _is_address(name: str) -> bool:

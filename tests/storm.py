@@ -29,12 +29,12 @@ from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Reply
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 from tests.receiver import Receiver
 from tests.waiting import eventually, limit_s
 from tests.world import SECRET_KEY, Cardholder, World
 
-MOST_IN_A_ROW: Final = 4
+CONSECUTIVE_FAILURE_LIMIT: Final = 4
 """Failures of one webhook: ten would have it given up, which chance must not decide here."""
 
 _WORKER: Final = """
@@ -49,19 +49,19 @@ _KINDS: Final = ["CARD_TRANSACTION.*"]
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A request that came: when, what, and whether it was taken."""
+    """A request that arrived: when, what, and whether it was accepted."""
 
     at: datetime
     webhook_id: str
     subject: str
     sequence: int
-    told_at: datetime
+    occurred_at: datetime
     body: bytes
     taken: bool
 
 
 class FlakyReceiver(Receiver):
-    """Fails some of the requests at random; keeps every one, and what is wrong with its proofs."""
+    """Fails some requests at random; keeps every request, and the problems of its signatures."""
 
     def __init__(self, *, failing: float, seed: int = 7) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class FlakyReceiver(Receiver):
         self.problems: Final[list[str]] = []
 
     def judge(self, public_key: str, secret: str) -> None:
-        """Verify everything with our own code, and once more with a library that is not ours."""
+        """Verify everything with our own code, and once more with an independent library."""
         self.trust(public_key, secret)
         self._judge = Webhook(secret)
 
@@ -87,31 +87,32 @@ class FlakyReceiver(Receiver):
     def take(self, headers: dict[str, str], body: bytes) -> Reply:
         at = datetime.now(UTC)
         reply = super().take(headers, body)
-        said = json.loads(body)
-        if said["type"] == "TEST":
+        envelope = json.loads(body)
+        if envelope["type"] == "TEST":
             return reply
         with self._guard:
             if reply.status != 200 or self._judge is None:
-                self.problems.append(f"{said['id']}: not proven")
+                self.problems.append(f"{envelope['id']}: not verified")
             else:
                 self._judge.verify(body, headers)
             is_hit = (
-                self._random.random() < self._failing and self._failed[said["id"]] < MOST_IN_A_ROW
+                self._random.random() < self._failing
+                and self._failed[envelope["id"]] < CONSECUTIVE_FAILURE_LIMIT
             )
-            self._failed[said["id"]] += is_hit
+            self._failed[envelope["id"]] += is_hit
             self.hits.append(
                 Hit(
                     at=at,
-                    webhook_id=said["id"],
-                    subject=said["data"]["id"],
-                    sequence=said["sequence"],
-                    told_at=datetime.fromisoformat(said["timestamp"]),
+                    webhook_id=envelope["id"],
+                    subject=envelope["data"]["id"],
+                    sequence=envelope["sequence"],
+                    occurred_at=datetime.fromisoformat(envelope["timestamp"]),
                     body=body,
                     taken=not is_hit,
                 )
             )
             if not is_hit:
-                self.taken.add(said["id"])
+                self.taken.add(envelope["id"])
         return Reply(status=500) if is_hit else reply
 
 
@@ -133,7 +134,7 @@ def worker(
 
 
 def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str) -> None:
-    """Have `receiver` told of card transactions."""
+    """Subscribe `receiver` to the events of card transactions."""
     secret = signatures.new_webhook_secret()
     [(public_key,)] = world.rows("SELECT public_key FROM platforms WHERE id = %s", platform_id)
     receiver.judge(public_key, secret)
@@ -231,7 +232,7 @@ def _all_told(world: World, platform_id: Id) -> bool:
     return int(left) == 0
 
 
-def _report(  # noqa: PLR0913, PLR0917 - what there is to tell
+def _report(  # noqa: PLR0913, PLR0917 - the inputs of the report
     world: World,
     platform_id: Id,
     receiver: FlakyReceiver,
@@ -244,7 +245,7 @@ def _report(  # noqa: PLR0913, PLR0917 - what there is to tell
         " AND type LIKE 'CARD!_TRANSACTION.%%' ESCAPE '!'",
         platform_id,
     )
-    told = {f"Webhook:{key}" for key, _ in rows}
+    sent = {f"Webhook:{key}" for key, _ in rows}
     bodies: dict[str, set[bytes]] = defaultdict(set)
     last: dict[str, int] = defaultdict(int)
     taken: set[str] = set()
@@ -261,15 +262,15 @@ def _report(  # noqa: PLR0913, PLR0917 - what there is to tell
             last[hit.subject] = hit.sequence
     return Report(
         events=events,
-        webhooks=len(told),
+        webhooks=len(sent),
         requests=len(receiver.hits),
         repeated_after_taken=repeated,
         kills=kills,
         seconds=seconds,
         out_of_order=out_of_order,
-        with_two_bodies=sum(len(one) > 1 for one in bodies.values()),
+        with_two_bodies=sum(len(variants) > 1 for variants in bodies.values()),
         unproven=len(receiver.problems),
-        not_delivered=len(told ^ taken) + sum(state != "DELIVERED" for _, state in rows),
+        not_delivered=len(sent ^ taken) + sum(state != "DELIVERED" for _, state in rows),
     )
 
 
@@ -292,7 +293,7 @@ class Latency:
 
 
 def latency(world: World, redis_url: str, *, rate: int, seconds: float) -> Latency:
-    """Commit `rate` events a second for a while and look at the clock when each is told."""
+    """Commit `rate` events a second for a while; measure when the webhook of each arrives."""
     platform = world.platform()
     cardholders = [world.cardholder(platform, 10_000_000) for _ in range(20)]
     warm_up = purchases(world, cardholders, 30)
@@ -337,7 +338,7 @@ def _first_waits(hits: Sequence[Hit]) -> Iterator[float]:
     for hit in hits:
         if hit.webhook_id not in seen:
             seen.add(hit.webhook_id)
-            yield (hit.at - hit.told_at) / timedelta(milliseconds=1)
+            yield (hit.at - hit.occurred_at) / timedelta(milliseconds=1)
 
 
 async def _commit(

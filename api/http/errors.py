@@ -23,7 +23,7 @@ from cardledger.schema.wire.errors import (
     field_errors,
     sentence,
 )
-from cardledger.workers.client.submission import ReplyTimeoutError, UnavailableError
+from cardledger.workers.client import ReplyTimeoutError, UnavailableError
 
 RETRY_AFTER_S: Final = 1
 TOO_LARGE: Final = 413

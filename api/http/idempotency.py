@@ -20,7 +20,7 @@ from cardledger.api.http.request_context import Attempt, RequestContext
 from cardledger.ledger.messaging import idempotency_keys
 from cardledger.ledger.messaging.idempotency_keys import Claim, Kept
 from cardledger.schema.wire.errors import Code
-from cardledger.workers.client.submission import ReplyTimeoutError
+from cardledger.workers.client import ReplyTimeoutError
 
 _KEY: Final = re.compile(r"[!-~]{1,255}", re.ASCII)
 """Characters that every proxy and log passes on unchanged."""
@@ -93,7 +93,7 @@ async def _with_rows(
             response = None
     if response is None:  # Another process has committed this key.
         return await _first_response(call, claim)
-    await call.client.ring(*attempt.doorbells)
+    await call.client.notify(*attempt.doorbells)
     return response
 
 

@@ -12,7 +12,7 @@ from cardledger.api.http.errors import ApiError
 from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
-from cardledger.workers.client.submission import UnavailableError
+from cardledger.workers.client import UnavailableError
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"

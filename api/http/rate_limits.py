@@ -70,7 +70,7 @@ class RateLimits:
         _traceback: TracebackType | None,
     ) -> None:
         while self._task is not None and not self._task.done():
-            # Again and again: see cardledger.workers.client.submission.Client.stop.
+            # Again and again: see cardledger.workers.client.background.
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_EXCHANGE_INTERVAL_S)
         await self._redis.aclose()

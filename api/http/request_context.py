@@ -22,7 +22,7 @@ from cardledger.ledger.ports import Adapters
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 from cardledger.workers.signals.doorbell import Doorbell
 
 
@@ -110,7 +110,7 @@ class RequestContext(ABC):
         if self.attempt is not None and self.attempt.connection is not None:
             self.attempt.doorbells += doorbells
         else:
-            await self.client.ring(*doorbells)
+            await self.client.notify(*doorbells)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

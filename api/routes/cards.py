@@ -28,7 +28,7 @@ from cardledger.schema.wire.cards.cards import (
 )
 from cardledger.schema.wire.common import CardId, Page
 from cardledger.schema.wire.errors import Code
-from cardledger.workers.client.submission import ReplyTimeoutError
+from cardledger.workers.client import ReplyTimeoutError
 from cardledger.workers.signals import doorbell
 
 _TAG = "Cards"

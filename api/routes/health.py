@@ -32,7 +32,7 @@ async def is_ready(request: Request) -> Response:
     Redis is not required: without it events are processed with a small delay.
     """
     services = services_of(request)
-    redis = "answers" if await services.client.hears() else "does not answer"
+    redis = "answers" if await services.client.is_redis_available() else "does not answer"
     revision = await _revision(services)
     state = {
         "redis": redis,

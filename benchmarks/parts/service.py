@@ -32,7 +32,8 @@ from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install.ready_file import Running
 from cardledger.schema.ids import Id
-from cardledger.supervisor.system import Plan, System
+from cardledger.supervisor.plan import Plan
+from cardledger.supervisor.system import System
 
 _PART: Final = "service"
 _CARDHOLDERS: Final = 1_000
@@ -67,7 +68,7 @@ def service(bench: Bench) -> Iterator[Service]:
         system = System(
             Plan(settings=settings, any_port=True),
             log=lambda _name, _line: None,
-            say=lambda _: None,
+            on_step=lambda _: None,
         )
         try:
             running = system.start()

@@ -393,7 +393,7 @@ def api(
 
     Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
     """
-    _hold_leash(supervised, stale)
+    _watch_parent(supervised, stale)
     from cardledger.config import configuration
     from cardledger.supervisor import processes
 
@@ -415,19 +415,19 @@ def worker(
     It decides events and sends webhooks; with several processors, use one process for each role.
     Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
     """
-    _hold_leash(supervised, stale)
+    _watch_parent(supervised, stale)
     from cardledger.config import configuration
     from cardledger.supervisor import processes
 
     found = configuration.load(process=supervised)
-    processes.run_worker(found, only=only, supervised=supervised is not None)
+    processes.run_worker(found, role=only, supervised=supervised is not None)
 
 
-def _hold_leash(supervised: str | None, stale: list[Path] | None) -> None:
+def _watch_parent(supervised: str | None, stale: list[Path] | None) -> None:
     if supervised is not None:
-        from cardledger.supervisor import child_lifeline
+        from cardledger.supervisor import lifeline
 
-        child_lifeline.hold(stale or [])
+        lifeline.watch_parent(stale or [])
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from cardledger.workers.client.submission import Unreadable
+from cardledger.workers.client import Unreadable
 
 MAX_LINE: Final = 64 * 1024
 """Bytes; the longest event that makes sense has a tenth of them."""

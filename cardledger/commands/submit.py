@@ -32,7 +32,7 @@ from cardledger.schema import migrate
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.outcomes import Outcome
-from cardledger.workers.client.submission import Client, UnavailableError
+from cardledger.workers.client import Client, UnavailableError
 
 _READ: Final = 128 * 1024
 _CHUNK: Final = 500  # Events a write to the inbox: what a batch of the engine takes.

@@ -18,7 +18,9 @@ from cardledger.config.settings import Settings
 from cardledger.install import credentials, discovery
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets import KeyRing
-from cardledger.supervisor.system import Plan, Signals, Step, System
+from cardledger.supervisor.plan import Plan, Step
+from cardledger.supervisor.signals import Signals
+from cardledger.supervisor.system import System
 
 _NAME_WIDTH: Final = 11
 _DETAIL_WIDTH: Final = 57
@@ -42,7 +44,7 @@ def up(
         workers=workers,
         ready_file=_writable(ready_file) if ready_file else None,
     )
-    system = System(plan, log=printed_logs(settings), say=lambda step: show_step(out, step))
+    system = System(plan, log=printed_logs(settings), on_step=lambda step: show_step(out, step))
     signals = Signals()
     with signals.caught():
         try:
@@ -57,7 +59,7 @@ def up(
             signals.note_only()
             asked = signals.count
             # A second Ctrl-C or SIGTERM stops at once.
-            system.stop(at_once=lambda: signals.count > max(asked, 1))
+            system.stop(is_urgent=lambda: signals.count > max(asked, 1))
     out.print(" stopped; nothing that was accepted is lost")
 
 

@@ -1,1 +1,1 @@
-"""`cardledger demo`: the story first, the crowd second, the proof third, then where to look."""
+"""`cardledger demo`: a restaurant tip, simulated traffic, a verification, next steps."""

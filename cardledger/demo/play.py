@@ -1,7 +1,7 @@
-"""`cardledger demo`: the story first, the crowd second, the proof third, then where to look.
+"""`cardledger demo`: a restaurant tip, simulated traffic, a verification, next steps.
 
-Every figure that is printed comes out of the run. The same text goes to a terminal, with colours
-and progress bars, and to a pipe, without.
+Every figure that is printed comes from the run. The text is the same on a terminal, with colours
+and progress bars, and in a pipe, without.
 """
 
 import asyncio
@@ -22,34 +22,36 @@ from cardledger.config import configuration
 from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, CommandError
 from cardledger.config.settings import Settings
-from cardledger.demo import proof, story, text
-from cardledger.demo.crowd import Crowd, Member, Sent
-from cardledger.demo.proof import Proof, Webhooks
+from cardledger.demo import restaurant_tip, text, verification
 from cardledger.demo.result import Customer, Options, Played, Result, Role
+from cardledger.demo.traffic import CardInUse, Sent, Traffic
+from cardledger.demo.verification import Verification, Webhooks
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install.http_client import HttpApi
 from cardledger.install.ready_file import Running
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.supervisor.system import Plan, Signals, Step, System
+from cardledger.supervisor.plan import Plan, Step
+from cardledger.supervisor.signals import Signals
+from cardledger.supervisor.system import System
 from cardledger.webhooks.receiver import Receiver
-from cardledger.workers.client.submission import Client, ReplyTimeoutError, UnavailableError
+from cardledger.workers.client import Client, ReplyTimeoutError, UnavailableError
 
-_CAST: Final = (
-    Role(name="Grace Hopper", cards=2, use=5, funds=2_000_000),
-    Role(name="Alan Turing", cards=2, use=4, funds=1_500_000),
-    Role(name="Hedy Lamarr", cards=2, use=4, funds=1_500_000),
-    # These two run dry on purpose.
-    Role(name="Charles Babbage", cards=1, use=2, funds=40_000, top_up=15_000),
-    Role(name="Emmy Noether", cards=1, use=2, funds=25_000, top_up=10_000),
+_ROLES: Final = (
+    Role(name="Grace Hopper", cards=2, weight=5, funds=2_000_000),
+    Role(name="Alan Turing", cards=2, weight=4, funds=1_500_000),
+    Role(name="Hedy Lamarr", cards=2, weight=4, funds=1_500_000),
+    # These two run out of money on purpose.
+    Role(name="Charles Babbage", cards=1, weight=2, funds=40_000, top_up=15_000),
+    Role(name="Emmy Noether", cards=1, weight=2, funds=25_000, top_up=10_000),
 )
 _ROUNDS: Final = 6
-_CHUNK: Final = 100  # Events between two moves of the progress bar.
+_CHUNK: Final = 100  # Events between two updates of the progress bar.
 _ROUND_TIMEOUT_S: Final = 60.0
 
 
 def run(options: Options, *, host: str | None, port: int | None, data_dir: Path | None) -> int:
-    """Play the demo; returns the exit code."""
+    """Run the demo; return the exit code."""
     with ExitStack() as stack:
         settings = _settings(stack, host=host, port=port, data_dir=data_dir)
         out = terminal.console()
@@ -61,7 +63,7 @@ def run(options: Options, *, host: str | None, port: int | None, data_dir: Path 
         system = System(
             Plan(settings=settings, any_port=True),
             log=logs.write,
-            say=lambda step: _step(out, result, step),
+            on_step=lambda step: _step(out, result, step),
         )
         try:
             _play(out, system, settings, result)
@@ -75,7 +77,7 @@ def run(options: Options, *, host: str | None, port: int | None, data_dir: Path 
             raise _with_logs(error, logs) from error
         finally:
             signals.note_only()
-            system.stop(at_once=lambda: signals.is_urgent)
+            system.stop(is_urgent=lambda: signals.is_urgent)
     text.goodbye(out, kept=settings.data_dir if settings.data_dir.exists() else None)
     return 0 if result.holds else FAILURE
 
@@ -91,46 +93,51 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
     with (
         HttpApi(running.base_url, running.client_id, running.client_secret) as api,
         Receiver(running.webhook_public_key, running.webhook_secret) as receiver,
-        _told(api, receiver),
+        _webhooks_to(api, receiver),
     ):
-        result.story = story.play(api, receiver, database_url)
-        text.story(out, result.story)
-        result.played = _crowd(out, api, running, result.options)
-        text.crowd(out, result.played)
+        result.tip = restaurant_tip.play(api, receiver, database_url)
+        text.tip(out, result.tip)
+        result.played = _simulate_traffic(out, api, running, result.options)
+        text.traffic(out, result.played)
         webhooks = _webhooks(out, system, database_url, receiver, since)
-        result.proof = _proof(out, system, database_url, webhooks)
-        # So the last line is said while everything runs, and is true when it is read.
+        result.verification = _verify(out, system, database_url, webhooks)
+        # Before the system stops: the last lines are printed while everything runs.
         result.seconds = time.monotonic() - result.began
-        text.proof(out, result, result.proof)
+        text.verification(out, result, result.verification)
         if result.options.keep:
-            text.where_to_look(out, running, result.story, settings.data_dir)
+            text.where_to_look(out, running, result.tip, settings.data_dir)
         else:
             text.what_next(out)
 
 
-# --- the crowd -------------------------------------------------------------------------------
+# --- simulated traffic -----------------------------------------------------------------------
 
 
-def _crowd(out: Console, api: HttpApi, running: Running, options: Options) -> Played:
-    cast = [_customer(api, role) for role in _CAST]
-    members = [
-        Member(card_id=card, weight=customer.role.use)
-        for customer in cast
+def _simulate_traffic(out: Console, api: HttpApi, running: Running, options: Options) -> Played:
+    customers = [_customer(api, role) for role in _ROLES]
+    cards = [
+        CardInUse(card_id=card, weight=customer.role.weight)
+        for customer in customers
         for card in customer.cards
     ]
-    _wait_until_active(api, [member.card_id for member in members])
-    crowd = Crowd(options.seed, options.events, members, run_id=secrets.token_hex(4))
-    played = Played(counts=crowd.counts, customers=len(cast), cards=len(members), cast=tuple(cast))
+    _wait_until_active(api, [card.card_id for card in cards])
+    traffic = Traffic(options.seed, options.events, cards, run_id=secrets.token_hex(4))
+    played = Played(
+        counts=traffic.counts,
+        customers=len(customers),
+        cards=len(cards),
+        participants=tuple(customers),
+    )
     began = time.monotonic()
     with terminal.progress(out, unit="events") as bar:
-        task = bar.add_task("playing", total=options.events)
+        task = bar.add_task("submitting", total=options.events)
         asyncio.run(
             _play_rounds(
-                crowd,
+                traffic,
                 running,
                 options.events,
                 top_up=lambda: _top_up(api, played),
-                advance=lambda: bar.update(task, completed=crowd.counts.sent),
+                advance=lambda: bar.update(task, completed=traffic.counts.sent),
             )
         )
     played.seconds = time.monotonic() - began
@@ -139,7 +146,7 @@ def _crowd(out: Console, api: HttpApi, running: Running, options: Options) -> Pl
 
 def _customer(api: HttpApi, role: Role) -> Customer:
     customer = api.post("/customers", {"customerType": "INDIVIDUAL", "fullName": role.name})
-    account = story.account_of(api, customer["id"])
+    account = restaurant_tip.account_of(api, customer["id"])
     api.post(f"/sandbox/internal-accounts/{account}/fund", {"amount": role.funds})
     request = {"cardholderId": customer["id"], "form": "VIRTUAL", "fundingSources": [account]}
     return Customer(
@@ -159,42 +166,43 @@ def _wait_until_active(api: HttpApi, cards: Sequence[str]) -> None:
 
 
 async def _play_rounds(
-    crowd: Crowd,
+    traffic: Traffic,
     running: Running,
     events: int,
     *,
     top_up: Callable[[], None],
     advance: Callable[[], None],
 ) -> None:
-    """Send round after round, as `cardledger submit` does, with money arriving in between."""
+    """Submit round after round, as `cardledger submit` does, with deposits in between."""
     engine = async_engine(running.database_url, keyed=True, pool_size=2)
     try:
         async with Client(engine, running.redis_url, reply_timeout_s=_ROUND_TIMEOUT_S) as client:
-            while sent := crowd.next_round(max(events // _ROUNDS, 50)):
-                await _play_round(client, crowd, sent, advance)
+            while sent := traffic.next_round(max(events // _ROUNDS, 50)):
+                await _play_round(client, traffic, sent, advance)
                 await asyncio.to_thread(top_up)
     except (UnavailableError, ReplyTimeoutError) as error:
-        raise CommandError(f"the crowd got stuck: {error}") from None
+        raise CommandError(f"the simulated traffic failed: {error}") from None
     finally:
         await engine.dispose()
 
 
 async def _play_round(
-    client: Client, crowd: Crowd, sent: Sequence[Sent], advance: Callable[[], None]
+    client: Client, traffic: Traffic, sent: Sequence[Sent], advance: Callable[[], None]
 ) -> None:
     chunks = [sent[start : start + _CHUNK] for start in range(0, len(sent), _CHUNK)]
-    # All are under way before the first is waited for.
-    waiting = [
-        await client.enqueue([one.event for one in chunk], lane=Lane.BULK) for chunk in chunks
+    # Everything is submitted before the first outcome is awaited.
+    pending = [
+        await client.enqueue([sent_event.event for sent_event in chunk], lane=Lane.BULK)
+        for chunk in chunks
     ]
     async with asyncio.timeout(_ROUND_TIMEOUT_S):
-        for chunk, futures in zip(chunks, waiting, strict=True):
-            crowd.tell(chunk, [await future for future in futures])
+        for chunk, futures in zip(chunks, pending, strict=True):
+            traffic.record_outcomes(chunk, [await future for future in futures])
             advance()
 
 
 def _top_up(api: HttpApi, played: Played) -> None:
-    for customer in played.cast:
+    for customer in played.participants:
         if customer.role.top_up:
             fund = f"/sandbox/internal-accounts/{customer.account_id}/fund"
             api.post(fund, {"amount": customer.role.top_up})
@@ -202,7 +210,7 @@ def _top_up(api: HttpApi, played: Played) -> None:
             played.topped_up += customer.role.top_up
 
 
-# --- the proof -------------------------------------------------------------------------------
+# --- verification ----------------------------------------------------------------------------
 
 
 def _webhooks(
@@ -210,7 +218,7 @@ def _webhooks(
 ) -> Webhooks:
     with terminal.progress(out, unit="webhooks") as bar:
         task = bar.add_task("delivering", total=None)
-        return proof.wait_for_webhooks(
+        return verification.wait_for_webhooks(
             database_url,
             receiver,
             platform_id=system.platform_id,
@@ -219,10 +227,12 @@ def _webhooks(
         )
 
 
-def _proof(out: Console, system: System, database_url: DatabaseUrl, webhooks: Webhooks) -> Proof:
+def _verify(
+    out: Console, system: System, database_url: DatabaseUrl, webhooks: Webhooks
+) -> Verification:
     with terminal.progress(out, unit="events") as bar:
-        task = bar.add_task("folding again", total=None)
-        return proof.collect(
+        task = bar.add_task("replaying", total=None)
+        return verification.collect(
             database_url,
             platform_id=system.platform_id,
             webhooks=webhooks,
@@ -230,15 +240,15 @@ def _proof(out: Console, system: System, database_url: DatabaseUrl, webhooks: We
         )
 
 
-# --- around it -------------------------------------------------------------------------------
+# --- setup and logs --------------------------------------------------------------------------
 
 
 def _settings(
     stack: ExitStack, *, host: str | None, port: int | None, data_dir: Path | None
 ) -> Settings:
-    """Return the settings, with a temporary data directory unless there is a reason for another.
+    """Return the settings, with a temporary data directory unless another is needed.
 
-    A database that was given outlives the demo, and so must the key that it is sealed with.
+    A database of the user outlives the demo, and so must the key that encrypts its secrets.
     """
     settings = configuration.load(host=host, port=port, data_dir=data_dir, log_level="error")
     if data_dir is not None or settings.database_url is not None:
@@ -249,13 +259,13 @@ def _settings(
 
 
 @contextmanager
-def _told(api: HttpApi, receiver: Receiver) -> Iterator[None]:
-    """Have webhooks sent to `receiver` for the length of a block."""
+def _webhooks_to(api: HttpApi, receiver: Receiver) -> Iterator[None]:
+    """Send webhooks to `receiver` for the length of a block."""
     api.patch("/config", {"webhookEndpoint": receiver.url})
     try:
         yield
     finally:
-        # Nobody listens there any more; what happens later is kept unsent.
+        # The receiver stops; later webhooks are kept unsent.
         api.patch("/config", {"webhookEndpoint": None})
 
 
@@ -265,7 +275,7 @@ def _step(out: Console, result: Result, step: Step) -> None:
 
 
 class _LogFiles:
-    """Children's logs, out of the way unless something fails."""
+    """The children's logs, in a file unless something fails."""
 
     def __init__(self, data_dir: Path) -> None:
         self._path: Final = configuration.writable_directory(data_dir) / "demo.log"
@@ -284,8 +294,8 @@ class _LogFiles:
 
 
 def _with_logs(error: Exception, logs: _LogFiles) -> Exception:
-    """Return `error` with what the children said last, when they complained."""
-    said = [line for line in logs.last if "[info" not in line][-15:]
-    if isinstance(error, CommandError) and said:
-        return CommandError(f"{error}\nwhat the processes said last:\n" + "\n".join(said))
+    """Return `error` with the last warnings and errors of the children."""
+    lines = [line for line in logs.last if "[info" not in line][-15:]
+    if isinstance(error, CommandError) and lines:
+        return CommandError(f"{error}\nlast log lines of the processes:\n" + "\n".join(lines))
     return error

@@ -1,19 +1,19 @@
-"""What a run of the demo is asked for, and what it has to show."""
+"""The options of a run of the demo, and its result."""
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cardledger.demo.crowd import Counts
-from cardledger.demo.proof import Proof
-from cardledger.demo.story import Story
+from cardledger.demo.restaurant_tip import Tip
+from cardledger.demo.traffic import Counts
+from cardledger.demo.verification import Verification
 from cardledger.install.ready_file import Running
-from cardledger.supervisor.system import Step
+from cardledger.supervisor.plan import Step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for on the command line."""
+    """The options of the command line."""
 
     events: int
     seed: int
@@ -24,13 +24,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A customer to be; amounts in minor units."""
+    """A customer to create; amounts in minor units."""
 
     name: str
     cards: int
-    use: int  # How often a card is used, compared with the others.
+    weight: int  # How often a card is used, relative to the others.
     funds: int
-    top_up: int = 0  # What arrives after every round.
+    top_up: int = 0  # Deposited after every round.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Customer:
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """How the crowd went."""
+    """The simulated traffic and its outcomes."""
 
     counts: Counts
     customers: int
@@ -50,29 +50,29 @@ class Played:
     top_ups: int = 0
     topped_up: int = 0
     seconds: float = 0.0
-    cast: Sequence[Customer] = ()
+    participants: Sequence[Customer] = ()
 
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """Everything that a run has to show."""
+    """The result of a run."""
 
     options: Options
     began: float = field(default_factory=time.monotonic)
     steps: list[Step] = field(default_factory=list)
     port_was_taken: bool = False
     running: Running | None = None
-    story: Story | None = None
+    tip: Tip | None = None
     played: Played | None = None
-    proof: Proof | None = None
+    verification: Verification | None = None
     seconds: float = 0.0
 
     @property
-    def surprises(self) -> list[str]:
-        """What the story does not do as it must; looked at with --check."""
-        return self.story.surprises() if self.story and self.options.check else []
+    def deviations(self) -> list[str]:
+        """Differences of the tip from its expected result; only with --check."""
+        return self.tip.deviations() if self.tip and self.options.check else []
 
     @property
     def holds(self) -> bool:
-        """Whether the run proves what it is meant to prove."""
-        return bool(self.proof and self.proof.holds and not self.surprises)
+        """Whether the verification passed."""
+        return bool(self.verification and self.verification.holds and not self.deviations)

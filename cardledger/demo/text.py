@@ -1,4 +1,4 @@
-"""What the demo says, in at most 80 columns: aligned, every figure out of the run."""
+"""The output of the demo, in at most 80 columns; every figure comes from the run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -12,65 +12,65 @@ from cardledger import __version__
 from cardledger.commands.up import show_step as step
 from cardledger.commands.verify import as_dict as report_as_dict
 from cardledger.config.console import arrow, decimal
-from cardledger.demo.proof import Proof, Webhooks
+from cardledger.demo.restaurant_tip import AUTHORIZED, CLEARED, FUNDED, JournalLine, Tip
 from cardledger.demo.result import Played, Result
-from cardledger.demo.story import AUTHORIZED, CLEARED, FUNDED, JournalLine, Story
+from cardledger.demo.verification import Verification, Webhooks
 from cardledger.install.ready_file import Running
 from cardledger.webhooks.receiver import Arrival
 
 __all__ = [
     "as_dict",
-    "crowd",
     "goodbye",
     "port_taken",
-    "proof",
     "step",
-    "story",
+    "tip",
     "title",
+    "traffic",
+    "verification",
     "what_next",
     "where_to_look",
 ]
 
 _CURRENCY: Final = "USD"
 _WIDTH: Final = 80
-_LABEL: Final = 15  # Where the text after a label begins.
+_LABEL: Final = 15  # The column where the text after a label begins.
 
 
 def title(out: Console, result: Result) -> None:
-    """Say what this is."""
+    """Print the version, the seed and the number of events."""
     seed, events = result.options.seed, result.options.events
     out.print(
         Text.assemble(
             ("cardledger demo", "bold"), f"   {__version__}, seed {seed}, {events:,} events"
         )
     )
-    out.print(Text(" amounts in minor units of USD (1250 is 12.50 USD)", style="dim"))
+    out.print(Text(" whole numbers are minor units of USD: 1250 is 12.50 USD", style="dim"))
 
 
 def port_taken(out: Console, wanted: int, got: int) -> None:
-    """Say that another port was taken."""
-    out.print(Text(f"    {'':11}port {wanted} is taken, so it is {got}", style="yellow"))
+    """Print which port is used instead of `wanted`."""
+    out.print(Text(f"    {'':11}port {wanted} is in use; using {got}", style="yellow"))
 
 
-# --- the story -------------------------------------------------------------------------------
+# --- the restaurant tip ----------------------------------------------------------------------
 
 
-def story(out: Console, told: Story) -> None:
-    """Tell the tip: three lines of what happened, the journal, the webhooks."""
-    _heading(out, "The restaurant tip", f"card ending {told.last4}")
-    authorization, clearing = told.authorization, told.clearing
+def tip(out: Console, tip: Tip) -> None:
+    """Print the tip: three lines of results, the journal, the webhooks."""
+    _heading(out, "The restaurant tip", f"card ending {tip.last4}")
+    authorization, clearing = tip.authorization, tip.clearing
     _tip_line(out, "authorization", AUTHORIZED, authorization)
     _tip_line(out, "clearing", CLEARED, clearing)
     out.print(
         Text.assemble(
             " balance".ljust(_LABEL),
-            (f"{told.balance:>6}", "bold"),
+            (f"{tip.balance:>6}", "bold"),
             f" from {FUNDED}",
-            (f"   {decimal(told.balance)} {_CURRENCY} from {decimal(FUNDED)} {_CURRENCY}", "dim"),
+            (f"   {decimal(tip.balance)} {_CURRENCY} from {decimal(FUNDED)} {_CURRENCY}", "dim"),
         )
     )
-    _journal(out, told.journal)
-    _webhooks_of_story(out, told)
+    _journal(out, tip.journal)
+    _webhooks_of_story(out, tip)
 
 
 def _tip_line(out: Console, what: str, amount: int, card_transaction: Mapping[str, Any]) -> None:
@@ -88,7 +88,13 @@ def _tip_line(out: Console, what: str, amount: int, card_transaction: Mapping[st
 
 def _journal(out: Console, lines: Sequence[JournalLine]) -> None:
     out.print()
-    columns = ("time".rjust(8), f"{'event':<14}", f"{'from':<16}", f"{'to':<20}", "amount".rjust(7))
+    columns = (
+        "time".rjust(8),
+        f"{'event':<14}",
+        f"{'debit':<16}",
+        f"{'credit':<20}",
+        "amount".rjust(7),
+    )
     out.print(Text(f" {columns[0]}  {''.join(columns[1:])}  status", style="dim"))
     began = lines[0].at if lines else datetime.min  # noqa: DTZ901 - of no lines, no time.
     pulls = 0
@@ -106,23 +112,21 @@ def _journal(out: Console, lines: Sequence[JournalLine]) -> None:
         )
 
 
-def _webhooks_of_story(out: Console, told: Story) -> None:
+def _webhooks_of_story(out: Console, tip: Tip) -> None:
     out.print()
-    out.print(
-        Text(" webhooks received".ljust(36) + "what it says".ljust(26) + "both signatures", "dim")
-    )
-    for arrival in told.webhooks:
-        proven = arrival.problem is None
+    out.print(Text(" webhooks received".ljust(36) + "content".ljust(26) + "signatures", "dim"))
+    for arrival in tip.webhooks:
+        is_verified = arrival.problem is None
         out.print(
             Text.assemble(
                 (f" {arrival.type:<35}", "cyan"),
-                f"{_gist(arrival):<26}",
-                ("ok", "green") if proven else (f"REFUSED {arrival.problem}", "red"),
+                f"{_summary(arrival):<26}",
+                ("ok", "green") if is_verified else (f"INVALID {arrival.problem}", "red"),
             )
         )
 
 
-def _gist(arrival: Arrival) -> str:
+def _summary(arrival: Arrival) -> str:
     data = arrival.content.get("data", {})
     if arrival.type.startswith("CARD_TRANSACTION."):
         return f"pulls {data['pullSummary']['count']}, sequence {data['sequence']}"
@@ -131,27 +135,27 @@ def _gist(arrival: Arrival) -> str:
     return str(data.get("state", ""))
 
 
-# --- the crowd -------------------------------------------------------------------------------
+# --- simulated traffic -----------------------------------------------------------------------
 
 
-def crowd(out: Console, played: Played) -> None:
-    """Say what became of the crowd."""
+def traffic(out: Console, played: Played) -> None:
+    """Print the outcomes of the simulated traffic."""
     counts = played.counts
     total = counts.sent + counts.sent_again
     rate = total / played.seconds if played.seconds else 0.0
-    _heading(out, "The crowd", f"{played.customers} customers, {played.cards} cards")
+    _heading(out, "Simulated traffic", f"{played.customers} customers, {played.cards} cards")
     out.print(
         Text.assemble(
-            " played".ljust(_LABEL),
+            " submitted".ljust(_LABEL),
             (f"{counts.sent:,} events", "bold"),
-            f" and {counts.sent_again:,} of them again, in {played.seconds:.1f} s: ",
+            f", {counts.sent_again:,} of them twice, in {played.seconds:.1f} s: ",
             (f"{rate:,.0f} events/s", "bold"),
         )
     )
     _counted(
         out,
         "duplicates",
-        f"{counts.sent_again:,} sent again, {counts.duplicates_ignored:,} ignored",
+        f"{counts.sent_again:,} submitted, {counts.duplicates_ignored:,} ignored",
     )
     reasons = ", ".join(
         f"{reason.lower().replace('_', ' ')} {count:,}"
@@ -160,18 +164,14 @@ def crowd(out: Console, played: Played) -> None:
     _counted(
         out, "declined", f"{counts.declined.total():,}" + (f"   ({reasons})" if reasons else "")
     )
-    _counted(out, "tips and more", f"{len(counts.post_hoc):,} purchases needed a post-hoc pull")
-    _counted(out, "force-posted", f"{counts.force_posted:,} clearings nobody had approved")
-    _counted(
-        out,
-        "exceptions",
-        f"{len(counts.exceptions):,} purchases took what the account did not have",
-    )
+    _counted(out, "post-hoc", f"{len(counts.post_hoc):,}   (more than one pull)")
+    _counted(out, "force-posted", f"{counts.force_posted:,}   (cleared without an approval)")
+    _counted(out, "exceptions", f"{len(counts.exceptions):,}   (cleared above the balance)")
     _counted(
         out,
         "top-ups",
-        f"{played.top_ups:,} of together {decimal(played.topped_up)} {_CURRENCY}, which paid the"
-        " oldest first",
+        f"{played.top_ups:,}   ({decimal(played.topped_up)} {_CURRENCY} in total, for the oldest"
+        " open pulls first)",
     )
 
 
@@ -179,127 +179,135 @@ def _counted(out: Console, what: str, text: str) -> None:
     out.print(Text.assemble((f" {what}".ljust(_LABEL), "cyan"), text))
 
 
-# --- the proof -------------------------------------------------------------------------------
+# --- verification ----------------------------------------------------------------------------
 
 
-def proof(out: Console, result: Result, proved: Proof) -> None:
-    """Say what was proved, with the trial balance."""
-    report, hooks = proved.report, proved.webhooks
-    _heading(out, "The proof", "")
+def verification(out: Console, result: Result, verified: Verification) -> None:
+    """Print what was verified, with the trial balance."""
+    report, hooks = verified.report, verified.webhooks
+    _heading(out, "Verification", "")
     _check(
         out,
         report.holds,
-        f"{report.events:,} events folded again in {proved.refold_seconds:.1f} s:"
-        f" all {report.card_transactions:,} roll-ups are equal",
+        f"{report.events:,} events replayed in {verified.refold_seconds:.1f} s:"
+        f" all {report.card_transactions:,} roll-ups match",
     )
     _check(
         out,
-        proved.balances_hold,
-        f"sum of {report.entries:,} entries = balances of {report.accounts:,} accounts,"
-        " held and owed too",
+        verified.balances_hold,
+        f"{report.entries:,} entries add up to the balances of {report.accounts:,} accounts,"
+        " held and owed",
     )
-    _check(out, not proved.sum_of_accounts, "debits = credits: all accounts add up to 0")
-    for kind, amount in proved.trial_balance.items():
+    _check(out, not verified.sum_of_accounts, "debits equal credits: the trial balance is 0")
+    for kind, amount in verified.trial_balance.items():
         out.print(f"      {_account(kind):<20}{decimal(amount):>16} {_CURRENCY}")
     out.print(
-        Text(f"      {'sum':<20}{decimal(proved.sum_of_accounts):>16} {_CURRENCY}", style="bold")
+        Text(f"      {'sum':<20}{decimal(verified.sum_of_accounts):>16} {_CURRENCY}", style="bold")
     )
     _check(out, hooks.holds, _delivered(hooks))
-    statuses = ", ".join(f"{count:,} {status}" for status, count in proved.statuses.items())
-    for line in _wrapped(f"purchases: {statuses}; owed {decimal(proved.owed)} {_CURRENCY}"):
+    statuses = ", ".join(f"{count:,} {status}" for status, count in verified.statuses.items())
+    for line in _wrapped(
+        f"card transactions: {statuses}; owed {decimal(verified.owed)} {_CURRENCY}"
+    ):
         out.print(f"   {line}")
-    for difference in [*report.differences, *hooks.problems, *result.surprises]:
-        out.print(Text(f"   differs   {difference}", style="red"))
+    for difference in [*report.differences, *hooks.problems, *result.deviations]:
+        out.print(Text(f"   difference   {difference}", style="red"))
     if result.options.check:
         balance = FUNDED - CLEARED
         _check(
             out,
-            not result.surprises,
-            f"the story as it must be: pulls 2, settled {CLEARED}, balance {balance}",
+            not result.deviations,
+            f"the tip is as expected: pulls 2, settled {CLEARED}, balance {balance}",
         )
     verdict = (
-        ("The proof holds.", "bold green") if result.holds else ("The proof fails.", "bold red")
+        ("Verification passed.", "bold green")
+        if result.holds
+        else ("Verification failed.", "bold red")
     )
-    out.print(Text.assemble(" ", verdict, f"   everything took {result.seconds:.1f} s"))
+    out.print(Text.assemble(" ", verdict, f"   total time {result.seconds:.1f} s"))
 
 
 def _check(out: Console, holds: bool, text: str) -> None:  # noqa: FBT001 - a verdict, not a switch
-    out.print(Text.assemble((" ok " if holds else " NO ", "green" if holds else "bold red"), text))
+    out.print(Text.assemble((" ok " if holds else "FAIL", "green" if holds else "bold red"), text))
 
 
 def _delivered(hooks: Webhooks) -> str:
     text = f"{hooks.verified:,} of {hooks.sent:,} webhooks delivered, both signatures verified"
-    return text + (f", {hooks.pending:,} still waiting" if hooks.pending else "")
+    return text + (f", {hooks.pending:,} pending" if hooks.pending else "")
 
 
 # --- the end ---------------------------------------------------------------------------------
 
 
-def where_to_look(out: Console, running: Running, told: Story, data_dir: Path) -> None:
-    """Say how to look around while everything is up; these lines may be longer than 80 columns."""
+def where_to_look(out: Console, running: Running, tip: Tip, data_dir: Path) -> None:
+    """Print commands for the running system; these lines may be longer than 80 columns."""
     login = f"{running.client_id}:{running.client_secret}"
-    _heading(out, "Where to look", "until Ctrl-C")
+    _heading(out, "Explore", "until Ctrl-C")
     for what, text in (
         (
-            "the purchase",
-            f"curl -u {login} {running.base_url}/transactions/{told.card_transaction_id}",
+            "the tip",
+            f"curl -u {login} {running.base_url}/transactions/{tip.card_transaction_id}",
         ),
         ("exceptions", f"curl -u {login} '{running.base_url}/transactions?status=EXCEPTION'"),
-        ("the books", f"psql '{running.database_url}' -c 'SELECT * FROM entries LIMIT 5'"),
-        ("the proof", f"cardledger verify --data-dir {data_dir}"),
-        ("the logs", str(data_dir / "demo.log")),
+        ("journal", f"psql '{running.database_url}' -c 'SELECT * FROM entries LIMIT 5'"),
+        ("verification", f"cardledger verify --data-dir {data_dir}"),
+        ("logs", str(data_dir / "demo.log")),
     ):
         _counted(out, what, text)
 
 
 def what_next(out: Console) -> None:
-    """Say how to see more, for when this stops at once."""
-    _heading(out, "Where to look", "")
+    """Print which commands to try next."""
+    _heading(out, "Next steps", "")
     for command, what in (
-        ("cardledger demo --keep", "the same, and stays up: curl and psql lines to paste"),
-        ("cardledger up", "serves until Ctrl-C; its data stays in .cardledger"),
-        ("cardledger submit FILE", "plays your own events; cardledger verify proves them"),
+        ("cardledger demo --keep", "run it again, keep it up, print curl and psql commands"),
+        ("cardledger up", "serve until Ctrl-C; data is kept in .cardledger"),
+        ("cardledger submit FILE", "submit your own events, then run cardledger verify"),
     ):
         out.print(Text.assemble((f" {command:<23}", "cyan"), what))
 
 
 def goodbye(out: Console, *, kept: Path | None) -> None:
-    """Say what is left."""
+    """Print where the data is kept, if it is."""
     out.print()
-    left = f"its data is in {kept}" if kept else "nothing is left behind"
-    out.print(Text(f" stopped; {left}", style="dim"))
+    data = f"data is kept in {kept}" if kept else "no data is kept"
+    out.print(Text(f" stopped; {data}", style="dim"))
 
 
 def as_dict(result: Result) -> dict[str, Any]:
-    """Return the run as machines read it; amounts in minor units."""
-    told, played, proved = result.story, result.played, result.proof
-    assert told is not None, "the run has ended"
+    """Return the run as JSON; amounts in minor units."""
+    tip, played, verified = result.tip, result.played, result.verification
+    assert tip is not None, "the run has ended"
     assert played is not None
-    assert proved is not None
+    assert verified is not None
     assert result.running is not None
-    counts, hooks = played.counts, proved.webhooks
+    counts, hooks = played.counts, verified.webhooks
     document: dict[str, Any] = {
         "version": __version__,
         "seed": result.options.seed,
         "holds": result.holds,
         "seconds": round(result.seconds, 3),
         "steps": [
-            {"name": one.name, "detail": one.detail, "seconds": round(one.seconds, 3)}
-            for one in result.steps
+            {"name": step.name, "detail": step.detail, "seconds": round(step.seconds, 3)}
+            for step in result.steps
         ],
         "story": {
-            "customerId": told.customer_id,
-            "internalAccountId": told.account_id,
-            "cardId": told.card_id,
-            "cardTransactionId": told.card_transaction_id,
+            "customerId": tip.customer_id,
+            "internalAccountId": tip.account_id,
+            "cardId": tip.card_id,
+            "cardTransactionId": tip.card_transaction_id,
             "funded": FUNDED,
-            "authorization": told.authorization,
-            "clearing": told.clearing,
-            "balance": told.balance,
-            "journal": [_journal_as_dict(line) for line in told.journal],
+            "authorization": tip.authorization,
+            "clearing": tip.clearing,
+            "balance": tip.balance,
+            "journal": [_journal_as_dict(line) for line in tip.journal],
             "webhooks": [
-                {"type": one.type, "id": one.webhook_id, "verified": one.problem is None}
-                for one in told.webhooks
+                {
+                    "type": arrival.type,
+                    "id": arrival.webhook_id,
+                    "verified": arrival.problem is None,
+                }
+                for arrival in tip.webhooks
             ],
         },
         "crowd": {
@@ -318,14 +326,14 @@ def as_dict(result: Result) -> dict[str, Any]:
             "seconds": round(played.seconds, 3),
         },
         "proof": {
-            **report_as_dict(proved.report),
-            "holds": proved.holds,
-            "trialBalance": proved.trial_balance,
-            "sumOfAccounts": proved.sum_of_accounts,
-            "balancesHold": proved.balances_hold,
-            "held": proved.held,
-            "owed": proved.owed,
-            "statuses": proved.statuses,
+            **report_as_dict(verified.report),
+            "holds": verified.holds,
+            "trialBalance": verified.trial_balance,
+            "sumOfAccounts": verified.sum_of_accounts,
+            "balancesHold": verified.balances_hold,
+            "held": verified.held,
+            "owed": verified.owed,
+            "statuses": verified.statuses,
             "webhooks": {
                 "sent": hooks.sent,
                 "delivered": hooks.delivered,
@@ -337,7 +345,7 @@ def as_dict(result: Result) -> dict[str, Any]:
         },
     }
     if result.options.check:
-        document["check"] = {"holds": not result.surprises, "surprises": result.surprises}
+        document["check"] = {"holds": not result.deviations, "surprises": result.deviations}
     if result.options.keep:
         document["running"] = {
             "baseUrl": result.running.base_url,

@@ -1,7 +1,7 @@
-"""The parent's end of supervision: processes that are started again whenever they die.
+"""The parent's end of supervision: processes that are restarted whenever they die.
 
 Each child has a process group of its own (Ctrl-C is for the parent, which stops them in order), a
-leash on standard input (`child_lifeline`), and says on standard output when it is ready. What it
+lifeline on standard input (`lifeline`), and reports on standard output when it is ready. What it
 writes to standard error is its log.
 """
 
@@ -16,12 +16,12 @@ from contextlib import suppress
 from time import monotonic
 from typing import IO, Final
 
-from cardledger.supervisor.child_lifeline import READY
+from cardledger.supervisor.lifeline import READY
 
-_FIRST_PAUSE_S: Final = 0.1
-_LONGEST_PAUSE_S: Final = 10.0
-_STEADY_S: Final = 20.0  # Who lived so long did not die of its own start.
-_LAST_WORDS: Final = 30  # Lines.
+_FIRST_DELAY_S: Final = 0.1
+_DELAY_LIMIT_S: Final = 10.0
+_STEADY_S: Final = 20.0  # A process that ran for so long did start successfully.
+_LAST_LINES: Final = 30  # Of the log.
 
 Log = Callable[[str, str], None]
 """Takes the name of a child and a line of its log."""
@@ -40,7 +40,7 @@ class Supervised:
         on_change: Callable[[], None],
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Run `python -m cardledger` with `arguments`; `on_change` is told of every new process."""
+        """Run `python -m cardledger` with `arguments`; call `on_change` at every change."""
         self.name: Final = name
         self.environment = environment  # Of the next start.
         self.deaths = 0
@@ -52,7 +52,7 @@ class Supervised:
         self._stopping: Final = threading.Event()
         self._ready: Final = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
-        self._last_words: Final[deque[str]] = deque(maxlen=_LAST_WORDS)
+        self._last_log_lines: Final[deque[str]] = deque(maxlen=_LAST_LINES)
         self._thread: Final = threading.Thread(target=self._keep_alive, name=name, daemon=True)
 
     @property
@@ -63,25 +63,25 @@ class Supervised:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the process has said that it works."""
+        """Whether the process has reported that it serves."""
         return self._ready.is_set() and self.pid is not None
 
     @property
-    def last_words(self) -> str:
+    def last_log_lines(self) -> str:
         """The end of its log."""
-        return "\n".join(self._last_words)
+        return "\n".join(self._last_log_lines)
 
     def start(self) -> None:
-        """Start it and keep it alive; returns at once."""
+        """Start it and keep it alive; return at once."""
         self._thread.start()
 
     def restart(self, environment: Mapping[str, str]) -> None:
-        """Have it stop in good order and start again with another environment."""
+        """Stop it in good order and start it again with another environment."""
         self.environment = environment
         self._signal(signal.SIGTERM)
 
     def stop(self, grace_s: float) -> None:
-        """Stop it in good order, after `grace_s` seconds at once; return when it is gone."""
+        """Stop it in good order, or kill it after `grace_s` seconds; return when it has ended."""
         with self._lock:
             self._stopping.set()
         self._signal(signal.SIGTERM)
@@ -91,7 +91,7 @@ class Supervised:
             self._thread.join()
 
     def kill(self) -> None:
-        """End it at once; the database forgets what was not committed."""
+        """Kill it; the database rolls back what was not committed."""
         self._stopping.set()
         self._signal(signal.SIGKILL)
 
@@ -102,25 +102,25 @@ class Supervised:
                 os.killpg(process.pid, number)
 
     def _keep_alive(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        delay_s = _FIRST_DELAY_S
         while True:
-            born = monotonic()
+            started_at = monotonic()
             process = self._spawn()
             if process is None:
                 return
             self._on_change()
             code = process.wait()
             assert process.stdin is not None
-            process.stdin.close()  # Its leash, which nobody is at the end of any more.
+            process.stdin.close()  # The lifeline of a process that has ended.
             self._ready.clear()
             if self._stopping.is_set():
                 return
             self.deaths += 1
-            if monotonic() - born >= _STEADY_S:
-                pause_s = _FIRST_PAUSE_S
-            self._log(self.name, f"{_ended(code)}; it is started again in {pause_s:g} s")
-            self._stopping.wait(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            if monotonic() - started_at >= _STEADY_S:
+                delay_s = _FIRST_DELAY_S
+            self._log(self.name, f"{_ended(code)}; restarting in {delay_s:g} s")
+            self._stopping.wait(delay_s)
+            delay_s = min(2 * delay_s, _DELAY_LIMIT_S)
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
         with self._lock:
@@ -138,27 +138,27 @@ class Supervised:
             self._process = process
         assert process.stdout is not None
         assert process.stderr is not None
-        _in_thread(self._hear_ready, process.stdout)
-        _in_thread(self._pass_on, process.stderr)
+        _in_thread(self._read_output, process.stdout)
+        _in_thread(self._read_log, process.stderr)
         return process
 
-    def _hear_ready(self, output: IO[bytes]) -> None:
+    def _read_output(self, output: IO[bytes]) -> None:
         with output:
             for line in output:
                 if line == READY:
                     self._ready.set()
                     self._on_change()
                 else:
-                    self._say(line)
+                    self._log_line(line)
 
-    def _pass_on(self, output: IO[bytes]) -> None:
+    def _read_log(self, output: IO[bytes]) -> None:
         with output:
             for line in output:
-                self._say(line)
+                self._log_line(line)
 
-    def _say(self, line: bytes) -> None:
+    def _log_line(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip("\n")
-        self._last_words.append(text)
+        self._last_log_lines.append(text)
         self._log(self.name, text)
 
 

@@ -13,15 +13,15 @@ from cardledger.config import gc_tuning
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.supervisor import child_lifeline
+from cardledger.supervisor import lifeline
 from cardledger.workers.signals.roles import WorkerRole
 
 if TYPE_CHECKING:
     from cardledger.api.app import ApiConfig
     from cardledger.workers.process.main import WorkerConfig
 
-_NICE: Final = 15  # Where processors are short, whoever waits for a decision comes first.
-_STOP_S: Final = 10  # For requests in flight; their events are accepted in any case.
+_NICE: Final = 15  # Where processors are short, decisions come before webhooks.
+_STOP_S: Final = 10  # For requests in flight; their events stay accepted in any case.
 
 
 def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
@@ -36,10 +36,10 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
         http=bounded(patience_s=settings.body_timeout_s),
         host=settings.host,
         port=settings.port,
-        log_config=None,  # Ours, see cardledger.config.logs.
+        log_config=None,  # See cardledger.config.logs.
         access_log=settings.log_level == "debug",
         lifespan="on",
-        ws="none",  # There are none; a wish for one is answered as the request that it came with.
+        ws="none",  # An upgrade request gets the response of the request without the upgrade.
         server_header=False,
         timeout_graceful_shutdown=_STOP_S,
     )
@@ -50,7 +50,7 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets=sockets)
             if supervised and self.started:
-                child_lifeline.say_ready()
+                lifeline.report_ready()
 
     server = Server(config)
     gc_tuning.freeze()
@@ -58,19 +58,19 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     server.run(sockets=sockets)
 
 
-def run_worker(settings: Settings, *, only: WorkerRole | None, supervised: bool) -> None:
-    """Decide events, activate cards and send webhooks until SIGTERM or SIGINT, or `only` one."""
+def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool) -> None:
+    """Do the work of `role`, or of every role, until SIGTERM or SIGINT."""
     from cardledger.workers.process import main
 
-    if only is WorkerRole.WEBHOOKS:
+    if role is WorkerRole.WEBHOOKS:
         os.nice(_NICE)
-    ready = child_lifeline.say_ready if supervised else lambda: None
+    ready = lifeline.report_ready if supervised else lambda: None
     gc_tuning.freeze()
-    main.run(worker_config(settings, only), ready=ready)
+    main.run(worker_config(settings, role), ready=ready)
 
 
 def api_config(settings: Settings) -> "ApiConfig":
-    """Return what `settings` say to the API."""
+    """Return the configuration of the API."""
     from cardledger.api.app import ApiConfig
 
     return ApiConfig(
@@ -86,15 +86,15 @@ def api_config(settings: Settings) -> "ApiConfig":
     )
 
 
-def worker_config(settings: Settings, only: WorkerRole | None = None) -> "WorkerConfig":
-    """Return what `settings` say to a worker."""
+def worker_config(settings: Settings, role: WorkerRole | None = None) -> "WorkerConfig":
+    """Return the configuration of a worker."""
     from cardledger.workers.process.main import WorkerConfig
 
     return WorkerConfig(
         database_url=_database_url(settings),
         redis_url=_redis_url(settings),
         secret_key=_secret_key(settings),
-        only=only,
+        role=role,
         threads=settings.worker_threads,
         batch_size=settings.batch_size,
         sweep_interval_s=settings.sweep_interval_s,
@@ -107,7 +107,7 @@ def worker_config(settings: Settings, only: WorkerRole | None = None) -> "Worker
 
 def _database_url(settings: Settings) -> str:
     if settings.database_url is None:
-        raise _missing("DATABASE_URL", "PostgreSQL, with the application's login")
+        raise _missing("DATABASE_URL", "PostgreSQL, with the login of the application role")
     return DatabaseUrl(settings.database_url.get_secret_value())
 
 
@@ -119,12 +119,14 @@ def _redis_url(settings: Settings) -> str:
 
 def _secret_key(settings: Settings) -> str:
     if settings.secret_key is None:
-        raise _missing("CARDLEDGER_SECRET_KEY", "at least 32 random characters, the same for all")
+        raise _missing(
+            "CARDLEDGER_SECRET_KEY", "at least 32 random characters, the same for every process"
+        )
     return settings.secret_key.get_secret_value()
 
 
-def _missing(name: str, what: str) -> CommandError:
+def _missing(name: str, description: str) -> CommandError:
     return CommandError(
-        f"set {name} ({what}); or run `cardledger up`, which sets up everything by itself",
+        f"set {name} ({description}), or run `cardledger up`, which sets up everything by itself",
         code=USAGE,
     )

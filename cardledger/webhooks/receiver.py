@@ -1,7 +1,7 @@
 """Webhook receivers for a loopback address; they are not for the internet.
 
-`Listener` hands on what comes: `cardledger listen` is made of it. `Receiver` verifies, keeps what
-arrived and misbehaves on demand: the demo listens with it, and the tests send to it.
+`Listener` passes requests on, for `cardledger listen`. `Receiver` verifies and keeps webhooks, and
+misbehaves on demand, for the demo and the tests.
 """
 
 import json
@@ -18,27 +18,27 @@ from typing_extensions import override
 from cardledger.ledger.webhooks import signatures
 from cardledger.ledger.webhooks.signatures import SignatureError
 
-_MAX_LENGTH_DIGITS: Final = 7  # Below 10 MB; no webhook of ours is a hundredth of it.
+_MAX_LENGTH_DIGITS: Final = 7  # Below 10 MB, a hundred times the largest webhook.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """How to answer one request."""
+    """The response to one request."""
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
-    delay_s: float = 0.0  # Before anything is answered.
+    delay_s: float = 0.0  # Before the response.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A webhook as it came; `problem` says what is wrong with it, None when both proofs hold."""
+    """A webhook as it arrived; `problem` is None when both signatures verify."""
 
     headers: dict[str, str]  # Names in lower case.
     body: bytes
     problem: str | None
-    status: int  # What it was answered.
+    status: int  # Of the response.
     content: dict[str, Any] = field(default_factory=dict)  # The envelope; empty when not JSON.
 
     @property
@@ -53,10 +53,10 @@ class Arrival:
 
 
 class Listener:
-    """Listens on a port of the loopback address and answers each POST as `take` says.
+    """Listens on a port of the loopback address and responds to each POST with the reply of `take`.
 
-    `take` gets the headers, with names in lower case, and the body; it is called by threads.
-    Raises: OSError when the port is taken.
+    `take` gets the headers, with names in lower case, and the body; it is called in threads.
+    Raises: OSError when the port is in use.
     """
 
     def __init__(self, take: Callable[[dict[str, str], bytes], Reply], *, port: int = 0) -> None:
@@ -92,11 +92,11 @@ class Listener:
 
 
 class Receiver:
-    """Listens on a free port of the loopback address; all of it may be used from any thread.
+    """Listens on a free port of the loopback address; thread-safe.
 
     Without keys (they may be unknown before the system runs) nothing can be verified, and every
-    webhook is refused; `trust` brings them later. An answer is 200 for a proven webhook and 401
-    for any other, unless `replies` says how to answer the next ones.
+    webhook is rejected; `trust` sets them later. A verified webhook gets 200 and any other 401,
+    unless `reply` or `reply_always` sets another response.
     """
 
     def __init__(
@@ -125,30 +125,30 @@ class Receiver:
 
     @property
     def received(self) -> list[Arrival]:
-        """Everything that arrived so far, in order, whatever it was answered."""
+        """Everything that arrived so far, in order, whatever the response was."""
         with self._changed:
             return list(self._arrivals)
 
     def trust(self, public_key: str, secret: str) -> None:
-        """Verify with these from now on."""
+        """Verify with these keys from now on."""
         self._keys = signatures.load_public_key(public_key), secret
 
     def reply(self, *replies: Reply) -> None:
-        """Answer the next requests so, one each, after what was said before."""
+        """Respond to the next requests with `replies`, one each, after those set before."""
         with self._changed:
             self._replies.extend(replies)
 
     def reply_always(self, reply: Reply | None) -> None:
-        """Answer every request so from now on that has no reply of its own; None: as usual."""
+        """Respond with `reply` to every request without a reply of its own; None: as usual."""
         with self._changed:
             self._always = reply
 
     def wait_for(
         self, enough: Callable[[Sequence[Arrival]], bool], *, timeout_s: float = 10.0
     ) -> list[Arrival]:
-        """Wait until `enough` says so of what arrived, and return that.
+        """Wait until `enough` is true of the webhooks that arrived, and return them.
 
-        Raises: TimeoutError saying what had arrived.
+        Raises: TimeoutError with the number that arrived.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: enough(self._arrivals), timeout_s):
@@ -161,7 +161,7 @@ class Receiver:
         return self
 
     def stop(self) -> None:
-        """Stop listening and close every connection; what arrived is kept."""
+        """Stop listening and close every connection; the webhooks that arrived are kept."""
         self._stopping.set()
         self._listener.stop()
 
@@ -174,7 +174,7 @@ class Receiver:
         self.stop()
 
     def take(self, headers: dict[str, str], body: bytes) -> Reply:
-        """Keep a webhook and return how to answer it; called by the server's threads."""
+        """Keep a webhook and return the response; called by the server's threads."""
         problem = self._problem(headers, body)
         with self._changed:
             reply = self._replies.popleft() if self._replies else self._always
@@ -233,7 +233,7 @@ class _Server(ThreadingHTTPServer):
 
     @override
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: a sender may hang up whenever it likes."""
+        """Log nothing: a sender may close its connection at any time."""
 
     def close(self) -> None:
         """Close the listening socket, and the connections that senders keep open."""
@@ -252,12 +252,12 @@ def _handler(take: Callable[[dict[str, str], bytes], Reply]) -> type[BaseHTTPReq
             is_number = length.isascii() and length.isdigit()
             if not is_number or len(length) > _MAX_LENGTH_DIGITS:
                 self.close_connection = True
-                self._answer(Reply(status=413))
+                self._respond(Reply(status=413))
                 return
             body = self.rfile.read(int(length))
-            self._answer(take({name.lower(): value for name, value in self.headers.items()}, body))
+            self._respond(take({name.lower(): value for name, value in self.headers.items()}, body))
 
-        def _answer(self, reply: Reply) -> None:
+        def _respond(self, reply: Reply) -> None:
             self.send_response_only(reply.status)
             for name, value in reply.headers:
                 self.send_header(name, value)
@@ -267,6 +267,6 @@ def _handler(take: Callable[[dict[str, str], bytes], Reply]) -> type[BaseHTTPReq
 
         @override
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing: what arrived is kept."""
+            """Log nothing: webhooks that arrived are kept."""
 
     return Handler

@@ -1,11 +1,11 @@
-"""Verification of webhooks, for whoever receives them.
+"""Verification of received webhooks.
 
     from cardledger.webhooks import WebhookVerificationError, verify
 
     event = verify(request.body, request.headers, secret="whsec_…")
 
-Needs nothing but the standard library, and `cryptography` when a public key is given; nothing
-else of this package. That is why it shares no code with the side that signs.
+Needs only the standard library, and `cryptography` for a public key; nothing else of this package.
+So it shares no code with the side that signs.
 """
 
 import base64
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Reason", "WebhookVerificationError", "verify"]
 
 TOLERANCE: Final = timedelta(minutes=5)
-"""How far the sender's clock and ours may be apart before a webhook counts as replayed."""
+"""How far the clocks of sender and receiver may differ before a webhook counts as replayed."""
 
 _ID: Final = "webhook-id"
 _TIMESTAMP: Final = "webhook-timestamp"
@@ -33,7 +33,7 @@ _GRID: Final = "x-grid-signature"
 
 _SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - what marks a secret, not one
 _MIN_SECRET_BYTES: Final = 16
-# More than anybody needs for a rotation; a stranger's header must not make us work for long.
+# More than a rotation needs; a forged header must not cost much time.
 _MAX_SIGNATURES: Final = 16
 _MAX_TIMESTAMP_DIGITS: Final = 12
 
@@ -41,24 +41,26 @@ _MAX_TIMESTAMP_DIGITS: Final = 12
 class Reason(StrEnum):
     """Why a webhook was not accepted."""
 
-    NO_KEY = "NO_KEY"  # Neither secret nor public key, or one that is not usable: our mistake.
-    MISSING_HEADER = "MISSING_HEADER"  # Not there, or there twice with different values.
+    NO_KEY = (
+        "NO_KEY"  # Neither secret nor public key, or an invalid one: a mistake of the receiver.
+    )
+    MISSING_HEADER = "MISSING_HEADER"  # Absent, or present with different values.
     MALFORMED_HEADER = "MALFORMED_HEADER"
     TOO_OLD = "TOO_OLD"
     TOO_NEW = "TOO_NEW"
     WRONG_SIGNATURE = "WRONG_SIGNATURE"
-    NOT_JSON = "NOT_JSON"  # Signed, and still no JSON object.
+    NOT_JSON = "NOT_JSON"  # Signed, and not a JSON object.
 
 
 class WebhookVerificationError(Exception):
-    """A webhook is not proven to be what its sender sent; `reason` says why, the text in words."""
+    """A webhook is not authentic, or cannot be verified; see `reason`, and the message."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason: Final = reason
 
 
-def verify(  # noqa: PLR0913 - both schemes, by name
+def verify(  # noqa: PLR0913 - the options of both schemes, by name
     body: bytes,
     headers: Mapping[str, str],
     *,
@@ -67,17 +69,17 @@ def verify(  # noqa: PLR0913 - both schemes, by name
     tolerance: timedelta = TOLERANCE,
     now: datetime | None = None,
 ) -> dict[str, Any]:
-    """Return the envelope in `body` when every scheme that a key is given for proves it.
+    """Return the envelope in `body` if every scheme with a key verifies it.
 
-    `body` is the exact bytes that came, before any parsing; header names count in any case.
-    `secret` checks the three Standard Webhooks headers, and so also the id and the age;
-    `public_key` (PEM) checks X-Grid-Signature, which covers the body alone: whoever uses only this
-    has to remember the ids in bodies for ever, for an old webhook looks like a new one. With both,
-    both have to hold. While keys rotate, give all of them: one that fits is enough.
-    Raises: WebhookVerificationError; nothing of `body` may be believed then.
+    `body` is the exact bytes received, before any parsing; header names are case-insensitive.
+    `secret` verifies the three Standard Webhooks headers, so also the id and the age;
+    `public_key` (PEM) verifies X-Grid-Signature, which covers the body alone: a receiver that uses
+    only this must remember the ids permanently, because a replayed webhook looks like a new one.
+    With both, both must verify. During a rotation, give all keys: one that fits is enough.
+    Raises: WebhookVerificationError; `body` must not be trusted then.
     """
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise TypeError("body has to be the bytes that came, not what was made of them")
+        raise TypeError("body must be the bytes received, not a decoded form of them")
     body = bytes(body)
     if secret is None and public_key is None:
         raise WebhookVerificationError(Reason.NO_KEY, "no secret and no public key to verify with")
@@ -117,7 +119,7 @@ def _verify_standard(
         raise WebhookVerificationError(
             Reason.MALFORMED_HEADER, f"{_SIGNATURE} has no signature of the form v1,…, or too many"
         )
-    # int() would also read other digits, signs, blanks and underscores.
+    # int() would also accept other digits, signs, blanks and underscores.
     if not (
         timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= _MAX_TIMESTAMP_DIGITS
     ):
@@ -126,7 +128,7 @@ def _verify_standard(
         )
     signed = f"{webhook_id}.{timestamp}.".encode(errors="replace") + body
     # Texts are compared, not bytes: base64 has several texts for the same bytes. All pairs are
-    # compared, so that time does not tell which one fits.
+    # compared, so that the time taken does not reveal which one fits.
     fits = [
         hmac.compare_digest(base64.b64encode(hmac.digest(key, signed, sha256)), signature)
         for key in keys
@@ -134,15 +136,15 @@ def _verify_standard(
     ]
     if not any(fits):
         raise WebhookVerificationError(
-            Reason.WRONG_SIGNATURE, f"{_SIGNATURE} is not made for this webhook with this secret"
+            Reason.WRONG_SIGNATURE, f"{_SIGNATURE} does not match this webhook and this secret"
         )
-    # After the signature: a stranger shall not learn what our clock says.
+    # After the signature: only the sender may learn what this clock says.
     _check_age(int(timestamp), tolerance, now)
 
 
 def _check_age(timestamp: int, tolerance: timedelta, now: datetime) -> None:
     age_s, limit_s = now.timestamp() - timestamp, tolerance.total_seconds()
-    # The header has whole seconds, cut off; what was sent just now must not come from the future.
+    # The header has whole seconds, rounded down: a webhook sent just now is not in the future.
     if age_s > limit_s:
         raise WebhookVerificationError(Reason.TOO_OLD, f"{_TIMESTAMP} is too long ago")
     if -age_s > limit_s:
@@ -154,10 +156,10 @@ def _secret_bytes(secret: str) -> bytes:
         key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
         key = b""
-    # An empty environment variable must not make a secret that everybody knows.
+    # An empty environment variable must not become a secret that everyone knows.
     if len(key) < _MIN_SECRET_BYTES:
         raise WebhookVerificationError(
-            Reason.NO_KEY, "a secret is whsec_ and base64 of 16 bytes or more; this is not"
+            Reason.NO_KEY, "a secret must be whsec_ followed by the base64 of at least 16 bytes"
         )
     return key
 
@@ -166,7 +168,7 @@ def _secret_bytes(secret: str) -> bytes:
 
 
 def _verify_grid(body: bytes, headers: Mapping[str, str], pems: Sequence[str]) -> None:
-    # Not for those who have a secret only, and then they need not have it.
+    # Imported here, so that receivers with a secret only do not need the package.
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
@@ -182,7 +184,7 @@ def _verify_grid(body: bytes, headers: Mapping[str, str], pems: Sequence[str]) -
             continue
         return
     raise WebhookVerificationError(
-        Reason.WRONG_SIGNATURE, f"{_GRID} is not made for this body by this key"
+        Reason.WRONG_SIGNATURE, f"{_GRID} does not match this body and this key"
     )
 
 
@@ -193,7 +195,7 @@ def _grid_signature(header: str) -> bytes:
         signature = base64.b64decode(encoded, validate=True)
     except (ValueError, TypeError, LookupError, RecursionError):
         parts, encoded, signature = {}, "", b""
-    # The second half refuses the other texts that base64 has for the same bytes.
+    # The comparison rejects the other base64 texts of the same bytes.
     if parts.get("v") != "1" or not signature or base64.b64encode(signature).decode() != encoded:
         raise WebhookVerificationError(
             Reason.MALFORMED_HEADER, f'{_GRID} is not of the form {{"v":"1","s":"…"}}'
@@ -209,20 +211,24 @@ def _public_key(pem: str) -> "ec.EllipticCurvePublicKey":
     try:
         key = load_pem_public_key(pem.encode())
     except (ValueError, UnsupportedAlgorithm):
-        raise WebhookVerificationError(Reason.NO_KEY, "a public key is not PEM") from None
+        raise WebhookVerificationError(Reason.NO_KEY, "a public key is not valid PEM") from None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise WebhookVerificationError(Reason.NO_KEY, "a public key is not one on P-256")
+        raise WebhookVerificationError(
+            Reason.NO_KEY, "a public key is not an elliptic-curve key on P-256"
+        )
     return key
 
 
-# --- what both need ------------------------------------------------------------------------------
+# --- common parts --------------------------------------------------------------------------------
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:
-    """Return the value of the header `name`, in whatever case it came, if there is just one."""
+    """Return the value of the header `name`, case-insensitive, if there is exactly one."""
     values = {value for key, value in headers.items() if key.lower() == name}
     if len(values) != 1 or not (value := values.pop()):
-        raise WebhookVerificationError(Reason.MISSING_HEADER, f"{name} is not there, or twice")
+        raise WebhookVerificationError(
+            Reason.MISSING_HEADER, f"{name} is missing, or present with different values"
+        )
     return value
 
 

@@ -1,4 +1,4 @@
-"""`cardledger.webhooks.verify`: what a receiver may believe."""
+"""`cardledger.webhooks.verify`: which webhooks a receiver accepts."""
 
 import base64
 import hmac
@@ -66,7 +66,7 @@ def test_what_we_sign_is_accepted_and_parsed(keys: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.title])
-def test_names_of_headers_count_in_any_case(change: Any) -> None:  # noqa: ANN401
+def test_header_names_are_case_insensitive(change: Any) -> None:  # noqa: ANN401
     headers = {change(name): value for name, value in signed().items()}
 
     assert verify(BODY, headers, secret=SECRET, public_key=PUBLIC_PEM, now=NOW) == CONTENT
@@ -77,7 +77,7 @@ def test_any_buffer_of_bytes_is_a_body() -> None:
         assert verify(body, signed(), secret=SECRET, now=NOW) == CONTENT  # type: ignore[arg-type]
 
 
-def test_by_default_the_clock_is_this_machines() -> None:
+def test_the_default_clock_is_the_system_clock() -> None:
     assert verify(BODY, signed(at=datetime.now(UTC)), secret=SECRET) == CONTENT
     with pytest.raises(WebhookVerificationError):
         verify(BODY, signed(at=datetime.now(UTC) - timedelta(minutes=6)), secret=SECRET)
@@ -97,7 +97,7 @@ def test_during_a_rotation_one_of_several_signatures_is_enough() -> None:
 # --- what is not --------------------------------------------------------------------------------
 
 
-def test_without_any_key_nothing_is_accepted() -> None:
+def test_without_a_key_nothing_is_accepted() -> None:
     assert reason(BODY, signed()) is Reason.NO_KEY
 
 
@@ -119,11 +119,11 @@ def test_without_any_key_nothing_is_accepted() -> None:
         {"secret": [], "public_key": PUBLIC_PEM},
     ],
 )
-def test_a_key_that_is_none_accepts_nothing(keys: dict[str, Any]) -> None:
+def test_an_invalid_key_accepts_nothing(keys: dict[str, Any]) -> None:
     assert reason(BODY, signed(), **keys) is Reason.NO_KEY
 
 
-def test_an_empty_secret_is_not_one_that_everybody_knows() -> None:
+def test_an_empty_secret_is_rejected() -> None:
     mac = hmac.digest(b"", f"{WEBHOOK_ID}.{int(NOW.timestamp())}.".encode() + BODY, sha256)
     forged = signed() | {"webhook-signature": f"v1,{base64.b64encode(mac).decode()}"}
 
@@ -153,7 +153,7 @@ def test_a_public_key_of_another_kind_is_refused(key: Any) -> None:  # noqa: ANN
         ({"secret": SECRET, "public_key": OTHER_PEM}, "x-grid-signature"),
     ],
 )
-def test_with_both_keys_both_have_to_hold(keys: dict[str, Any], broken: str) -> None:
+def test_with_both_keys_both_signatures_must_verify(keys: dict[str, Any], broken: str) -> None:
     with pytest.raises(WebhookVerificationError, match=broken) as caught:
         verify(BODY, signed(), now=NOW, **keys)
 
@@ -162,7 +162,7 @@ def test_with_both_keys_both_have_to_hold(keys: dict[str, Any], broken: str) -> 
 
 @pytest.mark.parametrize("name", list(signed()))
 @pytest.mark.parametrize("value", [None, ""])
-def test_a_header_that_is_missing_is_named(name: str, value: str | None) -> None:
+def test_a_missing_header_is_named_in_the_error(name: str, value: str | None) -> None:
     headers = signed()
     if value is None:
         del headers[name]
@@ -175,7 +175,7 @@ def test_a_header_that_is_missing_is_named(name: str, value: str | None) -> None
     assert caught.value.reason is Reason.MISSING_HEADER
 
 
-def test_a_header_that_is_there_twice_with_two_values_is_refused() -> None:
+def test_a_header_with_two_values_is_refused() -> None:
     headers = signed() | {"Webhook-Id": "Webhook:another"}
 
     assert reason(BODY, headers, secret=SECRET) is Reason.MISSING_HEADER
@@ -193,7 +193,7 @@ def test_a_list_without_signatures_of_version_1_is_malformed(value: str) -> None
 @pytest.mark.parametrize(
     "value", ["now", "-1", "+1", " 1", "1_000", "1.0", "1e9", "\u0661", "9" * 5000, "1" * 13]
 )
-def test_a_timestamp_is_decimal_seconds(value: str) -> None:
+def test_a_timestamp_must_be_decimal_seconds(value: str) -> None:
     headers = signed() | {"webhook-timestamp": value}
 
     assert reason(BODY, headers, secret=SECRET) is Reason.MALFORMED_HEADER
@@ -217,13 +217,13 @@ def test_a_timestamp_is_decimal_seconds(value: str) -> None:
         "[" * 100_000,
     ],
 )
-def test_a_grid_signature_has_one_form(value: str) -> None:
+def test_a_grid_signature_must_have_its_canonical_form(value: str) -> None:
     headers = signed() | {"X-Grid-Signature": value}
 
     assert reason(BODY, headers, public_key=PUBLIC_PEM) is Reason.MALFORMED_HEADER
 
 
-def test_what_is_too_old_or_too_new_is_refused() -> None:
+def test_a_webhook_that_is_too_old_or_too_new_is_refused() -> None:
     headers = signed()
     for allowed in (timedelta(minutes=5), timedelta(minutes=-5)):
         assert verify(BODY, headers, secret=SECRET, now=NOW + allowed) == CONTENT
@@ -236,20 +236,20 @@ def test_what_is_too_old_or_too_new_is_refused() -> None:
     assert verify(BODY, headers, secret=SECRET, now=too_late, tolerance=longer) == CONTENT
 
 
-def test_a_strangers_webhook_does_not_learn_what_time_it_is() -> None:
+def test_a_forged_webhook_does_not_reveal_the_clock() -> None:
     old = signed(at=NOW - timedelta(days=1), secret=OTHER_SECRET)
 
     assert reason(BODY, old, secret=SECRET) is Reason.WRONG_SIGNATURE
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'"x"', b"{", b"\xff", b"null", b"[" * 100_000])
-def test_a_proven_body_that_is_no_object_is_refused(body: bytes) -> None:
+def test_a_signed_body_that_is_not_an_object_is_refused(body: bytes) -> None:
     headers = signed(body)
 
     assert reason(body, headers, secret=SECRET, public_key=PUBLIC_PEM) is Reason.NOT_JSON
 
 
-def test_a_body_that_was_decoded_before_is_a_mistake_of_the_caller() -> None:
+def test_a_decoded_body_raises_type_error() -> None:
     with pytest.raises(TypeError, match="bytes"):
         verify(BODY.decode(), signed(), secret=SECRET)  # type: ignore[arg-type]
 
@@ -296,7 +296,9 @@ def test_a_flipped_bit_of_the_grid_signature_is_refused(index: int, bit: int) ->
 
 
 @given(st.binary(), st.dictionaries(st.sampled_from(list(HEADERS)), st.text()))
-def test_nothing_invented_is_accepted_or_breaks_us(body: bytes, headers: dict[str, str]) -> None:
+def test_random_input_is_neither_accepted_nor_raises_another_error(
+    body: bytes, headers: dict[str, str]
+) -> None:
     for keys in ({"secret": SECRET}, {"public_key": PUBLIC_PEM}):
         assert reason(body, HEADERS | headers if body else headers, **keys)
 
@@ -316,7 +318,7 @@ def test_what_standardwebhooks_signs_is_accepted() -> None:
     assert reason(BODY, headers, secret=OTHER_SECRET) is Reason.WRONG_SIGNATURE
 
 
-def test_standardwebhooks_and_we_agree_on_what_we_sign() -> None:
+def test_standardwebhooks_accepts_what_we_sign() -> None:
     headers = signed(at=datetime.now(UTC))
 
     assert Webhook(SECRET).verify(BODY, headers) == verify(BODY, headers, secret=SECRET)
@@ -342,7 +344,7 @@ def test_what_openssl_signs_is_accepted(tmp_path: Path) -> None:
     assert reason(BODY + b" ", headers, public_key=public_key) is Reason.WRONG_SIGNATURE
 
 
-def test_for_a_secret_nothing_but_the_standard_library_is_imported() -> None:
+def test_with_a_secret_only_the_standard_library_is_imported() -> None:
     headers = signed(at=datetime.now(UTC))
     code = (
         "import sys; before = set(sys.modules); from cardledger.webhooks import verify;"
@@ -356,7 +358,7 @@ def test_for_a_secret_nothing_but_the_standard_library_is_imported() -> None:
     assert done.stdout == "['cardledger']\n"
 
 
-def test_for_a_public_key_cryptography_is_imported_and_nothing_else() -> None:
+def test_with_a_public_key_only_cryptography_is_imported() -> None:
     code = (
         "import sys; from cardledger.webhooks import verify;"
         f"verify({BODY!r}, {signed()!r}, public_key={PUBLIC_PEM!r});"

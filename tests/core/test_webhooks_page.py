@@ -1,4 +1,4 @@
-"""What docs/webhooks.md tells receivers to do works as it stands, on what we sign."""
+"""The examples of docs/webhooks.md work as they are written, on webhooks that we sign."""
 
 import json
 import re
@@ -43,7 +43,7 @@ BODY = body()
 
 
 def signed(content: bytes = BODY, at: datetime | None = None) -> dict[str, str]:
-    """Return the headers as most frameworks hand them out."""
+    """Return the headers as most frameworks provide them."""
     headers = signatures.sign(
         content,
         webhook_id=json.loads(content)["id"],
@@ -64,7 +64,7 @@ def test_there_is_an_example_for_each_tool() -> None:
     assert [len(examples(language)) for language in ("python", "js", "sh")] == [2, 1, 2]
 
 
-def test_the_receiver_in_python_refuses_repeats_nothing_and_keeps_the_newest(
+def test_the_python_receiver_rejects_forgeries_ignores_duplicates_and_keeps_the_newest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -75,10 +75,10 @@ def test_the_receiver_in_python_refuses_repeats_nothing_and_keeps_the_newest(
     newer, older = body(), body(2, "AUTHORIZED", webhook_id="Webhook:2")
 
     forged = receive(newer.replace(b"4", b"5"), signed(newer))
-    answers = [receive(one, signed(one)) for one in (newer, newer, older)]
+    statuses = [receive(webhook, signed(webhook)) for webhook in (newer, newer, older)]
 
     assert forged == 401
-    assert answers == [200, 200, 200]
+    assert statuses == [200, 200, 200]
     assert books.execute("SELECT * FROM purchases").fetchall() == [
         ("CardTransaction:1", 4, "SETTLED")
     ]
@@ -86,7 +86,7 @@ def test_the_receiver_in_python_refuses_repeats_nothing_and_keeps_the_newest(
     books.close()
 
 
-def test_by_hand_in_python_both_signatures_are_checked() -> None:
+def test_the_python_functions_verify_both_signatures() -> None:
     names = names_of(examples("python")[1])
     standard, grid = names["standard_holds"], names["grid_holds"]
     headers = signed()
@@ -103,7 +103,7 @@ def test_by_hand_in_python_both_signatures_are_checked() -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node on this machine")
-def test_the_functions_in_javascript_check_both_signatures(tmp_path: Path) -> None:
+def test_the_javascript_functions_verify_both_signatures(tmp_path: Path) -> None:
     headers = signed()
     two = headers | {"webhook-signature": f"v1,other {headers['webhook-signature']}"}
     old = signed(at=datetime.now(UTC) - timedelta(minutes=6))
@@ -122,7 +122,7 @@ def test_the_functions_in_javascript_check_both_signatures(tmp_path: Path) -> No
     ]
     (tmp_path / "webhooks.mjs").write_text(examples("js")[0], encoding="utf-8")
     (tmp_path / "cases.json").write_text(
-        json.dumps([[name, given.decode(), said, key] for name, given, said, key, _ in cases])
+        json.dumps([[name, given.decode(), sent, key] for name, given, sent, key, _ in cases])
     )
     (tmp_path / "try.mjs").write_text(
         'import { readFileSync } from "node:fs"; import * as ours from "./webhooks.mjs";'
@@ -131,9 +131,9 @@ def test_the_functions_in_javascript_check_both_signatures(tmp_path: Path) -> No
         "([name, body, headers, key]) => ours[name](Buffer.from(body), headers, key))));"
     )
 
-    said = run([shutil.which("node") or "", "try.mjs"], tmp_path)
+    finished = run([shutil.which("node") or "", "try.mjs"], tmp_path)
 
-    assert json.loads(said.stdout) == [expected for *_, expected in cases], said.stderr
+    assert json.loads(finished.stdout) == [expected for *_, expected in cases], finished.stderr
 
 
 def run(
@@ -173,7 +173,7 @@ needs_openssl = pytest.mark.skipif(
     ],
     ids=["as it was sent", "another body", "another key", "another secret"],
 )
-def test_the_openssl_lines_check_both_signatures(
+def test_the_openssl_commands_verify_both_signatures(
     tmp_path: Path, given: bytes, public_key: str, secret: str, *, holds: bool
 ) -> None:
     (tmp_path / "body").write_bytes(given)
@@ -187,24 +187,24 @@ def test_the_openssl_lines_check_both_signatures(
         "SECRET": secret,
     }
 
-    done = shell(0, tmp_path, variables)
+    finished = shell(0, tmp_path, variables)
 
-    assert (done.returncode == 0) == holds, done.stdout + done.stderr
+    assert (finished.returncode == 0) == holds, finished.stdout + finished.stderr
     if holds:
-        assert "Verified OK" in done.stdout
-        assert "Standard Webhooks: holds" in done.stdout
+        assert "Verified OK" in finished.stdout
+        assert "Standard Webhooks: valid" in finished.stdout
 
 
 @needs_openssl
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl on this machine")
-def test_the_curl_line_sends_what_verifies(tmp_path: Path) -> None:
+def test_the_curl_command_sends_a_webhook_that_verifies(tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(BODY)
     with Receiver() as receiver:
         receiver.reply_always(Reply(status=200))
 
-        done = shell(1, tmp_path, {"URL": receiver.url, "ID": WEBHOOK_ID})
+        finished = shell(1, tmp_path, {"URL": receiver.url, "ID": WEBHOOK_ID})
 
-        assert done.returncode == 0, done.stderr
+        assert finished.returncode == 0, finished.stderr
         [arrival] = receiver.received
     secret = (tmp_path / "keys.txt").read_text().split()[-1]
     public_key = (tmp_path / "public.pem").read_text()

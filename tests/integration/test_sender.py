@@ -70,7 +70,7 @@ def test_an_attempt_that_cannot_be_recorded_stops_only_itself(
         world.sender().run_once()
 
         eventually(lambda: all(world.delivery(key).state == "DELIVERED" for key in fine))
-        eventually(lambda: "webhook attempt is not recorded" in [log["event"] for log in logs])
+        eventually(lambda: "webhook attempt not recorded" in [log["event"] for log in logs])
         after = world.emit(platform)
         world.sender().run_once()
         assert world.attempted(after).state == "DELIVERED"
@@ -92,7 +92,7 @@ def test_a_result_that_could_not_be_recorded_is_recorded_when_postgresql_is_back
     receiver.wait_for(at_least(1))
 
     with away(postgres_url, database_url):
-        eventually(lambda: "chore failed" in [log["event"] for log in logs])
+        eventually(lambda: "periodic task failed" in [log["event"] for log in logs])
         with pytest.raises(OperationalError):
             sender.deliver()
 
@@ -118,7 +118,9 @@ def test_a_result_whose_record_timed_out_is_recorded_later(
         psycopg.connect(database_url, autocommit=True) as owner,
     ):
         other_session.execute("LOCK TABLE webhook_deliveries IN SHARE MODE")
-        eventually(lambda: out_of_time(owner) and "chore failed" in [log["event"] for log in logs])
+        eventually(
+            lambda: out_of_time(owner) and "periodic task failed" in [log["event"] for log in logs]
+        )
         other_session.rollback()
 
     sender.deliver()
@@ -148,7 +150,7 @@ def test_a_result_that_a_standby_refuses_is_recorded_when_it_accepts_writes(
     receiver.wait_for(at_least(1))
 
     with read_only(postgres_url, database_url):
-        eventually(lambda: "chore failed" in [log["event"] for log in logs])
+        eventually(lambda: "periodic task failed" in [log["event"] for log in logs])
 
     sender.deliver()
     assert world.delivery(key).state == "DELIVERED"

@@ -18,7 +18,7 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.wire.outcomes import Outcome
-from cardledger.workers.client.submission import Client
+from cardledger.workers.client import Client
 from tests.waiting import eventually, limit_s
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
@@ -63,8 +63,10 @@ def at_least(world: World, table: str, rows: int) -> bool:
     return world.count(table) >= rows
 
 
-def crowd(world: World, cardholders: list[Cardholder], size: int) -> list[tuple[Cardholder, Event]]:
-    """Return a day at the shops, a hundredth of it told twice; the same for the same ids."""
+def traffic(
+    world: World, cardholders: list[Cardholder], size: int
+) -> list[tuple[Cardholder, Event]]:
+    """Return random purchases and deposits, 1 % of them twice; the same for the same ids."""
     chance = random.Random(size)  # noqa: S311 - no secret
     events: list[tuple[Cardholder, Event]] = []
     for _ in range(size):
@@ -85,7 +87,7 @@ def crowd(world: World, cardholders: list[Cardholder], size: int) -> list[tuple[
 def models_of(
     cardholders: list[Cardholder], events: list[tuple[Cardholder, Event]]
 ) -> tuple[dict[Cardholder, Model], list[str]]:
-    """Return what the books must say in the end, and the answers on the way."""
+    """Return the expected books at the end, and the expected outcomes."""
     models = {cardholder: Model() for cardholder in cardholders}
     for cardholder, model in models.items():
         model.submit(
@@ -94,17 +96,21 @@ def models_of(
     return models, [models[cardholder].submit(event) for cardholder, event in events]
 
 
-def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(
+def test_a_worker_killed_repeatedly_loses_no_event_and_applies_none_twice(
     world: World, redis_url: str
 ) -> None:
     platform = world.platform()
     cardholders = [world.cardholder(platform, 2000) for _ in range(24)]
-    events = crowd(world, cardholders, 6000)
+    events = traffic(world, cardholders, 6000)
     models, expected = models_of(cardholders, events)
     # A cardholder's events stay in one lane, in which their order is kept.
     for lane in Lane:
-        mine = [one for one in events if one[0] in cardholders[lane::2]]
-        world.accept(mine, lane)
+        in_lane = [
+            (cardholder, event)
+            for cardholder, event in events
+            if cardholder in cardholders[lane::2]
+        ]
+        world.accept(in_lane, lane)
     assert world.count("inbox") == len(events)
 
     for number in range(1, KILLS + 1):
@@ -113,7 +119,7 @@ def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothi
             eventually(partial(at_most, world, "inbox", goal), poll_s=0.001, process=process)
             process.send_signal(signal.SIGKILL)
             process.wait()
-        assert world.count("inbox") > 0, "it was killed in the middle of the work"
+        assert world.count("inbox") > 0, "the worker was killed in the middle of its work"
     with worker(world, redis_url) as process:
         eventually(lambda: world.count("inbox") == 0, poll_s=0.001, process=process)
 
@@ -128,20 +134,24 @@ def test_a_worker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothi
     assert facts == messages, "no message was applied twice"
 
 
-def test_a_submission_outlives_the_workers_that_are_killed_under_it(
+def test_a_pending_submission_survives_workers_that_are_killed(
     world: World, redis_url: str
 ) -> None:
     platform = world.platform()
     cardholders = [world.cardholder(platform, 2000) for _ in range(8)]
-    told = [one for one in crowd(world, cardholders, 3000) if one[1]["type"] != "DEPOSIT"]
-    models, expected = models_of(cardholders, told)
+    events = [
+        (cardholder, event)
+        for cardholder, event in traffic(world, cardholders, 3000)
+        if event["type"] != "DEPOSIT"
+    ]
+    models, expected = models_of(cardholders, events)
     before = world.count("outcomes")
 
     async def submit() -> list[Outcome]:
         engine = async_engine(world.app_url, keyed=True)
         try:
             async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
-                return await client.submit([event for _, event in told], lane=Lane.BULK)
+                return await client.submit([event for _, event in events], lane=Lane.BULK)
         finally:
             await engine.dispose()
 
@@ -149,7 +159,7 @@ def test_a_submission_outlives_the_workers_that_are_killed_under_it(
         submission = thread.submit(asyncio.run, submit())
         for number in range(1, 4):
             with worker(world, redis_url) as process:
-                goal = before + len(told) * number // 5
+                goal = before + len(events) * number // 5
                 eventually(
                     partial(at_least, world, "outcomes", goal), poll_s=0.001, process=process
                 )
@@ -159,13 +169,15 @@ def test_a_submission_outlives_the_workers_that_are_killed_under_it(
         with worker(world, redis_url):
             outcomes = submission.result(limit_s())
 
-    assert [outcome.reference for outcome in outcomes] == [event["reference"] for _, event in told]
+    assert [outcome.reference for outcome in outcomes] == [
+        event["reference"] for _, event in events
+    ]
     assert [outcome.outcome.value for outcome in outcomes] == expected
     for cardholder, model in models.items():
         world.check_books(cardholder, model)
 
 
-def test_a_worker_that_is_asked_to_stop_finishes_its_batch_and_ends_well(
+def test_a_worker_finishes_its_batch_on_sigterm_and_exits_with_0(
     world: World, redis_url: str
 ) -> None:
     cardholder = world.cardholder(world.platform(), 1_000_000)

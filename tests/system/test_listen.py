@@ -1,4 +1,4 @@
-"""`cardledger listen` as a person runs it: alone, before an application, and with a system."""
+"""`cardledger listen` as a process: alone, in front of an application, and with a system."""
 
 import json
 import os
@@ -51,13 +51,13 @@ class Listening:
         self.url = eventually(self._url)
 
     def _url(self) -> str | None:
-        assert self.process.poll() is None, self.said()
-        said = self.said()
-        if "Ctrl-C ends it" not in said:
+        assert self.process.poll() is None, self.text()
+        output = self.text()
+        if "Ctrl-C ends it" not in output:
             return None
-        return said.partition("listening on ")[2].splitlines()[0]
+        return output.partition("listening on ")[2].splitlines()[0]
 
-    def said(self) -> str:
+    def text(self) -> str:
         return self.output.read_text() + self.errors.read_text()
 
     def lines(self, containing: str) -> list[str]:
@@ -104,17 +104,17 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Listening]:
         yield running
 
 
-def test_a_proven_webhook_is_one_readable_line(alone: Listening) -> None:
+def test_a_verified_webhook_is_one_readable_line(alone: Listening) -> None:
     answer = send(alone.url)
 
     assert answer == (200, "")
     line = eventually(lambda: alone.lines("#4"))[0]
     for part in ("✓", "CARD_TRANSACTION.SETTLED", WEBHOOK_ID, "#4", "SETTLED", "200"):
         assert part in line
-    assert '"webhookEndpoint":"' in alone.said()
+    assert '"webhookEndpoint":"' in alone.text()
 
 
-def test_a_webhook_that_is_not_proven_is_answered_401_and_marked(alone: Listening) -> None:
+def test_a_webhook_that_is_not_verified_gets_401_and_is_marked(alone: Listening) -> None:
     changed = BODY.replace(b"SETTLED", b"REFUNDED")
 
     answer = send(alone.url, changed, signed())
@@ -122,17 +122,17 @@ def test_a_webhook_that_is_not_proven_is_answered_401_and_marked(alone: Listenin
     assert answer[0] == 401
     line = eventually(lambda: alone.lines("REFUNDED"))[0]
     assert "✗" in line
-    assert "webhook-signature is not made for this webhook" in line
+    assert "webhook-signature does not match this webhook" in line
 
 
-def test_a_strangers_text_cannot_leave_its_line(alone: Listening) -> None:
+def test_untrusted_text_cannot_break_out_of_its_line(alone: Listening) -> None:
     body = json.dumps({"id": "x", "type": "FORGED\n\x1b[2J\x9b1m ✓ real", "data": []}).encode()
 
     send(alone.url, body, signed())
 
     line = eventually(lambda: alone.lines("FORGED"))[0]
     assert "FORGED??[2J?1m ✓ real" in line
-    assert "\x1b" not in alone.said()
+    assert "\x1b" not in alone.text()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_strangers_text_cannot_leave_its_line(alone: Listening) -> None:
         b"\x00\xff\r\n\r\n",
     ],
 )
-def test_what_is_no_webhook_is_refused_and_does_not_end_it(
+def test_a_request_that_is_not_a_webhook_is_rejected_and_the_command_goes_on(
     alone: Listening, request_bytes: bytes
 ) -> None:
     address = ("127.0.0.1", urllib3.util.parse_url(alone.url).port or 0)
@@ -158,7 +158,7 @@ def test_what_is_no_webhook_is_refused_and_does_not_end_it(
     assert send(alone.url)[0] == 200
 
 
-def test_json_is_each_webhook_whole_on_a_line(tmp_path: Path) -> None:
+def test_with_json_each_webhook_is_one_line_of_json(tmp_path: Path) -> None:
     with listening(tmp_path, "--json", "--secret", SECRET) as running:
         send(running.url)
         send(running.url, b"\xff\x9b not json", signed())
@@ -176,19 +176,19 @@ def test_json_is_each_webhook_whole_on_a_line(tmp_path: Path) -> None:
     assert (forged["verified"], forged["event"], forged["answered"]) == (False, None, 401)
 
 
-def test_without_any_key_it_says_so_and_marks_nothing_as_proven(tmp_path: Path) -> None:
+def test_without_a_key_nothing_is_marked_as_verified(tmp_path: Path) -> None:
     with listening(tmp_path) as running:
         answer = send(running.url)
 
         [line] = eventually(lambda: running.lines("#4"))
 
     assert answer[0] == 200
-    assert "nothing is verified" in running.said()
+    assert "nothing is verified" in running.text()
     assert " ? " in line
     assert "✓" not in line
 
 
-def test_an_application_gets_the_webhook_as_it_came_and_its_answer_is_given_back(
+def test_a_webhook_is_forwarded_unchanged_and_the_response_is_returned(
     tmp_path: Path,
 ) -> None:
     with Receiver(PUBLIC_PEM, SECRET) as application:
@@ -215,28 +215,30 @@ def test_an_application_gets_the_webhook_as_it_came_and_its_answer_is_given_back
         assert "202" in running.lines("#4")[0]
 
 
-def test_an_application_that_does_not_answer_is_a_502_so_it_is_tried_again(tmp_path: Path) -> None:
+def test_an_application_that_does_not_respond_is_a_502_so_that_the_sender_retries(
+    tmp_path: Path,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     with listening(tmp_path, "--forward-to", f"http://127.0.0.1:{port}/", "--secret", SECRET) as it:
-        status, said = send(it.url)
+        status, output = send(it.url)
 
         assert status == 502
-        assert "did not answer" in said
+        assert "did not answer" in output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_ends_when_it_is_asked_to(tmp_path: Path, number: signal.Signals) -> None:
+def test_the_command_ends_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     with listening(tmp_path, "--secret", SECRET) as running:
         send(running.url)
 
         code = running.stop(number)
 
     assert code == 0
-    assert "Traceback" not in running.said()
+    assert "Traceback" not in running.text()
 
 
-def test_it_ends_when_nobody_reads_its_lines_any_more(tmp_path: Path) -> None:
+def test_the_command_ends_when_its_output_is_closed(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     with (tmp_path / "errors").open("wb") as errors:
         process = subprocess.Popen(
@@ -249,8 +251,8 @@ def test_it_ends_when_nobody_reads_its_lines_any_more(tmp_path: Path) -> None:
     os.close(writing)
     os.close(reading)
     try:
-        said = eventually(lambda: (tmp_path / "errors").read_text().partition("listening on ")[2])
-        send(said.splitlines()[0])
+        output = eventually(lambda: (tmp_path / "errors").read_text().partition("listening on ")[2])
+        send(output.splitlines()[0])
 
         assert process.wait(limit_s()) == 141
     finally:
@@ -260,30 +262,30 @@ def test_it_ends_when_nobody_reads_its_lines_any_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "output"),
     [
         (["--register"], 1, "no system runs in "),
-        (["--secret", "hush"], 2, "a secret is whsec_"),
+        (["--secret", "hush"], 2, "a secret must be whsec_"),
         (["--secret", "@/no/such/file"], 2, "cannot read /no/such/file"),
         (["--public-key", "/no/such/file"], 2, "cannot read /no/such/file"),
-        (["--public-key", __file__], 2, "a public key is not PEM"),
+        (["--public-key", __file__], 2, "a public key is not valid PEM"),
         (["--forward-to", "127.0.0.1:3000"], 2, "--forward-to takes a URL"),
         (["--forward-to", "ftp://x/"], 2, "--forward-to takes a URL"),
         (["--ready-file", "/no/such/file"], 2, "no ready file"),
     ],
 )
-def test_what_a_person_can_mend_is_one_line(
-    arguments: list[str], code: int, said: str, tmp_path: Path
+def test_a_usage_error_is_one_line(
+    arguments: list[str], code: int, output: str, tmp_path: Path
 ) -> None:
     finished = run("listen", "--data-dir", str(tmp_path / "nothing"), *arguments)
 
     assert finished.returncode == code
-    assert said in finished.stderr
+    assert output in finished.stderr
     assert len(finished.stderr.splitlines()) == 1
     assert finished.stdout == ""
 
 
-def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         finished = run("listen", "--data-dir", str(tmp_path / "nothing"), "--port", port)
@@ -311,7 +313,7 @@ def endpoint(system: Up) -> Any:  # noqa: ANN401 - JSON
 
 
 @pytest.mark.parametrize("before", [None, "http://127.0.0.1:9/hook"])
-def test_registered_it_shows_a_purchase_and_puts_the_endpoint_back(
+def test_register_receives_webhooks_and_restores_the_endpoint(
     system: Up, tmp_path: Path, before: str | None
 ) -> None:
     with system.api() as api:
@@ -332,7 +334,7 @@ def test_registered_it_shows_a_purchase_and_puts_the_endpoint_back(
     assert endpoint(system) == before
 
 
-def test_an_endpoint_that_somebody_set_meanwhile_is_left_alone(system: Up, tmp_path: Path) -> None:
+def test_an_endpoint_set_meanwhile_is_not_overwritten(system: Up, tmp_path: Path) -> None:
     other = "http://127.0.0.1:9/other"
     with listening(tmp_path, "--register", "--ready-file", str(system.ready_file)) as running:
         eventually(lambda: endpoint(system) == running.url)
@@ -344,7 +346,7 @@ def test_an_endpoint_that_somebody_set_meanwhile_is_left_alone(system: Up, tmp_p
 
 def test_the_system_is_found_by_its_data_directory(system: Up, tmp_path: Path) -> None:
     with listening(tmp_path, "--data-dir", str(system.data_dir)) as running:
-        said = running.said()
+        output = running.text()
 
-    assert "nothing is verified" not in said
-    assert f"{system.ready['baseUrl']}/config" in said
+    assert "nothing is verified" not in output
+    assert f"{system.ready['baseUrl']}/config" in output

@@ -39,7 +39,7 @@ def system(
             yield running
 
 
-def test_the_ready_file_is_private_and_says_everything(system: Up) -> None:
+def test_the_ready_file_is_private_and_complete(system: Up) -> None:
     ready = system.ready
 
     assert stat.S_IMODE(system.ready_file.stat().st_mode) == 0o600
@@ -53,7 +53,7 @@ def test_the_ready_file_is_private_and_says_everything(system: Up) -> None:
     assert json.loads(kept.read_text())["clientId"] == ready["clientId"]
 
 
-def test_the_ready_files_database_url_can_add_facts_and_change_none(system: Up) -> None:
+def test_the_database_url_of_the_ready_file_has_append_only_access(system: Up) -> None:
     with (
         psycopg.connect(system.ready["databaseUrl"]) as connection,
         pytest.raises(psycopg.errors.InsufficientPrivilege),
@@ -97,11 +97,11 @@ def test_the_restaurant_tip_works_over_http_and_an_independent_receiver_verifies
             "CARD_TRANSACTION.SETTLED",
             "INTERNAL_ACCOUNT.BALANCE_UPDATED",
         }
-        arrived = receiver.wait_for(lambda all_: wanted <= {one.type for one in all_})
-        assert all(one.problem is None for one in arrived)
-        # Once more by a library that is not ours.
+        arrived = receiver.wait_for(lambda all_: wanted <= {arrival.type for arrival in all_})
+        assert all(arrival.problem is None for arrival in arrived)
+        # Once more by an independent library.
         judge = Webhook(ready["webhookSecret"])
-        assert all(judge.verify(one.body, one.headers) for one in arrived)
+        assert all(judge.verify(arrival.body, arrival.headers) for arrival in arrived)
         api.patch("/config", json={"webhookEndpoint": None}).raise_for_status()
 
 
@@ -123,12 +123,12 @@ def test_a_taken_port_is_one_clear_line(tmp_path: Path) -> None:
         refused = support.run("up", "--data-dir", str(tmp_path / "data"), "--port", str(port))
 
     assert refused.returncode == 1
-    assert f"port {port} on 127.0.0.1 is taken" in refused.stderr
+    assert f"port {port} on 127.0.0.1 is already in use" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["api", "worker-1", "webhooks"])
-def test_a_child_that_is_killed_is_started_again(system: Up, name: str) -> None:
+def test_a_child_that_is_killed_is_restarted(system: Up, name: str) -> None:
     killed = system.ready["pids"][name]
 
     os.kill(killed, signal.SIGKILL)
@@ -139,9 +139,9 @@ def test_a_child_that_is_killed_is_started_again(system: Up, name: str) -> None:
         assert support.authorize(api, who["card"])["status"] == "AUTHORIZED"
 
 
-def test_a_child_that_has_died_is_not_in_the_ready_file_any_more(system: Up) -> None:
+def test_a_child_that_has_died_is_removed_from_the_ready_file(system: Up) -> None:
     seen: list[int | None] = []
-    for _ in range(3):  # Each time it takes longer until it is started again.
+    for _ in range(3):  # The delay before the restart grows each time.
         killed = eventually(lambda: system.ready["pids"].get("worker-1"))
         os.kill(killed, signal.SIGKILL)
         seen.append(_after(system, killed))
@@ -150,13 +150,13 @@ def test_a_child_that_has_died_is_not_in_the_ready_file_any_more(system: Up) -> 
     eventually(lambda: system.ready["pids"].get("worker-1"))
 
 
-def test_without_redis_a_simulated_authorization_is_answered_and_nothing_needs_repair(
+def test_without_redis_an_authorization_is_decided_and_nothing_needs_repair(
     system: Up, redis: OwnRedis
 ) -> None:
     with system.api() as api:
         who = support.cardholder(api)
         assert redis.pid is not None
-        os.kill(redis.pid, signal.SIGSTOP)  # Reachable and silent: the worst way to be away.
+        os.kill(redis.pid, signal.SIGSTOP)  # Reachable and silent: the worst kind of outage.
         try:
             during = support.authorize(api, who["card"])
         finally:
@@ -199,12 +199,12 @@ def test_kill_9_of_the_parent_leaves_no_process_and_loses_nothing(tmp_path: Path
     eventually(lambda: not any(child.is_running() for child in children))
     assert not killed.ready_file.exists()
     with support.up(tmp_path, killed.env) as again, again.api() as api:
-        found = api.get(f"/transactions/{authorized['id']}").json()
-        assert found["status"] == "AUTHORIZED"
+        card_transaction = api.get(f"/transactions/{authorized['id']}").json()
+        assert card_transaction["status"] == "AUTHORIZED"
         assert again.verify().returncode == 0
 
 
-def test_servers_of_its_own_that_are_killed_are_started_again(tmp_path: Path) -> None:
+def test_embedded_servers_that_are_killed_are_restarted(tmp_path: Path) -> None:
     with support.up(tmp_path, support.environment()) as system, system.api() as api:
         who = support.cardholder(api)
         before = system.ready["pids"]
@@ -219,10 +219,10 @@ def test_servers_of_its_own_that_are_killed_are_started_again(tmp_path: Path) ->
 
 
 def _after(system: Up, killed: int) -> int | None:
-    """Return what the ready file says next of a worker that was killed."""
+    """Return the next entry of the ready file for a worker that was killed."""
     eventually(lambda: system.ready["pids"].get("worker-1") != killed)
-    found: int | None = system.ready["pids"].get("worker-1")
-    return found
+    pid: int | None = system.ready["pids"].get("worker-1")
+    return pid
 
 
 def _wait_for_another(system: Up, name: str, killed: int) -> None:
@@ -232,10 +232,10 @@ def _wait_for_another(system: Up, name: str, killed: int) -> None:
 def _authorized(api: httpx2.Client, card: str) -> dict[str, Any] | None:
     """Return an approved authorization; None while the servers start, which may take too long."""
     try:
-        answered = support.authorize(api, card)
+        authorization = support.authorize(api, card)
     except AssertionError:
         return None
-    if answered["status"] == "AUTHORIZED":
-        return answered
-    assert answered["declineReason"] == "DECISION_TIMEOUT"
+    if authorization["status"] == "AUTHORIZED":
+        return authorization
+    assert authorization["declineReason"] == "DECISION_TIMEOUT"
     return None

@@ -5,12 +5,8 @@ from cardledger.workers.client import submit
 outcomes = submit(events, database_url=..., redis_url=...)
 """
 
-from cardledger.workers.client.submission import (
-    Client,
-    ReplyTimeoutError,
-    UnavailableError,
-    Unreadable,
-    submit,
-)
+from cardledger.workers.client.errors import ReplyTimeoutError, UnavailableError
+from cardledger.workers.client.parsing import Unreadable
+from cardledger.workers.client.submission import Client, submit
 
 __all__ = ["Client", "ReplyTimeoutError", "UnavailableError", "Unreadable", "submit"]

@@ -1,7 +1,7 @@
-"""Outcomes for whoever waits: a copy over Redis, at once. The record has them as well.
+"""Outcomes sent over Redis to callers that wait: a copy, at once. PostgreSQL has them as well.
 
-A reply has a line for each message: its id, what became of it, and its outcome as JSON. So whoever
-only hands outcomes on does not have to read them.
+A reply has a line for each message: its id, the outcome type, and the outcome as JSON. So a caller
+that only passes outcomes on does not have to parse them.
 """
 
 from collections import defaultdict
@@ -20,11 +20,11 @@ from cardledger.workers.signals.best_effort_redis import BestEffort
 if TYPE_CHECKING:
     from cardledger.ledger.engine.records import Decided
 
-_KEPT_S: Final = 60  # A list whose reader has died goes away by itself.
+_RETENTION_S: Final = 60  # After which Redis drops a list whose reader has died.
 
 
 def outcome(decided: "Decided") -> Outcome:
-    """Return `decided` as its sender sees it."""
+    """Return `decided` as the sender of the event sees it."""
     return outcomes.outcome(
         decided.message.reference,
         decided.outcome,
@@ -38,32 +38,33 @@ def outcome(decided: "Decided") -> Outcome:
 def read(reply: bytes) -> Iterator[tuple[Id, Outcome]]:
     """Yield the outcomes in `reply`, each with the id of its message."""
     for line in reply.split(b"\n"):
-        key, kind, said = line.split(b" ", 2)
-        yield Id.fromhex(key.decode()), Outcome(OutcomeType(kind.decode()), said)
+        message_id, kind, json = line.split(b" ", 2)
+        yield Id.fromhex(message_id.decode()), Outcome(OutcomeType(kind.decode()), json)
 
 
-def _line(key: Id, found: Outcome) -> bytes:
-    return b"%s %s %s" % (key.hex().encode(), found.outcome.encode(), found.json)
+def _line(message_id: Id, outcome: Outcome) -> bytes:
+    return b"%s %s %s" % (message_id.hex().encode(), outcome.outcome.encode(), outcome.json)
 
 
 class Replies:
-    """Sends outcomes to whoever waits for them."""
+    """Sends outcomes to the callers that wait for them."""
 
     def __init__(self, best_effort: BestEffort) -> None:
         """Send over `best_effort`."""
         self._redis: Final = best_effort
 
-    def send(self, decided: "Iterable[Decided]") -> None:
-        """Send every outcome that somebody waits for; when Redis is away, they look it up."""
-        lists: dict[str, list[bytes]] = defaultdict(list)
-        for one in decided:
-            if one.message.reply_to:
-                lists[one.message.reply_to].append(_line(one.message.id, outcome(one)))
-        if lists:
-            self._redis.send(partial(_push, lists))
+    def send(self, batch: "Iterable[Decided]") -> None:
+        """Send every outcome that a caller waits for; without Redis, callers look it up."""
+        replies: dict[str, list[bytes]] = defaultdict(list)
+        for decided in batch:
+            if decided.message.reply_to:
+                line = _line(decided.message.id, outcome(decided))
+                replies[decided.message.reply_to].append(line)
+        if replies:
+            self._redis.send(partial(_push, replies))
 
 
-def _push(lists: Mapping[str, Sequence[bytes]], pipeline: Pipeline) -> None:
-    for name, told in lists.items():
-        pipeline.rpush(name, b"\n".join(told))
-        pipeline.expire(name, _KEPT_S)
+def _push(replies: Mapping[str, Sequence[bytes]], pipeline: Pipeline) -> None:
+    for reply_list, lines in replies.items():
+        pipeline.rpush(reply_list, b"\n".join(lines))
+        pipeline.expire(reply_list, _RETENTION_S)

@@ -18,15 +18,15 @@ from redis.retry import Retry
 
 from cardledger.workers.signals.doorbell import NAMESPACE, wake, wake_list
 
-_IDLE_MS: Final = 1000  # How long a consumer sleeps when nobody wakes it.
+_IDLE_MS: Final = 1000  # How long a consumer sleeps when no token wakes it.
 _SOCKET_TIMEOUT_S: Final = 5.0  # Above the sleep, so that sleeping is not taken for a failure.
 
 
 def connect(url: str, *, timeout_s: float = _SOCKET_TIMEOUT_S) -> redis.Redis:
-    """Return a client that fails at once instead of trying again behind our back.
+    """Return a client that fails at once instead of retrying by itself.
 
-    A repeated command is a second doorbell, and a wait of ten retries is longer than anybody
-    waits for an authorization.
+    A repeated command would be a second doorbell, and ten retries last longer than an
+    authorization may take.
     """
     return redis.Redis.from_url(
         url,
@@ -41,7 +41,7 @@ class WakingBroker(RedisBroker):
     """Dramatiq's Redis broker with consumers that wake at once."""
 
     def __init__(self, url: str, middleware: list[Middleware]) -> None:
-        """Use the Redis at `url` as the doorbell."""
+        """Receive doorbells from the Redis at `url`."""
         super().__init__(  # type: ignore[no-untyped-call]  # Dramatiq's brokers have no types.
             client=connect(url),
             middleware=middleware,
@@ -67,7 +67,7 @@ class WakingBroker(RedisBroker):
 class _WakingConsumer(_RedisConsumer):
     def __init__(self, broker: WakingBroker, queue_name: str, prefetch: int, timeout: int) -> None:
         super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
-        self._has_room = Event()
+        self._has_capacity = Event()
 
     def ack(self, message: MessageProxy) -> None:
         self._settle(super().ack, message)
@@ -76,7 +76,7 @@ class _WakingConsumer(_RedisConsumer):
         self._settle(super().nack, message)
 
     def __next__(self) -> MessageProxy | None:
-        """Return the next message; None after a sleep, so that the worker can look around."""
+        """Return the next message; None after a sleep, for the worker to do housekeeping."""
         try:
             if not self.message_cache:
                 self._fetch()
@@ -90,14 +90,14 @@ class _WakingConsumer(_RedisConsumer):
         return MessageProxy(message)
 
     def _fetch(self) -> None:
-        self._has_room.clear()
-        room = self.prefetch - self.outstanding_message_count
-        if room > 0:
-            self.message_cache = self.broker.do_fetch(self.queue_name, room)
+        self._has_capacity.clear()
+        capacity = self.prefetch - self.outstanding_message_count
+        if capacity > 0:
+            self.message_cache = self.broker.do_fetch(self.queue_name, capacity)
 
     def _sleep(self) -> None:
         if self.outstanding_message_count >= self.prefetch:
-            self._has_room.wait(self.timeout / 1000)
+            self._has_capacity.wait(self.timeout / 1000)
         else:
             self.broker.client.blpop([wake_list(self.queue_name)], timeout=_IDLE_MS / 1000)
 
@@ -108,4 +108,4 @@ class _WakingConsumer(_RedisConsumer):
             # redis-py does not count it among connection errors; for the worker it is one.
             raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
         finally:
-            self._has_room.set()
+            self._has_capacity.set()

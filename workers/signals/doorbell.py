@@ -1,4 +1,4 @@
-"""Doorbells: "there is work", never what the work is. Losing every one of them loses nothing."""
+"""Doorbells: "there is work", without the work itself. Losing every one of them loses nothing."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from cardledger.ledger.messaging.inbox import Lane
 NAMESPACE: Final = "cardledger"
 LIVE_QUEUE: Final = "live"
 BULK_QUEUE: Final = "bulk"
-CHORES_QUEUE: Final = "chores"
+PERIODIC_QUEUE: Final = "periodic"
 
 QUEUES: Final = {Lane.LIVE: LIVE_QUEUE, Lane.BULK: BULK_QUEUE}
-"""Queues by lane: a file waiting in one does not delay the other."""
+"""Queues by lane: a waiting file never delays an authorization."""
 
-_MANY_TOKENS: Final = 32  # More wake tokens than any worker has threads to wake.
+_TOKEN_LIMIT: Final = 32  # More wake tokens than any worker has threads to wake.
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class Doorbell:
     args: tuple[int, ...] = ()
 
 
-CARDS: Final = Doorbell(CHORES_QUEUE, "activate_cards")
-WEBHOOKS: Final = Doorbell(CHORES_QUEUE, "send_webhooks")
+CARDS: Final = Doorbell(PERIODIC_QUEUE, "activate_cards")
+WEBHOOKS: Final = Doorbell(PERIODIC_QUEUE, "send_webhooks")
 
 
 def drain(lane: Lane, *shards: int) -> Doorbell:
-    """Return one doorbell for queues of the inbox."""
+    """Return one doorbell for `shards` of a lane of the inbox."""
     return Doorbell(QUEUES[lane], "drain_inbox", (int(lane), *shards))
 
 
 def drain_all(queues: Iterable[tuple[Lane, int]]) -> list[Doorbell]:
-    """Return a doorbell for each lane among `queues`."""
+    """Return a doorbell for each lane in `queues`, with its shards in ascending order."""
     by_lane: dict[Lane, set[int]] = {}
     for lane, shard in queues:
         by_lane.setdefault(lane, set()).add(shard)
@@ -56,7 +56,7 @@ class Pipeline(Protocol):
 
 
 def notify(pipeline: Pipeline, doorbells: Sequence[Doorbell]) -> None:
-    """Put `doorbells` on `pipeline`, in the form that Dramatiq documents for other senders."""
+    """Put `doorbells` on `pipeline`, in the format that Dramatiq documents for other senders."""
     for doorbell in doorbells:
         redis_id = str(uuid4())
         message: Message[None] = Message(
@@ -72,9 +72,9 @@ def notify(pipeline: Pipeline, doorbells: Sequence[Doorbell]) -> None:
 
 
 def wake(pipeline: Pipeline, queue: str) -> None:
-    """Put on `pipeline` what wakes one sleeping consumer of `queue`."""
+    """Put a token on `pipeline` that wakes one sleeping consumer of `queue`."""
     pipeline.lpush(wake_list(queue), "1")
-    pipeline.ltrim(wake_list(queue), 0, _MANY_TOKENS - 1)
+    pipeline.ltrim(wake_list(queue), 0, _TOKEN_LIMIT - 1)
 
 
 def wake_list(queue: str) -> str:

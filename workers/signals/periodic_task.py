@@ -1,4 +1,4 @@
-"""Work that is done again and again: woken at once when there is some, and now and then anyway."""
+"""A task that runs when it is woken, and at an interval in any case."""
 
 from collections.abc import Callable
 from threading import Event, Thread
@@ -12,9 +12,9 @@ _log = structlog.get_logger()
 class PeriodicTask:
     """A thread that runs `work` when it is woken, and every `every_s` seconds.
 
-    `work` returns whether there is more to do; it runs again at once until there is not. Woken, it
-    waits for `gather_s` first, for what comes at the same time: one round for ten costs little more
-    than one for each.
+    `work` returns whether there is more to do; it runs again at once until there is not. Once
+    woken, the thread waits for `gather_s` first, to collect further wake-ups: one run for ten
+    costs little more than one for each.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class PeriodicTask:
         self._woken.set()
 
     def stop(self, timeout_s: float) -> None:
-        """Let `work` finish what it is at, then end."""
+        """Let a running `work` finish, then end the thread."""
         self._stopping.set()
         self._woken.set()
         self._thread.join(timeout_s)
@@ -51,6 +51,6 @@ class PeriodicTask:
             try:
                 while not self._stopping.is_set() and self._work():
                     pass
-            except Exception:  # noqa: BLE001 - a chore never ends
-                # It is tried again in a moment; what it works on is in PostgreSQL.
-                _log.exception("chore failed", chore=self._name)
+            except Exception:  # noqa: BLE001 - a periodic task never ends by itself
+                # It runs again after the interval; what it works on is in PostgreSQL.
+                _log.exception("periodic task failed", task=self._name)

@@ -1,10 +1,10 @@
-"""What a worker process may be for."""
+"""The roles of worker processes."""
 
 from enum import StrEnum
 
 
 class WorkerRole(StrEnum):
-    """What a worker process does, where others do the rest."""
+    """What a worker process does when other processes do the rest."""
 
     EVENTS = "events"
     WEBHOOKS = "webhooks"

@@ -1,4 +1,4 @@
-"""Who is being sent how much: what there is room for, and whose turn it is."""
+"""How the sender's threads are shared among endpoints, and whose turn it is."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -9,56 +9,60 @@ from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.schema.ids import Id
 
 SLOW_S: Final = 1.0
-"""Whoever answers within this time may have more than one attempt at once."""
+"""An endpoint that responds within this time may have several attempts at once."""
 
-_TURNS_KEPT: Final = 1_000  # Whoever is forgotten is as good as new.
+_TURN_LIMIT: Final = 1_000  # Endpoints whose last turn is remembered; others count as new.
 
 
 class FairShare:
-    """Which endpoints have how many of the threads.
+    """Shares the sender's threads among endpoints.
 
-    An endpoint may have a share of them: a large one when it answers quickly, a single one until
-    it has done so. Of these last, all that did nothing but fail until now have a quarter of the
-    threads together, and the others half, so that the dead hold up nobody, and those that answer
-    quickly always find a thread.
+    An endpoint that responds quickly may have a quarter of the threads; any other endpoint has one
+    attempt at a time. Slow and unknown endpoints may use half of the threads together; those that
+    have only failed until now may use another quarter. So failing endpoints delay nobody else, and
+    quick endpoints always find a thread.
     """
 
     def __init__(self, concurrency: int) -> None:
-        """Share out `concurrency` threads."""
+        """Share `concurrency` threads."""
         self._concurrency: Final = concurrency
-        self._share: Final = max(concurrency // 4, 1)
-        # The rest is for those that answer quickly, and no others.
-        self._for_others: Final = max(concurrency // 2, 1)
-        self._for_failing: Final = max(concurrency // 4, 1)
-        self._sending: Final[dict[Id, dict[Id, float]]] = defaultdict(dict)  # Since when.
+        self._quick_limit: Final = max(concurrency // 4, 1)  # Of each quick endpoint.
+        # The rest is for quick endpoints only.
+        self._others_limit: Final = max(concurrency // 2, 1)
+        self._failing_limit: Final = max(concurrency // 4, 1)
+        # Attempts under way, with their start, by endpoint.
+        self._sending: Final[dict[Id, dict[Id, float]]] = defaultdict(dict)
         self._busy: Final[Counter[Queue]] = Counter()
         self._quick: Final[set[Id]] = set()
-        self._failing: Final[set[Id]] = set()  # Of those that are being sent something.
-        self._turns: Final[dict[Id, int]] = {}  # The last one of each, oldest first.
+        self._failing: Final[set[Id]] = set()  # Only endpoints with an attempt under way.
+        self._turns: Final[dict[Id, int]] = {}  # The last turn of each endpoint, oldest first.
         self._turn = 0
 
-    def room(self, now: float) -> Capacity:
-        """Return what can be taken on now."""
-        quick = {one for one in self._quick if not self._is_stuck(one, now)}
-        others = [one for one in self._sending if one not in quick]
-        failing = sum(len(self._sending[one]) for one in others if one in self._failing)
-        known = sum(len(self._sending[one]) for one in others) - failing
-        left, left_for_failing = self._for_others - known, self._for_failing - failing
+    def capacity(self, now: float) -> Capacity:
+        """Return how many attempts may start now, and for which endpoints."""
+        quick = {endpoint for endpoint in self._quick if not self._is_stuck(endpoint, now)}
+        others = [endpoint for endpoint in self._sending if endpoint not in quick]
+        failing = sum(len(self._sending[other]) for other in others if other in self._failing)
+        not_failing = sum(len(self._sending[other]) for other in others) - failing
+        left, left_for_failing = self._others_limit - not_failing, self._failing_limit - failing
         total = self._concurrency - sum(map(len, self._sending.values()))
-        shares = {one: self._share - len(self._sending.get(one, ())) for one in quick}
+        shares = {
+            endpoint: max(self._quick_limit - len(self._sending.get(endpoint, ())), 0)
+            for endpoint in quick
+        }
         return Capacity(
             total=total,
-            # Of those that are not known to be quick, and are sent nothing just now.
+            # Of endpoints that are not known to be quick and have no attempt under way.
             share=int(left > 0 or left_for_failing > 0),
-            shares=dict.fromkeys(others, 0) | {one: max(n, 0) for one, n in shares.items()},
+            shares=dict.fromkeys(others, 0) | shares,
             others=max(left, 0),
             failing=max(left_for_failing, 0),
             busy=frozenset(self._busy),
             turns=dict(self._turns),
         )
 
-    def enter(self, deliveries: Iterable[Delivery], now: float) -> None:
-        """Note that `deliveries` are being sent."""
+    def start(self, deliveries: Iterable[Delivery], now: float) -> None:
+        """Note that attempts of `deliveries` start."""
         self._turn += 1
         for delivery in deliveries:
             endpoint_id = delivery.endpoint_id
@@ -68,11 +72,11 @@ class FairShare:
                 self._failing.add(endpoint_id)
             self._turns.pop(endpoint_id, None)
             self._turns[endpoint_id] = self._turn
-        while len(self._turns) > _TURNS_KEPT:
+        while len(self._turns) > _TURN_LIMIT:
             del self._turns[next(iter(self._turns))]
 
-    def leave(self, delivery: Delivery) -> None:
-        """Note that it is not any more."""
+    def finish(self, delivery: Delivery) -> None:
+        """Note that the attempt of `delivery` has ended."""
         self._busy[delivery.queue] -= 1
         if not self._busy[delivery.queue]:
             del self._busy[delivery.queue]
@@ -82,13 +86,13 @@ class FairShare:
             del self._sending[delivery.endpoint_id]
             self._failing.discard(delivery.endpoint_id)
 
-    def heard(self, endpoint_id: Id, *, is_quick: bool) -> None:
-        """Note whether an endpoint answered quickly."""
+    def note_response(self, endpoint_id: Id, *, is_quick: bool) -> None:
+        """Note whether an endpoint responded quickly."""
         if is_quick:
             self._quick.add(endpoint_id)
         else:
             self._quick.discard(endpoint_id)
 
     def _is_stuck(self, endpoint_id: Id, now: float) -> bool:
-        # Whoever was quick before and lets us wait now is not asked more until he answers.
+        # A quick endpoint that has become slow gets no more attempts until it responds.
         return any(now - since > SLOW_S for since in self._sending.get(endpoint_id, {}).values())

@@ -1,14 +1,14 @@
-"""HTTP to addresses that others have chosen: one request, one time budget, a capped answer.
+"""HTTP to URLs that customers choose: one request, one time budget, a capped response.
 
-A name is looked up once for a connection, every address that it has is held against the list of
-forbidden ones, and the connection is made to an address that was: a name that means something
-else a moment later changes nothing. TLS still asks for the name and checks it. Proxies of the
-environment are not used, for they would look the name up again. Any port will do: outside a
-sandbox the first thing that anybody is sent is the beginning of TLS.
+The SSRF guard resolves a name once for each connection, checks every address of it against the
+forbidden ranges, and connects to an address that was checked: DNS rebinding changes nothing. TLS
+still sends the name and verifies it. Proxies of the environment are not used, for they would
+resolve the name again. Any port is allowed: outside a sandbox the first bytes sent are those of
+a TLS handshake.
 
-urllib3 limits each read from a socket, so an answer of one byte a second could go on for ever.
-Here the time left is given to every single read, and to every address that is tried. Redirects
-are answers like any other, and nothing is sent twice.
+urllib3 limits each read from a socket, so a response of one byte a second would never end. Here
+every read, and every address that is tried, gets the time that is left. Redirects are responses
+like any other, and nothing is sent twice.
 """
 
 import http.client
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from importlib.metadata import version
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
@@ -40,33 +41,39 @@ from urllib3.exceptions import (
 from cardledger.schema import ssrf
 from cardledger.schema.ssrf import Address
 
-MAX_HEAD: Final = 4096
-"""How many bytes of an answer are read and kept."""
+HEADERS: Final = {
+    "Content-Type": "application/json",
+    "User-Agent": f"cardledger/{version('cardledger')}",
+}
+"""What every webhook carries beside its signatures."""
 
-# Far more than a status and headers need. An answer of nothing but "100 Continue" would otherwise
+MAX_HEAD: Final = 4096
+"""Bytes of a response body that are read and kept."""
+
+# Far more than a status and headers need. A response of nothing but "100 Continue" would otherwise
 # keep a processor busy for as long as an attempt may take.
-_MAX_ANSWER: Final = 128 * 1024
+_RESPONSE_LIMIT: Final = 128 * 1024
 _CONNECT_TIMEOUT_S: Final = 10.0
-_MAX_ERROR: Final = 300
+_ERROR_LENGTH: Final = 300
 _NOT_IN_A_URL: Final = re.compile(r"[\x00-\x20\x7f]")
 
 Resolve = Callable[[str, int], Sequence[str]]
-"""Returns every address of a host name, as text. Raises: OSError, or UnicodeError for no name."""
+"""Returns every address of a host name. Raises: OSError; UnicodeError for an invalid name."""
 
 
 def look_up(host: str, port: int) -> list[str]:
-    """Return the addresses that the system's resolver knows for `host`."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+    """Return the addresses of `host` from the system's resolver."""
+    results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in results]
 
 
 class ForbiddenError(HTTPError):
-    """Nothing was connected to; the message says why it must not be."""
+    """The SSRF guard refused the connection; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What came back; without a status, `error` says in words why none came."""
+class HttpResult:
+    """A response; without a status, `error` says why there was none."""
 
     status: int | None = None
     error: str | None = None
@@ -74,7 +81,7 @@ class Answer:
     retry_after: str | None = None  # As the receiver wrote it.
 
 
-class Egress:
+class HttpClient:
     """Connections to receivers, kept open between requests; for many threads.
 
     Only public addresses, and only with TLS; `allow_loopback`, which is for a sandbox, adds those
@@ -91,21 +98,21 @@ class Egress:
     ) -> None:
         self._timeout_s: Final = timeout_s
         self._pools: Final = urllib3.PoolManager(
-            # A pool is of one receiver: with fewer of them than are sent to at once, each request
-            # would end the connection of another.
+            # There is a pool for each receiver: with fewer pools than receivers at a time, each
+            # request would close the connection of another.
             num_pools=connections,
             maxsize=connections,
             retries=False,
         )
         self._pools.pool_classes_by_scheme = _pool_classes(
-            _Door(allow_loopback=allow_loopback, resolve=resolve)
+            _SsrfGuard(allow_loopback=allow_loopback, resolve=resolve)
         )
 
-    def post(self, url: str, body: bytes, headers: dict[str, str]) -> Answer:
-        """Send `body` to `url` once and return what came back, within the time budget."""
-        # urllib3 would escape some of them, and so send to another URL than was asked for.
+    def post(self, url: str, body: bytes, headers: dict[str, str]) -> HttpResult:
+        """Send `body` to `url` once and return the response, within the time budget."""
+        # urllib3 would escape some of these characters, and so send to another URL than this one.
         if _NOT_IN_A_URL.search(url):
-            return Answer(error="the URL has blanks or control characters in it")
+            return HttpResult(error="the URL contains blanks or control characters")
         budget = urllib3.Timeout(
             total=self._timeout_s, connect=min(self._timeout_s, _CONNECT_TIMEOUT_S)
         )
@@ -122,12 +129,12 @@ class Egress:
                 decode_content=False,
             )
         except (HTTPError, OSError, ValueError) as error:
-            return Answer(error=self._reason(error))
+            return HttpResult(error=self._reason(error))
         head = _read_head(response)
-        # A connection whose answer was read to its end is back in the pool already; any other is
-        # closed here, because reading on would be work that the receiver gives us.
+        # A connection whose response was read to its end is back in the pool already; any other
+        # is closed here, because the rest of a response could be of any length.
         response.close()
-        return Answer(
+        return HttpResult(
             status=response.status, head=head, retry_after=response.headers.get("Retry-After")
         )
 
@@ -140,31 +147,31 @@ class Egress:
             case ForbiddenError():
                 return f"forbidden: {error}"
             case LocationValueError():
-                # Its own words repeat the URL, which may hold a token.
+                # The message of urllib3 repeats the URL, which may contain a token.
                 return f"{type(error).__name__}: the URL cannot be used"
             case NameResolutionError():
                 return "the host name cannot be resolved"
             case NewConnectionError():
-                return f"cannot connect: {error.__cause__}"[:_MAX_ERROR]
+                return f"cannot connect: {error.__cause__}"[:_ERROR_LENGTH]
             case ConnectTimeoutError():
                 return "no connection in time"
             case ReadTimeoutError():
-                return f"no answer within {self._timeout_s:g} s"
+                return f"no response within {self._timeout_s:g} s"
             case SSLError():
-                return f"TLS: {error}"[:_MAX_ERROR]
+                return f"TLS: {error}"[:_ERROR_LENGTH]
             case _:
-                return f"{type(error).__name__}: {error}"[:_MAX_ERROR]
+                return f"{type(error).__name__}: {error}"[:_ERROR_LENGTH]
 
 
 def _read_head(response: urllib3.BaseHTTPResponse) -> str:
-    """Return the first bytes of an answer; the status stands, whatever becomes of the rest."""
+    """Return the first bytes of a response; the status counts, whatever happens to the rest."""
     head = b""
     try:
         while len(head) < MAX_HEAD:
-            piece = response.read1(MAX_HEAD - len(head))
-            if not piece:
+            chunk = response.read1(MAX_HEAD - len(head))
+            if not chunk:
                 break
-            head += piece
+            head += chunk
     except (HTTPError, OSError):
         pass
     # U+0000 is the one character that a `text` column cannot keep.
@@ -172,7 +179,7 @@ def _read_head(response: urllib3.BaseHTTPResponse) -> str:
 
 
 class _TimedReader(io.RawIOBase):
-    """What a socket receives, until the time is up that its timeout says now, or it is too much."""
+    """Reads from a socket until its current timeout, as a total, or the size limit is exceeded."""
 
     def __init__(self, sock: socket.socket) -> None:
         timeout = sock.gettimeout()
@@ -180,7 +187,7 @@ class _TimedReader(io.RawIOBase):
         self._deadline = time.monotonic() + timeout
         self._sock = sock
         self._raw = sock.makefile("rb", buffering=0)
-        self._left = _MAX_ANSWER
+        self._left = _RESPONSE_LIMIT
 
     @override
     def readable(self) -> bool:
@@ -190,9 +197,9 @@ class _TimedReader(io.RawIOBase):
     def readinto(self, buffer: Buffer) -> int | None:
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("the answer took too long")
+            raise TimeoutError("the response took too long")
         if self._left <= 0:
-            raise OSError("the answer is too long")
+            raise OSError("the response is too long")
         self._sock.settimeout(left)
         count = self._raw.readinto(buffer)
         self._left -= count or 0
@@ -205,7 +212,7 @@ class _TimedReader(io.RawIOBase):
 
 
 class _TimedSocket:
-    """As much of a socket as an answer needs."""
+    """As much of a socket as `HTTPResponse` needs."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -220,22 +227,22 @@ class _TimedResponse(http.client.HTTPResponse):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Door:
-    """Who may be connected to, and how."""
+class _SsrfGuard:
+    """Connects to allowed addresses only."""
 
     allow_loopback: bool
     resolve: Resolve
 
     def connect(self, connection: HTTPConnection) -> socket.socket:
-        """Connect to the first address that answers; all of them together have one time budget.
+        """Connect to the first address that accepts; all addresses share one time budget.
 
-        Raises: ForbiddenError when any of the addresses must not be connected to, for whoever
-        answers with a public and a private one hopes for the second.
+        Raises: ForbiddenError when any of the addresses is forbidden: a name with a public and a
+        private address is an attack.
         """
         assert isinstance(connection.timeout, int | float)
         deadline = time.monotonic() + connection.timeout
         addresses = self._addresses(connection, deadline)
-        refused: OSError = OSError("no address")
+        failure: OSError = OSError("no address")
         for address in addresses:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -243,57 +250,58 @@ class _Door:
             try:
                 return _connect(address, connection.port, timeout_s=left)
             except OSError as error:
-                refused = error
-        if isinstance(refused, TimeoutError):
-            raise ConnectTimeoutError(connection, "no connection in time") from refused
-        raise NewConnectionError(connection, str(refused)) from refused
+                failure = error
+        if isinstance(failure, TimeoutError):
+            raise ConnectTimeoutError(connection, "no connection in time") from failure
+        raise NewConnectionError(connection, str(failure)) from failure
 
     def _addresses(self, connection: HTTPConnection, deadline: float) -> list[Address]:
-        """Return the addresses of a host, all of them allowed.
+        """Return the addresses of a host, all of which are allowed.
 
         Raises: ForbiddenError, NameResolutionError, LocationParseError, ConnectTimeoutError.
         """
         host, has_tls = connection.host, isinstance(connection, HTTPSConnection)
         if not has_tls and not self.allow_loopback:
-            raise ForbiddenError("webhooks go to https:// only")
+            raise ForbiddenError("webhook URLs must use https://")
         try:
-            given = ssrf.literal(host)
+            literal = ssrf.literal(host)
         except ValueError as error:
             raise ForbiddenError(str(error)) from None
-        addresses = [given] if given else _looked_up(self.resolve, connection, deadline)
+        addresses = [literal] if literal else _looked_up(self.resolve, connection, deadline)
         for address in addresses:
             purpose = ssrf.why_forbidden(address, allow_loopback=self.allow_loopback)
             if purpose is not None:
-                # What a name means in our network is nobody else's business.
+                # A receiver must not learn what a name resolves to in our network.
                 raise ForbiddenError(
                     f"this address is not public ({purpose})"
-                    if given
-                    else "the host name leads to an address that is not public"
+                    if literal
+                    else "the host name resolves to an address that is not public"
                 )
             if not has_tls and not ssrf.is_loopback(address):
-                raise ForbiddenError("http:// is for loopback addresses only")
+                raise ForbiddenError("http:// is allowed for loopback addresses only")
         return addresses
 
 
 def _looked_up(resolve: Resolve, connection: HTTPConnection, deadline: float) -> list[Address]:
-    """Return what `resolve` knows, as long as it says so in time.
+    """Return the addresses of a host, if `resolve` returns before `deadline`.
 
-    The system's resolver has no time limit but its own, half a minute and more when the name
-    servers of whoever chose the name keep silent. So it runs in a thread, which is left behind.
+    The system's resolver has a time limit of its own, half a minute and more when the receiver's
+    name servers do not respond. So it runs in a thread, which is left behind.
     """
-    found: Future[Sequence[str]] = Future()
+    addresses: Future[Sequence[str]] = Future()
 
     def look() -> None:
         try:
-            found.set_result(resolve(connection.host, connection.port))
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
-            found.set_exception(error)
+            addresses.set_result(resolve(connection.host, connection.port))
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
+            addresses.set_exception(error)
 
     threading.Thread(target=look, name="webhook look-up", daemon=True).start()
     try:
-        return [ip_address(one) for one in found.result(max(deadline - time.monotonic(), 0))]
+        remaining_s = max(deadline - time.monotonic(), 0)
+        return [ip_address(address) for address in addresses.result(remaining_s)]
     except TimeoutError as error:
-        raise ConnectTimeoutError(connection, "no look-up in time") from error
+        raise ConnectTimeoutError(connection, "the host name was not resolved in time") from error
     except socket.gaierror as error:
         raise NameResolutionError(connection.host, connection, error) from error
     except UnicodeError:
@@ -313,20 +321,20 @@ def _connect(address: Address, port: int, *, timeout_s: float) -> socket.socket:
     return sock
 
 
-def _pool_classes(door: _Door) -> dict[str, type[urllib3.HTTPConnectionPool]]:
+def _pool_classes(guard: _SsrfGuard) -> dict[str, type[urllib3.HTTPConnectionPool]]:
     class HttpConnection(HTTPConnection):
         response_class = _TimedResponse
 
         @override
         def _new_conn(self) -> socket.socket:
-            return door.connect(self)
+            return guard.connect(self)
 
     class HttpsConnection(HTTPSConnection):
         response_class = _TimedResponse
 
         @override
         def _new_conn(self) -> socket.socket:
-            return door.connect(self)
+            return guard.connect(self)
 
     class HttpPool(urllib3.HTTPConnectionPool):
         ConnectionCls = HttpConnection

@@ -32,8 +32,7 @@ from cardledger.schema.wire.webhooks.endpoints import (
 )
 from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
 from cardledger.workers.signals import doorbell
-from cardledger.workers.webhooks.http_client import Egress
-from cardledger.workers.webhooks.sender import HEADERS
+from cardledger.workers.webhooks.http_client import HEADERS, HttpClient
 
 _TAG = "Webhooks"
 _PATH = "/webhooks/endpoints"
@@ -262,14 +261,14 @@ async def send_test(call: PlatformContext, endpoint_id: Id | None) -> WebhookTes
 
 def _send(call: PlatformContext, url: str, body: bytes, signed: dict[str, str]) -> Attempt:
     """Make one attempt; runs in a thread, because it blocks."""
-    egress = Egress(
+    http = HttpClient(
         timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.allow_loopback
     )
     at, started = call.now(), time.monotonic_ns()
     try:
-        result = egress.post(url, body, HEADERS | signed)
+        result = http.post(url, body, HEADERS | signed)
     finally:
-        egress.close()
+        http.close()
     return Attempt(
         at=at,
         ended_at=call.now(),

@@ -1,4 +1,4 @@
-"""The restaurant tip, told over HTTP: what the API says, what the journal holds, what was sent."""
+"""The restaurant tip over HTTP: API responses, journal, webhooks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ FUNDED: Final = 50_000
 AUTHORIZED: Final = 1_250
 CLEARED: Final = 1_500
 
-_PATIENCE_S: Final = 20.0
+_WEBHOOK_TIMEOUT_S: Final = 20.0
 _SETTLED: Final = "CARD_TRANSACTION.SETTLED"
 
 _EXPECTED: Final = {
@@ -34,7 +34,7 @@ _EXPECTED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalLine:
-    """An event and one movement it made; a fact that moves no money has no accounts."""
+    """An event and one of its entries; an event that moves no money has no accounts."""
 
     at: datetime
     event: str
@@ -45,8 +45,8 @@ class JournalLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Story:
-    """What happened."""
+class Tip:
+    """What the API, the journal and the webhook receiver show."""
 
     customer_id: str
     account_id: str
@@ -59,9 +59,9 @@ class Story:
     journal: Sequence[JournalLine]
     webhooks: Sequence[Arrival]
 
-    def surprises(self) -> list[str]:
-        """Return what is not as it must be, in words."""
-        found = {
+    def deviations(self) -> list[str]:
+        """Return the differences from the expected result, as text."""
+        actual = {
             "status after the authorization": self.authorization["status"],
             "pulls after the authorization": self.authorization["pullSummary"]["count"],
             "status after the clearing": self.clearing["status"],
@@ -70,16 +70,16 @@ class Story:
             "balance": self.balance,
         }
         return [
-            f"{what} is {found[what]}, expected {wanted}"
-            for what, wanted in _EXPECTED.items()
-            if found[what] != wanted
+            f"{name} is {actual[name]}, expected {expected}"
+            for name, expected in _EXPECTED.items()
+            if actual[name] != expected
         ]
 
 
-def play(api: HttpApi, receiver: Receiver, database_url: DatabaseUrl) -> Story:
-    """Play the tip on the running system and collect what it left.
+def play(api: HttpApi, receiver: Receiver, database_url: DatabaseUrl) -> Tip:
+    """Play the tip on the running system and collect its results.
 
-    Raises: CommandError when a call is refused or a webhook does not come.
+    Raises: CommandError when a request fails or a webhook does not arrive.
     """
     customer = api.post(
         "/customers", {"customerType": "INDIVIDUAL", "fullName": "Ada Lovelace", "region": "US"}
@@ -107,7 +107,7 @@ def play(api: HttpApi, receiver: Receiver, database_url: DatabaseUrl) -> Story:
     balance = balance_of(api, customer["id"])
     wait_for(receiver, _SETTLED, authorization["id"])
     _wait_for_balance(receiver, account, balance)
-    return Story(
+    return Tip(
         customer_id=customer["id"],
         account_id=account,
         card_id=card["id"],
@@ -139,28 +139,30 @@ def wait_for(
     resource_id: str,
     matches: Callable[[dict[str, Any]], bool] = lambda _data: True,
 ) -> Arrival:
-    """Return the webhook of `kind` about `resource_id` when it has come.
+    """Return the webhook of `kind` about `resource_id` once it has arrived.
 
-    Raises: CommandError when it does not come.
+    Raises: CommandError when it does not arrive.
     """
 
-    def wanted(arrival: Arrival) -> bool:
+    def is_expected(arrival: Arrival) -> bool:
         data = arrival.content.get("data", {})
         return arrival.type == kind and data.get("id") == resource_id and matches(data)
 
     try:
-        arrived = receiver.wait_for(lambda all_: any(map(wanted, all_)), timeout_s=_PATIENCE_S)
+        arrived = receiver.wait_for(
+            lambda all_: any(map(is_expected, all_)), timeout_s=_WEBHOOK_TIMEOUT_S
+        )
     except TimeoutError:
         raise CommandError(
-            f"the webhook {kind} of {resource_id} did not come in {_PATIENCE_S:g} s"
+            f"the webhook {kind} of {resource_id} did not arrive within {_WEBHOOK_TIMEOUT_S:g} s"
         ) from None
-    return next(filter(wanted, arrived))
+    return next(filter(is_expected, arrived))
 
 
 def journal(
     database_url: DatabaseUrl, account_id: str, card_transaction_id: str
 ) -> list[JournalLine]:
-    """Return what an account's deposits and a card transaction left in the books, in order."""
+    """Return the journal of an account's deposits and of a card transaction, in order."""
     account = parse_id("InternalAccount", account_id)
     purchase = parse_id("CardTransaction", card_transaction_id)
     with psycopg.connect(database_url) as connection:
@@ -181,8 +183,8 @@ def journal(
 
 def _wait_for_balance(receiver: Receiver, account_id: str, balance: int) -> None:
     def is_last(data: dict[str, Any]) -> bool:
-        said: int = data["balance"]["amount"]
-        return said == balance
+        amount: int = data["balance"]["amount"]
+        return amount == balance
 
     wait_for(receiver, "INTERNAL_ACCOUNT.BALANCE_UPDATED", account_id, is_last)
 
@@ -197,8 +199,8 @@ def _statuses(
     connection: psycopg.Connection[Any], purchase: Id, sequences: Sequence[int]
 ) -> dict[int, str]:
     places = [(purchase, sequence) for sequence in set(sequences) if sequence]
-    found = history.at(connection, places)
-    return {sequence: str(roll_up.state.status) for (_, sequence), roll_up in found.items()}
+    roll_ups = history.at(connection, places)
+    return {sequence: str(roll_up.state.status) for (_, sequence), roll_up in roll_ups.items()}
 
 
 def _about(receiver: Receiver, resources: set[str]) -> list[Arrival]:
@@ -209,7 +211,7 @@ def _about(receiver: Receiver, resources: set[str]) -> list[Arrival]:
     ]
 
 
-# Entries joined to their accounts, beside the events that moved no money.
+# Entries with their accounts, and events that moved no money.
 _JOURNAL: Final = """
     SELECT e.sequence, e.recorded_at, e.kind, d.name, c.name, coalesce(n.amount, e.amount)
     FROM card_transaction_events e

@@ -1,6 +1,6 @@
-"""One request to a receiver that somebody else chose: real sockets, no database.
+"""One request to a URL that a customer chose: real sockets, no database.
 
-The resolver is the one part that is given, because what DNS says is the attack.
+Only the resolver is replaced, because DNS is what an attacker controls.
 """
 
 import gzip
@@ -24,7 +24,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from cardledger.webhooks.receiver import Reply
-from cardledger.workers.webhooks.http_client import MAX_HEAD, Answer, Egress, Resolve, look_up
+from cardledger.workers.webhooks.http_client import (
+    MAX_HEAD,
+    HttpClient,
+    HttpResult,
+    Resolve,
+    look_up,
+)
 from tests.receiver import Receiver
 from tests.waiting import limit_s
 
@@ -46,19 +52,19 @@ def post(  # noqa: PLR0913 - what differs between tests, by name
     timeout_s: float | None = None,
     headers: dict[str, str] | None = None,
     times: int = 1,
-) -> Answer:
-    """Post that often through one Egress and return the last answer."""
-    egress = Egress(
+) -> HttpResult:
+    """Post `times` through one client and return the last result."""
+    client = HttpClient(
         timeout_s=timeout_s or limit_s(5),
         connections=2,
         allow_loopback=allow_loopback,
         resolve=resolve,
     )
-    answer = Answer()
-    with closing(egress):
+    result = HttpResult()
+    with closing(client):
         for _ in range(times):
-            answer = egress.post(url, BODY, headers or {})
-    return answer
+            result = client.post(url, BODY, headers or {})
+    return result
 
 
 def always(*addresses: str) -> Resolve:
@@ -67,12 +73,12 @@ def always(*addresses: str) -> Resolve:
 
 @dataclass
 class Script:
-    """A server that reads each request and does what it was told with the connection."""
+    """A server that reads each request, then lets `respond` do anything with the connection."""
 
-    answer: Callable[[socket.socket], None]
+    respond: Callable[[socket.socket], None]
     context: ssl.SSLContext | None = None
     requests: list[bytes] = field(default_factory=list)
-    names: list[str | None] = field(default_factory=list)  # What TLS asked for.
+    names: list[str | None] = field(default_factory=list)  # The server names of TLS.
     connections: int = 0
     ended: threading.Event = field(default_factory=threading.Event)
     port: int = 0
@@ -83,16 +89,16 @@ class Script:
         self.port = listener.getsockname()[1]
         if self.context is not None:
             self.context.sni_callback = lambda _sock, name, _context: self.names.append(name)
-        open_ones: list[socket.socket] = []
+        open_connections: list[socket.socket] = []
 
         def serve(raw: socket.socket) -> None:
             connection = raw
             try:
                 if self.context is not None:
                     connection = self.context.wrap_socket(raw, server_side=True)
-                    open_ones.append(connection)
+                    open_connections.append(connection)
                 while self._request(connection):
-                    self.answer(connection)
+                    self.respond(connection)
             except OSError:
                 pass
             finally:
@@ -106,7 +112,7 @@ class Script:
                 except OSError:
                     return
                 self.connections += 1
-                open_ones.append(connection)
+                open_connections.append(connection)
                 threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
         threading.Thread(target=accept, daemon=True).start()
@@ -115,16 +121,16 @@ class Script:
         finally:
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
-            for connection in open_ones:
+            for connection in open_connections:
                 connection.close()
 
     def _request(self, connection: socket.socket) -> bool:
         request = b""
         while not request.endswith(BODY):
-            piece = connection.recv(65536)
-            if not piece:
+            chunk = connection.recv(65536)
+            if not chunk:
                 return False
-            request += piece
+            request += chunk
         self.requests.append(request)
         return True
 
@@ -142,22 +148,22 @@ def says(sent: bytes) -> Callable[[socket.socket], None]:
 
 
 def says_and_closes(sent: bytes) -> Callable[[socket.socket], None]:
-    def answer(connection: socket.socket) -> None:
+    def respond(connection: socket.socket) -> None:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_RDWR)
 
-    return answer
+    return respond
 
 
 def drips(start: bytes, drop: bytes = b"a") -> Callable[[socket.socket], None]:
-    def answer(connection: socket.socket) -> None:
+    def respond(connection: socket.socket) -> None:
         connection.sendall(start)
         pause = threading.Event()
         while True:
             connection.sendall(drop)
             pause.wait(0.1)
 
-    return answer
+    return respond
 
 
 def resets(connection: socket.socket) -> None:
@@ -165,7 +171,7 @@ def resets(connection: socket.socket) -> None:
     connection.close()
 
 
-# --- where nothing is sent ----------------------------------------------------------------------
+# --- the SSRF guard -----------------------------------------------------------------------------
 
 NOT_PUBLIC = [
     "0.0.0.0",  # noqa: S104 - the point
@@ -211,20 +217,21 @@ NOT_PUBLIC = [
 
 
 @pytest.mark.parametrize("address", NOT_PUBLIC)
-def test_a_name_that_leads_to_such_an_address_is_refused(address: str) -> None:
-    answer = post("https://hook.example/", resolve=always(address), allow_loopback=False)
+def test_a_name_that_resolves_to_a_non_public_address_is_refused(address: str) -> None:
+    result = post("https://hook.example/", resolve=always(address), allow_loopback=False)
 
-    assert answer == Answer(error="forbidden: the host name leads to an address that is not public")
+    error = "forbidden: the host name resolves to an address that is not public"
+    assert result == HttpResult(error=error)
 
 
-@pytest.mark.parametrize("address", [one for one in NOT_PUBLIC if "%" not in one])
-def test_such_an_address_in_the_url_is_refused(address: str) -> None:
+@pytest.mark.parametrize("address", [address for address in NOT_PUBLIC if "%" not in address])
+def test_a_non_public_address_in_the_url_is_refused(address: str) -> None:
     host = f"[{address}]" if ":" in address else address
 
-    answer = post(f"https://{host}/", allow_loopback=False)
+    result = post(f"https://{host}/", allow_loopback=False)
 
-    assert answer.status is None
-    assert str(answer.error).startswith("forbidden: this address is not public (")
+    assert result.status is None
+    assert str(result.error).startswith("forbidden: this address is not public (")
 
 
 ODD = [
@@ -244,143 +251,145 @@ ODD = [
 
 
 @pytest.mark.parametrize("host", [*ODD, "127.0.0.1.", "%31%32%37.0.0.1", "localhost", "localhost."])
-def test_no_spelling_of_this_machine_is_reached(receiver: Receiver, host: str) -> None:
+def test_no_spelling_of_a_loopback_address_is_connected_to(receiver: Receiver, host: str) -> None:
     port = receiver.url.split(":")[2]
 
-    answer = post(f"https://{host}:{port}", allow_loopback=False)
+    result = post(f"https://{host}:{port}", allow_loopback=False)
 
-    assert answer.status is None
-    assert str(answer.error).startswith(("forbidden: ", "LocationParseError: "))
+    assert result.status is None
+    assert str(result.error).startswith(("forbidden: ", "LocationParseError: "))
 
 
 @pytest.mark.parametrize("host", ODD)
-def test_odd_spellings_reach_nobody_even_in_a_sandbox(receiver: Receiver, host: str) -> None:
+def test_non_standard_address_spellings_are_refused_even_in_a_sandbox(
+    receiver: Receiver, host: str
+) -> None:
     port = receiver.url.split(":")[2]
 
-    answer = post(f"http://{host}:{port}")
+    result = post(f"http://{host}:{port}")
 
-    assert answer.status is None
-    assert str(answer.error).startswith(("forbidden: ", "LocationParseError: "))
+    assert result.status is None
+    assert str(result.error).startswith(("forbidden: ", "LocationParseError: "))
     assert receiver.received == []
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "fe80::1"])
 def test_a_sandbox_allows_loopback_and_no_other_network(address: str) -> None:
-    answer = post("https://hook.example/", resolve=always(address), allow_loopback=True)
+    result = post("https://hook.example/", resolve=always(address), allow_loopback=True)
 
-    assert str(answer.error).startswith("forbidden: ")
+    assert str(result.error).startswith("forbidden: ")
 
 
 def test_one_forbidden_address_among_public_ones_is_enough_to_refuse() -> None:
     resolve = always("8.8.8.8", "2606:4700::1111", "10.0.0.1")
 
-    answer = post("https://hook.example/", resolve=resolve, allow_loopback=False)
+    result = post("https://hook.example/", resolve=resolve, allow_loopback=False)
 
-    assert str(answer.error).startswith("forbidden: ")
+    assert str(result.error).startswith("forbidden: ")
 
 
-def test_outside_a_sandbox_neither_http_nor_loopback_is_called(receiver: Receiver) -> None:
+def test_outside_a_sandbox_neither_http_nor_loopback_is_allowed(receiver: Receiver) -> None:
     without_tls = post(receiver.url, allow_loopback=False)
     with_tls = post(receiver.url.replace("http:", "https:"), allow_loopback=False)
 
-    assert without_tls.error == "forbidden: webhooks go to https:// only"
+    assert without_tls.error == "forbidden: webhook URLs must use https://"
     assert with_tls.error == "forbidden: this address is not public (loopback)"
     assert receiver.received == []
 
 
-def test_in_a_sandbox_http_goes_to_loopback_only() -> None:
-    answer = post("http://hook.example/", resolve=always("8.8.8.8"))
+def test_in_a_sandbox_http_is_allowed_for_loopback_only() -> None:
+    result = post("http://hook.example/", resolve=always("8.8.8.8"))
 
-    assert answer.error == "forbidden: http:// is for loopback addresses only"
+    assert result.error == "forbidden: http:// is allowed for loopback addresses only"
 
 
-def test_in_a_sandbox_a_name_of_this_machine_is_called(receiver: Receiver) -> None:
+def test_in_a_sandbox_a_name_that_resolves_to_loopback_is_allowed(receiver: Receiver) -> None:
     url = receiver.url.replace("127.0.0.1", "localhost")
 
-    answer = post(url, resolve=always("127.0.0.1"))
+    result = post(url, resolve=always("127.0.0.1"))
 
-    assert answer.status == 200
+    assert result.status == 200
     assert receiver.received[0].headers["host"].startswith("localhost:")
 
 
-# --- names that change their meaning ------------------------------------------------------------
+# --- DNS rebinding ------------------------------------------------------------------------------
 
 
 class Rebinding:
-    """A resolver whose answers change from one question to the next."""
+    """A resolver whose results change from one query to the next."""
 
-    def __init__(self, *answers: Sequence[str]) -> None:
-        self._answers = answers
-        self.asked = 0
+    def __init__(self, *results: Sequence[str]) -> None:
+        self._results = results
+        self.queries = 0
 
     def __call__(self, _host: str, _port: int) -> Sequence[str]:
-        answer = self._answers[min(self.asked, len(self._answers) - 1)]
-        self.asked += 1
-        return answer
+        addresses = self._results[min(self.queries, len(self._results) - 1)]
+        self.queries += 1
+        return addresses
 
 
-def test_a_name_is_looked_up_once_and_the_checked_address_is_connected_to(
+def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(
     receiver: Receiver,
 ) -> None:
-    # The name does not exist, so whoever looked it up a second time would get nowhere.
+    # The name does not exist, so a second look-up by the system would fail.
     resolve = Rebinding(["127.0.0.1"], ["10.0.0.1"])
 
-    answer = post(receiver.url.replace("127.0.0.1", "rebinding.invalid"), resolve=resolve)
+    result = post(receiver.url.replace("127.0.0.1", "rebinding.invalid"), resolve=resolve)
 
-    assert answer.status == 200
-    assert resolve.asked == 1
+    assert result.status == 200
+    assert resolve.queries == 1
 
 
 def test_a_receiver_behind_a_rebinding_name_is_never_reached(receiver: Receiver) -> None:
-    """Public at first, this machine at the second look-up: where there is one, it is checked."""
+    """Public at first, loopback at the second look-up: every look-up is checked."""
     resolve = Rebinding([], ["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::ffff:127.0.0.1"], ["::1"])
     url = receiver.url.replace("http://127.0.0.1", "https://rebinding.example")
 
-    answers = [post(url, resolve=resolve, allow_loopback=False) for _ in range(5)]
+    results = [post(url, resolve=resolve, allow_loopback=False) for _ in range(5)]
 
-    assert answers[0].error == "cannot connect: no address"
-    assert {str(answer.error)[:10] for answer in answers[1:]} == {"forbidden:"}
-    assert resolve.asked == 5
+    assert results[0].error == "cannot connect: no address"
+    assert {str(result.error)[:10] for result in results[1:]} == {"forbidden:"}
+    assert resolve.queries == 5
     assert receiver.received == []
 
 
-def test_a_connection_that_is_made_again_is_checked_again() -> None:
+def test_a_new_connection_is_checked_again() -> None:
     resolve = Rebinding(["127.0.0.1"], ["192.168.0.1"])
-    egress = Egress(timeout_s=limit_s(5), connections=2, allow_loopback=True, resolve=resolve)
-    with closing(egress), Script(says_and_closes(OK)).listening() as script:
+    client = HttpClient(timeout_s=limit_s(5), connections=2, allow_loopback=True, resolve=resolve)
+    with closing(client), Script(says_and_closes(OK)).listening() as script:
         url = script.url.replace("127.0.0.1", "rebinding.example")
 
-        first = egress.post(url, BODY, {})
+        first = client.post(url, BODY, {})
         assert script.ended.wait(limit_s())
-        second = egress.post(url, BODY, {})
+        second = client.post(url, BODY, {})
 
     assert first.status == 200
     assert str(second.error).startswith("forbidden: ")
     assert script.connections == 1
 
 
-def test_a_kept_connection_serves_again_without_asking(receiver: Receiver) -> None:
+def test_a_kept_connection_is_reused_without_another_look_up(receiver: Receiver) -> None:
     resolve = Rebinding(["127.0.0.1"], ["192.168.0.1"])
 
-    answer = post(receiver.url.replace("127.0.0.1", "a.example"), resolve=resolve, times=3)
+    result = post(receiver.url.replace("127.0.0.1", "a.example"), resolve=resolve, times=3)
 
-    assert answer.status == 200
-    assert resolve.asked == 1
+    assert result.status == 200
+    assert resolve.queries == 1
     assert len(receiver.received) == 3
 
 
-def test_connections_to_as_many_receivers_as_are_sent_to_at_once_are_kept(
+def test_one_connection_is_kept_for_each_receiver_up_to_the_concurrency(
     receiver: Receiver,
 ) -> None:
     resolve = Rebinding(*[["127.0.0.1"]] * 24)
-    egress = Egress(timeout_s=limit_s(5), connections=12, allow_loopback=True, resolve=resolve)
+    client = HttpClient(timeout_s=limit_s(5), connections=12, allow_loopback=True, resolve=resolve)
 
     for _ in range(2):
         for number in range(12):
-            egress.post(receiver.url.replace("127.0.0.1", f"r{number}.example"), b"{}", {})
-    egress.close()
+            client.post(receiver.url.replace("127.0.0.1", f"r{number}.example"), b"{}", {})
+    client.close()
 
-    assert resolve.asked == 12
+    assert resolve.queries == 12
 
 
 def test_no_proxy_of_the_environment_is_used(
@@ -391,13 +400,13 @@ def test_no_proxy_of_the_environment_is_used(
             monkeypatch.setenv(name, proxy.url)
         monkeypatch.delenv("no_proxy", raising=False)
 
-        answer = post(receiver.url)
+        result = post(receiver.url)
 
-        assert answer.status == 200
+        assert result.status == 200
         assert proxy.connections == 0
 
 
-# --- requests are one request -------------------------------------------------------------------
+# --- header injection ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -411,66 +420,66 @@ def test_no_proxy_of_the_environment_is_used(
         "/\t",
     ],
 )
-def test_a_url_cannot_carry_a_header(path: str) -> None:
+def test_a_url_cannot_inject_a_header(path: str) -> None:
     with Script(says(OK)).listening() as script:
-        answer = post(script.url + path)
+        result = post(script.url + path)
 
-    assert answer.error == "the URL has blanks or control characters in it"
+    assert result.error == "the URL contains blanks or control characters"
     assert script.connections == 0
 
 
 def test_an_escaped_line_end_in_a_url_stays_escaped() -> None:
     with Script(says(OK)).listening() as script:
-        answer = post(script.url + "/%0d%0aX-Evil:%201")
+        result = post(script.url + "/%0d%0aX-Evil:%201")
 
-    assert answer.status == 200
+    assert result.status == 200
     assert script.requests[0].startswith(b"POST /hook/%0D%0AX-Evil:%201 HTTP/1.1\r\n")
     assert b"\nX-Evil" not in script.requests[0]
 
 
 @pytest.mark.parametrize("value", ["1\r\nX-Evil: 1", "1\nX-Evil: 1", "1\r\n\r\nPOST / HTTP/1.1"])
-def test_a_header_cannot_carry_another(value: str) -> None:
+def test_a_header_cannot_inject_another(value: str) -> None:
     with Script(says(OK)).listening() as script:
-        answer = post(script.url, headers={"webhook-signature": value})
+        result = post(script.url, headers={"webhook-signature": value})
 
-    assert answer.status is None
+    assert result.status is None
     assert not any(b"X-Evil" in request for request in script.requests)
 
 
-def test_a_url_that_is_none_is_not_repeated_in_the_error() -> None:
-    answer = post("https://[::1/?token=hush")
+def test_an_invalid_url_is_not_repeated_in_the_error() -> None:
+    result = post("https://[::1/?token=hush")
 
-    assert answer.error
-    assert "hush" not in answer.error
+    assert result.error
+    assert "hush" not in result.error
 
 
 # --- receivers that misbehave -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirect_is_an_answer_and_is_not_followed(receiver: Receiver, status: int) -> None:
+def test_a_redirect_is_a_response_and_is_not_followed(receiver: Receiver, status: int) -> None:
     with Receiver() as elsewhere:
         receiver.reply(Reply(status=status, headers=(("Location", elsewhere.url),)))
 
-        answer = post(receiver.url)
+        result = post(receiver.url)
 
-        assert answer.status == status
+        assert result.status == status
         assert elsewhere.received == []
 
 
-def test_no_answer_at_all_ends_in_time(receiver: Receiver) -> None:
+def test_a_receiver_that_never_responds_times_out(receiver: Receiver) -> None:
     receiver.reply(Reply(delay_s=60))
 
-    answer, took_s = timed(lambda: post(receiver.url, timeout_s=0.3))
+    result, took_s = timed(lambda: post(receiver.url, timeout_s=0.3))
 
-    assert answer.error == "no answer within 0.3 s"
+    assert result.error == "no response within 0.3 s"
     assert took_s < limit_s(2)
 
 
-def timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
+def timed(work: Callable[[], HttpResult]) -> tuple[HttpResult, float]:
     began = time.monotonic()
-    answer = work()
-    return answer, time.monotonic() - began
+    result = work()
+    return result, time.monotonic() - began
 
 
 @pytest.mark.parametrize(
@@ -485,27 +494,27 @@ def timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
         (b"HTTP/1.1 500 No\r\n\r\n", b"a", 500),
     ],
 )
-def test_an_answer_without_end_is_cut_off_in_time(
+def test_an_endless_response_is_cut_off_in_time(
     start: bytes, drop: bytes, status: int | None
 ) -> None:
     with Script(drips(start, drop)).listening() as script:
-        answer, took_s = timed(lambda: post(script.url, timeout_s=limit_s(0.2)))
+        result, took_s = timed(lambda: post(script.url, timeout_s=limit_s(0.2)))
 
-        assert answer.status == status
+        assert result.status == status
         assert took_s < limit_s(3)
         assert script.ended.wait(limit_s()), "the connection is closed, not left to drip"
 
 
-def test_a_flood_before_the_answer_does_not_keep_a_processor_busy() -> None:
+def test_a_flood_of_interim_responses_does_not_keep_a_processor_busy() -> None:
     def flood(connection: socket.socket) -> None:
         while True:
             connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 400)
 
     with Script(flood).listening() as script:
-        answer, took_s = timed(lambda: post(script.url, timeout_s=limit_s(5)))
+        result, took_s = timed(lambda: post(script.url, timeout_s=limit_s(5)))
 
-        assert answer.error is not None
-        assert answer.error.endswith("OSError('the answer is too long'))")
+        assert result.error is not None
+        assert result.error.endswith("OSError('the response is too long'))")
         assert took_s < limit_s(5)
         assert script.ended.wait(limit_s()), "the connection is closed"
 
@@ -517,7 +526,7 @@ def test_a_flood_before_the_answer_does_not_keep_a_processor_busy() -> None:
         b"HTTP/1.1 200 OK\r\n\r\n",
     ],
 )
-def test_of_ten_megabytes_only_the_head_is_kept(start: bytes) -> None:
+def test_only_the_head_of_a_response_of_ten_megabytes_is_kept(start: bytes) -> None:
     megabyte = b"x" * 2**20
 
     def flood(connection: socket.socket) -> None:
@@ -526,25 +535,25 @@ def test_of_ten_megabytes_only_the_head_is_kept(start: bytes) -> None:
             connection.sendall(megabyte)
 
     with Script(flood).listening() as script:
-        post(script.url)  # Whatever is imported and cached at first.
+        post(script.url)  # What is imported and cached at the first request.
         tracemalloc.start()
-        answer = post(script.url)
+        result = post(script.url)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
 
-    assert answer == Answer(status=200, head="x" * MAX_HEAD)
+    assert result == HttpResult(status=200, head="x" * MAX_HEAD)
     assert peak < 2**20
 
 
-def test_a_packed_answer_is_not_unpacked() -> None:
+def test_a_compressed_response_is_not_decompressed() -> None:
     bomb = gzip.compress(b"\0" * 2**24)
     start = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb)
 
     with Script(says(start + bomb)).listening() as script:
-        answer = post(script.url)
+        result = post(script.url)
 
-    assert answer.status == 200
-    assert len(answer.head or "") <= MAX_HEAD
+    assert result.status == 200
+    assert len(result.head or "") <= MAX_HEAD
 
 
 @pytest.mark.parametrize(
@@ -563,22 +572,20 @@ def test_a_packed_answer_is_not_unpacked() -> None:
         (b"HTTP/1.1 abc\r\n\r\n", None),
     ],
 )
-def test_a_receiver_that_closes_in_the_middle_is_judged_by_its_status(
-    sent: bytes, status: int | None
-) -> None:
+def test_of_a_truncated_response_the_status_counts(sent: bytes, status: int | None) -> None:
     with Script(says_and_closes(sent)).listening() as script:
-        answer = post(script.url)
+        result = post(script.url)
 
-    assert answer.status == status
-    assert (answer.error is None) == (status is not None)
+    assert result.status == status
+    assert (result.error is None) == (status is not None)
 
 
-def test_a_reset_connection_fails_the_attempt_in_words() -> None:
+def test_a_reset_connection_fails_the_attempt_with_a_readable_error() -> None:
     with Script(resets).listening() as script:
-        answer = post(script.url)
+        result = post(script.url)
 
-    assert answer.status is None
-    assert "reset" in str(answer.error)
+    assert result.status is None
+    assert "reset" in str(result.error)
 
 
 def test_after_many_failures_the_first_success_counts(receiver: Receiver) -> None:
@@ -592,13 +599,13 @@ def test_after_many_failures_the_first_success_counts(receiver: Receiver) -> Non
 def test_nothing_is_sent_twice_when_a_kept_connection_dies() -> None:
     replies = iter([OK, b""])
 
-    def answer(connection: socket.socket) -> None:
+    def respond(connection: socket.socket) -> None:
         sent = next(replies)
         connection.sendall(sent)
         if not sent:
             connection.shutdown(socket.SHUT_RDWR)
 
-    with Script(answer).listening() as script:
+    with Script(respond).listening() as script:
         last = post(script.url, times=2)
 
     assert last.status is None
@@ -616,11 +623,11 @@ def test_a_clock_that_jumps_changes_no_time_budget(
     silent, took_s = timed(lambda: post(receiver.url, timeout_s=0.3))
 
     assert slow.status == 200
-    assert silent.error == "no answer within 0.3 s"
+    assert silent.error == "no response within 0.3 s"
     assert took_s < limit_s(2)
 
 
-def test_name_servers_that_keep_silent_cost_no_more_time_than_there_is() -> None:
+def test_name_servers_that_do_not_respond_cost_no_more_than_the_time_budget() -> None:
     silent = threading.Event()
 
     def never(_host: str, _port: int) -> Sequence[str]:
@@ -628,19 +635,19 @@ def test_name_servers_that_keep_silent_cost_no_more_time_than_there_is() -> None
         return []
 
     url = "https://hook.example/"
-    answer, took_s = timed(lambda: post(url, resolve=never, timeout_s=0.3))
+    result, took_s = timed(lambda: post(url, resolve=never, timeout_s=0.3))
     silent.set()
 
-    assert answer.error == "no connection in time"
+    assert result.error == "no connection in time"
     assert took_s < limit_s(2)
 
 
 @pytest.mark.parametrize("host", ["receiver.invalid", "a..b", "a" * 70 + ".example"])
-def test_a_name_that_is_none_or_leads_nowhere_fails_the_attempt_in_words(host: str) -> None:
-    answer = post(f"https://{host}/")
+def test_an_invalid_or_unknown_name_fails_the_attempt_with_a_readable_error(host: str) -> None:
+    result = post(f"https://{host}/")
 
-    assert answer.status is None
-    assert answer.error
+    assert result.status is None
+    assert result.error
 
 
 # --- TLS ----------------------------------------------------------------------------------------
@@ -710,24 +717,24 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
     return made
 
 
-def test_tls_asks_for_the_name_and_checks_it(authority: Authority) -> None:
+def test_tls_sends_the_name_and_verifies_it(authority: Authority) -> None:
     context = authority.context(x509.DNSName("hook.example"))
     with Script(says(OK), context=context).listening() as script:
         url = script.url.replace("127.0.0.1", "hook.example")
 
-        answer = post(url, resolve=always("127.0.0.1"))
+        result = post(url, resolve=always("127.0.0.1"))
 
-    assert answer == Answer(status=200, head="ok")
+    assert result == HttpResult(status=200, head="ok")
     assert script.names == ["hook.example"]
     assert b"\r\nHost: hook.example:" in script.requests[0]
 
 
-def test_an_address_with_a_certificate_of_its_own_is_fine(authority: Authority) -> None:
+def test_an_address_with_a_certificate_for_it_is_accepted(authority: Authority) -> None:
     context = authority.context(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
     with Script(says(OK), context=context).listening() as script:
-        answer = post(script.url)
+        result = post(script.url)
 
-    assert answer.status == 200
+    assert result.status == 200
 
 
 def test_a_certificate_of_another_name_is_refused(authority: Authority) -> None:
@@ -735,40 +742,40 @@ def test_a_certificate_of_another_name_is_refused(authority: Authority) -> None:
     with Script(says(OK), context=context).listening() as script:
         url = script.url.replace("127.0.0.1", "hook.example")
 
-        answer = post(url, resolve=always("127.0.0.1"))
+        result = post(url, resolve=always("127.0.0.1"))
 
-    assert str(answer.error).startswith("TLS: ")
+    assert str(result.error).startswith("TLS: ")
     assert script.requests == []
 
 
-def test_a_certificate_that_has_ended_is_refused(authority: Authority) -> None:
+def test_an_expired_certificate_is_refused(authority: Authority) -> None:
     context = authority.context(x509.DNSName("hook.example"), lasts=timedelta(days=-1))
     with Script(says(OK), context=context).listening() as script:
         url = script.url.replace("127.0.0.1", "hook.example")
 
-        answer = post(url, resolve=always("127.0.0.1"))
+        result = post(url, resolve=always("127.0.0.1"))
 
-    assert "expired" in str(answer.error)
+    assert "expired" in str(result.error)
     assert script.requests == []
 
 
-def test_a_certificate_of_nobody_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_authority_is_refused(tmp_path: Path) -> None:
     context = Authority(tmp_path).context(x509.DNSName("hook.example"))
     with Script(says(OK), context=context).listening() as script:
         url = script.url.replace("127.0.0.1", "hook.example")
 
-        answer = post(url, resolve=always("127.0.0.1"))
+        result = post(url, resolve=always("127.0.0.1"))
 
-    assert str(answer.error).startswith("TLS: ")
+    assert str(result.error).startswith("TLS: ")
     assert script.requests == []
 
 
-def test_a_receiver_that_never_ends_its_handshake_is_left_in_time(receiver: Receiver) -> None:
+def test_a_tls_handshake_that_never_ends_times_out(receiver: Receiver) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"https://127.0.0.1:{silent.getsockname()[1]}/"
 
-        answer, took_s = timed(lambda: post(url, timeout_s=0.3))
+        result, took_s = timed(lambda: post(url, timeout_s=0.3))
 
-    assert answer.status is None
+    assert result.status is None
     assert took_s < limit_s(2)
     assert receiver.received == []

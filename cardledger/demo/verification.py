@@ -1,4 +1,4 @@
-"""The proof of a run: every event folded again, the books added up, every webhook accounted for."""
+"""Verifies a run: replays every event, adds the journal up, accounts for every webhook."""
 
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -8,7 +8,7 @@ from typing import Final
 
 import psycopg
 
-from cardledger.commands import verify as verifying
+from cardledger.commands import verify
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.queries.audit import Report
@@ -18,11 +18,11 @@ from cardledger.webhooks.receiver import Arrival, Receiver
 _POLL_S: Final = 0.05
 _NO_PROGRESS_S: Final = 20.0
 
-_SENT: Final = """
+_DELIVERIES_BY_STATE: Final = """
     SELECT state, count(*) FROM webhook_deliveries
     WHERE platform_id = %(platform)s AND created_at >= %(since)s GROUP BY state
 """
-_IDS: Final = """
+_DELIVERED_IDS: Final = """
     SELECT webhook_id FROM webhook_deliveries
     WHERE platform_id = %(platform)s AND created_at >= %(since)s AND state = 'DELIVERED'
 """
@@ -53,28 +53,28 @@ _STATUSES: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhooks:
-    """What was sent in a run and what arrived."""
+    """What was sent in a run and what was received."""
 
-    sent: int  # Made by the run.
-    delivered: int  # Answered with success.
+    sent: int  # Deliveries created by the run.
+    delivered: int  # With a successful response.
     pending: int
-    verified: int  # Delivered ones that arrived with both signatures right.
-    requests: int  # Deliveries are at least once.
+    verified: int  # Delivered with two valid signatures.
+    requests: int  # May exceed `sent`: delivery is at least once.
     problems: tuple[str, ...]
 
     @property
     def holds(self) -> bool:
-        """Whether every one was delivered and verified."""
+        """Whether every webhook was delivered and verified."""
         return self.sent == self.delivered == self.verified and not self.problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What was proved, or not."""
+class Verification:
+    """The result of verifying a run."""
 
     report: Report
     trial_balance: dict[str, int]
-    customers_hold: int  # Sum of the kept balances.
+    customers_hold: int  # Sum of the account balances.
     held: int
     owed: int
     statuses: dict[str, int]
@@ -88,7 +88,7 @@ class Proof:
 
     @property
     def balances_hold(self) -> bool:
-        """Whether the entries add up to the kept balances, holds and debts."""
+        """Whether the entries add up to the balances, held and owed."""
         books = self.trial_balance
         return (
             books.get(ChartAccount.CUSTOMER, 0) == self.customers_hold
@@ -98,7 +98,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether everything does."""
+        """Whether the verification passed."""
         return (
             self.report.holds
             and not self.sum_of_accounts
@@ -115,23 +115,25 @@ def wait_for_webhooks(
     since: datetime,
     progress: Callable[[int, int], None],
 ) -> Webhooks:
-    """Wait until everything is delivered, or nothing moves any more, and compare both ends."""
+    """Wait until everything is delivered, or there is no more progress; compare both ends."""
     arguments = {"platform": Id.parse(platform_id), "since": since}
-    best, moved_at = -1, time.monotonic()
+    most_delivered, progress_at = -1, time.monotonic()
     with psycopg.connect(database_url, autocommit=True) as connection:
         while True:
-            states: dict[str, int] = dict(connection.execute(_SENT, arguments).fetchall())
+            states: dict[str, int] = dict(
+                connection.execute(_DELIVERIES_BY_STATE, arguments).fetchall()
+            )
             row = connection.execute(_UNDISPATCHED, arguments).fetchone()
             assert row is not None, "count(*) has a row"
-            delivered, open_ = states.get("DELIVERED", 0), states.get("PENDING", 0) + row[0]
-            progress(delivered, delivered + open_)
-            if delivered > best:
-                best, moved_at = delivered, time.monotonic()
-            if not open_ or time.monotonic() - moved_at > _NO_PROGRESS_S:
+            delivered, pending = states.get("DELIVERED", 0), states.get("PENDING", 0) + row[0]
+            progress(delivered, delivered + pending)
+            if delivered > most_delivered:
+                most_delivered, progress_at = delivered, time.monotonic()
+            if not pending or time.monotonic() - progress_at > _NO_PROGRESS_S:
                 break
             time.sleep(_POLL_S)
-        ids = {f"Webhook:{key}" for (key,) in connection.execute(_IDS, arguments)}
-    return _compared(sum(states.values()) + row[0], open_, ids, receiver.received)
+        ids = {f"Webhook:{key}" for (key,) in connection.execute(_DELIVERED_IDS, arguments)}
+    return _compared(sum(states.values()) + row[0], pending, ids, receiver.received)
 
 
 def collect(
@@ -140,10 +142,10 @@ def collect(
     platform_id: str,
     webhooks: Webhooks,
     progress: Callable[[int, int], None],
-) -> Proof:
-    """Fold everything again and add up the platform's books."""
+) -> Verification:
+    """Replay every event and add up the journal of the platform."""
     began = time.monotonic()
-    report = verifying.books(database_url, progress)
+    report = verify.books(database_url, progress)
     seconds = time.monotonic() - began
     arguments = {"platform": Id.parse(platform_id)}
     with psycopg.connect(database_url, autocommit=True) as connection:
@@ -153,7 +155,7 @@ def collect(
         sums = connection.execute(_BALANCES, arguments).fetchone()
         statuses: dict[str, int] = dict(connection.execute(_STATUSES, arguments).fetchall())
     assert sums is not None, "sums have a row"
-    return Proof(
+    return Verification(
         report=report,
         trial_balance={kind: trial_balance.get(kind, 0) for kind in _ordered(trial_balance)},
         customers_hold=sums[0],
@@ -168,14 +170,14 @@ def collect(
 def _compared(
     sent: int, pending: int, delivered: Collection[str], arrivals: Sequence[Arrival]
 ) -> Webhooks:
-    verified = {one.webhook_id for one in arrivals if one.problem is None}
+    verified = {arrival.webhook_id for arrival in arrivals if arrival.problem is None}
     return Webhooks(
         sent=sent,
         delivered=len(delivered),
         pending=pending,
         verified=len(verified & set(delivered)),
         requests=len(arrivals),
-        problems=tuple(sorted({one.problem for one in arrivals if one.problem})),
+        problems=tuple(sorted({arrival.problem for arrival in arrivals if arrival.problem})),
     )
 
 

@@ -1,8 +1,8 @@
-"""A crowd of network events, the same for the same seed: purchases with all that goes wrong.
+"""Simulated network traffic, the same for the same seed: purchases and everything that goes wrong.
 
-Played in rounds. What was declined is mostly not cleared, so what comes next depends on the
-outcomes; and those depend on nothing but the order of events, as money is topped up only between
-rounds. So a seed decides everything but the identifiers.
+Events are submitted in rounds. A declined purchase is mostly not cleared, so the next events
+depend on the outcomes; the outcomes depend only on the order of events, because deposits arrive
+between rounds. So the seed determines everything but the identifiers.
 """
 
 import random
@@ -14,9 +14,9 @@ from typing import Any, Final, assert_never
 
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 
-_RESENT: Final = 0.05  # Share of events that the network sends again.
-_SMALLEST: Final = 250
-_LARGEST: Final = 12_000
+_RESENT: Final = 0.05  # Fraction of events that the network sends twice.
+_AMOUNT_MIN: Final = 250
+_AMOUNT_MAX: Final = 12_000
 _FORCE_POST_AFTER_DECLINE: Final = 0.15
 
 _MERCHANTS: Final = (
@@ -29,12 +29,12 @@ _MERCHANTS: Final = (
     ("CITY TAXI 88", "4121", "US"),
     ("LUFTHANSA WEB", "4511", "DE"),
 )
-# The last three characters ask the sandbox for a refusal.
-_REFUSING: Final = (("CORNER SHOP-002", "5411", "US"), ("CORNER SHOP-003", "5411", "US"))
+# The last three characters make the sandbox decline.
+_DECLINING: Final = (("CORNER SHOP-002", "5411", "US"), ("CORNER SHOP-003", "5411", "US"))
 
 
 class Kind(Enum):
-    """How a purchase goes."""
+    """The course of a purchase."""
 
     EXACT = "cleared as authorized"
     TIP = "cleared above"
@@ -44,7 +44,7 @@ class Kind(Enum):
     FORCED = "force-posted"
     EARLY = "cleared before its authorization"
     LARGE = "above the balance"
-    REFUSED = "refused by suffix"
+    DECLINED = "declined by suffix"
 
 
 _WEIGHTS: Final = {
@@ -56,16 +56,16 @@ _WEIGHTS: Final = {
     Kind.FORCED: 5,
     Kind.EARLY: 3,
     Kind.LARGE: 3,
-    Kind.REFUSED: 3,
+    Kind.DECLINED: 3,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
-    """A card of the cast."""
+class CardInUse:
+    """A card that makes purchases."""
 
     card_id: str
-    weight: int  # How often it is used, compared with the others.
+    weight: int  # How often it is used, relative to the others.
 
 
 @dataclass(slots=True)
@@ -74,73 +74,73 @@ class _Purchase:
     card_id: str
     kind: Kind
     merchant: tuple[str, str, str]
-    to_come: deque[dict[str, Any]] = field(default_factory=deque)
+    upcoming: deque[dict[str, Any]] = field(default_factory=deque)
     was_declined: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An event of a round, and whether the network has sent it before."""
+    """An event of a round, and whether the network sends it for the second time."""
 
     event: dict[str, Any]
-    is_again: bool
+    is_resent: bool
     purchase: _Purchase
 
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the crowd."""
+    """The outcomes so far."""
 
     sent: int = 0
     sent_again: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     declined: Counter[str] = field(default_factory=Counter)
-    exceptions: set[str] = field(default_factory=set)  # Card transactions that ever were one.
+    exceptions: set[str] = field(default_factory=set)  # Card transactions with this status ever.
     post_hoc: set[str] = field(default_factory=set)  # Those with more than one pull.
     force_posted: int = 0
     duplicates_ignored: int = 0
 
 
-class Crowd:
-    """Makes rounds of events for the cards of `cast`; is told what became of them."""
+class Traffic:
+    """Generates rounds of events for cards, and counts their outcomes."""
 
-    def __init__(self, seed: int, events: int, cast: Sequence[Member], *, run_id: str) -> None:
+    def __init__(self, seed: int, events: int, cards: Sequence[CardInUse], *, run_id: str) -> None:
         """`run_id` keeps the references of two runs in one database apart."""
         self.counts: Final = Counts()
-        self._random: Final = random.Random(seed)  # noqa: S311 - the same crowd for the same seed.
-        self._left = events
-        self._cast: Final = cast
-        self._weights: Final = [member.weight for member in cast]
+        self._random: Final = random.Random(seed)  # noqa: S311 - the same traffic for the same seed.
+        self._remaining = events
+        self._cards: Final = cards
+        self._weights: Final = [card.weight for card in cards]
         self._run_id: Final = run_id
         self._purchases = 0
         self._references = 0
         self._open: list[_Purchase] = []
-        self._again: deque[Sent] = deque()
+        self._to_resend: deque[Sent] = deque()
 
     def next_round(self, size: int) -> list[Sent]:
-        """Return about `size` events in the order in which they are to be sent; none at the end."""
-        made: list[Sent] = []
-        while self._left and len(made) < size:
+        """Return about `size` events in the order to submit them; none at the end."""
+        events: list[Sent] = []
+        while self._remaining and len(events) < size:
             purchase = self._pick()
-            made.append(Sent(purchase.to_come.popleft(), is_again=False, purchase=purchase))
-            if not purchase.to_come:
+            events.append(Sent(purchase.upcoming.popleft(), is_resent=False, purchase=purchase))
+            if not purchase.upcoming:
                 self._open.remove(purchase)
-            self._left -= 1
+            self._remaining -= 1
             if self._random.random() < _RESENT:
-                self._again.append(Sent(made[-1].event, is_again=True, purchase=purchase))
-            if self._again and self._random.random() < 2 * _RESENT:
-                made.append(self._again.popleft())
-        if not self._left:
-            made += self._again
-            self._again.clear()
-        return made
+                self._to_resend.append(Sent(events[-1].event, is_resent=True, purchase=purchase))
+            if self._to_resend and self._random.random() < 2 * _RESENT:
+                events.append(self._to_resend.popleft())
+        if not self._remaining:
+            events += self._to_resend
+            self._to_resend.clear()
+        return events
 
-    def tell(self, sent: Iterable[Sent], outcomes: Iterable[Outcome]) -> None:
-        """Count what became of a round, and drop what a shop does not clear after a refusal."""
-        for one, outcome in zip(sent, outcomes, strict=True):
-            self._count(one, outcome)
+    def record_outcomes(self, sent: Iterable[Sent], outcomes: Iterable[Outcome]) -> None:
+        """Count the outcomes of a round; drop what a merchant does not clear after a decline."""
+        for event, outcome in zip(sent, outcomes, strict=True):
+            self._count(event, outcome)
             if outcome.outcome is OutcomeType.DECLINED:
-                self._after_decline(one.purchase)
+                self._after_decline(event.purchase)
 
     def _pick(self) -> _Purchase:
         if self._open and (len(self._open) > 60 or self._random.random() < 0.5):  # noqa: PLR2004
@@ -153,48 +153,48 @@ class Crowd:
     def _new_purchase(self) -> _Purchase:
         self._purchases += 1
         kind = self._random.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-        merchants = _REFUSING if kind is Kind.REFUSED else _MERCHANTS
+        merchants = _DECLINING if kind is Kind.DECLINED else _MERCHANTS
         purchase = _Purchase(
             token=f"demo-{self._run_id}-{self._purchases}",
-            card_id=self._random.choices(self._cast, self._weights)[0].card_id,
+            card_id=self._random.choices(self._cards, self._weights)[0].card_id,
             kind=kind,
             merchant=self._random.choice(merchants),
         )
-        amount = int(_SMALLEST * (_LARGEST / _SMALLEST) ** self._random.random())
-        purchase.to_come.extend(self._events(purchase, amount))
+        amount = int(_AMOUNT_MIN * (_AMOUNT_MAX / _AMOUNT_MIN) ** self._random.random())
+        purchase.upcoming.extend(self._events(purchase, amount))
         return purchase
 
     def _events(self, purchase: _Purchase, amount: int) -> Iterable[dict[str, Any]]:
         authorization = {"type": "AUTHORIZATION", "amount": amount}
         match purchase.kind:
             case Kind.EXACT:
-                said = [authorization, _clearing(amount)]
+                steps = [authorization, _clearing(amount)]
             case Kind.TIP:
-                said = [
+                steps = [
                     authorization,
                     _clearing(amount + amount * self._random.randint(5, 25) // 100),
                 ]
             case Kind.SHORT:
-                said = [authorization, _clearing(amount * 7 // 10, final=True)]
+                steps = [authorization, _clearing(amount * 7 // 10, final=True)]
             case Kind.PARTIAL:
                 first = amount * self._random.randint(20, 60) // 100
                 rest = amount - first
-                said = [
+                steps = [
                     authorization,
                     _clearing(first, final=False),
                     _clearing(rest, final=self._random.random() < 0.8),  # noqa: PLR2004
                 ]
-            case Kind.OPEN | Kind.REFUSED:
-                said = [authorization]
+            case Kind.OPEN | Kind.DECLINED:
+                steps = [authorization]
             case Kind.FORCED:
-                said = [_clearing(amount, final=True)]
+                steps = [_clearing(amount, final=True)]
             case Kind.EARLY:
-                said = [_clearing(amount, final=True), authorization]
+                steps = [_clearing(amount, final=True), authorization]
             case Kind.LARGE:
-                said = [{"type": "AUTHORIZATION", "amount": amount * 100_000}]
+                steps = [{"type": "AUTHORIZATION", "amount": amount * 100_000}]
             case _:
                 assert_never(purchase.kind)
-        for event in said:
+        for event in steps:
             yield self._addressed(purchase, event)
 
     def _addressed(self, purchase: _Purchase, event: dict[str, Any]) -> dict[str, Any]:
@@ -213,13 +213,13 @@ class Crowd:
     def _after_decline(self, purchase: _Purchase) -> None:
         purchase.was_declined = True
         if purchase in self._open and self._random.random() > _FORCE_POST_AFTER_DECLINE:
-            purchase.to_come.clear()
+            purchase.upcoming.clear()
             self._open.remove(purchase)
 
-    def _count(self, one: Sent, outcome: Outcome) -> None:
+    def _count(self, sent: Sent, outcome: Outcome) -> None:
         counts, card_transaction = self.counts, outcome.card_transaction
         counts.outcomes[outcome.outcome] += 1
-        if one.is_again:
+        if sent.is_resent:
             counts.sent_again += 1
             counts.duplicates_ignored += outcome.outcome is OutcomeType.DUPLICATE
             return
@@ -233,10 +233,10 @@ class Crowd:
             counts.exceptions.add(public_id)
         if card_transaction.pull_summary.count > 1:
             counts.post_hoc.add(public_id)
-        is_unasked = one.purchase.kind is Kind.FORCED or one.purchase.was_declined
-        counts.force_posted += is_unasked and one.event["type"] == "CLEARING"
+        is_unapproved = sent.purchase.kind is Kind.FORCED or sent.purchase.was_declined
+        counts.force_posted += is_unapproved and sent.event["type"] == "CLEARING"
 
 
 def _clearing(amount: int, *, final: bool | None = None) -> dict[str, Any]:
-    said: dict[str, Any] = {"type": "CLEARING", "amount": max(amount, 1)}
-    return said if final is None else said | {"final": final}
+    event: dict[str, Any] = {"type": "CLEARING", "amount": max(amount, 1)}
+    return event if final is None else event | {"final": final}

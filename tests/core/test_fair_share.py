@@ -1,0 +1,82 @@
+"""How the sender's threads are shared among endpoints."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from cardledger.ledger.webhooks.leases import Delivery
+from cardledger.schema.ids import Id
+from cardledger.workers.webhooks.fair_share import FairShare
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+QUICK, SLOW = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
+
+
+def delivery(number: int, endpoint: Id, subject: int = 0) -> Delivery:
+    return Delivery(
+        id=Id(number.to_bytes(16)),
+        webhook=Id(number.to_bytes(16)),
+        customer_id=Id(bytes(16)),
+        platform_id=Id(bytes(16)),
+        type="CARD.STATE_CHANGE",
+        subject_id=Id(subject.to_bytes(16)),
+        body=b"{}",
+        attempts=0,
+        leased_until=NOW,
+        endpoint_id=endpoint,
+        endpoint_version=NOW,
+        url="https://hooks.example.com/",
+        is_fifo=False,
+        failing_since=None,
+    )
+
+
+def test_an_unknown_endpoint_gets_one_attempt_at_a_time() -> None:
+    fair_share = FairShare(32)
+
+    fair_share.start([delivery(1, SLOW)], now=0.0)
+
+    capacity = fair_share.capacity(0.0)
+    assert (capacity.total, capacity.share, capacity.shares) == (31, 1, {SLOW: 0})
+
+
+def test_a_quick_endpoint_gets_a_quarter_of_the_threads_until_it_becomes_slow() -> None:
+    fair_share = FairShare(32)
+    fair_share.note_response(QUICK, is_quick=True)
+    fair_share.start([delivery(1, QUICK), delivery(2, QUICK)], now=0.0)
+
+    assert fair_share.capacity(0.5).shares == {QUICK: 6}
+    assert fair_share.capacity(1.5).shares == {QUICK: 0}
+
+
+def test_failing_endpoints_and_unknown_endpoints_have_limits_of_their_own() -> None:
+    fair_share = FairShare(32)
+    failing = replace(delivery(1, SLOW), failing_since=NOW)
+
+    fair_share.start([failing, delivery(2, QUICK)], now=0.0)
+
+    capacity = fair_share.capacity(0.0)
+    assert (capacity.others, capacity.failing) == (15, 7)
+
+
+def test_a_queue_is_busy_until_its_last_attempt_has_ended() -> None:
+    fair_share = FairShare(32)
+    first, second = delivery(1, QUICK), delivery(2, QUICK)
+    fair_share.start([first, second], now=0.0)
+
+    fair_share.finish(first)
+    during = fair_share.capacity(0.0)
+    fair_share.finish(second)
+    after = fair_share.capacity(0.0)
+
+    assert (set(during.busy), during.total) == ({first.queue}, 31)
+    assert (set(after.busy), after.total) == (set(), 32)
+
+
+def test_a_later_turn_has_a_higher_number() -> None:
+    fair_share = FairShare(32)
+
+    fair_share.start([delivery(1, SLOW)], now=0.0)
+    fair_share.start([delivery(2, QUICK)], now=0.0)
+
+    turns = fair_share.capacity(0.0).turns
+    assert turns[SLOW] < turns[QUICK]

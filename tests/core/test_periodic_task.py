@@ -1,0 +1,82 @@
+"""Periodic tasks: woken at once, and at an interval."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from cardledger.workers.signals.periodic_task import PeriodicTask
+from tests.waiting import eventually, limit_s
+
+
+@contextmanager
+def running(work: Callable[[], bool], *, every_s: float) -> Iterator[PeriodicTask]:
+    task = PeriodicTask("test", work, every_s=every_s)
+    task.start()
+    try:
+        yield task
+    finally:
+        task.stop(limit_s())
+
+
+def test_a_periodic_task_runs_when_it_is_woken() -> None:
+    done = threading.Semaphore(0)
+
+    def work() -> bool:
+        done.release()
+        return False
+
+    with running(work, every_s=3600) as task:
+        for _ in range(3):
+            task.wake()
+            assert done.acquire(timeout=limit_s())
+
+
+def test_wake_ups_within_a_moment_share_one_run() -> None:
+    done = threading.Semaphore(0)
+
+    def work() -> bool:
+        done.release()
+        return False
+
+    task = PeriodicTask("test", work, every_s=3600, gather_s=0.2)
+    task.start()
+    for _ in range(10):
+        task.wake()
+    assert done.acquire(timeout=limit_s())
+    task.stop(limit_s())
+
+    assert not done.acquire(blocking=False)
+
+
+def test_a_periodic_task_runs_at_its_interval_also_after_a_failure() -> None:
+    runs: list[int] = []
+
+    def work() -> bool:
+        runs.append(1)
+        raise RuntimeError
+
+    with running(work, every_s=0.01):
+        eventually(lambda: len(runs) >= 3)
+
+
+def test_a_periodic_task_runs_again_at_once_while_there_is_more_to_do() -> None:
+    left = [True, True, True, False]
+
+    with running(lambda: bool(left) and left.pop(0), every_s=3600) as task:
+        task.wake()
+        eventually(lambda: not left)
+
+
+def test_a_stopped_periodic_task_runs_no_more() -> None:
+    runs: list[int] = []
+
+    def work() -> bool:
+        runs.append(1)
+        return True
+
+    with running(work, every_s=0.001):
+        eventually(lambda: runs)
+    seen = len(runs)
+
+    assert not [thread for thread in threading.enumerate() if thread.name == "test"]
+    assert len(runs) == seen

@@ -1,0 +1,223 @@
+"""The client writes concurrent submissions together, and stops in good order."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import NullPool
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
+from cardledger.workers.client import Client, ReplyTimeoutError, UnavailableError
+from cardledger.workers.process.main import WorkerProcess
+from tests.databases import fresh_database
+from tests.integration.workers import client_of, outcome_types, with_client, working
+from tests.waiting import limit_s
+from tests.world import World, open_world
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def worker(world: World, redis_url: str) -> Iterator[WorkerProcess]:
+    with working(world, redis_url) as process:
+        yield process
+
+
+@pytest.fixture
+def idle_world(
+    postgres_url: DatabaseUrl, template_database: DatabaseUrl, app_database_url: DatabaseUrl
+) -> Iterator[World]:
+    """A database that no worker works on, so that rows stay where they were written."""
+    with (
+        fresh_database(postgres_url, template=template_database.database) as url,
+        open_world(url, app_database_url.with_database(url.database)) as made,
+    ):
+        yield made
+
+
+def test_concurrent_submissions_share_a_write(idle_world: World, redis_url: str) -> None:
+    world = idle_world
+    platform = world.platform()
+    cardholders = [world.cardholder(platform) for _ in range(5)]
+
+    async def concurrently(client: Client) -> list[object]:
+        submissions = (
+            client.submit([world.authorization(cardholders[n % 5], f"T{n}", 10)])
+            for n in range(200)
+        )
+        return await asyncio.gather(*submissions, return_exceptions=True)
+
+    results = with_client(world, redis_url, concurrently, reply_timeout_s=limit_s(0.75))
+
+    assert {type(result) for result in results} == {ReplyTimeoutError}
+    [(events, writes)] = world.rows(
+        "SELECT count(*), count(DISTINCT xmin::text) FROM inbox WHERE platform_id = %s", platform
+    )
+    assert events == 200
+    assert writes <= 3
+
+
+def test_while_outcomes_are_pending_submissions_gather_until_the_next_reply(
+    idle_world: World, redis_url: str
+) -> None:
+    world = idle_world
+    platform = world.platform()
+    first, *others = [
+        world.authorization(world.cardholder(platform, 1000), f"T{n}", 10) for n in range(3)
+    ]
+
+    def waiting() -> int:
+        query = "SELECT count(*) FROM inbox WHERE platform_id = %s"
+        [(count,)] = world.rows(query, platform)
+        return int(count)
+
+    async def one_by_one(client: Client) -> tuple[int, list[list[Outcome]]]:
+        [accepted] = await client.enqueue([first], lane=Lane.LIVE)
+        submissions = []
+        for event in others:
+            submissions.append(asyncio.create_task(client.submit([event])))
+            await client.is_redis_available()  # Longer than a write takes to begin.
+        written = waiting()
+        with working(world, redis_url):
+            return written, [[await accepted], *await asyncio.gather(*submissions)]
+
+    written, outcomes = with_client(world, redis_url, one_by_one, gather_s=limit_s())
+
+    assert written == 1
+    assert [outcome_types(submission) for submission in outcomes] == [["APPLIED"]] * 3
+
+
+def test_after_a_reply_timeout_the_event_is_still_accepted_and_decided(
+    idle_world: World, redis_url: str
+) -> None:
+    world = idle_world
+    cardholder = world.cardholder(world.platform(), 1000)
+    event = world.authorization(cardholder, "T1", 10)
+
+    with pytest.raises(ReplyTimeoutError):
+        with_client(world, redis_url, lambda c: c.submit([event]), reply_timeout_s=0.3)
+
+    [decided] = world.drain(world.engine())
+    assert decided.message.reference == event["reference"]
+    assert world.account(cardholder)["balance"] == 990
+    with working(world, redis_url):
+        [again] = with_client(world, redis_url, lambda client: client.submit([event]))
+
+    assert (again.outcome, again.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.APPLIED)
+
+
+def test_a_client_that_stops_during_a_write_ends_the_write_in_good_order(
+    idle_world: World,
+    redis_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = idle_world
+    event = world.authorization(world.cardholder(world.platform(), 1000), "T1", 10)
+    cancel = psycopg.AsyncConnection.cancel_safe
+
+    async def slowly(connection: psycopg.AsyncConnection[Any], **how: float) -> None:
+        await asyncio.sleep(0.5)  # A busy server.
+        await cancel(connection, **how)
+
+    monkeypatch.setattr(psycopg.AsyncConnection, "cancel_safe", slowly)
+    writing = (
+        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ '^COPY inbox'"
+    )
+
+    async def stopped() -> list[object]:
+        async with client_of(world, redis_url) as client:
+            during_write = asyncio.create_task(client.enqueue([event]))
+            async with asyncio.timeout(limit_s()):
+                while not world.rows(writing):
+                    await client.is_redis_available()
+            before_stop = asyncio.create_task(client.submit([event]))
+            await client.is_redis_available()
+        after_stop = client.submit([event])
+        return [
+            *await asyncio.gather(during_write, before_stop, after_stop, return_exceptions=True)
+        ]
+
+    with psycopg.connect(world.url) as blocking:
+        blocking.execute("LOCK TABLE inbox IN EXCLUSIVE MODE")
+        results = asyncio.run(stopped())
+
+    assert [type(result) for result in results] == [UnavailableError] * 3
+    assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_client_that_has_just_received_an_outcome_stops_at_once(
+    world: World, redis_url: str
+) -> None:
+    cardholder = world.cardholder(world.platform(), 1000)
+
+    async def seconds_to_stop(number: int) -> float:
+        async with client_of(world, redis_url) as client:
+            await client.submit([world.authorization(cardholder, f"stop-{number}", 1)])
+            received = time.monotonic()
+        return time.monotonic() - received
+
+    seconds = [asyncio.run(seconds_to_stop(number)) for number in range(5)]
+
+    # A client that waited for the next reply would take a second each time.
+    assert min(seconds) < 0.5
+
+
+def test_submitting_does_not_change_the_connections_of_the_program(
+    world: World, redis_url: str
+) -> None:
+    cardholder = world.cardholder(world.platform(), 1000)
+    program = f"""
+import uuid, psycopg
+from cardledger.workers.client import ReplyTimeoutError, submit
+
+event = {world.authorization(cardholder, "embedded", 1)!r}
+try:
+    submit([event], database_url={world.app_url!r}, redis_url={redis_url!r},
+        platform_id=uuid.UUID({str(cardholder.owner.platform_id)!r}), reply_timeout_s=0.1)
+except ReplyTimeoutError:
+    pass
+with psycopg.connect({world.url!r}) as connection:
+    [(key,)] = connection.execute("SELECT customer_id FROM inbox WHERE reference = %s UNION ALL"
+        " SELECT customer_id FROM outcomes WHERE reference = %s", [event["reference"]] * 2)
+print(repr(key))
+"""
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True
+    )
+
+    assert printed.stdout == f"UUID('{cardholder.owner.customer_id}')\n", printed.stderr
+
+
+def test_without_postgresql_submitting_raises_unavailable(redis_url: str) -> None:
+    async def submit_one() -> None:
+        engine = async_engine("postgresql://absent@127.0.0.1:1/absent", poolclass=NullPool)
+        async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
+            await client.submit([{**EVENT, "cardId": f"Card:{uuid4()}"}])
+
+    with pytest.raises(UnavailableError):
+        asyncio.run(submit_one())
+
+
+EVENT = {
+    "type": "AUTHORIZATION",
+    "source": "test",
+    "reference": "r",
+    "issuerTransactionToken": "T1",
+    "amount": 10,
+    "currency": "USD",
+}

@@ -1,0 +1,81 @@
+"""What tests of workers and clients need."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+
+import pytest
+
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.schema.wire.outcomes import Outcome
+from cardledger.workers.client import Client
+from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from tests.waiting import limit_s
+from tests.world import SECRET_KEY, World
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def working(world: World, redis_url: str, **changes: Any) -> Iterator[WorkerProcess]:  # noqa: ANN401 - fields of WorkerConfig
+    config = WorkerConfig(
+        database_url=world.app_url,
+        redis_url=redis_url,
+        secret_key=SECRET_KEY,
+        **({"threads": 4} | changes),
+    )
+    process = WorkerProcess(config)
+    process.start()
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+@pytest.fixture(scope="module")
+def dead_redis() -> Iterator[str]:
+    """The URL of a port that no process listens on and no other process can take."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"redis://127.0.0.1:{taken.getsockname()[1]}/0"
+
+
+@asynccontextmanager
+async def client_of(
+    world: World,
+    redis_url: str,
+    *,
+    reply_timeout_s: float | None = None,
+    **changes: float,
+) -> AsyncIterator[Client]:
+    engine = async_engine(world.app_url, keyed=True)
+    try:
+        async with Client(
+            engine, redis_url, reply_timeout_s=reply_timeout_s or limit_s(), **changes
+        ) as client:
+            yield client
+    finally:
+        await engine.dispose()
+
+
+def with_client(
+    world: World,
+    redis_url: str,
+    use: Callable[[Client], Awaitable[Result]],
+    **changes: float,
+) -> Result:
+    async def run() -> Result:
+        async with client_of(world, redis_url, **changes) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+def outcome_types(outcomes: list[Outcome]) -> list[str]:
+    return [outcome.outcome.value for outcome in outcomes]
+
+
+def references(outcomes: list[Outcome]) -> list[str | None]:
+    return [outcome.reference for outcome in outcomes]

@@ -1,0 +1,55 @@
+"""Which customer and shard an event belongs to, mostly from memory."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import UNROUTED, CardRoute, Owner
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.schema.ids import Id
+from cardledger.workers.client.parsing import Submission
+
+_CACHE_LIMIT: Final = 200_000  # Cards, at about 200 bytes each.
+
+
+class CardRoutes:
+    """A cache of the routes of cards, which never change."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine: Final = engine
+        self._routes: Final[dict[Id, CardRoute]] = {}
+
+    async def get(self, card_id: Id) -> CardRoute | None:
+        """Return the route of a card; None when it does not exist."""
+        if card_id not in self._routes:
+            async with self._engine.connect() as outer:
+                await self.load(await driver_async(outer), [card_id])
+        return self._routes.get(card_id)
+
+    async def load(self, connection: AsyncConnection[Any], card_ids: Iterable[Id]) -> None:
+        """Load the routes that are not cached; those of unknown cards are queried every time."""
+        if len(self._routes) > _CACHE_LIMIT:
+            self._routes.clear()
+        unknown = {card_id for card_id in card_ids if card_id not in self._routes}
+        if unknown:
+            self._routes.update(await inbox.routes_of(connection, unknown))
+
+    async def owner_of(self, connection: AsyncConnection[Any], submission: Submission) -> Owner:
+        """Return the owner of an event whose card is loaded.
+
+        An event for an unknown card or account, or for one of another platform, is unrouted: the
+        engine rejects it.
+        """
+        card_id = submission.card_id
+        if card_id:
+            route = self._routes.get(card_id)
+            owner = route.owner if route else None
+        else:
+            account_id = Id.parse(submission.body["accountId"])
+            owner = await inbox.owner_of_account(connection, account_id)
+        if owner and submission.platform_id in {None, owner.platform_id}:
+            return owner
+        return Owner(UNROUTED.customer_id, submission.platform_id or UNROUTED.platform_id)

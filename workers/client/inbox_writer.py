@@ -1,0 +1,138 @@
+"""Writes submissions to the inbox: those that arrive while one write runs share the next one."""
+
+import asyncio
+from asyncio import CancelledError, Future
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cardledger.ledger.engine import rejections
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Message, address
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.workers.client.card_routes import CardRoutes
+from cardledger.workers.client.errors import STOPPED, UnavailableError
+from cardledger.workers.client.parsing import MalformedSubmission, Submission
+from cardledger.workers.client.pending import PendingOutcomes, abandon, fail, resolve
+from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.signals.doorbell import drain_all
+
+_log = structlog.get_logger()
+
+
+class InboxWriter:
+    """Coalesces submissions: load makes the writes larger, not more."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        redis: RedisGateway,
+        pending: PendingOutcomes,
+        routes: CardRoutes,
+        *,
+        gather_s: float,
+    ) -> None:
+        """Write through `engine`; under load a write waits up to `gather_s` for more events."""
+        self._engine: Final = engine
+        self._autocommit: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._redis: Final = redis
+        self._pending: Final = pending
+        self._routes: Final = routes
+        self._gather_s: Final = gather_s
+        self._queue: list[Submission | MalformedSubmission] = []
+        self._unaccepted: list[Future[None]] = []  # Of callers waiting for the next commit.
+        self._has_queued: Final = asyncio.Event()
+        self._is_closed = False
+
+    def put(self, submissions: Sequence[Submission | MalformedSubmission]) -> None:
+        """Queue `submissions` for the next write.
+
+        Raises: UnavailableError once closed.
+        """
+        if not submissions:
+            return
+        if self._is_closed:
+            raise UnavailableError(STOPPED)
+        self._queue.extend(submissions)
+        self._has_queued.set()
+
+    def acceptance(self) -> "Future[None]":
+        """Return a future that is set when the next write is committed."""
+        accepted: Future[None] = asyncio.get_running_loop().create_future()
+        self._unaccepted.append(accepted)
+        return accepted
+
+    async def write_next(self) -> None:
+        """Write what is queued; meanwhile the next write fills up."""
+        await self._has_queued.wait()
+        await self._gather()
+        self._has_queued.clear()
+        batch, self._queue = self._queue, []
+        unaccepted, self._unaccepted = self._unaccepted, []
+        try:
+            messages = await self._accept(batch)
+        except CancelledError:
+            abandon(submission.outcome for submission in batch)
+            abandon(unaccepted)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever failed, the callers must not wait on
+            _log.warning("events not accepted", count=len(batch), error=str(error))
+            fail((submission.outcome for submission in batch), error)
+            fail(unaccepted, error)
+            return
+        for accepted in unaccepted:
+            if not accepted.done():
+                accepted.set_result(None)
+        await self._redis.notify(drain_all((message.lane, message.shard) for message in messages))
+
+    def close(self) -> None:
+        """Accept no more submissions."""
+        self._is_closed = True
+
+    def abandon(self) -> None:
+        """Cancel the futures of everything that was not written."""
+        abandon(submission.outcome for submission in self._queue)
+        abandon(self._unaccepted)
+
+    async def _gather(self) -> None:
+        """Let more events arrive while earlier ones are being decided, up to the first reply.
+
+        Nagle's algorithm does the same with small packets: a lone event goes at once, and under
+        load a write, a doorbell and a batch of the engine serve several events. A caller that
+        waits for acceptance only submits many events at once anyway.
+        """
+        if self._pending and not self._unaccepted:
+            await self._pending.wait_for_reply(self._gather_s)
+
+    async def _accept(self, batch: "Sequence[Submission | MalformedSubmission]") -> list[Message]:
+        """Commit `batch` to the inbox; from then on its outcomes are pending."""
+        now = datetime.now(UTC)
+        malformed = [item for item in batch if isinstance(item, MalformedSubmission)]
+        valid = [item for item in batch if isinstance(item, Submission)]
+        # One COPY is a database transaction by itself, without the round trips around it.
+        writing = self._engine.begin() if malformed else self._autocommit.connect()
+        async with writing as outer:
+            connection = await driver_async(outer)
+            await self._routes.load(connection, filter(None, (item.card_id for item in valid)))
+            messages = [
+                address(
+                    item.body,
+                    await self._routes.owner_of(connection, item),
+                    lane=item.lane,
+                    reply_to=self._redis.reply_list,
+                    at=now,
+                )
+                for item in valid
+            ]
+            # Before the commit: a worker may reply before this coroutine runs again.
+            for message, item in zip(messages, valid, strict=True):
+                self._pending.add(message, item.outcome)
+            await inbox.accept_async(connection, messages)
+            if malformed:
+                await rejections.keep(connection, [item.rejection(now) for item in malformed])
+        for rejected in malformed:
+            resolve(rejected.outcome, rejected.rejection_outcome())
+        return messages

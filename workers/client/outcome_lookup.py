@@ -1,0 +1,55 @@
+"""Looks up outcomes in PostgreSQL whose replies are late, or cannot arrive."""
+
+import asyncio
+from time import monotonic
+from typing import Final
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cardledger.ledger.engine import outcomes as recorded_outcomes
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
+from cardledger.workers.client.pending import PendingOutcomes
+from cardledger.workers.client.redis_gateway import RedisGateway
+
+_POLL_INTERVAL_S: Final = 0.1
+_PATIENCE_S: Final = 1.0  # How long a reply may take before its outcome is looked up.
+_PATIENCE_UNDER_LOAD_S: Final = 5.0  # The same while replies to other messages arrive.
+
+_log = structlog.get_logger()
+
+
+class OutcomeLookup:
+    """Resolves pending outcomes from the database."""
+
+    def __init__(self, engine: AsyncEngine, redis: RedisGateway, pending: PendingOutcomes) -> None:
+        self._engine: Final = engine
+        self._redis: Final = redis
+        self._pending: Final = pending
+
+    async def poll(self) -> None:
+        """Wait a moment, then look up what is overdue."""
+        await asyncio.sleep(_POLL_INTERVAL_S)
+        self._pending.forget_abandoned()
+        overdue = self._pending.take_overdue(self._patience_s())
+        if not overdue:
+            return
+        try:
+            async with self._engine.connect() as outer:
+                outcomes = await recorded_outcomes.find(await driver_async(outer), overdue)
+        except DATABASE_UNAVAILABLE as error:
+            _log.warning("database unavailable; outcomes not looked up", error=str(error))
+            return
+        self._pending.resolve(outcomes.items())
+
+    def _patience_s(self) -> float:
+        """Return after how long a message is looked up.
+
+        While replies arrive, a long queue is only that: it is looked up seldom, and in parts.
+        """
+        if not self._redis.is_available:
+            return 0.0
+        if monotonic() - self._pending.last_reply_at < _PATIENCE_S:
+            return _PATIENCE_UNDER_LOAD_S
+        return _PATIENCE_S

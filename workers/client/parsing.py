@@ -1,0 +1,142 @@
+"""What callers submit: events to decide, and input to keep as a rejection with its reason."""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from json import dumps
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from cardledger.ledger.engine.parsing import card_id_of
+from cardledger.ledger.engine.records import RejectionRecord
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+from cardledger.schema.wire import outcomes
+from cardledger.schema.wire.errors import explain
+from cardledger.schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+
+_IDENTIFIER_LENGTH: Final = 255  # Characters of `source` and `reference` that a rejection keeps.
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Input in the place of an event that is not a JSON object; `detail` says why."""
+
+    text: str
+    detail: str
+
+
+Event = NetworkEvent | Mapping[str, Any] | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """An event on its way to the inbox, and the future of its outcome."""
+
+    body: Mapping[str, Any]
+    platform_id: Id | None  # None: the operator, who may use every card.
+    lane: Lane
+    outcome: "Future[Outcome]"
+
+    @property
+    def card_id(self) -> Id | None:
+        """The card that the event names; None for a deposit, or when the id is malformed."""
+        public: str | None = self.body.get("cardId")
+        return None if public is None else card_id_of(public)
+
+
+@dataclass(frozen=True, slots=True)
+class MalformedSubmission:
+    """Input that is not a valid event, on its way to the rejections."""
+
+    body: str
+    reference: str | None
+    source: str | None
+    detail: str
+    platform_id: Id | None
+    outcome: "Future[Outcome]"
+
+    def rejection(self, at: datetime) -> RejectionRecord:
+        """Return the row that keeps this input with its reason."""
+        return RejectionRecord(
+            id=new_id(),
+            customer_id=UNROUTED.customer_id,
+            platform_id=self.platform_id or UNROUTED.platform_id,
+            source=self.source,
+            reference=self.reference,
+            body=self.body,
+            reason=RejectionReason.MALFORMED,
+            detail=self.detail,
+            recorded_at=at,
+        )
+
+    def rejection_outcome(self) -> Outcome:
+        """Return the outcome for the caller."""
+        return outcomes.outcome(
+            self.reference,
+            OutcomeType.REJECTED,
+            reason=RejectionReason.MALFORMED,
+            detail=self.detail,
+        )
+
+
+def parse(event: Event, platform_id: Id | None, lane: Lane) -> Submission | MalformedSubmission:
+    """Return `event` as it is submitted; never raises for malformed input."""
+    outcome: Future[Outcome] = asyncio.get_running_loop().create_future()
+    if isinstance(event, Unreadable):
+        return MalformedSubmission(
+            body=_storable(event.text),
+            reference=None,
+            source=None,
+            detail=event.detail,
+            platform_id=platform_id,
+            outcome=outcome,
+        )
+    try:
+        parsed = event if isinstance(event, BaseModel) else NETWORK_EVENT.validate_python(event)
+    except ValidationError as error:
+        return _malformed(event, error, platform_id, outcome)
+    return Submission(body_of(parsed), platform_id, lane, outcome)
+
+
+def _malformed(
+    event: object, error: ValidationError, platform_id: Id | None, outcome: "Future[Outcome]"
+) -> MalformedSubmission:
+    fields = event if isinstance(event, Mapping) else {}
+    return MalformedSubmission(
+        body=_as_json(event),
+        reference=_identifier(fields.get("reference")),
+        source=_identifier(fields.get("source")),
+        detail=explain(error),
+        platform_id=platform_id,
+        outcome=outcome,
+    )
+
+
+def _as_json(event: object) -> str:
+    """Return `event` as JSON, or a description of it when JSON cannot represent it."""
+    try:
+        return dumps(event, default=repr)
+    except (ValueError, TypeError, RecursionError) as error:
+        return dumps(f"a {type(event).__name__} that cannot be written as JSON: {error}")
+
+
+def _storable(text: str) -> str:
+    """Return `text` with the characters that PostgreSQL cannot store replaced."""
+    return text.replace("\x00", "\ufffd").encode(errors="replace").decode()
+
+
+def _identifier(value: object) -> str | None:
+    """Return `value`, cut to length, if a text column can store it."""
+    if not isinstance(value, str) or "\x00" in value:
+        return None
+    with suppress(UnicodeEncodeError):
+        value.encode()
+        return value[:_IDENTIFIER_LENGTH]
+    return None

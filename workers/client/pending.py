@@ -1,0 +1,97 @@
+"""Accepted messages whose outcomes callers wait for."""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import Outcome
+from cardledger.workers.client.errors import as_unavailable
+
+_LOOK_UP_LIMIT: Final = 1000  # Messages that one query looks up.
+
+
+@dataclass(slots=True)
+class _Pending:
+    message: Message
+    outcome: "Future[Outcome]"
+    checked_at: float = field(default_factory=monotonic)  # When submitted, then last looked up.
+
+
+class PendingOutcomes:
+    """The futures of accepted messages, resolved by a reply over Redis or by a look-up."""
+
+    def __init__(self) -> None:
+        self._pending: Final[dict[Id, _Pending]] = {}
+        self._reply_arrived: Final = asyncio.Event()
+        self.last_reply_at = 0.0  # On the clock of `monotonic`.
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def add(self, message: Message, outcome: "Future[Outcome]") -> None:
+        """Wait for the outcome of `message`."""
+        self._pending[message.id] = _Pending(message, outcome)
+
+    def resolve(self, outcomes: Iterable[tuple[Id, Outcome]]) -> None:
+        """Set the futures of `outcomes`; those of messages unknown here are ignored."""
+        for message_id, outcome in outcomes:
+            pending = self._pending.pop(message_id, None)
+            if pending:
+                resolve(pending.outcome, outcome)
+
+    def note_reply(self) -> None:
+        """Note that a reply has arrived, which ends `wait_for_reply`."""
+        self.last_reply_at = monotonic()
+        self._reply_arrived.set()
+
+    async def wait_for_reply(self, timeout_s: float) -> None:
+        """Return at the next reply, or after `timeout_s`."""
+        self._reply_arrived.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._reply_arrived.wait()
+
+    def take_overdue(self, patience_s: float) -> list[Message]:
+        """Return messages to look up now, oldest first, and give each another `patience_s`."""
+        now = monotonic()
+        overdue = [p for p in self._pending.values() if now - p.checked_at >= patience_s]
+        del overdue[_LOOK_UP_LIMIT:]
+        for pending in overdue:
+            pending.checked_at = now
+        return [pending.message for pending in overdue]
+
+    def forget_abandoned(self) -> None:
+        """Forget the messages whose callers have stopped waiting."""
+        for key in [key for key, pending in self._pending.items() if pending.outcome.done()]:
+            del self._pending[key]
+
+    def abandon(self) -> None:
+        """Cancel every future."""
+        abandon(pending.outcome for pending in self._pending.values())
+
+
+def resolve(future: "Future[Outcome]", outcome: Outcome) -> None:
+    """Set `future`, unless its caller has stopped waiting."""
+    if not future.done():
+        future.set_result(outcome)
+
+
+def fail(futures: "Iterable[Future[Any]]", error: Exception) -> None:
+    """Set `error`, as an UnavailableError if it is one, on `futures` whose callers still wait."""
+    for future in futures:
+        if not future.done():
+            future.set_exception(as_unavailable(error))
+
+
+def abandon(futures: "Iterable[Future[Any]]") -> None:
+    """Cancel `futures`; an exception of theirs counts as retrieved, for it was raised already."""
+    for future in futures:
+        if future.done() and not future.cancelled():
+            future.exception()
+        future.cancel()

@@ -1,0 +1,75 @@
+"""Schedules shards of the inbox on threads: many in one batch, each in one batch at a time."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from threading import Lock
+from typing import Final
+
+import structlog
+
+from cardledger.ledger.messaging.inbox import SHARDS, Lane
+
+_SHARD_LIMIT: Final = SHARDS // 2
+"""Shards in one batch: half of them, which leaves the other half for another thread, so that one
+decides while the other waits for PostgreSQL."""
+
+_log = structlog.get_logger()
+
+
+class ShardScheduler:
+    """Drains the shards that doorbells announce, batch by batch.
+
+    A thread takes many shards at once, because a batch of one message costs the same as one of
+    fifty; and it takes anew after every batch, so that shards announced meanwhile are not decided
+    in many small batches. Each lane uses only a few threads; they take further shards next. So
+    load makes batches larger, and a file never keeps an authorization waiting for a thread.
+    """
+
+    def __init__(
+        self, step: Callable[[Lane, Sequence[int]], Sequence[int]], *, threads: Mapping[Lane, int]
+    ) -> None:
+        """Decide with `step`, which runs one batch and returns the shards that may have more."""
+        self._step: Final = step
+        self._threads: Final = threads
+        self._lock: Final = Lock()
+        # Shards with work, in the order of their doorbells.
+        self._waiting: Final[dict[Lane, dict[int, None]]] = defaultdict(dict)
+        self._taken: Final[dict[Lane, set[int]]] = defaultdict(set)
+        self._active_threads: Final[Counter[Lane]] = Counter()
+
+    def run(self, lane: Lane, shards: Iterable[int]) -> None:
+        """Drain `shards`, or leave them to the threads that are already active."""
+        self._notify(lane, shards)
+        while taken := self._take(lane):
+            unfinished: Sequence[int] = ()
+            try:
+                unfinished = self._step(lane, taken)
+            except Exception:  # noqa: BLE001 - the other shards must be drained
+                # Nothing is lost: the messages stay in the inbox until the sweeper's next run.
+                _log.exception("drain failed", lane=lane.name, shards=taken)
+            finally:
+                self._release(lane, taken, unfinished)
+
+    def _notify(self, lane: Lane, shards: Iterable[int]) -> None:
+        with self._lock:
+            self._waiting[lane].update(dict.fromkeys(shards))
+
+    def _take(self, lane: Lane) -> list[int]:
+        with self._lock:
+            if self._active_threads[lane] >= self._threads[lane]:
+                return []
+            waiting, taken = self._waiting[lane], self._taken[lane]
+            free = [shard for shard in waiting if shard not in taken][:_SHARD_LIMIT]
+            if free:
+                for shard in free:
+                    del waiting[shard]
+                taken.update(free)
+                self._active_threads[lane] += 1
+            return free
+
+    def _release(self, lane: Lane, taken: Sequence[int], unfinished: Sequence[int]) -> None:
+        with self._lock:
+            self._taken[lane].difference_update(taken)
+            self._active_threads[lane] -= 1
+            # Last in order, behind shards that were announced meanwhile.
+            self._waiting[lane].update(dict.fromkeys(unfinished))
