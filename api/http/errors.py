@@ -4,17 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import psycopg
 import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from cardledger.ledger.ports import NotConnectedError
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, message_of
 from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import (
     Code,
@@ -117,7 +115,7 @@ def unavailable(message: str, headers: Mapping[str, str] | None = None) -> ApiEr
 
 def install(app: FastAPI) -> None:
     """Make every failure of `app` a response with the envelope."""
-    for raised in (OperationalError, InterfaceError, PoolTimeoutError, psycopg.OperationalError):
+    for raised in UNAVAILABLE_ERRORS:
         app.add_exception_handler(raised, _database_unavailable)
     app.add_exception_handler(UnavailableError, _database_unavailable)
     app.add_exception_handler(ReplyTimeoutError, _reply_timeout)
@@ -193,16 +191,8 @@ async def _not_connected(_request: Request, error: Exception) -> Response:
 
 
 async def _database_unavailable(_request: Request, error: Exception) -> Response:
-    _log.warning("database unavailable", error=_cause(error))
+    _log.warning("database unavailable", error=message_of(error))
     return error_response(unavailable("The database is unavailable; retry in a moment."))
-
-
-def _cause(error: Exception) -> str:
-    """Return the message of PostgreSQL or its driver, without the statement and its parameters."""
-    cause = getattr(error, "orig", None) or error
-    # The details of a server's message can quote rows, which hold personal data.
-    primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
-    return primary or str(cause).strip()
 
 
 async def _reply_timeout(_request: Request, error: Exception) -> Response:

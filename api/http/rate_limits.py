@@ -17,17 +17,18 @@ from types import TracebackType
 from typing import Final, Self
 from zlib import crc32
 
-import redis.asyncio as redis
 import structlog
 from fastapi import Request
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from cardledger.api.http import sliding_window
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.sliding_window import Count, Rate
 from cardledger.schema.wire.errors import Code
+from cardledger.workers.signals.shared_counts import (
+    Increment,
+    SharedCounts,
+    SharedCountsUnavailableError,
+)
 
 _EXCHANGE_INTERVAL_S: Final = 0.1
 _REDIS_PAUSE_S: Final = 1.0  # Before the next attempt after a failure of Redis.
@@ -54,9 +55,7 @@ class RateLimits:
         self._counts: Final[dict[tuple[str, str], Count]] = {}
         self._unsent: dict[tuple[str, str, int], int] = {}
         self._has_unsent: Final = asyncio.Event()
-        self._redis: Final = redis.Redis.from_url(
-            redis_url, socket_timeout=1.0, socket_connect_timeout=0.5, retry=Retry(NoBackoff(), 0)
-        )
+        self._shared: Final = SharedCounts(redis_url)
         self._task: Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -73,7 +72,7 @@ class RateLimits:
             # Again and again: see cardledger.workers.client.background.
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_EXCHANGE_INTERVAL_S)
-        await self._redis.aclose()
+        await self._shared.close()
 
     def admit(self, name: str, who: str) -> None:
         """Count one request of `who` against the limit `name`.
@@ -141,7 +140,7 @@ class RateLimits:
             self._prune()
             try:
                 await self._exchange()
-            except (RedisError, OSError) as error:
+            except SharedCountsUnavailableError as error:
                 if not is_away:
                     _log.warning("rate limits count in this process only", error=str(error))
                 is_away = True
@@ -152,22 +151,24 @@ class RateLimits:
         """Add the unsent counts to the common counts in Redis and read the totals."""
         sending, self._unsent = self._unsent, {}
         self._has_unsent.clear()
+        increments = [
+            Increment(
+                name=f"{name}:{who}",
+                window=window,
+                times=times,
+                expires_s=2 * self._limits[name].period_s + 1,
+            )
+            for (name, who, window), times in sending.items()
+        ]
         try:
-            async with self._redis.pipeline(transaction=False) as pipeline:
-                for (name, who, window), times in sending.items():
-                    key = _key(name, who, window)
-                    await pipeline.incrby(key, times)  # Which only queues it.
-                    await pipeline.expire(key, 2 * self._limits[name].period_s + 1)
-                    await pipeline.get(_key(name, who, window - 1))
-                replies = await pipeline.execute()
+            totals = await self._shared.exchange(increments)
         except BaseException:
             for unsent, times in sending.items():
                 self._unsent[unsent] = self._unsent.get(unsent, 0) + times
             self._has_unsent.set()
             raise
-        totals = zip(sending, replies[::3], replies[2::3], strict=True)
-        for (name, who, window), now, before in totals:
-            self._learn(name, who, window, int(now), int(before or 0))
+        for (name, who, window), (now, before) in zip(sending, totals, strict=True):
+            self._learn(name, who, window, now, before)
 
     def _learn(self, name: str, who: str, window: int, now: int, before: int) -> None:
         count = self._counts.get((name, who))
@@ -214,10 +215,6 @@ def _network(address: str) -> str:
     if isinstance(parsed, IPv4Address):
         return str(parsed)
     return str(parsed.ipv4_mapped or ip_network((int(parsed), 64), strict=False).network_address)
-
-
-def _key(name: str, who: str, window: int) -> str:
-    return f"cardledger:rate:{name}:{who}:{window}"
 
 
 def _rate_limited(rate: Rate, wait_s: float) -> ApiError:

@@ -120,8 +120,8 @@ def demo(  # noqa: PLR0913 - the options of the command
     Plays a restaurant tip and generated traffic. Starts everything as `up` does, in a temporary
     directory unless --data-dir is given. The exit code is 0 only if every check passes.
     """
-    from cardledger.demo import play
-    from cardledger.demo.result import Options
+    from cardledger.commands.demo import play
+    from cardledger.commands.demo.result import Options
 
     options = Options(events=events, seed=seed, as_json=as_json, check=check, keep=keep)
     raise typer.Exit(play.run(options, host=host, port=port, data_dir=data_dir))

@@ -70,16 +70,16 @@ def run(
             place, wait=wait, platform_id=platform_id, timeout_s=timeout_s, tell=_writer()
         )
         gc_tuning.freeze()
-        with _Progress(source, wait=wait) as told:
+        with _Progress(source, wait=wait) as reporter:
             try:
-                asyncio.run(submission.run(source, told))
+                asyncio.run(submission.run(source, reporter))
             except BrokenPipeError:
-                raise  # Nobody listens.
+                raise  # The reader has gone.
             except BaseException:
-                told.close()
+                reporter.close()
                 _summarise(submission.tally, wait=wait)
                 raise
-            told.close()
+            reporter.close()
             _summarise(submission.tally, wait=wait)
 
 
@@ -103,7 +103,7 @@ class Submission:
         self._timeout_s: Final = timeout_s
         self._tell: Final = tell
 
-    async def run(self, source: BinaryIO, told: "_Progress") -> None:
+    async def run(self, source: BinaryIO, reporter: "_Progress") -> None:
         """Submit all of `source`.
 
         Raises: CommandError when there was no progress for too long.
@@ -117,7 +117,7 @@ class Submission:
         try:
             async with Client(engine, redis_url) as client, asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._enqueue(client, chunks, waiting))
-                tasks.create_task(self._print(waiting, told))
+                tasks.create_task(self._print(waiting, reporter))
         except BaseExceptionGroup as group:
             # Of the two tasks, the first to fail has cancelled the other.
             raise group.exceptions[0] from None
@@ -158,14 +158,14 @@ class Submission:
             attempt += 1
 
     async def _print(
-        self, waiting: "Queue[list[Future[Outcome]] | None]", told: "_Progress"
+        self, waiting: "Queue[list[Future[Outcome]] | None]", reporter: "_Progress"
     ) -> None:
         while (futures := await waiting.get()) is not None:
             outcomes = await self._outcomes(futures) if self._wait else []
             for outcome in outcomes:
                 self.tally.outcomes[outcome.outcome] += 1
             self._tell(outcomes)
-            told.update(len(futures))
+            reporter.update(len(futures))
 
     async def _outcomes(self, futures: "Sequence[Future[Outcome]]") -> list[Outcome]:
         try:
@@ -283,10 +283,10 @@ def _writer() -> Callable[[Sequence[Outcome]], None]:
 
 def _line(outcome: Outcome) -> bytes:
     """Return `outcome` as a line in ASCII: without control characters or line breaks."""
-    said = outcome.json
-    if not said.isascii():
-        said = json.dumps(outcome.wire, separators=(",", ":")).encode()
-    return said + b"\n"
+    body = outcome.json
+    if not body.isascii():
+        body = json.dumps(outcome.wire, separators=(",", ":")).encode()
+    return body + b"\n"
 
 
 def _check_schema(place: discovery.Place) -> None:
@@ -319,9 +319,9 @@ def _summarise(tally: Tally, *, wait: bool) -> None:
     done = tally.decided if wait else tally.accepted
     rate = done / seconds if seconds else 0.0
     counted = ", ".join(f"{count:,} {name.lower()}" for name, count in tally.outcomes.most_common())
-    told = counted if wait else "accepted; their outcomes are not waited for"
+    summary = counted if wait else "accepted; their outcomes are not waited for"
     terminal.console(sys.stderr).print(
-        Text(f"{done:,} events in {seconds:.1f} s ({rate:,.0f}/s): {told or 'nothing'}")
+        Text(f"{done:,} events in {seconds:.1f} s ({rate:,.0f}/s): {summary or 'nothing'}")
     )
 
 

@@ -233,8 +233,8 @@ def _access(data_dir: Path | None, ready_file: Path | None) -> tuple[str, str, s
 
     if ready_file is not None:
         try:
-            said = json.loads(ready_file.read_text(encoding="utf-8"))
-            return said["baseUrl"], said["clientId"], said["clientSecret"]
+            ready = json.loads(ready_file.read_text(encoding="utf-8"))
+            return ready["baseUrl"], ready["clientId"], ready["clientSecret"]
         except (OSError, ValueError, LookupError, TypeError):
             raise CommandError(
                 f"{ready_file} is not a JSON file with baseUrl, clientId and clientSecret",

@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +20,8 @@ from cardledger.embedded.database_url import DatabaseUrl
 
 OLDEST_POSTGRES = 15
 SUPERUSER = "postgres"
-UNPRIVILEGED_USER = "nobody"
+# The account without rights: its number is the same on every Linux, and another one on macOS.
+UNPRIVILEGED_UID = 65534 if sys.platform == "linux" else 2**32 - 2
 LONGEST_SOCKET_PATH = 100  # The kernels allow 108 (Linux) and 104 (macOS) bytes with the end mark.
 SOCKET_NAME = ".s.PGSQL.5432"
 
@@ -113,7 +115,7 @@ class EmbeddedPostgres(OwnServer):
             _let_pass(user, [self.home, binaries])
         if not (self._data / "PG_VERSION").exists():
             self._initialise(binaries, user, lock)
-        # Nobody else can be running here while we hold the lock, so it is stale if it is there.
+        # No other server can run here while we hold the lock, so an existing file is stale.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
         options = POSTGRES_OPTIONS | {"unix_socket_directories": _quoted(self._sockets)}
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
@@ -241,7 +243,7 @@ def _server_user(data: Path) -> str | None:
         if owner not in (None, os.geteuid()):
             raise ServerError(f"{data} belongs to another user; choose another data directory")
         return None
-    return pwd.getpwuid(owner).pw_name if owner else UNPRIVILEGED_USER
+    return pwd.getpwuid(owner or UNPRIVILEGED_UID).pw_name
 
 
 def _ids(user: str) -> tuple[int, int]:

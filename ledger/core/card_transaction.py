@@ -10,41 +10,12 @@ from the funding account or released to it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, assert_never
 
 from cardledger.ledger.core import commands, events
 from cardledger.ledger.core.authorization import decline_reason
 from cardledger.ledger.core.money import checked
-
-
-class Status(StrEnum):
-    """The status of a card transaction; derived from the totals, never decided."""
-
-    AUTHORIZED = "AUTHORIZED"
-    PARTIALLY_SETTLED = "PARTIALLY_SETTLED"
-    SETTLED = "SETTLED"
-    REFUNDED = "REFUNDED"
-    CREDITED = "CREDITED"
-    EXCEPTION = "EXCEPTION"
-    DECLINED = "DECLINED"
-    VOIDED = "VOIDED"
-
-
-class Closure(StrEnum):
-    """What closed a card transaction: no clearing is expected, but a late one is accepted."""
-
-    CLEARED = "CLEARED"
-    REVERSED = "REVERSED"
-    EXPIRED = "EXPIRED"
-    CARD_CLOSED = "CARD_CLOSED"
-    REFUNDED = "REFUNDED"  # A refund without a purchase.
-    CREDITED = "CREDITED"  # A credit that belongs to no purchase, such as a cash deposit.
-
-
-WITHOUT_PURCHASE: Final = frozenset({Closure.REFUNDED, Closure.CREDITED})
-"""Closures that a purchase with the same token opens again."""
-
+from cardledger.ledger.core.status import WITHOUT_PURCHASE, Closure, Status
 
 # A new authorization reopens these; a card transaction that closed by clearing stays closed.
 _REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, *WITHOUT_PURCHASE})

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from cardledger.ledger.core.card_transaction import Decision, Status
+from cardledger.ledger.core.card_transaction import Decision
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import checked
+from cardledger.ledger.core.status import Status
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,

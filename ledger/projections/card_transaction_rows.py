@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from cardledger.ledger.core.card_transaction import CardTransaction, Closure
+from cardledger.ledger.core.card_transaction import CardTransaction
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.core.status import Closure
 from cardledger.ledger.projections.card_transaction import Identity, RollUp
 from cardledger.schema import tables
 

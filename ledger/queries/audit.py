@@ -6,7 +6,7 @@ stored rows were written by COPY and UPDATE, the expected ones come from `fold` 
 
 It checks sums, references and ownership. It cannot check data that is stored only once: when the
 network says an event occurred, the name of a merchant, which account of a cardholder a declined
-authorization was judged on, and what webhooks said.
+authorization was decided on, and what webhooks contained.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

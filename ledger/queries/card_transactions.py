@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import ColumnElement, Row, and_, bindparam, not_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.core.card_transaction import Status
+from cardledger.ledger.core.status import Status
 from cardledger.ledger.projections import card_transaction, card_transaction_rows, explain
 from cardledger.ledger.projections.event_rows import EventRow, from_row
 from cardledger.ledger.storage import paging

@@ -1,12 +1,12 @@
 """Engines: connections of this process to PostgreSQL."""
 
 import select
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import InvalidatePoolError, OperationalError
+from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -56,6 +56,23 @@ def is_unable(error: Exception) -> bool:
             return True
         case _:
             return isinstance(error, OperationalError | PoolTimeoutError)
+
+
+UNAVAILABLE_ERRORS: Final = (
+    OperationalError,
+    InterfaceError,
+    PoolTimeoutError,
+    psycopg.OperationalError,
+)
+"""What SQLAlchemy and psycopg raise when PostgreSQL cannot be reached."""
+
+
+def message_of(error: Exception) -> str:
+    """Return the message of PostgreSQL or its driver, without the statement and its parameters."""
+    cause = getattr(error, "orig", None) or error
+    # The details of a server's message can quote rows, which hold personal data.
+    primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
+    return primary or str(cause).strip()
 
 
 def driver_url(url: str) -> URL:

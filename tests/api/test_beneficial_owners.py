@@ -172,7 +172,7 @@ def test_the_error_names_missing_personal_info(api: Api, field: str) -> None:
         {"countryOfIssuance": "GB"},
         {"birthDate": 1},
         {"nationality": "usa"},
-        {"email": "nobody"},
+        {"email": "ada"},
         {"phoneNumber": "0123"},
         {"address": {"line1": "1"}},
         {"surprise": 1},

@@ -133,9 +133,9 @@ def test_a_currency_in_which_somebody_has_an_account_stays(own: Api) -> None:
 def test_no_account_is_opened_in_a_currency_that_goes_at_the_same_time(own: Api) -> None:
     for _ in range(10):
         ok(configure(own, supportedCurrencies=[USD, in_currency("EUR")]))
-        said = {"customerType": "INDIVIDUAL", "currencies": ["EUR"]}
+        sent_body = {"customerType": "INDIVIDUAL", "currencies": ["EUR"]}
         with ThreadPoolExecutor(2) as pool:
-            opened = pool.submit(own.post, "/customers", said)
+            opened = pool.submit(own.post, "/customers", sent_body)
             taken = pool.submit(configure, own, supportedCurrencies=[USD])
 
         statuses = (opened.result().status_code, taken.result().status_code)
@@ -158,7 +158,7 @@ def test_how_wallets_appear_is_changed_field_by_field(own: Api) -> None:
         "sendFromEmailSenderName": "Notifications",
     }
     assert whole["embeddedWalletConfig"] == WALLET
-    kept = {name: said for name, said in WALLET.items() if name != "logoUrl"}
+    kept = {name: sent_body for name, sent_body in WALLET.items() if name != "logoUrl"}
     assert less["embeddedWalletConfig"] == kept | {"otpLength": 6}
     assert "embeddedWalletConfig" not in none
 

@@ -177,7 +177,7 @@ def test_a_new_currency_gets_an_account_and_a_removed_currency_keeps_its_account
         ({"platformCustomerId": "other"}, "INVALID_INPUT"),
         ({"region": "US"}, "INVALID_INPUT"),
         ({"isDeleted": True}, "INVALID_INPUT"),
-        ({"fullName": "Bob", "email": "nobody"}, "INVALID_INPUT"),
+        ({"fullName": "Bob", "email": "ada"}, "INVALID_INPUT"),
         ({"email": "a@example.com", "phoneNumber": "+14155550123"}, "INVALID_INPUT"),
         ({"currencies": []}, "INVALID_INPUT"),
         ({"currencies": None}, "INVALID_INPUT"),

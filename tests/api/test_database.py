@@ -1,4 +1,4 @@
-"""How the facade reaches PostgreSQL: restarts, plans, and what is told of failures."""
+"""How the facade reaches PostgreSQL: restarts, plans, and how failures are reported."""
 
 import asyncio
 import json
@@ -130,8 +130,8 @@ def test_what_is_logged_when_postgresql_falters_names_nobody(
 
     assert answer.status_code == 503
     assert "Ada" not in json.dumps(logs)
-    [told] = [one for one in logs if one["event"] == "database unavailable"]
-    assert told["error"] == "canceling statement due to lock timeout"
+    [sent] = [one for one in logs if one["event"] == "database unavailable"]
+    assert sent["error"] == "canceling statement due to lock timeout"
 
 
 def test_a_list_has_a_total_up_to_ten_thousand_rows(own_url: DatabaseUrl, redis_url: str) -> None:

@@ -98,7 +98,7 @@ def test_an_error_is_explained_in_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "body", "said"),
+    ("model", "body", "sent_body"),
     [
         (
             CustomerCreate,
@@ -118,13 +118,17 @@ def test_an_error_is_explained_in_one_line() -> None:
         (NetworkEvent, 5, "body must be an object"),
     ],
 )
-def test_no_explanation_is_in_the_validators_words(model: Any, body: object, said: str) -> None:  # noqa: ANN401 - a union, too
+def test_no_explanation_is_in_the_validators_words(
+    model: Any,  # noqa: ANN401 - any type
+    body: object,
+    sent_body: str,
+) -> None:
     adapter = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
 
     with pytest.raises(ValidationError) as refused:
         adapter.validate_python(body)
 
-    assert explain(refused.value) == said
+    assert explain(refused.value) == sent_body
 
 
 @pytest.mark.parametrize("error", list_all_errors(), ids=lambda error: str(error["type"]))
@@ -138,10 +142,10 @@ def test_whatever_a_validator_complains_of_is_told_in_our_words(error: dict[str,
     if error["type"] in {"value_error", "assertion_error"}:
         complaint["msg"] = "Value error, must be even"
 
-    [told] = field_errors([complaint])
+    [sent] = field_errors([complaint])
 
-    assert told.message.startswith(("must ", "is ", "has a value that"))
-    assert not re.search(r"input|pydantic|should", told.message, re.IGNORECASE)
+    assert sent.message.startswith(("must ", "is ", "has a value that"))
+    assert not re.search(r"input|pydantic|should", sent.message, re.IGNORECASE)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.external_accounts import EXAMPLES, body, info
 
 CUSTOMERS = "/customers/external-accounts"
 PLATFORM = "/platform/external-accounts"
-NOBODY = "019542f5-b3e7-7d02-0000-00000000a1b4"
+UNKNOWN = "019542f5-b3e7-7d02-0000-00000000a1b4"
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_the_platform_paths_accept_neither_customers_nor_defaults(api: Api) -> N
 
     fields = {error["field"] for error in refusal["details"]["errors"]}
     assert fields == {"customerId", "defaultUmaDepositAccount"}
-    refused(api.get(PLATFORM, customerId=f"Customer:{NOBODY}"), 400, "INVALID_INPUT")
+    refused(api.get(PLATFORM, customerId=f"Customer:{UNKNOWN}"), 400, "INVALID_INPUT")
 
 
 def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> None:
@@ -133,7 +133,7 @@ def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> Non
         ({"defaultUmaDepositAccount": "true"}, "INVALID_INPUT", "defaultUmaDepositAccount"),
         ({"defaultUmaDepositAccount": True}, "INVALID_INPUT", "defaultUmaDepositAccount"),
         ({"customerId": "1"}, "INVALID_INPUT", "customerId"),
-        ({"customerId": f"Customer:{NOBODY}"}, "INVALID_INPUT", "customerId"),
+        ({"customerId": f"Customer:{UNKNOWN}"}, "INVALID_INPUT", "customerId"),
         ({"accountInfo": {}}, "INVALID_INPUT", "accountInfo.accountType"),
         ({"accountInfo": []}, "INVALID_INPUT", "accountInfo"),
         (
@@ -218,7 +218,7 @@ def test_another_platform_sees_and_changes_nothing(
     assert ok(api.get(f"{CUSTOMERS}/{theirs['id']}")) == theirs
 
 
-@pytest.mark.parametrize("key", ["1", "ExternalAccount:1", f"Card:{NOBODY}"])
+@pytest.mark.parametrize("key", ["1", "ExternalAccount:1", f"Card:{UNKNOWN}"])
 def test_an_invalid_id_is_not_found(api: Api, key: str) -> None:
     for path in (CUSTOMERS, PLATFORM):
         refused(api.get(f"{path}/{key}"), 404, "REFERENCE_NOT_FOUND")

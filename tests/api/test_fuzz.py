@@ -1,7 +1,7 @@
 """Generated requests: whatever the document allows, and what it does not, against a real server.
 
 `make fuzz` sends tens of thousands, in every phase of Schemathesis; here it is a small share of
-them, the same every time. What is checked is said in schemathesis.toml.
+them, the same every time. schemathesis.toml lists what is checked.
 """
 
 import json

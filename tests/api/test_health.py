@@ -1,4 +1,4 @@
-"""What whoever runs it asks, and what callers see when something is away."""
+"""Health checks, and responses while PostgreSQL or Redis is unavailable."""
 
 import httpx2
 import psycopg
@@ -36,8 +36,8 @@ def test_probes_that_succeed_are_logged_for_the_curious_only(api: Api) -> None:
             httpx2.get(api.root + path)
     structlog.configure(**before)
 
-    told = {one["path"]: one["log_level"] for one in logs if one["event"] == "request"}
-    assert told == {"/healthz": "debug", "/readyz": "debug", "/nowhere": "info"}
+    webhooks = {one["path"]: one["log_level"] for one in logs if one["event"] == "request"}
+    assert webhooks == {"/healthz": "debug", "/readyz": "debug", "/nowhere": "info"}
 
 
 def test_without_redis_a_server_is_ready_and_says_so(api_config: ApiConfig) -> None:
@@ -75,7 +75,7 @@ def test_without_redis_the_answers_are_the_same(
 
 def test_without_postgresql_nothing_is_answered_but_that(redis_url: str) -> None:
     away = ApiConfig(
-        database_url=f"postgresql://nobody@127.0.0.1:{closed_port()}/nothing",
+        database_url=f"postgresql://ada@127.0.0.1:{closed_port()}/nothing",
         redis_url=redis_url,
         secret_key=SECRET_KEY,
     )
@@ -124,7 +124,7 @@ def test_without_a_worker_the_caller_is_told_in_time(
     body = refused(answer, 503, "SERVICE_UNAVAILABLE")
     assert "accepted" in body["message"]
     assert answer.headers["x-should-retry"] == "false"
-    assert waiting["decideBy"], "a late approval would hold money for nobody"
+    assert waiting["decideBy"], "a late approval would hold money without a purchase"
 
 
 def test_a_lost_table_is_our_fault_and_says_nothing_of_it(

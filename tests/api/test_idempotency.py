@@ -134,9 +134,9 @@ def of_simulators(api: Api) -> Iterator[Post]:
         return {"cardTransactionId": bought["id"]}
 
     def refund() -> dict[str, Any]:
-        said = parent(cleared=True)
-        ok(api.simulate(card["id"], "return", said | {"amount": 40}))
-        return said
+        sent_body = parent(cleared=True)
+        ok(api.simulate(card["id"], "return", sent_body | {"amount": 40}))
+        return sent_body
 
     yield Post(api, f"{simulate}/balance_inquiry", {"merchant": {"descriptor": "SHOP"}})
     yield Post(api, f"{simulate}/authorization", authorization(100))
@@ -253,8 +253,8 @@ def test_every_post_is_done_once_and_answered_again(api: Api, app_database_url: 
 def test_no_post_is_forgotten_here(api: Api) -> None:
     posts = {
         path
-        for path, method, said in contract.operations()
-        if method == "post" and "x-unimplemented" not in said
+        for path, method, sent_body in contract.operations()
+        if method == "post" and "x-unimplemented" not in sent_body
     }
 
     tried = {contract.path_of(BASE_PATH + one.path) for one in requests_of(api)}
@@ -412,8 +412,8 @@ def test_every_post_that_comes_often_at_once_is_done_once(
                 asked = [here, replace(here, caller=there)] * 12
                 answers = list(pool.map(lambda one: one.send(f"key-of-{one.path}"), asked))
 
-            said = {(answer.status_code, answer.content) for answer in answers}
-            assert said == {(single.status_code, answers[0].content)}, here.path
+            sent_body = {(answer.status_code, answer.content) for answer in answers}
+            assert sent_body == {(single.status_code, answers[0].content)}, here.path
             assert single.status_code in {200, 201}, single.text
             after = counted(app_database_url)
             assert {table: after[table] - between[table] for table in TABLES} == {
@@ -467,15 +467,15 @@ def test_a_card_transaction_that_went_on_meanwhile_is_not_judged_again(
 ) -> None:
     card = api.active_card()
     bought = api.authorize(card["id"], 100)
-    said = {"cardTransactionId": bought["id"], "amount": 100}
+    sent_body = {"cardTransactionId": bought["id"], "amount": 100}
     path, key = f"/sandbox/cards/{card['id']}/simulate/clearing", str(uuid4())
-    ok(post(api, path, said, key))
+    ok(post(api, path, sent_body, key))
     lose_answers(database_url)
 
-    again = ok(post(api, path, said, key))
+    again = ok(post(api, path, sent_body, key))
 
     assert again["settlementSummary"] == {"count": 1, "totalAmount": 100}
-    refused(post(api, path, said, str(uuid4())), 400, "INVALID_INPUT")
+    refused(post(api, path, sent_body, str(uuid4())), 400, "INVALID_INPUT")
 
 
 def test_a_row_is_there_with_its_key_or_not_at_all(
@@ -498,7 +498,7 @@ def test_a_row_is_there_with_its_key_or_not_at_all(
 def test_a_message_that_nobody_decided_in_time_is_sent_again_and_done_once(
     api: Api, api_config: ApiConfig
 ) -> None:
-    # A doorbell that nobody hears, so that nobody decides before we want it.
+    # A notification without a listener, so that no worker decides too early.
     account = api.account(api.customer()["id"])
     path, key = f"/sandbox/internal-accounts/{account['id']}/fund", str(uuid4())
     impatient = replace(

@@ -65,12 +65,12 @@ def agent(api: Api) -> Iterator[AgentApi]:
         yield client
 
 
-def arrival(receiver: Receiver, kind: str, **said: object) -> dict[str, Any]:
+def arrival(receiver: Receiver, kind: str, **sent_body: object) -> dict[str, Any]:
     """Return the first webhook of a type whose data says so, as soon as it is there."""
 
     def is_it(one: Arrival) -> bool:
         data = one.content["data"]
-        return one.type == kind and all(data[name] == value for name, value in said.items())
+        return one.type == kind and all(data[name] == value for name, value in sent_body.items())
 
     arrivals = receiver.wait_for(lambda all_: any(is_it(one) for one in all_))
     return next(one.content for one in arrivals if is_it(one))
@@ -114,7 +114,7 @@ def test_a_card_lives_as_the_interface_shows_it(own: Api, receiver: Receiver) ->
         "merchant": {"descriptor": "BLUE BOTTLE COFFEE", "mcc": "5814", "country": "US"},
     }
     authorized = ok(own.simulate(card["id"], "authorization", asked))
-    told = arrival(receiver, "CARD_TRANSACTION.AUTHORIZED", id=authorized["id"])
+    sent = arrival(receiver, "CARD_TRANSACTION.AUTHORIZED", id=authorized["id"])
     moved = {"cardTransactionId": authorized["id"], "amount": 1500}
     cleared = ok(own.simulate(card["id"], "clearing", moved))
     told_again = arrival(receiver, "CARD_TRANSACTION.SETTLED", id=authorized["id"])
@@ -126,7 +126,7 @@ def test_a_card_lives_as_the_interface_shows_it(own: Api, receiver: Receiver) ->
     assert active["data"] == ok(own.get(f"/cards/{card['id']}"))
     assert authorized["status"] == "AUTHORIZED"
     assert authorized["pullSummary"]["count"] == 1
-    assert told["data"] == authorized
+    assert sent["data"] == authorized
     assert cleared["status"] == "SETTLED"
     assert cleared["pullSummary"]["count"] == 2
     assert cleared["settlementSummary"]["totalAmount"] == 1500
@@ -214,9 +214,9 @@ def test_in_production_no_number_can_be_shown(api: Api, api_config: ApiConfig) -
         server(replace(api_config, sandbox=False)) as root,
         Api(root, api.tenant) as production,
     ):
-        said = production.http.post(f"/cards/{card['id']}/reveal")
+        sent_body = production.http.post(f"/cards/{card['id']}/reveal")
 
-    refused(said, 501, "NOT_IMPLEMENTED")
+    refused(sent_body, 501, "NOT_IMPLEMENTED")
 
 
 def test_a_webhook_comes_in_the_envelope_of_the_interface(own: Api, receiver: Receiver) -> None:
@@ -243,9 +243,9 @@ def test_the_number_of_a_card_is_in_no_answer_and_no_webhook(own: Api, receiver:
     assert number.isdecimal()
     assert number.endswith(card["last4"])
     arrival(receiver, "CARD_TRANSACTION.AUTHORIZED", id=purchase["id"])
-    told = [one.body.decode() for one in receiver.received]
+    sent = [one.body.decode() for one in receiver.received]
     read = [own.get(path).text for path in ("/cards", f"/cards/{card['id']}", "/transactions")]
-    for text in (*told, *read, str(revealed)):
+    for text in (*sent, *read, str(revealed)):
         assert number not in text
         assert "cvv" not in text.lower()
 
@@ -337,13 +337,13 @@ def test_an_agent_registers_what_the_interface_shows(
 
 def test_a_default_that_an_agent_sets_replaces_the_one_before(api: Api, agent: AgentApi) -> None:
     def register(number: str) -> dict[str, Any]:
-        said = {
+        sent_body = {
             "currency": "USD",
             "platformAccountId": f"ext-{number}",
             "defaultUmaDepositAccount": True,
             "accountInfo": USD | {"accountNumber": number},
         }
-        return made(agent.post(EXTERNAL, said))
+        return made(agent.post(EXTERNAL, sent_body))
 
     first, second = register("1000000001"), register("1000000009")
 
@@ -362,19 +362,19 @@ def test_a_default_that_an_agent_sets_replaces_the_one_before(api: Api, agent: A
 
 @pytest.mark.parametrize("missing", ["currency", "accountInfo"])
 def test_an_external_account_needs_currency_and_details(agent: AgentApi, missing: str) -> None:
-    said = body("USD_ACCOUNT")
-    del said[missing]
+    sent_body = body("USD_ACCOUNT")
+    del sent_body[missing]
 
-    [error] = refused(agent.post(EXTERNAL, said), 400, "INVALID_INPUT")["details"]["errors"]
+    [error] = refused(agent.post(EXTERNAL, sent_body), 400, "INVALID_INPUT")["details"]["errors"]
 
     assert (error["field"], error["message"]) == (missing, "is required")
 
 
 def test_external_accounts_of_agents_are_for_agents_only(api: Api, root: str) -> None:
-    said = body("USD_ACCOUNT")
+    sent_body = body("USD_ACCOUNT")
 
-    refused(api.post(EXTERNAL, said), 401, "UNAUTHORIZED")
-    refused(httpx2.post(root + BASE_PATH + EXTERNAL, json=said), 401, "UNAUTHORIZED")
+    refused(api.post(EXTERNAL, sent_body), 401, "UNAUTHORIZED")
+    refused(httpx2.post(root + BASE_PATH + EXTERNAL, json=sent_body), 401, "UNAUTHORIZED")
 
 
 @pytest.mark.parametrize(
@@ -474,9 +474,9 @@ def test_what_wallets_sign_with_opens_nothing_here(api: Api) -> None:
     account = api.account(api.customer()["id"])
     signed = {"Service-Wallet-Signature": "sandbox-valid-signature", "Request-Id": str(uuid4())}
 
-    said = api.http.patch(f"/internal-accounts/{account['id']}", json={}, headers=signed)
+    sent_body = api.http.patch(f"/internal-accounts/{account['id']}", json={}, headers=signed)
 
-    refused(said, 501, "NOT_IMPLEMENTED")
+    refused(sent_body, 501, "NOT_IMPLEMENTED")
 
 
 # --- errors ------------------------------------------------------------------------------------
@@ -508,15 +508,15 @@ def test_an_error_is_the_envelope_of_the_interface_whatever_went_wrong(
 
     assert [answer.status_code for answer in answers] == [400, 401, 404, 405, 409, 501]
     for answer in answers:
-        said = answer.json()
-        assert {"status", "code", "message"} <= set(said) <= NAMES["Errors"]
-        assert (said["status"], answer.headers["content-type"]) == (
+        sent_body = answer.json()
+        assert {"status", "code", "message"} <= set(sent_body) <= NAMES["Errors"]
+        assert (sent_body["status"], answer.headers["content-type"]) == (
             answer.status_code,
             "application/json",
         )
-        assert isinstance(said["message"], str)
-        assert isinstance(said.get("details", {}), dict)
-        assert said["code"] in set(Code)
+        assert isinstance(sent_body["message"], str)
+        assert isinstance(sent_body.get("details", {}), dict)
+        assert sent_body["code"] in set(Code)
 
 
 @contextmanager
@@ -584,8 +584,8 @@ def test_production_has_the_paths_of_the_sandbox(api: Api, api_config: ApiConfig
 
 
 def test_names_and_details_stay_as_they_were_sent(agent: AgentApi) -> None:
-    said = info("USD_ACCOUNT", accountNumber="00012345678", bankName="Bänk & Söhne")
+    sent_body = info("USD_ACCOUNT", accountNumber="00012345678", bankName="Bänk & Söhne")
 
-    created = made(agent.post(EXTERNAL, {"currency": "USD", "accountInfo": said}))
+    created = made(agent.post(EXTERNAL, {"currency": "USD", "accountInfo": sent_body}))
 
-    assert {name: created["accountInfo"][name] for name in said} == said
+    assert {name: created["accountInfo"][name] for name in sent_body} == sent_body

@@ -49,13 +49,13 @@ def exchange(root: str, sent: bytes) -> tuple[int, dict[str, str], bytes]:
 
 
 def must_be_envelope(status: int, headers: dict[str, str], body: bytes) -> None:
-    said = json.loads(body)
+    response = json.loads(body)
     assert headers["content-type"] == "application/json"
     assert headers["x-request-id"]
-    assert said["status"] == status
+    assert response["status"] == status
     assert 400 <= status < 600
     assert status not in {422, 500}
-    assert "Traceback" not in said["message"]
+    assert "Traceback" not in response["message"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -56,26 +56,26 @@ def head(tenant: Tenant, *headers: str, request: str = "POST {}/customers HTTP/1
 
 def one_of(opened: socket.socket) -> bytes:
     """Return one answer to its end; what it has may come in any number of pieces."""
-    with opened.makefile("rb") as said:
-        lines = list(takewhile(bytes.strip, said))
+    with opened.makefile("rb") as data:
+        lines = list(takewhile(bytes.strip, data))
         size = next(line for line in lines if line.lower().startswith(b"content-length:"))
-        return b"".join([*lines, b"\r\n", said.read(int(size.partition(b":")[2]))])
+        return b"".join([*lines, b"\r\n", data.read(int(size.partition(b":")[2]))])
 
 
 def all_of(opened: socket.socket) -> bytes:
     """Return what is sent until the other side closes."""
-    said = b""
+    data = b""
     try:
         while more := opened.recv(65536):
-            said += more
+            data += more
     except ConnectionResetError:
         pass  # It was closed while something of ours was still under way.
-    return said
+    return data
 
 
-def refusal(said: bytes) -> tuple[int, dict[str, object]]:
-    """Return status and envelope of the one answer in `said`."""
-    first, _, rest = said.partition(b"\r\n")
+def refusal(data: bytes) -> tuple[int, dict[str, object]]:
+    """Return status and envelope of the one answer in `data`."""
+    first, _, rest = data.partition(b"\r\n")
     headers, _, body = rest.partition(b"\r\n\r\n")
     names = {line.partition(b":")[0].strip().lower() for line in headers.split(b"\r\n")}
     assert b"x-request-id" in names
@@ -96,17 +96,17 @@ def test_a_body_that_drips_is_given_up(impatient: str, tenant: Tenant, framing: 
     with connection(impatient) as opened:
         opened.sendall(head(tenant, framing))
         opened.settimeout(0.05)
-        said = b""
-        while not said:  # A byte is enough to keep a server from calling a connection idle.
+        data = b""
+        while not data:  # A byte is enough to keep a server from calling a connection idle.
             opened.sendall(drop)
             try:
-                said = opened.recv(65536)
+                data = opened.recv(65536)
             except TimeoutError:
                 assert time.monotonic() - begin < limit_s()
         opened.settimeout(TIMEOUT_S)
-        said += all_of(opened)
+        data += all_of(opened)
 
-    assert refusal(said)[0] == 408
+    assert refusal(data)[0] == 408
     assert time.monotonic() - begin >= PATIENCE_S * 0.9
 
 
@@ -114,9 +114,9 @@ def test_a_body_that_never_comes_is_given_up(impatient: str, tenant: Tenant) -> 
     with connection(impatient) as opened:
         opened.sendall(head(tenant, "Content-Length: 5"))
 
-        said = all_of(opened)
+        data = all_of(opened)
 
-    assert refusal(said)[0] == 408
+    assert refusal(data)[0] == 408
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /", b"GET / HTTP/1.1\r\nHost: x\r\nX-A"])
@@ -154,13 +154,13 @@ def test_a_head_has_a_largest_size(root: str, tenant: Tenant, size: int, *, many
     line = f"X-A: {'x' * 95}"
     headers = [line] * (size // 100 + 1) if many else [f"X-A: {'x' * size}"]
     with connection(root) as opened:
-        # It may be refused before it is sent; what was said is still there to be read.
+        # It may be refused before it is sent; the response can still be read.
         with suppress(BrokenPipeError, ConnectionResetError):
             opened.sendall(head(tenant, *headers))
 
-        said = all_of(opened)
+        data = all_of(opened)
 
-    assert not said or refusal(said)[0] == 431
+    assert not data or refusal(data)[0] == 431
 
 
 def test_a_header_without_an_end_is_not_kept(root: str) -> None:
@@ -174,9 +174,9 @@ def test_a_header_without_an_end_is_not_kept(root: str) -> None:
         except (BrokenPipeError, ConnectionResetError):
             pass
 
-        said = all_of(opened)
+        data = all_of(opened)
 
-    assert sent < 10 * MAX_HEAD or refusal(said)[0] == 431
+    assert sent < 10 * MAX_HEAD or refusal(data)[0] == 431
 
 
 def test_a_head_below_the_largest_size_is_read(root: str, tenant: Tenant) -> None:
@@ -185,8 +185,8 @@ def test_a_head_below_the_largest_size_is_read(root: str, tenant: Tenant) -> Non
 
 
 def test_chunks_are_a_body_like_any_other(root: str, tenant: Tenant) -> None:
-    said = b'{"customerType": "INDIVIDUAL", "fullName": "Ada"}'
-    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in said) + b"0\r\n\r\n"
+    data = b'{"customerType": "INDIVIDUAL", "fullName": "Ada"}'
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in data) + b"0\r\n\r\n"
     with connection(root) as opened:
         opened.sendall(head(tenant, "Transfer-Encoding: chunked", "Connection: close") + chunks)
 
@@ -207,10 +207,10 @@ def test_chunks_are_not_read_beyond_the_largest_size(root: str, tenant: Tenant) 
         except (BrokenPipeError, ConnectionResetError):
             pass
 
-        said = all_of(opened)
+        data = all_of(opened)
 
     assert sent < 20 * MAX_BODY
-    assert not said or refusal(said)[0] == 413
+    assert not data or refusal(data)[0] == 413
 
 
 def test_trailers_without_end_are_not_kept(root: str, tenant: Tenant) -> None:
@@ -229,10 +229,10 @@ def test_trailers_without_end_are_not_kept(root: str, tenant: Tenant) -> None:
 
 
 def test_a_body_ends_where_its_length_says(root: str, tenant: Tenant) -> None:
-    said = b'{"customerType": "INDIVIDUAL", "fullName": "Ada"}'
-    asked = head(tenant, f"Content-Length: {len(said)}")
+    data = b'{"customerType": "INDIVIDUAL", "fullName": "Ada"}'
+    asked = head(tenant, f"Content-Length: {len(data)}")
     with connection(root) as opened:
-        opened.sendall(asked + said + b"garbage\r\n\r\n")
+        opened.sendall(asked + data + b"garbage\r\n\r\n")
 
         answers = all_of(opened)
 
@@ -259,9 +259,9 @@ def test_what_is_no_http_is_refused_in_an_envelope(
     with connection(root) as opened:
         opened.sendall(head(tenant, *headers) + b"5\r\nabcde\r\n0\r\n\r\n")
 
-        said = all_of(opened)
+        data = all_of(opened)
 
-    assert refusal(said)[0] == 400
+    assert refusal(data)[0] == 400
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01\x02\x00\x01", b"\x00\r\n\r\n", b"A\r\n"])
@@ -269,6 +269,6 @@ def test_another_protocol_is_refused_in_an_envelope(root: str, sent: bytes) -> N
     with connection(root) as opened:
         opened.sendall(sent)
 
-        said = all_of(opened)
+        data = all_of(opened)
 
-    assert refusal(said)[0] == 400
+    assert refusal(data)[0] == 400

@@ -33,13 +33,13 @@ def reveal(api: Api, card: dict[str, Any]) -> str:
 
 
 def digits(page: httpx2.Response) -> str:
-    """Return the number on a page, as somebody would copy it."""
+    """Return the number on a page, as a person would copy it."""
     [groups] = re.findall(r'<div class="pan"[^>]*>(.*?)</div>', page.text)
     return re.sub(r"<[^>]*>", "", groups)
 
 
 def assert_guarded(page: httpx2.Response) -> None:
-    """Assert that nobody keeps a page, that it leaks nothing and loads nothing."""
+    """Assert that the page is not cached, leaks nothing and loads nothing."""
     headers = page.headers
     assert headers["content-type"] == "text/html; charset=utf-8"
     assert headers["cache-control"] == "no-store"

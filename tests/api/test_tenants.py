@@ -1,7 +1,7 @@
 """Two platforms in one database never see each other's rows: every operation is tried.
 
 Operations are read from the application, so a new one is tried without being named here. What it
-may need from here is a resource to name in its path (`MAKERS`), a body (`BODIES`) and whoever may
+may need from here is a resource to name in its path (`MAKERS`), a body (`BODIES`) and who may
 call it (`CALLERS`); it fails until it has them.
 """
 
@@ -340,19 +340,19 @@ class Operation:
 
 
 def _operations() -> Iterator[Operation]:
-    for path, method, said in contract.operations():
+    for path, method, sent_body in contract.operations():
         if "servers" in document()["paths"][path]:
             continue  # Not below the base path: about the installation, not about a platform.
-        if not said["security"]:
-            continue  # Of nobody: what is in the path is the proof.
-        given = [documents.resolved(one) for one in said.get("parameters", ())]
+        if not sent_body["security"]:
+            continue  # Without credentials: the token in the path is the proof.
+        given = [documents.resolved(one) for one in sent_body.get("parameters", ())]
         yield Operation(
             method.upper(),
             path,
             tuple(one["name"] for one in given if one["in"] == "query"),
             tuple(one["name"] for one in given if one["in"] == "query" and one["required"]),
-            "requestBody" in said,
-            bool(said.get("x-unimplemented")),
+            "requestBody" in sent_body,
+            bool(sent_body.get("x-unimplemented")),
         )
 
 
@@ -390,14 +390,14 @@ def other(other_platform: Api) -> Platform:
 
 
 def unknown(ids: Ids) -> dict[str, str]:
-    """Return `ids` of things that nobody has."""
+    """Return `ids` of things that do not exist."""
     return {name: ID.sub(lambda found: f"{found[1]}:{uuid4()}", one) for name, one in ids.items()}
 
 
 def record_of(url: str, tenant_of: Platform) -> dict[str, tuple[int, str]]:
     """Return what the record says of a platform: of every table, how many rows and their hash."""
     platform_id = tenant_of.api.tenant.platform_id
-    said = {}
+    sent_body = {}
     with psycopg.connect(url) as connection:
         for table in tables.metadata.sorted_tables:
             if "platform_id" in table.columns:
@@ -406,8 +406,8 @@ def record_of(url: str, tenant_of: Platform) -> dict[str, tuple[int, str]]:
                     " FROM {} t WHERE platform_id = %s"
                 ).format(sql.Identifier(table.name))
                 [row] = connection.execute(statement, [platform_id]).fetchall()
-                said[table.name] = row[0], row[1]
-    return said
+                sent_body[table.name] = row[0], row[1]
+    return sent_body
 
 
 def leaked(owner: Platform, text: str) -> set[str]:
@@ -436,9 +436,9 @@ def test_what_another_platform_has_is_not_there(
 
     if not is_not_built(answer):
         assert answer.status_code == 404, f"{operation} answered {answer.text}"
-        # As one that nobody has: the answer does not even say that it is somewhere.
-        nobodys = other.ask(operation, unknown(owner.ids), body)
-        assert (nobodys.status_code, nobodys.json()) == (404, answer.json())
+        # As for an id that does not exist: the response does not reveal that there is one.
+        of_no_platform = other.ask(operation, unknown(owner.ids), body)
+        assert (of_no_platform.status_code, of_no_platform.json()) == (404, answer.json())
     assert record_of(database_url, owner) == before
 
 
@@ -492,9 +492,12 @@ def test_a_filter_by_what_another_platform_has_finds_nothing(
     named = operation.named_by(query)
 
     answer = other.ask(operation, other.ids, **{query: owner.ids[named]})
-    nobodys = other.ask(operation, other.ids, **{query: unknown(owner.ids)[named]})
+    of_no_platform = other.ask(operation, other.ids, **{query: unknown(owner.ids)[named]})
 
-    assert (answer.status_code, answer.json()) == (nobodys.status_code, nobodys.json())
+    assert (answer.status_code, answer.json()) == (
+        of_no_platform.status_code,
+        of_no_platform.json(),
+    )
     if answer.status_code == 200:
         assert answer.json()["data"] == []
         assert answer.json()["totalCount"] == 0

@@ -32,9 +32,9 @@ def connection(postgres_url: DatabaseUrl) -> Iterator[psycopg.Connection]:
 def test_a_time_that_is_accepted_is_sent_and_stored(
     connection: psycopg.Connection, naive: datetime, minutes: int
 ) -> None:
-    said = naive.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat()
+    time = naive.replace(tzinfo=timezone(timedelta(minutes=minutes))).isoformat()
     try:
-        accepted = _TIME.validate_python(said)
+        accepted = _TIME.validate_python(time)
     except ValidationError:
         return
 

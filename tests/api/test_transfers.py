@@ -49,15 +49,15 @@ class Scene:
     source: str
     destination: str
 
-    def body(self, amount: int = 400, **said: object) -> dict[str, Any]:
+    def body(self, amount: int = 400, **sent_body: object) -> dict[str, Any]:
         return {
             "source": {"accountId": self.source},
             "destination": {"accountId": self.destination},
             "amount": amount,
-        } | said
+        } | sent_body
 
-    def asks(self, amount: int = 400, **said: object) -> dict[str, Any]:
-        return made(self.agent.post(OUT, self.body(amount, **said)))
+    def asks(self, amount: int = 400, **sent_body: object) -> dict[str, Any]:
+        return made(self.agent.post(OUT, self.body(amount, **sent_body)))
 
     def waiting(self, amount: int = 400) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return an action that waits for approval, and its transaction."""
@@ -128,9 +128,9 @@ def careful(api: Api) -> Iterator[Scene]:
 
 @pytest.mark.parametrize(("path", "kind"), [(OUT, "TRANSFER_OUT"), (IN, "TRANSFER_IN")])
 def test_a_transfer_within_the_policy_happens_at_once(scene: Scene, path: str, kind: str) -> None:
-    said = {"remittanceInformation": "rent of May", "purposeOfPayment": "SELF"}
+    sent_body = {"remittanceInformation": "rent of May", "purposeOfPayment": "SELF"}
 
-    action = made(scene.agent.post(path, scene.body(400, **said)))
+    action = made(scene.agent.post(path, scene.body(400, **sent_body)))
 
     assert action["id"].startswith("AgentAction:")
     assert (action["status"], action["type"]) == ("APPROVED", kind)
@@ -163,13 +163,13 @@ def test_a_transfer_within_the_policy_happens_at_once(scene: Scene, path: str, k
 def test_a_transfer_is_told_as_it_goes_on(scene: Scene, database_url: DatabaseUrl) -> None:
     transaction = scene.asks()["transaction"]
 
-    told = webhooks(database_url, transaction["id"], 2)
+    sent = webhooks(database_url, transaction["id"], 2)
 
-    assert [kind for kind, _ in told] == [
+    assert [kind for kind, _ in sent] == [
         "OUTGOING_PAYMENT.PROCESSING",
         "OUTGOING_PAYMENT.COMPLETED",
     ]
-    assert told[-1][1] == transaction
+    assert sent[-1][1] == transaction
 
 
 def test_a_lack_of_funds_is_a_transaction_that_failed(
@@ -180,8 +180,8 @@ def test_a_lack_of_funds_is_a_transaction_that_failed(
     assert (action["status"], action["transaction"]["status"]) == ("FAILED", "FAILED")
     assert action["transaction"]["failureReason"] == "INSUFFICIENT_FUNDS"
     assert scene.balances() == (1_000, 0)
-    told = webhooks(database_url, action["transaction"]["id"], 2)
-    assert told[-1] == ("OUTGOING_PAYMENT.FAILED", action["transaction"])
+    sent = webhooks(database_url, action["transaction"]["id"], 2)
+    assert sent[-1] == ("OUTGOING_PAYMENT.FAILED", action["transaction"])
     # What failed does not count.
     assert ok(scene.agent.get("/agents/me"))["usage"]["dailySpend"] == 0
 
@@ -358,8 +358,8 @@ def test_what_needs_an_approval_waits_and_moves_nothing(
     assert "transaction" not in action
     assert (transaction["status"], transaction["type"]) == ("PENDING", "OUTGOING")
     assert careful.balances() == (1_000, 0)
-    told = webhooks(database_url, transaction["id"], 2)
-    assert told == [
+    sent = webhooks(database_url, transaction["id"], 2)
+    assert sent == [
         ("OUTGOING_PAYMENT.PENDING", transaction),
         ("AGENT_ACTION.PENDING_APPROVAL", action),
     ]
@@ -383,7 +383,7 @@ def test_an_approval_moves_the_money_once(
         "action": careful.action_path(action),
     }
 
-    # No body, no content type: nothing has to be said.
+    # No body and no content type are needed.
     approved = ok(careful.api.http.post(path[route] + "/approve"))
 
     shown = approved if route == "transaction" else approved["transaction"]
@@ -394,8 +394,8 @@ def test_an_approval_moves_the_money_once(
             refused(careful.api.http.post(f"{again}/{decision}"), 409, NOT_PENDING)
     assert careful.balances() == (600, 400)
     assert ok(careful.agent.get(f"/agents/me/actions/{action['id']}"))["status"] == "APPROVED"
-    told = webhooks(database_url, transaction["id"], 4)
-    assert [kind for kind, _ in told][2:] == [
+    sent = webhooks(database_url, transaction["id"], 4)
+    assert [kind for kind, _ in sent][2:] == [
         "OUTGOING_PAYMENT.PROCESSING",
         "OUTGOING_PAYMENT.COMPLETED",
     ]
@@ -678,7 +678,7 @@ def test_filters_apply_to_every_type(mixed: Scene) -> None:
     assert count(customerId=f"Customer:{uuid4()}") == {}
     named = ok(mixed.api.get(f"/customers/{mixed.customer_id}"))["platformCustomerId"]
     assert count(platformCustomerId=named) == every
-    assert count(platformCustomerId="nobody") == {}
+    assert count(platformCustomerId="unknown") == {}
     assert count(accountIdentifier=source) == {"CARD": 4, "INCOMING": 1, "OUTGOING": 5}
     assert count(accountIdentifier=destination) == {"INCOMING": 4, "OUTGOING": 5}
     assert count(senderAccountIdentifier=source) == {"CARD": 4, "OUTGOING": 5}
@@ -780,8 +780,8 @@ def test_an_account_is_opened_for_customers_in_currencies_of_the_platform(
     ok(api.delete(f"/customers/{gone}"))
 
     refused(api.post(path, {"customerId": customer, "currency": "JPY"}), 400, "INVALID_CURRENCY")
-    for nobody in (gone, f"Customer:{uuid4()}", other_platform.customer()["id"]):
-        refused(api.post(path, {"customerId": nobody, "currency": "USD"}), 400, "INVALID_INPUT")
+    for unknown in (gone, f"Customer:{uuid4()}", other_platform.customer()["id"]):
+        refused(api.post(path, {"customerId": unknown, "currency": "USD"}), 400, "INVALID_INPUT")
     refused(api.post(path, {"customerId": customer}), 400, "INVALID_INPUT")
     refused(
         api.post(path, {"customerId": customer, "currency": "USD", "type": "EMBEDDED_WALLET"}),

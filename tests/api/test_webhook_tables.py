@@ -46,7 +46,7 @@ def run(ready_file: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["webhooks", *arguments, "--ready-file", str(ready_file)])
 
 
-def said(ready_file: Path, *arguments: str) -> Any:  # noqa: ANN401 - JSON
+def sent_body(ready_file: Path, *arguments: str) -> Any:  # noqa: ANN401 - JSON
     finished = run(ready_file, *arguments, "--json")
     assert finished.exit_code == 0, finished.output
     return json.loads(finished.output)

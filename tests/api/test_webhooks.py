@@ -39,7 +39,7 @@ def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    """A receiver that takes everything; whoever tests signatures checks them."""
+    """A receiver that takes everything; tests of signatures check them."""
     with Receiver() as receiver:
         receiver.reply_always(Reply())
         yield receiver
@@ -348,8 +348,8 @@ def test_a_delivery_is_sent_again_with_its_id(own: Api, receiver: Receiver) -> N
     ok(own.post(f"/webhooks/deliveries/{one['id']}/retry", {}))
 
     assert (again["id"], again["state"]) == (one["id"], "PENDING")
-    told = [one_["id"] for one_ in arrived(receiver, "CARD.STATE_CHANGE", 3)]
-    assert told == [one["webhookId"]] * 3
+    messages = [one_["id"] for one_ in arrived(receiver, "CARD.STATE_CHANGE", 3)]
+    assert messages == [one["webhookId"]] * 3
     shown = ok(own.get(f"/webhooks/deliveries/{one['id']}"))
     assert len(shown["attemptList"]) >= 2
 
@@ -382,8 +382,8 @@ def test_what_had_nowhere_to_go_goes_there_later(own: Api, receiver: Receiver) -
     replayed = ok(own.post("/webhooks/replay", {"since": began}))
 
     assert replayed["count"] == 2, "what there is to tell of a customer, and of its card"
-    [told] = arrived(receiver, "CARD.STATE_CHANGE")
-    assert told["id"] == kept["webhookId"]
+    [messages] = arrived(receiver, "CARD.STATE_CHANGE")
+    assert messages["id"] == kept["webhookId"]
 
 
 def test_what_waits_for_a_deleted_endpoint_is_kept_and_not_sent(own: Api) -> None:
@@ -454,9 +454,9 @@ def test_the_sandbox_test_says_what_came_back_in_the_words_of_the_interface(
     arrived(receiver, "TEST")
     receiver.reply_always(Reply(status=418, body=b"tea"))
 
-    said = ok(own.raw("POST", "/sandbox/webhooks/test", b""))
+    sent_body = ok(own.raw("POST", "/sandbox/webhooks/test", b""))
 
-    assert said == {"url": receiver.url, "response_status": 418, "response_body": "tea"}
+    assert sent_body == {"url": receiver.url, "response_status": 418, "response_body": "tea"}
     assert len(receiver.received) == 2
     nowhere = f"http://127.0.0.1:{closed_port()}/"
     ok(own.patch("/config", {"webhookEndpoint": nowhere}))
@@ -466,12 +466,12 @@ def test_the_sandbox_test_says_what_came_back_in_the_words_of_the_interface(
 def test_a_test_of_an_endpoint_says_everything_and_is_listed(own: Api, receiver: Receiver) -> None:
     key = endpoint(own, receiver.url, state="DISABLED")["id"]
 
-    said = ok(own.post("/webhooks/test", {"endpointId": key}))
+    sent_body = ok(own.post("/webhooks/test", {"endpointId": key}))
 
-    assert (said["delivered"], said["responseStatus"]) == (True, 200)
-    assert said["url"] == receiver.url
+    assert (sent_body["delivered"], sent_body["responseStatus"]) == (True, 200)
+    assert sent_body["url"] == receiver.url
     [shown] = deliveries(own, type="TEST")
-    assert (shown["id"], shown["webhookId"]) == (said["deliveryId"], said["webhookId"])
+    assert (shown["id"], shown["webhookId"]) == (sent_body["deliveryId"], sent_body["webhookId"])
     assert len(ok(own.get(f"/webhooks/deliveries/{shown['id']}"))["attemptList"]) == 1
     missing = f"WebhookEndpoint:{new_id()}"
     refused(own.post("/webhooks/test", {"endpointId": missing}), 404, "REFERENCE_NOT_FOUND")

@@ -5,15 +5,9 @@ from dataclasses import fields
 import pytest
 
 from cardledger.ledger.core import commands, events
-from cardledger.ledger.core.card_transaction import (
-    UNKNOWN,
-    CardTransaction,
-    Closure,
-    Status,
-    fold,
-    waits,
-)
+from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, fold, waits
 from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
+from cardledger.ledger.core.status import Closure, Status
 from tests.books import after, authorize, clear, facts_of
 
 DECLINED = events.DeclineReason.INSUFFICIENT_FUNDS

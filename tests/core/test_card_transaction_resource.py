@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.core.card_transaction import CardTransaction, Closure
+from cardledger.ledger.core.card_transaction import CardTransaction
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.core.status import Closure
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, render, wire
 from tests.ids import IDS
 

@@ -12,16 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cardledger.ledger.core import commands, events
-from cardledger.ledger.core.card_transaction import (
-    UNKNOWN,
-    CardTransaction,
-    Status,
-    decide,
-    evolve,
-    fold,
-)
+from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, evolve, fold
 from cardledger.ledger.core.entries import ChartAccount, entries
 from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
+from cardledger.ledger.core.status import Status
 from cardledger.ledger.projections.event_rows import EventRow, from_row, to_row
 from cardledger.ledger.projections.explain import changes, movements, sentence, steps
 from cardledger.ledger.testing import machine

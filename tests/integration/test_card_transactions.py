@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cardledger.ledger.core import events
-from cardledger.ledger.core.card_transaction import CardTransaction, Closure, fold
+from cardledger.ledger.core.card_transaction import CardTransaction, fold
+from cardledger.ledger.core.status import Closure
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import card_transaction_rows

@@ -21,8 +21,8 @@ from psycopg import sql
 from sqlalchemy import Connection
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.core.card_transaction import Status
 from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.core.status import Status
 from cardledger.ledger.engine.commit import Engine, UnavailableError
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Decided

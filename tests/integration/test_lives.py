@@ -8,8 +8,9 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.core.card_transaction import CardTransaction, Status
+from cardledger.ledger.core.card_transaction import CardTransaction
 from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.core.status import Status
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided

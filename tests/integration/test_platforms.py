@@ -97,7 +97,7 @@ def test_a_token_is_authenticated_by_its_secret_which_is_not_stored(app_database
         assert [token.allows(permission) for permission in Permission] == [True, True, False]
         for wrong in ("", secret[:-1], secret + "x", "\x00", "\ud800"):
             assert await tokens.authenticate(connection, client_id, wrong, KEYS) is None
-        for wrong in ("", "nobody", client_id + "\x00", "é", "x" * 1000):
+        for wrong in ("", "unknown", client_id + "\x00", "é", "x" * 1000):
             assert await tokens.authenticate(connection, wrong, secret, KEYS) is None
         other_server = KeyRing("another key of the very same length..")
         assert await tokens.authenticate(connection, client_id, secret, other_server) is None

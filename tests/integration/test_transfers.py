@@ -101,13 +101,13 @@ def test_the_webhooks_of_a_transfer_and_both_balances_are_in_its_commit(
     world.process(world.engine(), [(source, body)])
 
     [[stamp]] = world.rows("SELECT xmin::text FROM transfers WHERE id = %s", body["transferId"])
-    told = world.rows(
+    webhooks = world.rows(
         "SELECT type, data ->> 'status' FROM outbox WHERE customer_id = %s AND xmin::text = %s"
         " ORDER BY type",
         source.owner.customer_id,
         stamp,
     )
-    assert told == [
+    assert webhooks == [
         ("INTERNAL_ACCOUNT.BALANCE_UPDATED", "ACTIVE"),
         ("INTERNAL_ACCOUNT.BALANCE_UPDATED", "ACTIVE"),
         ("OUTGOING_PAYMENT.COMPLETED", "COMPLETED"),
@@ -226,12 +226,12 @@ def test_a_message_cannot_execute_a_transfer_of_another_customer(
     assert world.balance(source) == 1_000
 
 
-@pytest.mark.parametrize("said", [{}, {"transferId": "mine"}, {"transferId": None}])
+@pytest.mark.parametrize("sent_body", [{}, {"transferId": "mine"}, {"transferId": None}])
 def test_a_message_without_a_transfer_is_rejected(
-    world: World, platform: Id, said: dict[str, Any]
+    world: World, platform: Id, sent_body: dict[str, Any]
 ) -> None:
     cardholder = world.cardholder(platform)
-    body = {"type": "TRANSFER", "source": "transfers", "reference": f"odd {said}", **said}
+    body = {"type": "TRANSFER", "source": "transfers", "reference": f"odd {sent_body}", **sent_body}
 
     [decided] = world.process(world.engine(), [(cardholder, body)])
 
@@ -326,7 +326,7 @@ def test_a_transfer_whose_message_is_rejected_has_failed(world: World) -> None:
     incomplete = world.platform()
     source, destination = two_accounts(world, incomplete)
     body = world.transfer(source, destination, 400)
-    # A part of its books is not there: nobody but an operator can do that.
+    # A part of its books is not there: only an operator can do that.
     world.connection.execute(
         "DELETE FROM system_accounts WHERE platform_id = %s AND kind = 'TRANSFERS'", [incomplete]
     )

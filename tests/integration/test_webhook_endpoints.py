@@ -75,7 +75,7 @@ def sequences(arrivals: Sequence[Arrival]) -> list[int]:
     return [arrival.content["sequence"] for arrival in arrivals]
 
 
-# --- who is told what --------------------------------------------------------------------------
+# --- which endpoint receives which webhook -------------------------------------------------------
 
 
 def test_every_endpoint_receives_the_same_id_signed_with_its_own_secret(
@@ -354,9 +354,9 @@ def test_a_gone_endpoint_is_disabled_and_the_others_are_notified(
     sender.run_once()
 
     arrivals = receiver.wait_for(lambda all_: "WEBHOOK_ENDPOINT.DISABLED" in {a.type for a in all_})
-    [said] = [one for one in arrivals if one.type == "WEBHOOK_ENDPOINT.DISABLED"]
-    assert said.content["data"]["id"] == f"WebhookEndpoint:{gone}"
-    assert said.content["data"]["disabledReason"] == "GONE"
+    [sent_body] = [one for one in arrivals if one.type == "WEBHOOK_ENDPOINT.DISABLED"]
+    assert sent_body.content["data"]["id"] == f"WebhookEndpoint:{gone}"
+    assert sent_body.content["data"]["disabledReason"] == "GONE"
     assert len(other.received) == 1
     states = {row.endpoint_id: row.state for row in world.deliveries(key)}
     assert states[gone] == "FAILED"

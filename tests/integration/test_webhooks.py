@@ -36,7 +36,7 @@ from cardledger.workers.webhooks.sender import Sender
 from tests.receiver import Receiver
 from tests.waiting import eventually, limit_s
 
-KEYS = KeyRing("a key of a server that nobody has")
+KEYS = KeyRing("a key of a server used in tests")
 TIMEOUT_S = 1.0
 NEVER_S = 3600.0
 LEASE = timedelta(seconds=20)
@@ -607,7 +607,7 @@ def test_a_delivery_of_a_crashed_sender_is_sent_when_its_lease_ends(
 
 def test_many_senders_at_once_send_every_webhook_once(world: World, receiver: Receiver) -> None:
     platform = connected(world, receiver)
-    told = {f"Webhook:{world.emit(platform)}" for _ in range(200)}
+    messages = {f"Webhook:{world.emit(platform)}" for _ in range(200)}
     senders = [world.sender(concurrency=4) for _ in range(4)]
     start = threading.Barrier(8)
 
@@ -620,7 +620,7 @@ def test_many_senders_at_once_send_every_webhook_once(world: World, receiver: Re
 
     arrivals = receiver.wait_for(at_least(200))
     eventually(lambda: world.waiting() == 0)
-    assert {arrival.webhook_id for arrival in arrivals} == told
+    assert {arrival.webhook_id for arrival in arrivals} == messages
     assert len(receiver.received) == 200
     assert all(arrival.problem is None for arrival in arrivals)
 

@@ -74,7 +74,7 @@ class Up:
     def wait(self) -> Self:
         """Return when it is ready."""
         eventually(lambda: self.ready_file.exists() or self._ended(), timeout_s=90)
-        assert self.process.poll() is None, self.said()
+        assert self.process.poll() is None, self.sent_body()
         return self
 
     @property
@@ -106,8 +106,8 @@ class Up:
         self.process.send_signal(number)
         return self.process.wait(limit_s())
 
-    def said(self) -> str:
-        """Return everything it has said."""
+    def sent_body(self) -> str:
+        """Return the whole output."""
         return self.output.read_text() + self.logs.read_text()
 
     def _ended(self) -> bool:
@@ -194,15 +194,15 @@ def outcomes(finished: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]
 
 def _answer(response: httpx2.Response) -> dict[str, Any]:
     assert response.is_success, response.text
-    said: dict[str, Any] = response.json()
-    return said
+    sent_body: dict[str, Any] = response.json()
+    return sent_body
 
 
 @contextmanager
 def started(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:  # noqa: ANN401 - those of Popen
     """Run `command`; whatever happens in between, it has ended afterwards.
 
-    A test that fails before it has stopped its process must not wait for it for ever.
+    A test that fails before it has stopped its process must not wait for it without end.
     """
     with subprocess.Popen(command, **options) as process:
         try:

@@ -19,7 +19,7 @@ class FairShare:
 
     An endpoint that responds quickly may have a quarter of the threads; any other endpoint has one
     attempt at a time. Slow and unknown endpoints may use half of the threads together; those that
-    have only failed until now may use another quarter. So failing endpoints delay nobody else, and
+    have only failed until now may use another quarter. So failing endpoints delay no others, and
     quick endpoints always find a thread.
     """
 

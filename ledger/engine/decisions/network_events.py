@@ -6,15 +6,10 @@ from datetime import datetime
 from typing import Any, Final
 
 from cardledger.ledger.core import commands
-from cardledger.ledger.core.card_transaction import (
-    WITHOUT_PURCHASE,
-    CardTransaction,
-    Decision,
-    decide,
-    waits,
-)
+from cardledger.ledger.core.card_transaction import CardTransaction, Decision, decide, waits
 from cardledger.ledger.core.events import Declined
 from cardledger.ledger.core.money import AmountOutOfRangeError
+from cardledger.ledger.core.status import WITHOUT_PURCHASE
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery

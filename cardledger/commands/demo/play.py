@@ -18,14 +18,14 @@ from typing import Final
 
 from rich.console import Console
 
+from cardledger.commands.demo import restaurant_tip, text, verification
+from cardledger.commands.demo.result import Customer, Options, Played, Result, Role
+from cardledger.commands.demo.traffic import CardInUse, Sent, Traffic
+from cardledger.commands.demo.verification import Verification, Webhooks
 from cardledger.config import configuration
 from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, CommandError
 from cardledger.config.settings import Settings
-from cardledger.demo import restaurant_tip, text, verification
-from cardledger.demo.result import Customer, Options, Played, Result, Role
-from cardledger.demo.traffic import CardInUse, Sent, Traffic
-from cardledger.demo.verification import Verification, Webhooks
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install.http_client import HttpApi
 from cardledger.install.ready_file import Running

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.text import Text
 
 from cardledger import __version__
+from cardledger.commands.demo.restaurant_tip import AUTHORIZED, CLEARED, FUNDED, JournalLine, Tip
+from cardledger.commands.demo.result import Played, Result
+from cardledger.commands.demo.verification import Verification, Webhooks
 from cardledger.commands.up import show_step as step
 from cardledger.commands.verify import as_dict as report_as_dict
 from cardledger.config.console import arrow, decimal
-from cardledger.demo.restaurant_tip import AUTHORIZED, CLEARED, FUNDED, JournalLine, Tip
-from cardledger.demo.result import Played, Result
-from cardledger.demo.verification import Verification, Webhooks
 from cardledger.install.ready_file import Running
 from cardledger.webhooks.receiver import Arrival
 

@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from cardledger.demo.restaurant_tip import Tip
-from cardledger.demo.traffic import Counts
-from cardledger.demo.verification import Verification
+from cardledger.commands.demo.restaurant_tip import Tip
+from cardledger.commands.demo.traffic import Counts
+from cardledger.commands.demo.verification import Verification
 from cardledger.install.ready_file import Running
 from cardledger.supervisor.plan import Step
 
