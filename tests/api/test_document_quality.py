@@ -10,7 +10,7 @@ import pytest
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.openapi.docs_page import rendered
 from cardledger.api.openapi.glossary import DESCRIPTIONS
-from cardledger.ledger.core import entries, events, transfer
+from cardledger.ledger.core import entries, events, status, transfer
 from cardledger.ledger.projections.event_rows import KINDS
 from tests.api.contract import operations
 from tests.api.documents import Json, document, resolved
