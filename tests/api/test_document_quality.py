@@ -10,7 +10,8 @@ import pytest
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.openapi.docs_page import rendered
 from cardledger.api.openapi.glossary import DESCRIPTIONS
-from cardledger.ledger.core import entries, events, status, transfer
+from cardledger.ledger.core import entries, events, transfer
+from cardledger.ledger.core.status import Closure, Status
 from cardledger.ledger.projections.event_rows import KINDS
 from tests.api.contract import operations
 from tests.api.documents import Json, document, resolved
@@ -146,9 +147,9 @@ def test_a_customer_is_an_individual_or_a_business() -> None:
 
 def test_fields_of_responses_have_the_enums_of_the_ledger() -> None:
     accounts = {account.value for account in entries.ChartAccount}
-    closures = {closure.value for closure in status.Closure}
+    closures = {closure.value for closure in Closure}
 
-    assert enum_of("CardTransaction", "status") == {s.value for s in status.Status}
+    assert enum_of("CardTransaction", "status") == {s.value for s in Status}
     assert enum_of("CardTransaction", "statusReason") <= closures
     assert enum_of("CardTransaction", "declineReason") == {r.value for r in events.DeclineReason}
     assert enum_of("OutgoingTransaction", "failureReason") == {
