@@ -258,15 +258,21 @@ def _role(connection: psycopg.Connection[Any]) -> Finding:
         if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table.name, privilege)
     ]
     if wrong:
+        table = f"{_schema_name(connection)}.{wrong[0].split()[-1]}"
         return Finding(
             name="application role",
             state=FAIL,
             detail=f"{role} may {', '.join(wrong)}",
-            fix=f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {wrong[0].split()[-1]} FROM {role}'",
+            fix=f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role}'",
         )
     return Finding(
         name="application role", state=OK, detail=f"{role} can append facts and cannot change them"
     )
+
+
+def _schema_name(connection: psycopg.Connection[Any]) -> str:
+    """Return the PostgreSQL schema of the tables; `psql` without our URL does not know it."""
+    return str(_one(connection, "SELECT current_schema()"))
 
 
 def _triggers(connection: psycopg.Connection[Any]) -> Finding:
@@ -277,7 +283,8 @@ def _triggers(connection: psycopg.Connection[Any]) -> Finding:
     guarded = {row[0] for row in rows}
     missing = [table.name for table in APPEND_ONLY if table.name not in guarded]
     if missing:
-        enable = f"ALTER TABLE {missing[0]} ENABLE ALWAYS TRIGGER append_only"
+        table = f"{_schema_name(connection)}.{missing[0]}"
+        enable = f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only"
         return Finding(
             name="append-only",
             state=FAIL,
