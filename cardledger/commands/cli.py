@@ -43,12 +43,16 @@ DataDir = Annotated[
 Host = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST", help="Address to listen on (default: 127.0.0.1).", show_default=False
+        "--host",
+        metavar="HOST",
+        help="Address to listen on (default: 127.0.0.1).",
+        show_default=False,
     ),
 ]
 Port = Annotated[
     int | None,
     typer.Option(
+        "--port",
         metavar="PORT",
         help="Port to listen on; 0 chooses a free port (default: 8000).",
         min=0,
@@ -245,7 +249,11 @@ def listen(  # noqa: PLR0913 - the options of the command
     port: Annotated[
         int,
         typer.Option(
-            metavar="PORT", help="Port to listen on; 0 chooses a free port.", min=0, max=65535
+            "--port",
+            metavar="PORT",
+            help="Port to listen on; 0 chooses a free port.",
+            min=0,
+            max=65535,
         ),
     ] = 0,
     as_json: Annotated[

@@ -423,8 +423,8 @@ def test_statuses_of_an_external_account_are_those_of_the_interface() -> None:
     shown = properties("ExternalAccount")
 
     assert set(shown) == fields("ExternalAccount") - {"fullName"}
-    assert set(shown["status"]["enum"]) == NAMES["External account status"]
-    assert set(shown["beneficiaryVerificationStatus"]["enum"]) == {
+    assert set(resolved(shown["status"])["enum"]) == NAMES["External account status"]
+    assert set(resolved(shown["beneficiaryVerificationStatus"])["enum"]) == {
         "MATCHED",
         "PARTIAL_MATCH",
         "NOT_MATCHED",

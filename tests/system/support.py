@@ -74,7 +74,7 @@ class Up:
     def wait(self) -> Self:
         """Return when it is ready."""
         eventually(lambda: self.ready_file.exists() or self._ended(), timeout_s=90)
-        assert self.process.poll() is None, self.sent_body()
+        assert self.process.poll() is None, self.output()
         return self
 
     @property
@@ -106,7 +106,7 @@ class Up:
         self.process.send_signal(number)
         return self.process.wait(limit_s())
 
-    def sent_body(self) -> str:
+    def output(self) -> str:
         """Return the whole output."""
         return self.output.read_text() + self.logs.read_text()
 

@@ -179,7 +179,7 @@ def test_sigterm_stops_everything_and_removes_the_ready_file(
 
         code = started.stop()
 
-    assert code == 0, started.sent_body()
+    assert code == 0, started.output()
     assert not started.ready_file.exists()
     assert not (started.data_dir / "up.json").exists()
     assert not any(child.is_running() for child in children)
