@@ -105,7 +105,7 @@ class RequestContext(ABC):
             return nullcontext(self.attempt.connection)
         return self.services.writer.begin()
 
-    async def ring(self, *doorbells: Doorbell) -> None:
+    async def notify(self, *doorbells: Doorbell) -> None:
         """Ring `doorbells` after the rows of this request are committed."""
         if self.attempt is not None and self.attempt.connection is not None:
             self.attempt.doorbells += doorbells

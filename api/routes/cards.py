@@ -82,7 +82,7 @@ async def create_card(body: CardCreate, call: PlatformCall) -> Response:
             )
     except CardRefusedError as error:
         raise _refusal_error(error) from None
-    await call.ring(doorbell.CARDS)
+    await call.notify(doorbell.CARDS)
     return resource_response(created, CREATED)
 
 
@@ -159,7 +159,7 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
         raise ApiError(_CONFLICTS[error.conflict], str(error)) from None
     if changed is None:
         raise no_card()
-    await call.ring(doorbell.WEBHOOKS)
+    await call.notify(doorbell.WEBHOOKS)
     if changed.closing is not None:
         with suppress(ReplyTimeoutError):  # The card is closed; holds are released later.
             await call.client.outcome_of(changed.closing)

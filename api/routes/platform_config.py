@@ -82,7 +82,7 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
             changed = await platforms.set_webhook_endpoint(
                 connection, call.platform_id, endpoint, at=call.now()
             )
-    await call.ring(doorbell.WEBHOOKS)  # A new endpoint gets a test webhook.
+    await call.notify(doorbell.WEBHOOKS)  # A new endpoint gets a test webhook.
     return resource_response(_render(changed))
 
 

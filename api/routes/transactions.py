@@ -180,11 +180,11 @@ async def carry_out(call: RequestContext, written: RecordedAction) -> None:
 
     The rows of a request with a key are committed later, together with its response.
     """
-    await call.ring(doorbell.WEBHOOKS)
+    await call.notify(doorbell.WEBHOOKS)
     if written.message is None:
         return
     if call.attempt is not None:
-        await call.ring(doorbell.drain(written.message.lane, written.message.shard))
+        await call.notify(doorbell.drain(written.message.lane, written.message.shard))
         return
     with suppress(ReplyTimeoutError):  # Its status is PROCESSING.
         await call.client.outcome_of(written.message)

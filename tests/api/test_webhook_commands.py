@@ -89,7 +89,7 @@ def test_what_failed_is_sent_again_by_name_or_by_time(
     everything = printed(command, "replay", "--since", kept["createdAt"], "--all")
     nothing = command("replay", "--since", "2999-01-01T00:00:00Z")
 
-    assert (nowhere.returncode, "webhook endpoint" in nowhere.stderr) == (1, True)
+    assert (nowhere.returncode, "create an endpoint" in nowhere.stderr) == (1, True)
     assert again.stdout == f"{kept['webhookId']} is on its way again\n"
     assert everything["count"] >= 1
     assert nothing.stdout == "0 are on their way again\n"

@@ -94,7 +94,7 @@ async def retry_webhook_delivery(
         raise ApiError(Code.CONFLICT, message) from None
     if not exists or delivery is None:
         raise _no_delivery()
-    await call.ring(doorbell.WEBHOOKS)
+    await call.notify(doorbell.WEBHOOKS)
     return resource_response(delivery)
 
 
@@ -133,7 +133,7 @@ async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
         count, after = count + batch.count, batch.after
         if after is None or count >= _REPLAY_LIMIT:
             break
-    await call.ring(doorbell.WEBHOOKS)
+    await call.notify(doorbell.WEBHOOKS)
     return resource_response(
         WebhookReplayed(count=count, has_more=after is not None, next_cursor=after)
     )

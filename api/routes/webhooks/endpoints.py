@@ -73,7 +73,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
         limit = endpoints.ENDPOINT_LIMIT
         message = f"The platform has {limit} endpoints, the maximum; delete one first."
         raise ApiError(Code.CONFLICT, message) from None
-    await call.ring(doorbell.WEBHOOKS)
+    await call.notify(doorbell.WEBHOOKS)
     return _secret(resource_response(created, CREATED))
 
 
@@ -126,7 +126,7 @@ async def update_webhook_endpoint(
             at=call.now(),
         )
     endpoint = _existing(changed)
-    await call.ring(doorbell.WEBHOOKS)
+    await call.notify(doorbell.WEBHOOKS)
     return resource_response(endpoint)
 
 
