@@ -71,7 +71,7 @@ $(COMPILED_STAMP): $(STAMP) hatch_build.py $(shell find -L cardledger -type f -n
 	@touch $@
 
 OF_RULES := $(addprefix tests/core/test_,authorization.py build.py card_transaction.py entries.py \
-  lifecycles.py money.py properties.py roll_up.py transfers.py wire.py) \
+  lifecycles.py money.py properties.py card_transaction_resource.py transfers.py wire.py) \
   $(addprefix tests/integration/test_,arrays.py engine.py guarantees.py history.py inbox.py lives.py transfers.py)
 
 .PHONY: test-compiled
