@@ -19,14 +19,15 @@ _SEARCH_PATH: Final = re.compile(r"-c\s*search_path=(\S+)")
 
 
 def checked(name: str) -> str:
-    """Return `name` if a PostgreSQL schema can have it without quotes.
+    """Return `name` if it can be the one schema of a search path.
 
     Raises: ValueError.
     """
     if not _NAME.fullmatch(name) or name.startswith("pg_"):
         raise ValueError(
-            "a schema is named by lower-case letters, digits and underscores, at most 63, not"
-            " beginning with a digit or pg_"
+            f"{name!r} cannot be the PostgreSQL schema of the tables (search_path): a schema is"
+            " named by lower-case letters, digits and underscores, at most 63, not beginning with"
+            " a digit or pg_"
         )
     return name
 

@@ -43,9 +43,11 @@ def downgrade(url: str, revision: str) -> None:
         command.downgrade(_config(connection), revision)
 
 
-def sql(revision: str = "head") -> None:
+def sql(revision: str = "head", *, schema: str = location.DEFAULT) -> None:
     """Print the statements that lead from nothing to `revision`, for a reader to check."""
-    command.upgrade(_config(None), revision, sql=True)
+    config = _config(None)
+    config.attributes["schema"] = location.checked(schema)
+    command.upgrade(config, revision, sql=True)
 
 
 def current(url: str) -> str | None:
@@ -68,6 +70,19 @@ def head() -> str:
 def app_role(url: str) -> str:
     """Return the name of the role that the application uses in the database at `url`."""
     return f"{make_url(url).database}_app"
+
+
+_IS_OURS: Final = """
+    SELECT coalesce(shobj_description(oid, 'pg_authid') = 'cardledger', false)
+    FROM pg_roles WHERE rolname = :role
+"""
+
+
+def owns_app_role(url: str) -> bool:
+    """Return whether a migration created the application role of the database at `url`."""
+    engine = create_engine(_driver(url), poolclass=NullPool)
+    with engine.connect() as connection:
+        return bool(connection.execute(text(_IS_OURS), {"role": app_role(url)}).scalar())
 
 
 @contextmanager
@@ -106,21 +121,17 @@ _TRIGGER_FUNCTIONS: Final = """
                           WHERE relnamespace = 'public'::regnamespace AND relname = ANY(:names))
 """
 
-_GRANT_USAGE: Final = """
-    DO $$
-    DECLARE role text := current_database() || '_app';
-    BEGIN
-        IF EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
-            EXECUTE format('GRANT USAGE ON SCHEMA {schema} TO %I', role);
-        END IF;
-    END $$
+_GRANTEES: Final = """
+    SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC')
+    FROM pg_class c, aclexplode(c.relacl) acl LEFT JOIN pg_roles r ON r.oid = acl.grantee
+    WHERE c.relnamespace = CAST(:schema AS regnamespace) AND acl.grantee <> c.relowner
 """
 
 
 def _create_schema(connection: Connection, schema: str) -> None:
     # IF NOT EXISTS alone would ask for the right to create one even where one exists.
     if connection.execute(text(_SCHEMA_EXISTS), {"name": schema}).first() is None:
-        connection.execute(text(f"CREATE SCHEMA {location.checked(schema)}"))
+        connection.execute(text(f'CREATE SCHEMA "{location.checked(schema)}"'))
 
 
 def _is_in_public(connection: Connection, schema: str) -> bool:
@@ -145,14 +156,18 @@ def _move_installation(connection: Connection, schema: str) -> None:
     """
     if not _is_in_public(connection, schema):
         return
+    quoted = f'"{location.checked(schema)}"'  # A keyword, such as user, is a name too.
     names = [*(table.name for table in metadata.sorted_tables), *_MARKS, "journal"]
     functions = connection.execute(text(_TRIGGER_FUNCTIONS), {"names": names}).scalars().all()
     for relation, is_view in connection.execute(text(_RELATIONS), {"names": names}).all():
         kind = "VIEW" if is_view else "TABLE"
-        connection.execute(text(f'ALTER {kind} public."{relation}" SET SCHEMA {schema}'))
+        connection.execute(text(f'ALTER {kind} public."{relation}" SET SCHEMA {quoted}'))
     for function in functions:
-        connection.execute(text(f'ALTER FUNCTION public."{function}"() SET SCHEMA {schema}'))
-    connection.execute(text(_GRANT_USAGE.format(schema=schema)))
+        connection.execute(text(f'ALTER FUNCTION public."{function}"() SET SCHEMA {quoted}'))
+    # Whichever role may read a table must be able to reach it: the application, reporting roles.
+    grantees = connection.execute(text(_GRANTEES), {"schema": quoted}).scalars().all()
+    for grantee in grantees:
+        connection.execute(text(f"GRANT USAGE ON SCHEMA {quoted} TO {grantee}"))
 
 
 def _config(connection: Connection | None) -> Config:

@@ -15,7 +15,7 @@ from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres, GivenPostgres
 from cardledger.install import databases
-from cardledger.schema import migrate
+from cardledger.schema import location, migrate
 
 
 def run(*, down: str | None, as_sql: bool, yes: bool, data_dir: Path | None) -> None:
@@ -24,7 +24,7 @@ def run(*, down: str | None, as_sql: bool, yes: bool, data_dir: Path | None) -> 
     if as_sql:
         if down is not None:
             raise CommandError("--sql prints the way up; leave out --down", code=USAGE)
-        migrate.sql()
+        migrate.sql(schema=settings.database_schema or location.DEFAULT)
         return
     with _owner(settings) as url:
         if down is None:

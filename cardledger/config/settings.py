@@ -170,8 +170,11 @@ class Settings(BaseSettings):
     @classmethod
     def _is_postgres(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         _with_scheme(url, POSTGRES_SCHEMES)
+        if url is None:
+            return None
         schema = info.data.get("database_schema")
-        if url is None or schema is None:
+        if schema is None:
+            location.with_default(url.get_secret_value())  # Refuses a search path of several.
             return url
         return SecretStr(location.with_name(url.get_secret_value(), schema))
 

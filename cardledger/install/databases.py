@@ -125,6 +125,11 @@ def application_login(
         url = owner.with_user(role, password)
         if logs_in(url):
             return url
+    if app_password is None and not migrate.owns_app_role(owner):
+        raise CommandError(
+            f"role {role} exists and was not created by cardledger: set CARDLEDGER_APP_PASSWORD to"
+            " its password, or DATABASE_URL to a login of that role"
+        )
     password = app_password or secrets.token_urlsafe(24)
     set_password(owner, password)
     url = owner.with_user(role, password)

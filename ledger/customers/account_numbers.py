@@ -8,6 +8,7 @@ from itertools import cycle
 from typing import Final
 
 from stdnum import bic, iban
+from stdnum.iso7064 import mod_97_10
 
 from cardledger.ledger.customers import wallet_addresses
 from cardledger.schema.wire.customers.external_accounts import AccountInfo, error
@@ -16,12 +17,24 @@ from cardledger.schema.wire.errors import FieldError
 _WEIGHTS: Final = (3, 7, 1)
 
 
+_UNREGISTERED_IBAN_LENGTHS: Final[Mapping[str, int]] = {
+    "AO": 25, "BF": 28, "BJ": 28, "CF": 27, "CG": 27, "CI": 28, "CM": 27, "CV": 25, "DZ": 26,
+    "GA": 27, "GQ": 27, "GW": 25, "IR": 26, "KM": 27, "MA": 28, "MG": 27, "ML": 28, "MZ": 25,
+    "NE": 28, "SN": 28, "TD": 27, "TG": 28,
+}  # fmt: skip
+"""Lengths in countries that use IBANs and are not in SWIFT's registry."""
+
+
 def is_iban(text: str) -> bool:
     """Return whether country, length, structure and check digits (ISO 13616) are valid.
 
-    Source: SWIFT's IBAN registry; national check digits within the account number are not checked.
+    Source: SWIFT's IBAN registry, and the lengths of countries outside of it; national check digits
+    within the account number are not checked.
     """
-    return iban.is_valid(text, check_country=False)
+    if iban.is_valid(text, check_country=False):
+        return True
+    length = _UNREGISTERED_IBAN_LENGTHS.get(text[:2])
+    return len(text) == length and mod_97_10.is_valid(text[4:] + text[:4])
 
 
 def is_bic(text: str) -> bool:

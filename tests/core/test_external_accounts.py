@@ -488,3 +488,18 @@ def documented(variant: Variant) -> str:
 @pytest.mark.parametrize("account_type", EXAMPLES)
 def test_the_documented_table_is_the_table_in_the_code(account_type: str) -> None:
     assert documented(VARIANTS[account_type]) in PAGE.read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("iban", "is_valid"),
+    [
+        ("MA64011519000001205000534921", True),
+        ("SN08SN0100152000048500003035", True),
+        ("MA64011519000001205000534922", False),
+        ("MA6401151900000120500053492", False),
+    ],
+)
+def test_ibans_of_countries_outside_the_registry_have_length_and_check_digits(
+    iban: str, *, is_valid: bool
+) -> None:
+    assert account_numbers.is_iban(iban) is is_valid

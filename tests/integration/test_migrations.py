@@ -83,14 +83,41 @@ def test_an_upgrade_of_what_is_up_to_date_changes_nothing(empty_url: DatabaseUrl
     assert migrate.current(empty_url) == migrate.head()
 
 
-def test_a_migration_succeeds_although_the_role_exists_already(empty_url: DatabaseUrl) -> None:
+def test_a_role_that_existed_before_is_used_and_never_dropped(empty_url: DatabaseUrl) -> None:
     role = sql.Identifier(migrate.app_role(empty_url))
     with psycopg.connect(empty_url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+        connection.execute("CREATE SCHEMA mine")
+        connection.execute("CREATE TABLE mine.orders (id int)")
+        connection.execute(sql.SQL("ALTER TABLE mine.orders OWNER TO {}").format(role))
 
     migrate.upgrade(empty_url)
+    upgraded = migrate.current(empty_url)
+    migrate.downgrade(empty_url, "base")
 
-    assert migrate.current(empty_url) == migrate.head()
+    assert upgraded == migrate.head()
+    assert not migrate.owns_app_role(empty_url)
+    assert migrate.app_role(empty_url) in roles(empty_url)
+    assert tables_in(empty_url, "mine") == {"orders"}
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA mine CASCADE")
+        connection.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+def test_two_installations_in_one_database_share_the_role(empty_url: DatabaseUrl) -> None:
+    other = empty_url.with_schema("books")
+    migrate.upgrade(empty_url)
+    migrate.upgrade(other)
+
+    migrate.downgrade(other, "base")
+
+    assert migrate.owns_app_role(empty_url)
+    with psycopg.connect(empty_url) as connection:
+        may = connection.execute(
+            "SELECT has_table_privilege(%s, 'cardledger.entries', 'INSERT')",
+            [migrate.app_role(empty_url)],
+        ).fetchone()
+    assert may == (True,)
 
 
 # --- where the tables are ------------------------------------------------------------------------
@@ -107,10 +134,13 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
     empty_url: DatabaseUrl,
 ) -> None:
     before = empty_url.with_schema("public")
+    reporting = sql.Identifier(f"{empty_url.database}_reporting")
     migrate.upgrade(before, "0008")
     key = new_id()
     with psycopg.connect(before) as connection:
         connection.execute("CREATE TABLE public.invoices (id int)")
+        connection.execute(sql.SQL("CREATE ROLE {}").format(reporting))
+        connection.execute(sql.SQL("GRANT SELECT ON entries TO {}").format(reporting))
         connection.execute(
             "INSERT INTO outcomes (customer_id, platform_id, source, reference, body_hash,"
             " message_id, outcome, recorded_at)"
@@ -139,6 +169,12 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
             connection.execute("UPDATE outcomes SET reference = 'r2'")
     with psycopg.connect(empty_url) as owner, pytest.raises(psycopg.Error, match="append-only"):
         owner.execute("DELETE FROM outcomes")
+    with psycopg.connect(empty_url, autocommit=True) as owner:
+        owner.execute(sql.SQL("SET ROLE {}").format(reporting))
+        assert owner.execute("SELECT count(*) FROM entries").fetchone() == (0,)
+        owner.execute("RESET ROLE")
+        owner.execute(sql.SQL("DROP OWNED BY {}").format(reporting))
+        owner.execute(sql.SQL("DROP ROLE {}").format(reporting))
 
 
 def test_a_database_that_is_shared_keeps_the_tables_and_the_version_of_its_owner(
@@ -162,11 +198,11 @@ def test_a_database_that_is_shared_keeps_the_tables_and_the_version_of_its_owner
 
 
 def test_the_tables_may_be_in_a_schema_of_another_name(empty_url: DatabaseUrl) -> None:
-    url = empty_url.with_schema("books")
+    url = empty_url.with_schema("user")  # A keyword, which needs quotes.
 
     migrate.upgrade(url)
 
-    assert tables_in(url, "books") == OURS
+    assert tables_in(url, "user") == OURS
     assert tables_in(url, "cardledger") == set()
     assert migrate.current(url) == migrate.head()
     assert migrate.current(empty_url) is None
@@ -348,10 +384,11 @@ def test_every_append_only_table_is_guarded_always(database_url: DatabaseUrl) ->
 
 
 def test_the_migrations_can_be_read_as_sql(capsys: pytest.CaptureFixture[str]) -> None:
-    migrate.sql()
+    migrate.sql(schema="books")
 
     text = capsys.readouterr().out
-    assert text.index("CREATE SCHEMA cardledger") < text.index("CREATE TABLE")
+    assert text.index('CREATE SCHEMA "books"') < text.index("CREATE TABLE")
+    assert "%%" not in text
     for table in metadata.sorted_tables:
         assert f"CREATE TABLE {table.name} (" in text
     assert "ENABLE ALWAYS TRIGGER append_only" in text

@@ -58,11 +58,11 @@ class Up:
     def __init__(self, home: Path, env: Mapping[str, str], *arguments: str) -> None:
         self.data_dir = home / "data"
         self.ready_file = home / "ready.json"
-        self.output = home / "output.txt"
+        self.output_file = home / "output.txt"
         self.logs = home / "logs.txt"
         self.env = dict(env)
         command = [*COMMAND, "up", "--data-dir", str(self.data_dir), "--port", "0"]
-        with self.output.open("wb") as output, self.logs.open("wb") as logs:
+        with self.output_file.open("wb") as output, self.logs.open("wb") as logs:
             self.process = subprocess.Popen(
                 [*command, "--ready-file", str(self.ready_file), *arguments],
                 env=self.env,
@@ -108,7 +108,7 @@ class Up:
 
     def output(self) -> str:
         """Return the whole output."""
-        return self.output.read_text() + self.logs.read_text()
+        return self.output_file.read_text() + self.logs.read_text()
 
     def _ended(self) -> bool:
         return self.process.poll() is not None

@@ -271,7 +271,7 @@ def test_the_command_ends_when_its_output_is_closed(tmp_path: Path) -> None:
         (["--public-key", __file__], 2, "a public key is not valid PEM"),
         (["--forward-to", "127.0.0.1:3000"], 2, "--forward-to takes a URL"),
         (["--forward-to", "ftp://x/"], 2, "--forward-to takes a URL"),
-        (["--ready-file", "/no/such/file"], 2, "no ready file"),
+        (["--ready-file", "/no/such/file"], 2, "is not a ready file"),
     ],
 )
 def test_a_usage_error_is_one_line(

@@ -228,7 +228,7 @@ def test_without_a_worker_the_time_out_says_that_nothing_is_lost(
         submitted = support.run("submit", "--timeout", "1", file, env=env)
 
     assert submitted.returncode == 1
-    assert "nothing is applied twice" in submitted.stderr
+    assert "no event is applied twice" in submitted.stderr
     assert "Traceback" not in submitted.stderr
 
 

@@ -1,6 +1,6 @@
 """Which customer and shard an event belongs to, mostly from memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -26,26 +26,41 @@ class CardRoutes:
         """Return the route of a card; None when it does not exist."""
         if card_id not in self._routes:
             async with self._engine.connect() as outer:
-                await self.load(await driver_async(outer), [card_id])
-        return self._routes.get(card_id)
+                routes = await self.load(await driver_async(outer), [card_id])
+            return routes.get(card_id)
+        return self._routes[card_id]
 
-    async def load(self, connection: AsyncConnection[Any], card_ids: Iterable[Id]) -> None:
-        """Load the routes that are not cached; those of unknown cards are queried every time."""
+    async def load(
+        self, connection: AsyncConnection[Any], card_ids: Iterable[Id]
+    ) -> Mapping[Id, CardRoute]:
+        """Return the routes of the cards that exist; those of unknown cards are queried each time.
+
+        The result is the caller's own: the cache may be cleared while the query is awaited.
+        """
         if len(self._routes) > _CACHE_LIMIT:
             self._routes.clear()
-        unknown = {card_id for card_id in card_ids if card_id not in self._routes}
-        if unknown:
-            self._routes.update(await inbox.routes_of(connection, unknown))
+        wanted = set(card_ids)
+        routes = {key: self._routes[key] for key in wanted if key in self._routes}
+        if unknown := wanted - routes.keys():
+            loaded = await inbox.routes_of(connection, unknown)
+            self._routes.update(loaded)
+            routes.update(loaded)
+        return routes
 
-    async def owner_of(self, connection: AsyncConnection[Any], submission: Submission) -> Owner:
-        """Return the owner of an event whose card is loaded.
+    @staticmethod
+    async def owner_of(
+        connection: AsyncConnection[Any],
+        submission: Submission,
+        routes: Mapping[Id, CardRoute],
+    ) -> Owner:
+        """Return the owner of an event; `routes` has its card, if the card exists.
 
         An event for an unknown card or account, or for one of another platform, is unrouted: the
         engine rejects it.
         """
         card_id = submission.card_id
         if card_id:
-            route = self._routes.get(card_id)
+            route = routes.get(card_id)
             owner = route.owner if route else None
         else:
             account_id = Id.parse(submission.body["accountId"])

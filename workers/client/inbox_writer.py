@@ -116,11 +116,12 @@ class InboxWriter:
         writing = self._engine.begin() if malformed else self._autocommit.connect()
         async with writing as outer:
             connection = await driver_async(outer)
-            await self._routes.load(connection, filter(None, (item.card_id for item in valid)))
+            card_ids = filter(None, (item.card_id for item in valid))
+            routes = await self._routes.load(connection, card_ids)
             messages = [
                 address(
                     item.body,
-                    await self._routes.owner_of(connection, item),
+                    await self._routes.owner_of(connection, item, routes),
                     lane=item.lane,
                     reply_to=self._redis.reply_list,
                     at=now,

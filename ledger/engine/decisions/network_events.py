@@ -259,6 +259,8 @@ def _flag(before: CardTransaction, command: commands.Command) -> OutcomeFlag | N
             return OutcomeFlag.OVER_REVERSAL
         case commands.Refund(amount=amount) if before.refunded + amount > before.settled:
             return OutcomeFlag.OVER_REFUND
+        case commands.Credit(amount=amount) if 0 < before.settled < before.refunded + amount:
+            return OutcomeFlag.OVER_REFUND  # Of a known purchase; any other credit is no refund.
         case commands.Advise(total=total) if total < before.settled:
             return OutcomeFlag.ADVICE_BELOW_SETTLED
         case _:

@@ -57,6 +57,24 @@ COMMENT ON VIEW journal IS
 """
 
 
+# A role of that name may be the user's own: only the one with our comment is dropped, and not while
+# another installation in this database, or anything else, depends on it.
+_RELEASE_ROLE = """
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+        EXECUTE format('REVOKE USAGE ON SCHEMA %I FROM %I', current_schema(), role);
+        EXECUTE format('REVOKE ALL ON alembic_version FROM %I', role);
+    END IF;
+    IF EXISTS (SELECT FROM pg_roles
+               WHERE rolname = role AND shobj_description(oid, 'pg_authid') = 'cardledger') THEN
+        BEGIN
+            EXECUTE format('DROP ROLE %I', role);
+        EXCEPTION WHEN dependent_objects_still_exist THEN
+            NULL;
+        END;
+    END IF;
+"""
+
+
 def upgrade() -> None:
     """Create everything."""
     op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
@@ -71,9 +89,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove everything, the application role included."""
-    op.execute(_for_the_role("EXECUTE format('DROP OWNED BY %I', role);"))
-    op.execute(_for_the_role("EXECUTE format('DROP ROLE %I', role);"))
+    """Remove everything, and the application role unless something else depends on it."""
     op.execute("DROP VIEW journal")
     op.execute(
         "DROP TABLE webhook_attempts, webhook_deliveries, outbox, pending_pulls, parked,"
@@ -82,6 +98,7 @@ def downgrade() -> None:
         " internal_accounts, system_accounts, card_reveals, cards, customers, api_tokens, platforms"
     )
     op.execute("DROP FUNCTION refuse_change()")
+    op.execute(_for_the_role(_RELEASE_ROLE))
 
 
 def _guard_append_only() -> None:
@@ -114,6 +131,7 @@ def _grant_to_the_application() -> None:
             """
             IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
                 EXECUTE format('CREATE ROLE %I LOGIN', role);
+                EXECUTE format('COMMENT ON ROLE %I IS ''cardledger''', role);
             END IF;
             EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
             EXECUTE format('GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA %I TO %I',
