@@ -9,7 +9,8 @@ from typing import Final
 from cardledger.config.errors import CommandError
 from cardledger.supervisor.child import Log, Supervised
 
-_READY_TIMEOUT_S: Final = 60.0
+# A child that ends is noticed at once; this is for machines on which starting takes long.
+_READY_TIMEOUT_S: Final = 180.0
 _START_ATTEMPTS: Final = 3  # A child that ends so often during the start has a permanent problem.
 _POLL_S: Final = 0.02
 _URGENT_POLL_S: Final = 0.05

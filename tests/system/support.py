@@ -73,7 +73,7 @@ class Up:
 
     def wait(self) -> Self:
         """Return when it is ready."""
-        eventually(lambda: self.ready_file.exists() or self._ended(), timeout_s=90)
+        eventually(lambda: self.ready_file.exists() or self._ended(), timeout_s=200)
         assert self.process.poll() is None, self.output()
         return self
 
