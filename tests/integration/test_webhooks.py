@@ -36,7 +36,7 @@ from cardledger.workers.webhooks.sender import Sender
 from tests.receiver import Receiver
 from tests.waiting import eventually, limit_s
 
-KEYS = KeyRing("a key of a server used in tests")
+KEYS = KeyRing("the key of a server that exists in tests only")
 TIMEOUT_S = 1.0
 NEVER_S = 3600.0
 LEASE = timedelta(seconds=20)
