@@ -6,15 +6,19 @@ from datetime import UTC, datetime
 
 import psycopg
 import pytest
+from sqlalchemy import NullPool
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.engine import reads
 from cardledger.ledger.engine.outcomes import find
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.storage.engines import async_engine, driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
+from cardledger.workers.client.card_routes import CardRoutes
+from cardledger.workers.client.parsing import Submission, parse
 from tests.world import Cardholder, World, open_world
 
 
@@ -209,3 +213,20 @@ def test_what_nobody_owns_waits_in_a_queue_too(world: World, cardholder: Cardhol
 
     assert message.customer_id == Id(bytes(16))
     assert (Lane.LIVE, message.shard) in world.engine().waiting()
+
+
+def test_a_loaded_card_keeps_its_route_although_the_cache_is_cleared_meanwhile(
+    world: World, cardholder: Cardholder
+) -> None:
+    async def owner() -> inbox.Owner:
+        engine = async_engine(world.app_url, poolclass=NullPool)
+        routes = CardRoutes(engine)
+        async with engine.connect() as outer:
+            connection = await driver_async(outer)
+            loaded = await routes.load(connection, [cardholder.card_id])
+            routes._routes.clear()
+            submission = parse(world.event("CLEARING", cardholder, "T1", 10), None, Lane.BULK)
+            assert isinstance(submission, Submission)
+            return await routes.owner_of(connection, submission, loaded)
+
+    assert asyncio.run(owner()) == cardholder.owner

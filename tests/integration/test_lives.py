@@ -156,6 +156,10 @@ def test_what_is_unusual_is_applied_and_flagged(world: World, platform: Id) -> N
         OutcomeFlag.ADVICE_BELOW_SETTLED,
     )
     assert life.submit("RETURN", 10, "T4").reason == OutcomeFlag.OVER_REFUND
+    life.submit("CLEARING", 10, "T5")
+    assert life.submit("FINANCIAL_CREDIT_AUTHORIZATION", 10, "T5").reason is None
+    assert life.submit("FINANCIAL_CREDIT_AUTHORIZATION", 1, "T5").reason == OutcomeFlag.OVER_REFUND
+    assert life.submit("FINANCIAL_CREDIT_AUTHORIZATION", 10, "T6").reason is None
     assert life.submit("CLEARING", 10, "T4").reason == OutcomeFlag.FORCE_POST
 
 
