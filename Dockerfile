@@ -1,10 +1,10 @@
-# One image for `migrate`, `api` and `worker`; the command selects which of them runs.
+# One image for `migrate`, `api` and `worker`; the command of the container selects the role.
 # The build stage has the C compiler for the rules (docs/decisions/0023).
 FROM python:3.13 AS build
 WORKDIR /src
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-# Two environments: /opt/build compiles the wheel, and /opt/cardledger goes into the image. It gets
-# the runtime lock and the wheel, nothing else, not even pip.
+# Two environments: /opt/build compiles the wheel; /opt/cardledger, which the image copies, holds the
+# runtime lock and the wheel only, without pip.
 RUN python -m venv /opt/build && python -m venv --without-pip /opt/cardledger
 # Dependencies first: they change less often than the code.
 COPY constraints.txt constraints-dev.txt ./
@@ -21,6 +21,6 @@ ENV PATH=/opt/cardledger/bin:$PATH PYTHONUNBUFFERED=1 CARDLEDGER_LOG_FORMAT=json
 USER cardledger
 WORKDIR /tmp
 EXPOSE 8000
-# Exec form: the process is number one and receives the SIGTERM of `docker stop` itself.
+# Exec form: cardledger is PID 1 and receives the SIGTERM of `docker stop`.
 ENTRYPOINT ["cardledger"]
 CMD ["--help"]

@@ -1,5 +1,5 @@
 # Everything runs in .venv, which is created here and refreshed when the locks change.
-# Needs make, Python 3.11 or newer and a package index; uv is used when it is there.
+# Needs make, Python 3.11 or newer and a package index; uv is used when it is installed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,14 +11,14 @@ TEST_WORKERS ?= 2
 LOCK_ARGS ?= --upgrade
 ARGS ?=
 
-# The package with its rules compiled, and how to run that instead of the sources beside it.
+# The package with compiled rules, and the environment that imports it instead of the sources.
 COMPILED := .compiled
 COMPILED_STAMP := $(COMPILED)/.built
 AS_COMPILED := PYTHONSAFEPATH=1 PYTHONPATH="$(CURDIR)/$(COMPILED)"
 HEADERS := import os, sysconfig; print(os.path.exists(sysconfig.get_path("include") + "/Python.h") or "")
 CAN_COMPILE = $(and $(shell command -v cc 2>/dev/null),$(shell $(PYTHON) -c '$(HEADERS)' 2>/dev/null))
 
-# uv installs a file with hashes as pip does, only faster. $(call install,VENV) names the environment.
+# Installs into an environment: $(call install,VENV). uv checks hashes as pip does, and is faster.
 ifneq ($(UV),)
 install = $(UV) pip install --quiet --python $(1)/bin/python
 else
@@ -44,7 +44,7 @@ $(STAMP): pyproject.toml constraints-dev.txt
 	@touch $@
 
 .PHONY: demo
-demo: $(STAMP) ## Run the demo: databases, API, workers and checks (ARGS="…")
+demo: $(STAMP) ## Run the demo: servers, API, workers and checks (ARGS="…")
 	@$(BIN)/cardledger demo $(ARGS)
 
 .PHONY: test
@@ -55,6 +55,10 @@ test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
 .PHONY: docs
 docs: $(STAMP) ## Regenerate the generated pages of docs
 	$(BIN)/python -m cardledger.commands.generate_docs docs
+
+.PHONY: schedules
+schedules: $(STAMP) ## Try every fault at every boundary, and many preemptions
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(TEST_WORKERS) tests/schedules
 
 .PHONY: fuzz
 fuzz: $(STAMP) ## Send tens of thousands of generated requests (FUZZ_EXAMPLES=20)
@@ -86,39 +90,47 @@ bench: $(if $(CAN_COMPILE),$(COMPILED_STAMP),$(STAMP)) ## Measure rates and late
 	$(if $(CAN_COMPILE),$(AS_COMPILED)) $(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-smoke
-bench-smoke: $(STAMP) ## Check a few ratios of a short run against generous limits
+bench-smoke: $(STAMP) ## Compare ratios of a short run with generous limits
 	$(BIN)/python -m benchmarks --part smoke --rounds 5
 
 .PHONY: bench-page
 bench-page: $(STAMP) ## Regenerate docs/benchmarks.md from runs (RUN="run.json")
-	$(BIN)/python -m benchmarks.page $(or $(RUN),$(error which run? RUN=run.json)) docs
+	$(BIN)/python -m benchmarks.page $(or $(RUN),$(error set RUN, for example RUN=run.json)) docs
+
+.PHONY: storm
+storm: $(STAMP) ## Strike a whole system with faults and check every promise (SEED=1 MINUTES=5)
+	$(BIN)/python -m storm --seed $(or $(SEED),1) --minutes $(or $(MINUTES),5) $(ARGS)
+
+.PHONY: storm-page
+storm-page: $(STAMP) ## Regenerate docs/storm.md from runs (RUN="run.json …")
+	$(BIN)/python -m storm.page $(or $(RUN),$(error which run? RUN=run.json)) docs
 
 .PHONY: mutants
-mutants: $(STAMP) ## Change the rules one line at a time; the tests must fail
+mutants: $(STAMP) ## Mutation testing: change one line of the rules, expect failing tests
 	$(BIN)/python -m benchmarks.mutate $(ARGS)
 
 .PHONY: check
 check: lint types imports ## Lint, types and import contracts
 
 .PHONY: lint
-lint: $(STAMP) ## Lint and formatting
+lint: $(STAMP) ## Check lint rules and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 .PHONY: types
-types: $(STAMP) ## mypy --strict over everything
+types: $(STAMP) ## Check types with mypy --strict
 	$(BIN)/mypy
 
 .PHONY: imports
-imports: $(STAMP) ## Import contracts: which package may import which
+imports: $(STAMP) ## Check the import contracts
 	$(BIN)/lint-imports
 
-# The runtime lock alone, as the image installs it: enough to run, small, no development package.
+# What the image installs, the runtime lock: it must suffice, be small and hold no development package.
 RUNTIME := .venv-runtime
 RUNTIME_LIMIT_MB := 150
 
 .PHONY: runtime
-runtime: $(STAMP) ## Install the runtime lock and the wheel alone, import all, check the size
+runtime: $(STAMP) ## Install wheel and runtime lock only, import all modules, check the size
 	@rm -rf $(RUNTIME) && $(PYTHON) -m venv $(RUNTIME)
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps \
 	  --wheel-dir $(RUNTIME)/wheel .
@@ -130,14 +142,14 @@ runtime: $(STAMP) ## Install the runtime lock and the wheel alone, import all, c
 	  echo "runtime: $$size MB installed, bytecode included (limit $(RUNTIME_LIMIT_MB))"; \
 	  test $$size -le $(RUNTIME_LIMIT_MB)
 
-# The oldest versions that pyproject.toml allows.
+# The oldest supported versions: the lower bounds of pyproject.toml.
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TESTS := tests/core tests/integration/test_engine.py tests/integration/test_workers.py \
   tests/api/test_flow.py tests/api/test_protocol.py tests/api/test_idempotency.py tests/system/test_cli.py
 
 .PHONY: test-lowest
-test-lowest: $(LOWEST_STAMP) ## Run a part of the tests on the oldest allowed dependencies
+test-lowest: $(LOWEST_STAMP) ## Run part of the tests on the oldest supported dependencies
 	PYTHONPATH=. $(LOWEST)/bin/python tests/import_everything.py
 	@# anyio's plugin may be older than pytest allows; no test uses it. Older releases of pydantic name
 	@# some schemas otherwise, so the checked-in OpenAPI document is not compared.
@@ -154,13 +166,13 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 
 COMPILE_LOCK = $(or $(UV),$(VENV)-lock/bin/uv) pip compile --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet
-# What the tests of `make test-lowest` and its editable install need; at their usual versions.
-LOWEST_TOOLS := hatchling|httpx2|hypothesis|jsonschema-rs|packaging|psutil|pytest|pytest-xdist|standardwebhooks
+# Tools of `make test-lowest` and its editable install, at the versions of constraints-dev.txt.
+LOWEST_TOOLS := hatchling|httpx2|hypothesis|jsonschema-rs|packaging|psutil|pygal|pytest|pytest-xdist|standardwebhooks
 
 .PHONY: lock
-lock: ## Renew the locks: constraints.txt (runtime), -dev and -lowest (LOCK_ARGS="")
+lock: ## Update the locks: constraints.txt (runtime), -dev and -lowest (LOCK_ARGS="")
 	@test -n "$(UV)" || { $(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv; }
-	@# The development lock first: its tools may hold back a version that both have.
+	@# The development lock first: its tools may require an older version of a shared dependency.
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --all-extras --group build \
 	  --output-file constraints-dev.txt
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --constraints constraints-dev.txt \

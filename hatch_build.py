@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompileHook(BuildHookInterface[Any]):
-    """Puts extension modules beside the sources that mypyc compiles to them."""
+    """Compiles modules with mypyc and adds the extension modules to the wheel."""
 
     def dependencies(self) -> list[str]:
         if not _is_wanted():
@@ -27,10 +27,10 @@ class CompileHook(BuildHookInterface[Any]):
         ]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        # An editable install runs the sources.
+        # An editable install imports the sources.
         if version == "editable" or not _is_wanted():
             return
-        # Deleted once the wheel is written, or compiling fails.
+        # A temporary directory, deleted after the wheel is written or compiling has failed.
         self._built = tempfile.TemporaryDirectory(prefix="cardledger-compiled-")
         built = Path(self._built.name)
         root = Path(self.root)
@@ -51,7 +51,7 @@ def _is_wanted() -> bool:
 
 
 def _compile(root: Path, packages: list[str], sources: list[str], built: Path) -> None:
-    """Leave the extension modules of `sources`, which are relative to `root`, below `built`."""
+    """Compile `sources`, paths relative to `root`, into extension modules below `built`."""
     from mypyc.build import mypycify  # noqa: PLC0415 - only installed for compiling
     from setuptools import Distribution  # type: ignore[import-untyped]  # noqa: PLC0415
 
@@ -78,9 +78,9 @@ def _compile(root: Path, packages: list[str], sources: list[str], built: Path) -
 def with_constructors(source: str) -> str:
     """Return `source` with the `__init__` of its dataclasses written out.
 
-    `@dataclass` generates it at import, where mypyc does not see it: it would stay interpreted, and
-    take many times as long. It replaces the blank line after the fields, so that every line keeps
-    its number.
+    `@dataclass` generates `__init__` at import, where mypyc cannot compile it: interpreted, it is
+    many times slower. The written `__init__` replaces the blank line after the fields, so that line
+    numbers do not change.
 
     Raises: ValueError for a dataclass whose constructor would differ from the declared one.
     """
@@ -102,7 +102,7 @@ def _write_constructor(lines: list[str], node: ast.ClassDef, decorator: ast.expr
     options = {keyword.arg: ast.unparse(keyword.value) for keyword in keywords}
     after = fields[-1].end_lineno or 0
     if problem := _unsupported(lines, node, decorator, after):
-        raise ValueError(f"{node.name} cannot get a constructor: {problem}")
+        raise ValueError(f"cannot write a constructor for {node.name}: {problem}")
     names = [ast.unparse(field.target) for field in fields]
     parameters = [_parameter(field) for field in fields]
     if options.get("kw_only") == "True":

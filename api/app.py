@@ -11,50 +11,57 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from cardledger.api import BASE_PATH
+from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
-from cardledger.api.http.in_flight import InFlight
+from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
-from cardledger.api.http.routing import REQUESTS
+from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
 from cardledger.api.openapi import docs_page, not_implemented
 from cardledger.api.routes import (
-    beneficial_owners,
     card_embed,
     cards,
-    customers,
-    external_accounts,
     health,
-    internal_accounts,
     platform_config,
+    rejections,
     sandbox,
     simulators,
     tokens,
     transactions,
-    verifications,
 )
 from cardledger.api.routes.agents import actions, approvals, device_codes, management, me
-from cardledger.api.routes.webhooks import deliveries, endpoints, published_keys
+from cardledger.api.routes.customers import (
+    beneficial_owners,
+    external_accounts,
+    internal_accounts,
+    registry,
+    verifications,
+)
+from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
+from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
-from cardledger.schema import migrate
+from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
+from cardledger.schema import compatibility
 from cardledger.workers.client import Client
 
 _CONNECTIONS: Final = 20
 _OVERFLOW_CONNECTIONS: Final = 20
 _POOL_TIMEOUT_S: Final = 5.0
 
-# The lists of accounts come before customers, whose paths would read `internal-accounts` as an id;
+# The lists of accounts come before `registry`, whose paths would read `internal-accounts` as an id;
 # `me` comes before `management` for the same reason.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     transactions.router,
+    rejections.router,
     platform_config.router,
     internal_accounts.router,
     external_accounts.router,
-    customers.router,
+    registry.router,
     beneficial_owners.router,
     verifications.router,
     cards.router,
@@ -65,6 +72,7 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     management.router,
     device_codes.router,
     endpoints.router,
+    endpoint_tests.router,
     deliveries.router,
 )
 
@@ -82,6 +90,7 @@ class ApiConfig:
     rate_limit: str = sliding_window.OFF
     failure_limit: str = sliding_window.OFF
     body_timeout_s: float = 30.0
+    public_url: str | None = None
 
 
 def create_app(
@@ -116,7 +125,8 @@ def create_app(
         app.include_router(router, prefix=BASE_PATH)
     errors.install(app)
     hide_tokens_in_access_log()
-    app.add_middleware(Edge)
+    app.add_middleware(TimeLimit, limit_s=config.reply_timeout_s + GRACE_S)
+    app.add_middleware(Edge)  # The outermost: it logs what the limit ends.
     return app
 
 
@@ -130,22 +140,35 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
         pool_timeout=_POOL_TIMEOUT_S,
     )
     reader = engine.execution_options(isolation_level="AUTOCOMMIT")
+    # Requests that use every connection do not make the process unready.
+    health_engine = async_engine(config.database_url, keyed=True, pool_size=1, max_overflow=0)
     keys = KeyRing(config.secret_key)
-    client = Client(engine, config.redis_url, reply_timeout_s=config.reply_timeout_s)
+    client = Client(
+        engine,
+        config.redis_url,
+        secret_key=config.secret_key,
+        reply_timeout_s=config.reply_timeout_s,
+    )
     limits = RateLimits(
         {
             REQUESTS: sliding_window.parse(config.rate_limit),
+            AGENT_REQUESTS: sliding_window.parse(config.rate_limit),
             FAILURES: sliding_window.parse(config.failure_limit),
         },
         config.redis_url,
+        config.secret_key,
     )
     try:
         async with client, limits:
+            readiness = Readiness(
+                health_engine, client, schema_head=compatibility.head(), clock=clock
+            )
             yield Services(
                 writer=engine,
                 reader=reader,
                 client=client,
                 in_flight=InFlight(),
+                webhook_tests=ConcurrencyLimit(TEST_LIMIT),
                 keys=keys,
                 authenticator=Authenticator(reader, keys, limits),
                 limits=limits,
@@ -154,9 +177,12 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 body_timeout_s=config.body_timeout_s,
                 adapters=_adapters(config, keys),
                 allow_loopback=config.sandbox,
-                schema_head=migrate.head(),
+                readiness=readiness,
+                public_url=config.public_url,
             )
+            await readiness.close()
     finally:
+        await health_engine.dispose()
         await engine.dispose()
 
 

@@ -10,7 +10,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,7 @@ from cardledger.ledger.engine.build import is_compiled
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
-from cardledger.ledger.storage.engines import sync_engine
+from cardledger.ledger.storage.batch_connections import batch_engine
 
 _MESSAGES: Final = 2_000
 _WARM_UP: Final = 2  # Rounds that are not counted: caches, plans, prepared statements.
@@ -90,11 +90,10 @@ def _instrument(pid: int, *, on: bool) -> None:
 def _work() -> None:
     """Decide all that waits, once for every line that comes in after the URL."""
     url = sys.stdin.readline().strip()
-    database = sync_engine(url, keyed=True, pool_size=1, max_overflow=0)
+    database = batch_engine(url, pool_size=1, max_overflow=0)
     gc_tuning.freeze()
     worker = Engine(
         database,
-        clock=lambda: datetime.now(UTC),
         batch_size=_BATCH,
         rail=SandboxFundingRail(delay=timedelta(0)),
     )

@@ -44,7 +44,7 @@ class Cost:
 
 
 async def _ours(redis_url: str) -> Cost:
-    async with RateLimits({"requests": Rate(PER_MINUTE, 60)}, redis_url) as limits:
+    async with RateLimits({"requests": Rate(PER_MINUTE, 60)}, redis_url, "0" * 32) as limits:
 
         async def admit(caller: str) -> None:
             limits.admit("requests", caller)

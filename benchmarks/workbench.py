@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import Final
@@ -25,7 +25,7 @@ from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
-from cardledger.ledger.storage.engines import sync_engine
+from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.schema.ids import Id
 
 # More than half of the embedded server's max_wal_size, so that a checkpoint has come by itself and
@@ -84,11 +84,10 @@ class Bench:
 
     @contextmanager
     def _engine(self, batch_size: int, threads: int) -> Iterator[Engine]:
-        database = sync_engine(self.app_url, keyed=True, pool_size=threads, max_overflow=0)
+        database = batch_engine(self.app_url, pool_size=threads, max_overflow=0)
         try:
             yield Engine(
                 database,
-                clock=lambda: datetime.now(UTC),
                 batch_size=batch_size,
                 rail=SandboxFundingRail(delay=timedelta(0)),
             )

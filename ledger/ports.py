@@ -4,6 +4,9 @@
 tests) connects at most one adapter to each port and passes it to the functions that need it.
 Without an adapter an operation raises `NotConnectedError` or leaves its resource PENDING; no
 function makes up what the system outside would have answered.
+
+Adapters are called inside database transactions, so they compute and do not wait: what takes time
+at a system outside is requested and answered by messages (decision 43).
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,6 +52,7 @@ class CardNumber:
 
     pan: str
     cvv: str
+    is_test: bool  # The network does not route the number.
 
 
 class Issuer(Protocol):

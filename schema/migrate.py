@@ -1,46 +1,96 @@
-"""Bringing a database to a version of the schema, up or down."""
+"""Migrate a database to a revision of the schema, up or down, while other sessions use it.
 
-from collections.abc import Iterator, Sequence
+Each revision is a database transaction of its own, so whatever interrupts a migration leaves a
+complete revision, and the next run goes on from there. A statement that waits for a lock makes
+every later request for that lock wait, so it waits briefly and its revision is tried again after a
+pause.
+Source: docs/decisions/0038-deploy-without-a-stop.md
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import psycopg
 from alembic import command
 from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
+from alembic.runtime.migration import MigrationContext, MigrationInfo
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, NullPool, create_engine, make_url, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, text
+from sqlalchemy.exc import DBAPIError
 
-from cardledger.schema import location
-from cardledger.schema.tables import metadata
+from cardledger.schema import compatibility, connections, location, relations
+
+GIVE_UP_AFTER_S: Final = 60.0
+"""How long a revision is tried by default while other sessions hold locks on its tables."""
+
+Progress = Callable[[str], None]
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
-_LOCK: Final = 0x6361726C  # Any number: two migrations at once wait for each other on it.
+_LOCK: Final = 0x6361726C  # Any number: one migration of a database at a time holds it.
+_TURN_PAUSE_S: Final = 0.2
+
+# Live work waits 250 ms for a lock: a migration gives up before the sessions that queue behind it.
+_LOCK_TIMEOUT_MS: Final = 200
+# PostgreSQL ends an autovacuum for a session that has waited for `deadlock_timeout`, one second.
+_AUTOVACUUM_LOCK_TIMEOUT_MS: Final = 1_500
+_RETRY_PAUSE_S: Final = 1.0  # Meanwhile the work that queued behind the attempt is done.
 
 
-def upgrade(url: str, revision: str = "head") -> None:
-    """Bring the database at `url` up to `revision`; all or nothing.
+class BusyError(Exception):
+    """Another session kept a lock that the migration needs; the revision was rolled back.
+
+    Run the migration again. Its text names the sessions that hold locks.
+    """
+
+
+def ignore(_line: str) -> None:
+    """Discard a line of progress."""
+
+
+def upgrade(
+    url: str,
+    revision: str = "head",
+    *,
+    give_up_after_s: float = GIVE_UP_AFTER_S,
+    progress: Progress = ignore,
+) -> None:
+    """Bring the database at `url` up to `revision`, one revision after the other.
+
+    `progress` is called with a line for each step.
 
     The tables are in the PostgreSQL schema that `url` names, and so is the table of the version.
     An installation of a release that kept its tables in `public` is moved there.
     The role in `url` must be allowed to create a schema, tables and roles.
+    Raises: BusyError; the revisions before are kept.
     """
-    with _connection(url) as connection:
-        schema = location.name_in(url)
-        _create_schema(connection, schema)
-        _move_installation(connection, schema)
-        command.upgrade(_config(connection), revision)
+    schema = location.name_in(url)
+    with _turn(url, give_up_after_s, progress) as connection:
+        run = _Run(connection, schema, give_up_after_s, progress)
+        run.repeat(lambda: command.upgrade(run.config, revision))
 
 
-def downgrade(url: str, revision: str) -> None:
-    """Bring the database at `url` down to `revision` (`base`: nothing left); all or nothing."""
+def downgrade(
+    url: str,
+    revision: str,
+    *,
+    give_up_after_s: float = GIVE_UP_AFTER_S,
+    progress: Progress = ignore,
+) -> None:
+    """Bring the database at `url` down to `revision` (`base`: nothing left), one after the other.
+
+    Raises: BusyError; the revisions that are removed already stay removed.
+    """
     if current(url) is None:
         return
-    with _connection(url) as connection:
-        schema = location.name_in(url)
-        _create_schema(connection, schema)
-        _move_installation(connection, schema)
-        command.downgrade(_config(connection), revision)
+    schema = location.name_in(url)
+    with _turn(url, give_up_after_s, progress) as connection:
+        run = _Run(connection, schema, give_up_after_s, progress)
+        run.repeat(lambda: command.downgrade(run.config, revision))
 
 
 def sql(revision: str = "head", *, schema: str = location.DEFAULT) -> None:
@@ -52,12 +102,17 @@ def sql(revision: str = "head", *, schema: str = location.DEFAULT) -> None:
 
 def current(url: str) -> str | None:
     """Return the revision of the database at `url`; None when it has none."""
-    engine = create_engine(_driver(url), poolclass=NullPool)
-    with engine.connect() as connection:
-        schema = "public" if _is_in_public(connection, location.name_in(url)) else None
-        return MigrationContext.configure(
-            connection, opts={"version_table_schema": schema}
-        ).get_current_revision()
+    with _engine(url).connect() as connection:
+        return _revision(connection, location.name_in(url))
+
+
+def problem(url: str) -> str | None:
+    """Return why this release cannot use the schema at `url`, and what to do; None when it can."""
+    with _engine(url).connect() as connection:
+        revision, oldest_head = _revision(connection, location.name_in(url)), None
+        if connection.execute(text(_SAYS_WHO_MAY_USE_IT)).scalar():
+            oldest_head = connection.execute(text(_OLDEST_HEAD)).scalar()
+        return compatibility.problem(revision, head=head(), oldest_head=oldest_head)
 
 
 def head() -> str:
@@ -69,7 +124,7 @@ def head() -> str:
 
 def app_role(url: str) -> str:
     """Return the name of the role that the application uses in the database at `url`."""
-    return f"{make_url(url).database}_app"
+    return f"{connections.parameters(url).get('dbname')}_app"
 
 
 _IS_OURS: Final = """
@@ -80,19 +135,153 @@ _IS_OURS: Final = """
 
 def owns_app_role(url: str) -> bool:
     """Return whether a migration created the application role of the database at `url`."""
-    engine = create_engine(_driver(url), poolclass=NullPool)
-    with engine.connect() as connection:
+    with _engine(url).connect() as connection:
         return bool(connection.execute(text(_IS_OURS), {"role": app_role(url)}).scalar())
 
 
+# --- one step after the other ---------------------------------------------------------------------
+
+
+class _Run:
+    """A migration: repeated while locks are in the way, as long as there is progress."""
+
+    def __init__(
+        self, connection: Connection, schema: str, give_up_after_s: float, progress: Progress
+    ) -> None:
+        self.config: Final = _config(connection)
+        self.config.attributes |= {
+            "on_step": self._report,
+            "progress": progress,
+            "give_up_after_s": give_up_after_s,
+        }
+        self._connection: Final = connection
+        self._schema: Final = schema
+        self._give_up_after_s: Final = give_up_after_s
+        self._progress: Final = progress
+        self._began_at = time.monotonic()  # The present revision.
+
+    def repeat(self, migration: Callable[[], None]) -> None:
+        """Call `migration`, which goes on where it stopped, until it comes to its end.
+
+        Raises: BusyError when one revision has not succeeded for `give_up_after_s`.
+        """
+        lock_timeout_ms = _LOCK_TIMEOUT_MS
+        while True:
+            try:
+                self._prepare(lock_timeout_ms)
+                migration()
+            except DBAPIError as error:
+                if not isinstance(error.orig, _LOCKED):
+                    raise
+                self._connection.rollback()
+                holders = _lock_holders(self._connection, self._schema, lock_timeout_ms)
+                waited_s = time.monotonic() - self._began_at
+                if waited_s + _RETRY_PAUSE_S > self._give_up_after_s:
+                    raise BusyError(
+                        f"tables are in use by {_listed(holders)}; gave up after {waited_s:.1f} s"
+                    ) from error
+                self._progress(f"tables are in use by {_listed(holders)}; trying again")
+                is_autovacuum = {holder.is_autovacuum for holder in holders} == {True}
+                lock_timeout_ms = _AUTOVACUUM_LOCK_TIMEOUT_MS if is_autovacuum else _LOCK_TIMEOUT_MS
+                time.sleep(_RETRY_PAUSE_S)
+            else:
+                return
+
+    def _prepare(self, lock_timeout_ms: int) -> None:
+        connection = self._connection
+        connection.execute(text(f"SET lock_timeout = '{lock_timeout_ms}ms'"))
+        connection.commit()  # Else a roll-back would undo it.
+        _create_schema(connection, self._schema)
+        _move_installation(connection, self._schema)
+        connection.commit()
+
+    def _report(self, step: MigrationInfo) -> None:
+        now = time.monotonic()
+        direction = "up" if step.is_upgrade else "down"
+        title = getattr(step.up_revision, "doc", "")
+        took_s = now - self._began_at
+        self._progress(f"{direction} {step.up_revision_id} in {took_s:.2f} s: {title}")
+        self._began_at = now
+
+
 @contextmanager
-def _connection(url: str) -> Iterator[Connection]:
-    engine = create_engine(_driver(url), poolclass=NullPool)
-    with engine.begin() as connection:
-        # A migration that waits for a lock makes everybody else wait behind it.
-        connection.execute(text("SET LOCAL lock_timeout = '10s'"))
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+def _turn(url: str, give_up_after_s: float, progress: Progress) -> Iterator[Connection]:
+    """Yield a connection that migrates alone.
+
+    Raises: BusyError when another migration has not ended in time.
+    """
+    # A migration takes as long as it needs, on a server that is there.
+    with _engine(url, reply_limit_s=None).connect() as connection:
+        deadline = time.monotonic() + give_up_after_s
+        # It asks instead of waiting: CREATE INDEX CONCURRENTLY of the other migration would wait
+        # for the transaction that waits here.
+        waiting = False
+        while not connection.execute(text(_TAKE_TURN), {"key": _LOCK}).scalar():
+            connection.rollback()
+            if not waiting:
+                progress("waiting for another migration of this database")
+                waiting = True
+            if time.monotonic() > deadline:
+                raise BusyError(
+                    f"another migration of this database is running; gave up after"
+                    f" {give_up_after_s:g} s"
+                )
+            time.sleep(_TURN_PAUSE_S)
+        connection.commit()
         yield connection
+
+
+# --- who is in the way ----------------------------------------------------------------------------
+
+_TAKE_TURN: Final = "SELECT pg_try_advisory_lock(:key)"
+
+# A lock that was not granted in time, and a deadlock, of which PostgreSQL ended our side.
+_LOCKED: Final = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+
+# Without the right to read all statistics, the times of other roles are null.
+_LOCK_HOLDERS: Final = """
+    SELECT a.pid, coalesce(a.usename, ''), coalesce(a.backend_type, '') = 'autovacuum worker',
+        coalesce(a.state, ''), a.xact_start, min(l.relation::regclass::text)
+    FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid JOIN pg_class c ON c.oid = l.relation
+    WHERE l.granted AND l.pid <> pg_backend_pid() AND l.locktype = 'relation'
+        AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND c.relnamespace = CAST(:schema AS regnamespace)
+        AND coalesce(a.xact_start < clock_timestamp() - :waited_ms * interval '1 ms', true)
+    GROUP BY a.pid, a.usename, a.backend_type, a.state, a.xact_start
+    ORDER BY a.xact_start NULLS LAST LIMIT 3
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Holder:
+    """A session whose transaction holds a lock on one of our tables."""
+
+    pid: int
+    role: str
+    is_autovacuum: bool
+    state: str
+    since: datetime | None
+    table: str
+
+    def __str__(self) -> str:
+        who = "autovacuum" if self.is_autovacuum else f"role {self.role}, {self.state or 'unknown'}"
+        since = f" since {self.since:%H:%M:%S %Z}" if self.since else ""
+        return f"session {self.pid} ({who}{since}, {self.table})"
+
+
+def _lock_holders(connection: Connection, schema: str, waited_ms: int) -> list[_Holder]:
+    """Return at most three sessions that hold locks for longer than was waited, oldest first."""
+    values = {"schema": f'"{location.checked(schema)}"', "waited_ms": waited_ms}
+    rows = connection.execute(text(_LOCK_HOLDERS), values).all()
+    connection.rollback()
+    return [
+        _Holder(pid=pid, role=role, is_autovacuum=vacuum, state=state, since=since, table=table)
+        for pid, role, vacuum, state, since, table in rows
+    ]
+
+
+def _listed(holders: Sequence[_Holder]) -> str:
+    return " and ".join(map(str, holders)) or "others"
 
 
 # --- the PostgreSQL schema ------------------------------------------------------------------------
@@ -115,7 +304,7 @@ _RELATIONS: Final = """
 """
 
 _TRIGGER_FUNCTIONS: Final = """
-    SELECT DISTINCT p.proname FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+    SELECT DISTINCT p.proname, p.prosecdef FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
     WHERE NOT t.tgisinternal AND p.pronamespace = 'public'::regnamespace
         AND t.tgrelid IN (SELECT oid FROM pg_class
                           WHERE relnamespace = 'public'::regnamespace AND relname = ANY(:names))
@@ -134,36 +323,53 @@ def _create_schema(connection: Connection, schema: str) -> None:
         connection.execute(text(f'CREATE SCHEMA "{location.checked(schema)}"'))
 
 
-def _is_in_public(connection: Connection, schema: str) -> bool:
-    """Return whether the tables of an installation are in `public` and none are in `schema`."""
+_SAYS_WHO_MAY_USE_IT: Final = "SELECT to_regclass('schema_compatibility') IS NOT NULL"
+_OLDEST_HEAD: Final = "SELECT oldest_head FROM schema_compatibility"
+
+
+def _revision(connection: Connection, schema: str) -> str | None:
+    """Return the revision of the installation in `schema`, or in `public` if it was not moved."""
+    where = _PUBLIC if _revision_in_public(connection, schema) else None
+    return MigrationContext.configure(
+        connection, opts={"version_table_schema": where}
+    ).get_current_revision()
+
+
+def _revision_in_public(connection: Connection, schema: str) -> str | None:
+    """Return the revision of an installation that `public` has and `schema` does not; else None."""
 
     def count(names: Sequence[str], where: str) -> int:
         there = connection.execute(text(_EXIST), {"names": list(names), "schema": where})
         return int(there.scalar_one())
 
     if schema == _PUBLIC or count(_MARKS[:1], schema) or count(_MARKS, _PUBLIC) < len(_MARKS):
-        return False
+        return None
     # A version table of the user's own has other revisions.
     known = {script.revision for script in ScriptDirectory(str(_MIGRATIONS)).walk_revisions()}
     version = connection.execute(text("SELECT version_num FROM public.alembic_version")).scalar()
-    return version in known
+    return version if version in known else None
 
 
 def _move_installation(connection: Connection, schema: str) -> None:
     """Move the tables of an older release from `public` to `schema`, with all that is theirs.
 
-    Only what has a name of ours and the owner of our tables: a database may be shared.
+    Only relations that its revision created, and that the owner of our tables owns: a database may
+    be shared.
     """
-    if not _is_in_public(connection, schema):
+    revision = _revision_in_public(connection, schema)
+    if revision is None:
         return
     quoted = f'"{location.checked(schema)}"'  # A keyword, such as user, is a name too.
-    names = [*(table.name for table in metadata.sorted_tables), *_MARKS, "journal"]
-    functions = connection.execute(text(_TRIGGER_FUNCTIONS), {"names": names}).scalars().all()
+    names = relations.at(revision)
+    functions = connection.execute(text(_TRIGGER_FUNCTIONS), {"names": names}).all()
     for relation, is_view in connection.execute(text(_RELATIONS), {"names": names}).all():
         kind = "VIEW" if is_view else "TABLE"
         connection.execute(text(f'ALTER {kind} public."{relation}" SET SCHEMA {quoted}'))
-    for function in functions:
+    for function, has_its_owners_rights in functions:
         connection.execute(text(f'ALTER FUNCTION public."{function}"() SET SCHEMA {quoted}'))
+        if has_its_owners_rights:  # It looks names up where it says, not where its caller says.
+            search_path = f"SET search_path = {quoted}, pg_temp"
+            connection.execute(text(f'ALTER FUNCTION {quoted}."{function}"() {search_path}'))
     # Whichever role may read a table must be able to reach it: the application, reporting roles.
     grantees = connection.execute(text(_GRANTEES), {"schema": quoted}).scalars().all()
     for grantee in grantees:
@@ -177,6 +383,9 @@ def _config(connection: Connection | None) -> Config:
     return config
 
 
-def _driver(url: str) -> str:
-    driver = make_url(location.with_default(url)).set(drivername="postgresql+psycopg")
-    return driver.render_as_string(hide_password=False)
+def _engine(url: str, *, reply_limit_s: float | None = connections.REPLY_LIMIT_S) -> Engine:
+    engine = create_engine(
+        connections.DRIVER, poolclass=NullPool, connect_args=connections.parameters(url)
+    )
+    connections.limit_replies(engine, reply_limit_s, lambda: None)
+    return engine

@@ -346,7 +346,9 @@ async def _commit(
 ) -> None:
     engine = async_engine(world.app_url, keyed=True)
     try:
-        async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
+        async with Client(
+            engine, redis_url, secret_key=SECRET_KEY, reply_timeout_s=limit_s()
+        ) as client:
             began, under_way = time.monotonic(), []
             for number, event in enumerate(events):
                 await asyncio.sleep(max(began + number / rate - time.monotonic(), 0))

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from cardledger.config.errors import CommandError
 from cardledger.config.settings import PREFIX, Settings, variables
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.supervisor import processes
@@ -95,7 +96,7 @@ def test_a_variable_like_no_other_is_refused_with_the_whole_list(
 ) -> None:
     monkeypatch.setenv("CARDLEDGER_ZZZZZZZZZZZZZZZZZZZZ", "1")
 
-    with pytest.raises(ValidationError, match="known are CARDLEDGER_APP_PASSWORD"):
+    with pytest.raises(ValidationError, match="known are CARDLEDGER_ADDRESS_CONNECTION_LIMIT"):
         Settings()
 
 
@@ -110,6 +111,14 @@ def test_a_variable_like_no_other_is_refused_with_the_whole_list(
         ("CARDLEDGER_WORKER_THREADS", "0"),
         ("CARDLEDGER_WEBHOOK_TIMEOUT_S", "51"),
         ("CARDLEDGER_LOG_LEVEL", "loud"),
+        ("CARDLEDGER_CONNECTION_LIMIT", "0"),
+        ("CARDLEDGER_FORWARDED_ALLOW_IPS", "*"),
+        ("CARDLEDGER_FORWARDED_ALLOW_IPS", "proxy.internal"),
+        ("CARDLEDGER_PUBLIC_URL", "ledger.example.com"),
+        ("CARDLEDGER_PUBLIC_URL", "https://user:password@ledger.example.com"),
+        ("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com/?a=b"),
+        ("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com:99999"),
+        ("CARDLEDGER_PUBLIC_URL", "https://led ger.example.com"),
         ("DATABASE_URL", "mysql://root@db/x"),
         ("REDIS_URL", "http://cache"),
     ],
@@ -137,7 +146,7 @@ def test_secrets_do_not_show_when_settings_are_printed(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("value", "meant"), [(None, True), ("true", True), ("false", False)])
-def test_every_process_is_told_whether_this_is_a_sandbox(
+def test_every_process_knows_whether_it_is_a_sandbox(
     monkeypatch: pytest.MonkeyPatch, value: str | None, *, meant: bool
 ) -> None:
     if value is not None:
@@ -186,3 +195,26 @@ def test_a_search_path_in_the_url_must_be_one_schema(
 
     with pytest.raises(ValidationError, match="cannot be the PostgreSQL schema"):
         Settings()
+
+
+def test_the_limits_of_connections_come_from_settings_and_open_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert processes.connection_limits(Settings(), open_files=20_000).connections == 4000
+    assert processes.connection_limits(Settings(), open_files=1024).per_address == 128
+    monkeypatch.setenv("CARDLEDGER_CONNECTION_LIMIT", "600")
+    monkeypatch.setenv("CARDLEDGER_ADDRESS_CONNECTION_LIMIT", "50")
+    monkeypatch.setenv("CARDLEDGER_FORWARDED_ALLOW_IPS", "10.0.0.0/8, 192.0.2.1")
+
+    limits = processes.connection_limits(Settings(), open_files=2048)
+
+    assert (limits.connections, limits.per_address) == (600, 50)
+    assert [str(network) for network in limits.proxies] == ["10.0.0.0/8", "192.0.2.1/32"]
+    with pytest.raises(CommandError, match="600 connections do not fit in 1024 open files"):
+        processes.connection_limits(Settings(), open_files=1024)
+
+
+def test_the_public_url_has_no_slash_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com:8443/cards/")
+
+    assert Settings().public_url == "https://ledger.example.com:8443/cards"

@@ -8,18 +8,17 @@ never waits for a limit to end, so limits are generous: only a failing test pays
 """
 
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 LIMIT_S: Final = 60.0
 """The limit on an idle machine, where a test names none."""
 
 TIME_SCALE: Final = float(os.environ.get("TEST_TIME_SCALE", "1"))
 
-_REMEASURE_S: Final = 0.5  # How long one measurement is valid.
+_REMEASURE_S: Final = 2.0  # How long one measurement is valid; it takes `_SAMPLE_S`.
 _SAMPLE_S: Final = 0.01  # Processor time of one sample: longer than a scheduler's time slice.
 _STALL_S: Final = 5.0  # What one check of a deadline counts at most: a suspended process waits.
 _POLL_S: Final = 0.01
@@ -36,7 +35,7 @@ class _Slowness:
         self._factor = 1.0
 
     def __call__(self) -> float:
-        """Return the factor, at least 1, measured within the last half second."""
+        """Return the factor, at least 1, measured within the last two seconds."""
         with self._lock:
             if time.monotonic() - self._measured_at >= _REMEASURE_S:
                 self._factor = max(1.0, _processor_share(), _load_per_core())
@@ -103,13 +102,24 @@ class Deadline:
         return self._left <= 0
 
 
+class Running(Protocol):
+    """A process, such as `subprocess.Popen`."""
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        ...
+
+
 def eventually(
     look: Callable[[], Result | None],
     *,
     timeout_s: float = LIMIT_S,
     poll_s: float = _POLL_S,
     message: str = "the condition did not become true",
-    process: subprocess.Popen[Any] | None = None,
+    process: Running | None = None,
 ) -> Result:
     """Return the first true result of `look`, which is called again and again.
 

@@ -3,30 +3,70 @@
 To import it anew for every test module took more than a second of processor time each.
 """
 
-import multiprocessing
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from typing import Final
 
 from cardledger.workers.process.main import WorkerConfig, run
 from tests import fence
+from tests.command_process import FORKING
 from tests.waiting import limit_s
-
-_CONTEXT: Final = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["cardledger.workers.process.main"])
 
 
 @contextmanager
-def worker_process(config: WorkerConfig) -> Iterator[None]:
-    """Run a worker in a process of its own, which looks up no host names."""
-    process = _CONTEXT.Process(target=_work, args=(config,))
+def worker_process(config: WorkerConfig) -> Iterator[int]:
+    """Run a worker in a process of its own, which looks up no host names; yield its id."""
+    with started(config) as process:
+        assert process.pid is not None
+        yield process.pid
+
+
+@contextmanager
+def started(config: WorkerConfig) -> Iterator[BaseProcess]:
+    """Do as `worker_process` does, and yield the process."""
+    process = FORKING.Process(target=_work, args=(config,))
     process.start()
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         process.join(limit_s())
         assert process.exitcode is not None, "the worker did not stop"
+
+
+class WorkerChild:
+    """A worker in a process of its own, for tests that signal and kill it."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self._process: Final = FORKING.Process(target=run, args=(config,))
+        self._process.start()
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code, negative after a signal; None while it runs."""
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        """Return the exit code, as `returncode`."""
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def wait(self) -> int:
+        """Return the exit code once it has ended."""
+        self._process.join(limit_s())
+        assert self.returncode is not None, "the worker did not stop"
+        return self.returncode
+
+    def kill(self) -> None:
+        """Kill it, if it runs, and wait for its end."""
+        self._process.kill()
+        self.wait()
 
 
 def _work(config: WorkerConfig) -> None:

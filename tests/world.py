@@ -30,7 +30,8 @@ from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import history
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
-from cardledger.ledger.storage.engines import async_engine, sync_engine
+from cardledger.ledger.storage.batch_connections import batch_engine
+from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.testing.model import Model
@@ -72,7 +73,7 @@ class World:
         self.connection: Final = psycopg.connect(url, autocommit=True)
         self.url: Final = url
         self.app_url: Final = app_url
-        self.database: Final[Database] = sync_engine(app_url, keyed=True, pool_size=8)
+        self.database: Final[Database] = batch_engine(app_url, pool_size=8)
         self._references: Final = count(1)
 
     def close(self) -> None:
@@ -169,11 +170,12 @@ class World:
     def engine(
         self,
         *,
-        clock: Clock = lambda: datetime.now(UTC),
+        clock: Clock | None = None,
         batch_size: int = 500,
         rail: FundingRail | None = RAIL,
+        database: Database | None = None,
     ) -> Engine:
-        return Engine(self.database, clock=clock, rail=rail, batch_size=batch_size)
+        return Engine(database or self.database, clock=clock, rail=rail, batch_size=batch_size)
 
     # --- events ----------------------------------------------------------------------------
 
@@ -270,7 +272,7 @@ class World:
     def run_timers(self, engine: Engine, now: datetime) -> list[Decided]:
         """Enqueue the timers that are due at `now`, and process their messages."""
         with psycopg.connect(self.app_url) as connection:
-            timers.enqueue_due(connection, now)
+            timers.Timers().enqueue_due(connection, now)
         return [decision for lane in Lane for decision in self.drain(engine, lane)]
 
     # --- inbox and engine -------------------------------------------------------------
@@ -293,6 +295,11 @@ class World:
 
         asyncio.run(write())
         return messages
+
+    def accept_messages(self, messages: Sequence[Message]) -> None:
+        """Put `messages`, which have their ids already, into the inbox."""
+        with psycopg.connect(self.app_url) as connection:
+            inbox.accept(connection, messages)
 
     def insert_unchecked(
         self, cardholder: Cardholder, body: str, *, reference: str, source: str = "test"

@@ -1,27 +1,31 @@
 """Authentication: platforms with HTTP Basic, agents with a bearer token."""
 
+import asyncio
 import binascii
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from cardledger.api.http.errors import ApiError
-from cardledger.api.http.rate_limits import RateLimits, stranger
+from cardledger.api.http.rate_limits import RateLimits, network_of, remember
+from cardledger.ledger.agents import access_tokens
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms import api_tokens
-from cardledger.ledger.platforms.api_tokens import Permission, Token
+from cardledger.ledger.platforms.api_tokens import Permission, StoredToken, Token
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
 
 _CACHE_TTL_S: Final = 3.0  # A deleted token is accepted for at most this long.
 _CACHE_LIMIT: Final = 10_000
+_TURNS: Final = 4  # Connections for callers from addresses over the limit on failures.
 
 FAILURES: Final = "failures"
 """The limit on wrong credentials."""
@@ -34,11 +38,12 @@ _BEARER: Final = 'Bearer realm="api"'
 
 
 class Authenticator:
-    """Authenticates callers, with a short-lived cache in front of the database.
+    """Authenticates callers; right credentials pass, whatever others did from their address.
 
-    Only successes are cached, by client id and hash of the presented secret, so a wrong secret
-    never matches a cached right one. Credentials that succeeded once are exempt from the limit on
-    failures: a guesser behind the same address cannot lock their owner out.
+    So secrets are compared first, and failures are counted afterwards: by id, or by address where
+    the id has never existed (docs/decisions/0042-failures-are-counted-by-id.md). Tokens are cached
+    by client id for a short time. Callers from an address over the limit take turns at the
+    database, unless their credentials have succeeded before.
     """
 
     def __init__(
@@ -54,33 +59,29 @@ class Authenticator:
         self._keys: Final = keys
         self._limits: Final = limits
         self._monotonic: Final = monotonic
-        self._known: Final[dict[tuple[str, bytes], tuple[Token, float]]] = {}
-        self._proven: Final[set[tuple[str, bytes]]] = set()
-        self._tried: Final[set[tuple[str, bytes]]] = set()  # In progress, for the first time.
+        self._stored: Final[OrderedDict[str, tuple[StoredToken, float]]] = OrderedDict()
+        self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()  # Hashes of secrets.
+        self._turns: Final = asyncio.Semaphore(_TURNS)
 
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
         """Return the token that the `Authorization` header values present.
 
-        `address` is the caller's address, which the limit on failures counts by.
-
         Raises: ApiError UNAUTHORIZED; RATE_LIMITED after too many failures.
         """
         client_id, secret = _credentials(authorization)
-        key = (client_id, self._keys.hash_secret(secret))
+        presented = self._keys.hash_secret(secret)
+        stored, until = self._stored.get(client_id, (None, 0.0))
         now = self._monotonic()
-        token, until = self._known.get(key, (None, 0.0))
-        if token is not None and now < until:
-            return token
-        with self._guessing(key, stranger(address, client_id)):
-            async with self._engine.connect() as connection:
-                token = await api_tokens.authenticate_hash(connection, *key)
-            if token is None:
-                self._known.pop(key, None)
-                raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
-        if len(self._known) >= _CACHE_LIMIT:
-            self._known.clear()
-        self._known[key] = token, now + _CACHE_TTL_S
-        return token
+        if stored is None or now >= until:
+            async with self.looking_up(address, client_id, presented) as connection:
+                stored = await api_tokens.find(connection, client_id)
+            self._keep(client_id, stored, now + _CACHE_TTL_S)
+        if stored is not None and stored.proves(presented):
+            remember(self._proven, presented, None, limit=_CACHE_LIMIT)
+            return stored.token
+        self._proven.pop(presented, None)  # Revoked: its owner takes turns like a stranger.
+        self.count_failure(address, credential=None if stored is None else client_id)
+        raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
 
     async def agent(self, authorization: Sequence[str], *, address: str = "") -> Agent:
         """Return the agent whose access token the `Authorization` header values present.
@@ -88,47 +89,60 @@ class Authenticator:
         Never cached: a deleted agent is refused at once, in every process.
         Raises: ApiError UNAUTHORIZED; RATE_LIMITED after too many failures.
         """
-        presented = self._keys.hash_secret(_bearer(authorization))
-        with self._guessing(("", presented), stranger(address, "agent")):
-            async with self._engine.connect() as connection:
-                agent = await agents.authenticate_hash(connection, presented)
-            if agent is None:
-                message = f"Invalid credentials: unknown token or deleted agent. {_SEND_BEARER}"
-                raise _bearer_error(message, f'{_BEARER}, error="invalid_token"')
-        return agent
+        token = _bearer(authorization)
+        presented = self._keys.hash_secret(token)
+        named = access_tokens.agent_id_in(token)
+        async with self.looking_up(address, str(named), presented) as connection:
+            found = await agents.authenticate(connection, token, presented)
+        if found.agent is not None:
+            remember(self._proven, presented, None, limit=_CACHE_LIMIT)
+            return found.agent
+        self._proven.pop(presented, None)
+        self.count_failure(
+            address, credential=None if found.agent_id is None else str(found.agent_id)
+        )
+        message = f"Invalid credentials: unknown token or deleted agent. {_SEND_BEARER}"
+        raise _bearer_error(message, f'{_BEARER}, error="invalid_token"')
 
-    @contextmanager
-    def _guessing(self, presented: tuple[str, bytes], who: str) -> Iterator[None]:
-        """Apply the limit on failures to `who`, unless `presented` succeeded before.
+    @asynccontextmanager
+    async def looking_up(
+        self, address: str, credential: str, presented: bytes
+    ) -> AsyncIterator[AsyncConnection]:
+        """Return a connection on which to look up the credentials of a caller from `address`.
 
-        Concurrent requests with the same credentials count as one guess: they reveal no more than
-        one, and a client may start with many requests at once.
+        When their id `credential` or the address is over the limit on failures, callers take turns,
+        so that guesses occupy few connections; those whose secret, with the hash `presented`, has
+        succeeded before do not.
         """
-        try:
-            if presented in self._proven or presented in self._tried:
-                yield
-            else:
-                with self._limits.guessing(FAILURES, who), self._trying(presented):
-                    yield
-        except ApiError:
-            self._proven.discard(presented)
-            raise
-        if len(self._proven) >= _CACHE_LIMIT:
-            self._proven.clear()
-        self._proven.add(presented)
+        is_guessing = presented not in self._proven and any(
+            self._limits.is_exceeded(FAILURES, _counted_as(address, counted))
+            for counted in (credential, None)
+        )
+        turn = self._turns if is_guessing else nullcontext()
+        async with turn, self._engine.connect() as connection:
+            yield connection
 
-    @contextmanager
-    def _trying(self, presented: tuple[str, bytes]) -> Iterator[None]:
-        self._tried.add(presented)
-        try:
-            yield
-        finally:
-            self._tried.discard(presented)
+    def count_failure(self, address: str, *, credential: str | None) -> None:
+        """Count wrong credentials by `credential`, the id in them; None: there is no such id.
+
+        Raises: ApiError RATE_LIMITED when there have been too many.
+        """
+        self._limits.admit(FAILURES, _counted_as(address, credential))
+
+    def _keep(self, client_id: str, stored: StoredToken | None, until: float) -> None:
+        if stored is None:
+            self._stored.pop(client_id, None)
+        else:
+            remember(self._stored, client_id, (stored, until), limit=_CACHE_LIMIT)
 
     def forget(self, token_id: Id) -> None:
         """Remove a deleted token from the cache; other processes do so when it expires."""
-        for key in [key for key, (token, _) in self._known.items() if token.id == token_id]:
-            del self._known[key]
+        for key in [key for key, (kept, _) in self._stored.items() if kept.token.id == token_id]:
+            del self._stored[key]
+
+
+def _counted_as(address: str, credential: str | None) -> str:
+    return network_of(address) if credential is None else f"id:{credential}"
 
 
 def require(token: Token, permission: Permission) -> None:

@@ -1,7 +1,7 @@
 """Error responses: one envelope, with a message that says what is wrong and what to change."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from cardledger.ledger.ports import NotConnectedError
-from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, message_of
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS
 from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import (
     Code,
@@ -20,12 +20,24 @@ from cardledger.schema.wire.errors import (
     FieldError,
     field_errors,
     sentence,
+    shortened,
 )
-from cardledger.workers.client import ReplyTimeoutError, UnavailableError
+from cardledger.workers.client import OverloadedError, ReplyTimeoutError, UnavailableError
+from cardledger.workers.signals.outage_log import DATABASE
 
 RETRY_AFTER_S: Final = 1
 TOO_LARGE: Final = 413
 TOO_SLOW: Final = 408
+HEAD_TOO_LARGE: Final = 431
+
+MAX_ERRORS: Final = 20
+"""Invalid fields that an error lists; it says how many more there are."""
+
+MAX_ERROR_BODY: Final = 16 * 1024
+"""Bytes of the body of an error, whatever the request was."""
+
+_ERRORS_SIZE: Final = 10 * 1024
+_MAX_MESSAGE: Final = 400  # Characters; JSON has at most 12 bytes for each.
 
 IS_HEAD: Final = "cardledger.is_head"
 """Key of the ASGI scope: the request is a HEAD request, routed as GET."""
@@ -65,15 +77,34 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.code: Final = code
-        self.message: Final = message
+        self.message: Final = shortened(message, _MAX_MESSAGE)
         self.details: Final = details
         self.headers: Final = headers or {}
         self.status: Final = status or STATUS[code]
 
 
-def invalid(errors: Sequence[FieldError], code: Code = Code.INVALID_INPUT) -> ApiError:
-    """Return the error of an input that is invalid because of `errors`."""
-    return ApiError(code, sentence(errors), details={"errors": [error.wire() for error in errors]})
+def invalid(
+    errors: Sequence[FieldError], code: Code = Code.INVALID_INPUT, *, count: int | None = None
+) -> ApiError:
+    """Return the error of an input that is invalid because of `errors`; it lists the first.
+
+    `count` is the number of errors where `errors` are only some of them.
+    """
+    listed = list(_listed(errors))
+    more = (count or len(errors)) - len(listed)
+    details = {"errors": listed} | ({"moreErrors": more} if more else {})
+    return ApiError(code, sentence(errors, count), details=details)
+
+
+def _listed(errors: Sequence[FieldError]) -> Iterator[dict[str, Any]]:
+    """Yield the first errors as they are sent: as many as an error lists, and as its body holds."""
+    size = 0
+    for error in errors[:MAX_ERRORS]:
+        shown = error.wire()
+        size += len(json.dumps(shown))
+        if size > _ERRORS_SIZE:
+            return
+        yield shown
 
 
 def invalid_field(field: str, message: str, code: Code = Code.INVALID_INPUT) -> ApiError:
@@ -94,8 +125,11 @@ def error_response(error: ApiError) -> Response:
         message=error.message,
         details=None if error.details is None else dict(error.details),
     )
+    content = json.dumps(body.wire())
+    if len(content) > MAX_ERROR_BODY:
+        content = json.dumps(body.model_copy(update={"details": None}).wire())
     return Response(
-        json.dumps(body.wire()),
+        content,
         status_code=error.status,
         headers={**_HEADERS.get(error.status, {}), **error.headers},
         media_type="application/json",
@@ -118,6 +152,7 @@ def install(app: FastAPI) -> None:
     for raised in UNAVAILABLE_ERRORS:
         app.add_exception_handler(raised, _database_unavailable)
     app.add_exception_handler(UnavailableError, _database_unavailable)
+    app.add_exception_handler(OverloadedError, _overloaded)
     app.add_exception_handler(ReplyTimeoutError, _reply_timeout)
     app.add_exception_handler(NotConnectedError, _not_connected)
     app.add_exception_handler(ApiError, _api_error)
@@ -141,8 +176,8 @@ async def _invalid_request(request: Request, error: Exception) -> Response:
             code = NOT_FOUND.get(str(complaint["loc"][1]), Code.REFERENCE_NOT_FOUND)
             message = field_errors([complaint])[0].message
             return error_response(ApiError(code, f"Invalid id in the path: the id {message}."))
-    in_body = [{**complaint, "loc": complaint["loc"][1:]} for complaint in complaints]
-    return error_response(invalid(field_errors(in_body)))
+    first = [{**complaint, "loc": complaint["loc"][1:]} for complaint in complaints[:MAX_ERRORS]]
+    return error_response(invalid(field_errors(first), count=len(complaints)))
 
 
 async def _routing_error(request: Request, error: Exception) -> Response:
@@ -191,8 +226,14 @@ async def _not_connected(_request: Request, error: Exception) -> Response:
 
 
 async def _database_unavailable(_request: Request, error: Exception) -> Response:
-    _log.warning("database unavailable", error=message_of(error))
+    DATABASE.failed(error)  # One line for all requests of an outage.
     return error_response(unavailable("The database is unavailable; retry in a moment."))
+
+
+async def _overloaded(_request: Request, _error: Exception) -> Response:
+    # Not logged: there are as many as the load has more than the capacity.
+    message = "Too many authorizations wait to be decided; this one was not accepted. Retry later."
+    return error_response(unavailable(message, {"Retry-After": "1"}))
 
 
 async def _reply_timeout(_request: Request, error: Exception) -> Response:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from fastapi import Request, Response
 
-from cardledger.api.http.errors import ApiError, invalid_field, unavailable
+from cardledger.api.http.errors import ApiError, unavailable
 from cardledger.api.http.in_flight import HEADER, key_reused, replay, stored_response
 from cardledger.api.http.request_context import Attempt, RequestContext
 from cardledger.ledger.messaging import idempotency_keys
@@ -160,8 +160,4 @@ async def _first_response(call: RequestContext, claim: Claim) -> Response:
 
 def _hash(parts: list[object]) -> bytes:
     """Return a hash that is equal for repetitions, with names in any order."""
-    try:
-        canonical = json.dumps(parts, sort_keys=True)
-    except RecursionError:
-        raise invalid_field("", "is nested too deeply") from None
-    return sha256(canonical.encode()).digest()
+    return sha256(json.dumps(parts, sort_keys=True).encode()).digest()

@@ -1,8 +1,14 @@
-"""Concurrent requests with one `Idempotency-Key` in one process wait for the first of them."""
+"""Requests in progress in this process.
+
+Concurrent requests with one `Idempotency-Key` wait for the first of them. Requests that wait for
+others may be few of a platform at a time.
+"""
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +66,35 @@ class InFlight:
             return response
         finally:
             del self._requests[scope]
+
+
+class TooManyRequestsError(Exception):
+    """The platform has the most requests of a kind that it may have at a time."""
+
+
+class ConcurrencyLimit:
+    """Counts the requests of a kind in this process, by platform."""
+
+    def __init__(self, limit: int) -> None:
+        """Let a platform have `limit` of them at a time."""
+        self._limit: Final = limit
+        self._entered: Final[Counter[Id]] = Counter()
+
+    @contextmanager
+    def enter(self, platform_id: Id) -> Iterator[None]:
+        """Count the block as a request of the platform.
+
+        Raises: TooManyRequestsError; the block is not entered.
+        """
+        if self._entered[platform_id] >= self._limit:
+            raise TooManyRequestsError
+        self._entered[platform_id] += 1
+        try:
+            yield
+        finally:
+            self._entered[platform_id] -= 1
+            if not self._entered[platform_id]:
+                del self._entered[platform_id]
 
 
 def stored_response(response: Response) -> Answer:

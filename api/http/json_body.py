@@ -1,17 +1,31 @@
 """A strict JSON parser for request bodies.
 
 Beyond the standard library it rejects: bytes that are not UTF-8, NaN and Infinity, duplicate keys,
-overlong numbers, too deep nesting, and strings that a `text` column cannot hold (U+0000, lone
-surrogates).
+overlong numbers, too many keys, too deep nesting, and strings that a `text` column cannot hold
+(U+0000, lone surrogates).
 """
 
 import json
+import re
 from typing import Any, Final, NoReturn
 
 from cardledger.schema.wire.errors import dotted
 
+MAX_KEYS: Final = 1_000
+"""Keys of all objects of a body; the validator reports each key that it does not know."""
+
+MAX_DEPTH: Final = 32
+"""Arrays and objects inside each other."""
+
+_SHORTEST_KEY: Final = len('"":0,')
+
 _MAX_DIGITS: Final = 100
 """An amount has at most 19; the time to convert a number grows with the square of its length."""
+
+# The last quote is optional: a string without an end is a single match, too, and the search linear.
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_OPENING: Final = frozenset(b"[{")
 
 _Place = tuple["_Place | None", object]
 """The location of a value: the location of its parent, and its name or index there.
@@ -33,6 +47,7 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
 
     Raises: JsonError.
     """
+    _check_structure(raw)
     try:
         value = _DECODER.decode(raw.decode())
     except UnicodeDecodeError as error:
@@ -41,12 +56,26 @@ def parse(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
         raise JsonError(
             f"must be valid JSON; line {error.lineno}, column {error.colno}: {error.msg}"
         ) from None
-    except RecursionError:
-        raise JsonError("is nested too deeply") from None
     # Only an escape can contain them: raw, they are not valid JSON or not UTF-8.
     if b"\\u" in raw:
         _check_strings(value)
     return value
+
+
+def _check_structure(raw: bytes) -> None:
+    """Check the number of keys and the depth of `raw`, before anything is built of it."""
+    # Upper bounds, which almost every body meets.
+    if len(raw) <= _SHORTEST_KEY * MAX_KEYS and raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return
+    structure = _STRING.sub(b"", raw)
+    keys = structure.count(b":")
+    if keys > MAX_KEYS:
+        raise JsonError(f"has {keys} keys; send at most {MAX_KEYS}")
+    depth = 0
+    for bracket in structure.translate(None, _NOT_BRACKETS):
+        depth += 1 if bracket in _OPENING else -1
+        if depth > MAX_DEPTH:
+            raise JsonError(f"is nested too deeply; send at most {MAX_DEPTH} levels")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

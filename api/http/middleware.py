@@ -14,11 +14,17 @@ from typing_extensions import override
 from uuid_utils import uuid4
 
 from cardledger.api.http import errors
+from cardledger.api.http.errors import ApiError
+from cardledger.schema.wire.errors import Code, shortened
 
 REQUEST_ID: Final = "X-Request-Id"
 
+MAX_HEADERS: Final = 100
+MAX_PARAMETERS: Final = 50
+
+_SHOWN: Final = 200  # Characters of a path in logs.
 _VALID_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
-_PROBES: Final = frozenset({"/healthz", "/readyz"})  # Logged when they fail.
+PROBES: Final = frozenset({"/healthz", "/readyz"})  # Logged when they fail.
 _CLIENT_CLOSED_REQUEST: Final = 499  # In logs only: the caller left before the response.
 
 # Matches mistyped paths of the page as well: they may contain a token, too.
@@ -28,8 +34,20 @@ _log = structlog.get_logger()
 
 
 def shown(path: str) -> str:
-    """Return `path` for logs: without tokens of card pages and device codes."""
-    return _TOKEN.sub(r"\1\2…", path)
+    """Return `path` for logs: short, and without tokens of card pages and device codes."""
+    return shortened(_TOKEN.sub(r"\1\2…", path), _SHOWN)
+
+
+def _refusal(scope: Scope) -> ApiError | None:
+    """Return why a request is refused before anything is parsed of its head, if it is."""
+    if len(scope["headers"]) > MAX_HEADERS:
+        message = f"Too many headers; send at most {MAX_HEADERS}."
+        return ApiError(Code.INVALID_INPUT, message, status=errors.HEAD_TOO_LARGE)
+    query: bytes = scope["query_string"]
+    if query and query.count(b"&") >= MAX_PARAMETERS:
+        message = f"Too many query parameters; send at most {MAX_PARAMETERS}."
+        return ApiError(Code.INVALID_INPUT, message)
+    return None
 
 
 class _HideTokens(logging.Filter):
@@ -73,22 +91,26 @@ class Edge:
     async def _handle(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         status = 0
         began = time.perf_counter()
+        took: float | None = None  # Until the response; what was cancelled may end later.
 
         # HEAD is routed as GET: the same headers, without the body.
         is_head = scope["method"] == "HEAD"
         routed: Scope = {**scope, "method": "GET", errors.IS_HEAD: True} if is_head else scope
 
         async def send_with_id(message: Message) -> None:
-            nonlocal status
+            nonlocal status, took
             if message["type"] == "http.response.start":
                 status = message["status"]
+                took = time.perf_counter() - began
                 MutableHeaders(scope=message)[REQUEST_ID] = request_id
             elif is_head and message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
+        refusal = _refusal(scope)
+        served = self._app if refusal is None else errors.error_response(refusal)
         try:
-            await self._app(routed, receive, send_with_id)
+            await served(routed, receive, send_with_id)
         except ClientDisconnect:
             status = status or _CLIENT_CLOSED_REQUEST
         except Exception:  # noqa: BLE001 - outermost: logged, and a response
@@ -96,11 +118,12 @@ class Edge:
             if not status:
                 await errors.error_response(errors.INTERNAL)(scope, receive, send_with_id)
         finally:
-            is_probe = scope["path"] in _PROBES and status < HTTPStatus.BAD_REQUEST
+            is_probe = scope["path"] in PROBES and status < HTTPStatus.BAD_REQUEST
             (_log.debug if is_probe else _log.info)(
                 "request",
+                client=client[0] if (client := scope.get("client")) else None,
                 method=scope["method"],
                 path=shown(scope["path"]),
                 status=status,
-                duration_ms=round((time.perf_counter() - began) * 1000, 1),
+                duration_ms=round((took or time.perf_counter() - began) * 1000, 1),
             )

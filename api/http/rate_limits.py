@@ -10,12 +10,11 @@ import asyncio
 import math
 import time
 from asyncio import Task
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, ip_address, ip_network
 from types import TracebackType
-from typing import Final, Self
-from zlib import crc32
+from typing import Final, Self, TypeVar
 
 import structlog
 from fastapi import Request
@@ -33,10 +32,12 @@ from cardledger.workers.signals.shared_counts import (
 _EXCHANGE_INTERVAL_S: Final = 0.1
 _REDIS_PAUSE_S: Final = 1.0  # Before the next attempt after a failure of Redis.
 _PRUNE_THRESHOLD: Final = 10_000  # Number of counts from which expired ones are removed.
-_COUNT_LIMIT: Final = 100_000  # Counts in total, at about 300 bytes each.
-_BUCKET_LIMIT: Final = 1024  # Counts of one address; bounds its memory.
+_COUNT_LIMIT: Final = 50_000  # Counts of one limit, at about 400 bytes each.
 
 _log = structlog.get_logger()
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 class RateLimits:
@@ -46,16 +47,23 @@ class RateLimits:
         self,
         limits: Mapping[str, Rate | None],
         redis_url: str,
+        secret_key: str,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Apply `limits` by name; None is no limit."""
+        """Apply `limits` by name; None is no limit.
+
+        Counts are shared with the processes that have the same server key.
+        """
         self._limits: Final = {name: rate for name, rate in limits.items() if rate is not None}
         self._clock: Final = clock
-        self._counts: Final[dict[tuple[str, str], Count]] = {}
+        # A table for each limit: failures of strangers never displace the counts of platforms.
+        self._counts: Final[dict[str, OrderedDict[str, Count]]] = {
+            name: OrderedDict() for name in self._limits
+        }
         self._unsent: dict[tuple[str, str, int], int] = {}
         self._has_unsent: Final = asyncio.Event()
-        self._shared: Final = SharedCounts(redis_url)
+        self._shared: Final = SharedCounts(redis_url, secret_key)
         self._task: Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -88,47 +96,30 @@ class RateLimits:
         wait_s = sliding_window.wait_s(rate, count, at)
         if wait_s > 0:
             raise _rate_limited(rate, wait_s)
-        self._add(name, who, count, 1)
+        count.now += 1
+        self._keep_unsent((name, who, count.window), 1)
+        self._has_unsent.set()
 
-    @contextmanager
-    def guessing(self, name: str, who: str) -> Iterator[None]:
-        """Count the block against the limit `name` if it ends with an error response.
-
-        Counted before the block begins, so that concurrent guesses get no more tries.
-        Raises: ApiError RATE_LIMITED; the block is not entered.
-        """
-        self.admit(name, who)
-        try:
-            yield
-        except ApiError:
-            raise
-        except BaseException:
-            self._uncount(name, who)  # A failure of the server, not of the guess.
-            raise
-        else:
-            self._uncount(name, who)
-
-    def _uncount(self, name: str, who: str) -> None:
+    def is_exceeded(self, name: str, who: str) -> bool:
+        """Return whether `who` is over the limit `name` now; counts nothing."""
         rate = self._limits.get(name)
-        if rate is not None:
-            self._add(
-                name, who, self._count(name, who, sliding_window.window_of(rate, self._clock())), -1
-            )
+        if rate is None or who not in self._counts[name]:
+            return False
+        at = self._clock()
+        count = self._count(name, who, sliding_window.window_of(rate, at))
+        return sliding_window.wait_s(rate, count, at) > 0
 
     def _count(self, name: str, who: str, window: int) -> Count:
-        count = self._counts.get((name, who))
-        if count is None:
-            if len(self._counts) >= _COUNT_LIMIT:
-                self._counts.clear()
-            count = self._counts[name, who] = Count(window)
+        counts = self._counts[name]
+        count = counts.get(who) or Count(window)
+        remember(counts, who, count, limit=_COUNT_LIMIT)
         sliding_window.turn(count, window)
         return count
 
-    def _add(self, name: str, who: str, count: Count, times: int) -> None:
-        count.now = max(0, count.now + times)
-        key = name, who, count.window
-        self._unsent[key] = self._unsent.get(key, 0) + times
-        self._has_unsent.set()
+    def _keep_unsent(self, key: tuple[str, str, int], times: int) -> None:
+        """Keep a count for the next exchange; beyond the limit it stays in this process."""
+        if key in self._unsent or len(self._unsent) < _COUNT_LIMIT:
+            self._unsent[key] = self._unsent.get(key, 0) + times
 
     # --- between processes -----------------------------------------------------------------
 
@@ -164,14 +155,14 @@ class RateLimits:
             totals = await self._shared.exchange(increments)
         except BaseException:
             for unsent, times in sending.items():
-                self._unsent[unsent] = self._unsent.get(unsent, 0) + times
+                self._keep_unsent(unsent, times)
             self._has_unsent.set()
             raise
         for (name, who, window), (now, before) in zip(sending, totals, strict=True):
             self._learn(name, who, window, now, before)
 
     def _learn(self, name: str, who: str, window: int, now: int, before: int) -> None:
-        count = self._counts.get((name, who))
+        count = self._counts[name].get(who)
         if count is None:
             return
         total = max(0, now + self._unsent.get((name, who, window), 0))
@@ -184,13 +175,21 @@ class RateLimits:
         """Remove expired counts and unsent counts of expired windows."""
         at = self._clock()
         past = {name: sliding_window.window_of(rate, at) - 1 for name, rate in self._limits.items()}
-        if len(self._counts) >= _PRUNE_THRESHOLD:
-            for key in [key for key, count in self._counts.items() if count.window < past[key[0]]]:
-                del self._counts[key]
+        for name, counts in self._counts.items():
+            if len(counts) >= _PRUNE_THRESHOLD:
+                for who in [who for who, count in counts.items() if count.window < past[name]]:
+                    del counts[who]
         if len(self._unsent) >= _PRUNE_THRESHOLD:
-            for name, who, window in list(self._unsent):
-                if window < past[name] or len(self._unsent) >= _COUNT_LIMIT:
-                    del self._unsent[name, who, window]
+            for key in [key for key in self._unsent if key[2] < past[key[0]]]:
+                del self._unsent[key]
+
+
+def remember(table: "OrderedDict[_Key, _Value]", key: _Key, value: _Value, *, limit: int) -> None:
+    """Put `value` into `table`; above `limit` entries, the one unused for longest is removed."""
+    table[key] = value
+    table.move_to_end(key)
+    if len(table) > limit:
+        table.popitem(last=False)
 
 
 def address_of(request: Request) -> str:
@@ -198,16 +197,8 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
 
-def stranger(address: str, about: str) -> str:
-    """Return the identity under which an unauthenticated caller is counted.
-
-    By address and by subject, so that callers behind one address, such as a company's, do not
-    share one limit. An IPv6 caller is counted by its /64 network.
-    """
-    return f"{_network(address)}|{crc32(about.encode()) % _BUCKET_LIMIT}"
-
-
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """Return what callers from `address` are counted by: the address, of IPv6 its /64 network."""
     try:
         parsed = ip_address(address)
     except ValueError:  # A Unix socket has no address.

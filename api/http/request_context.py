@@ -11,8 +11,9 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from typing_extensions import override
 
+from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
-from cardledger.api.http.in_flight import InFlight
+from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
@@ -34,6 +35,7 @@ class Services:
     reader: AsyncEngine  # The same connections, each statement on its own: one round trip.
     client: Client
     in_flight: InFlight
+    webhook_tests: ConcurrencyLimit
     keys: KeyRing
     authenticator: Authenticator
     limits: RateLimits
@@ -42,7 +44,8 @@ class Services:
     body_timeout_s: float
     adapters: Adapters
     allow_loopback: bool  # Webhooks to loopback, without TLS: in a sandbox.
-    schema_head: str
+    readiness: Readiness
+    public_url: str | None
 
 
 @dataclass(slots=True)
@@ -169,6 +172,19 @@ def services_of(request: Request) -> Services:
     """Return the services of the process that handles `request`."""
     services: Services = request.app.state.services
     return services
+
+
+def public_root(request: Request) -> str:
+    """Return the URL under which clients reach the root of this server.
+
+    Never taken from the header Host, which the caller chooses: without a public URL it is the
+    address that the request arrived at.
+    """
+    url = services_of(request).public_url
+    if url is not None:
+        return url
+    host, port = request.scope["server"]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def _platform_context(request: Request) -> PlatformContext:

@@ -1,15 +1,19 @@
-"""Responses of routes: resources and pages."""
+"""Responses of routes: resources, pages, and the refusal of one resource too many."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from fastapi import Response
 from pydantic_core import to_json
 
-from cardledger.api.http.errors import invalid_field
+from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.request_context import RequestContext
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.schema.wire.common import PageQuery
 from cardledger.schema.wire.common import Response as Resource
+from cardledger.schema.wire.errors import Code
 
 CREATED: Final = 201
 
@@ -24,6 +28,18 @@ def resource_response(resource: Resource, status: int = 200) -> Response:
 def json_response(body: dict[str, Any], status: int = 200) -> Response:
     """Return the response with `body`."""
     return Response(to_json(body), status_code=status, media_type="application/json")
+
+
+@contextmanager
+def capped() -> Iterator[None]:
+    """Answer 409 when the block would exceed a cap.
+
+    Raises: ApiError CONFLICT with `details.limit`.
+    """
+    try:
+        yield
+    except CapReachedError as error:
+        raise ApiError(Code.CONFLICT, str(error), details={"limit": error.limit}) from None
 
 
 class Listing:

@@ -16,7 +16,14 @@ from typing_extensions import override
 
 from cardledger.api.http import idempotency, json_body
 from cardledger.api.http.authentication import require, require_of_agent
-from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW, ApiError, invalid, invalid_field
+from cardledger.api.http.errors import (
+    MAX_ERRORS,
+    TOO_LARGE,
+    TOO_SLOW,
+    ApiError,
+    invalid,
+    invalid_field,
+)
 from cardledger.api.http.operations import AGENT, BASIC, Access, Endpoint, Guarded, declare
 from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import AgentContext, PlatformContext, services_of
@@ -25,10 +32,16 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms.api_tokens import Permission, Token
 from cardledger.schema.wire.errors import Code, FieldError, dotted
 
-MAX_BODY: Final = 1024 * 1024
+MAX_BODY: Final = 64 * 1024
+"""Bytes of a body; no operation has a valid body that is larger."""
+
+_MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of its length.
 
 REQUESTS: Final = "requests"
-"""The limit on requests of one token."""
+"""The limit on requests of one platform, with all of its tokens."""
+
+AGENT_REQUESTS: Final = "agent requests"
+"""The limit on requests of all agents of one platform, which leave it its own."""
 
 SANDBOX: Final = "Sandbox"
 """Tag of operations that exist in the sandbox only."""
@@ -97,26 +110,26 @@ class _GuardedRoute(Guarded):
 
 
 async def token_of(request: Request) -> Token:
-    """Return the token of the caller, and count the request against its rate limit.
+    """Return the token of the caller, and count the request against its platform's rate limit.
 
     Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
     """
     services = services_of(request)
     authorization = request.headers.getlist("authorization")
     token = await services.authenticator.token(authorization, address=address_of(request))
-    services.limits.admit(REQUESTS, str(token.id))
+    services.limits.admit(REQUESTS, str(token.platform_id))
     return token
 
 
 async def agent_of(request: Request) -> Agent:
-    """Return the agent that calls, and count the request against its rate limit.
+    """Return the agent that calls, and count the request against the limit of all agents.
 
     Raises: ApiError UNAUTHORIZED; RATE_LIMITED.
     """
     services = services_of(request)
     authorization = request.headers.getlist("authorization")
     agent = await services.authenticator.agent(authorization, address=address_of(request))
-    services.limits.admit(REQUESTS, str(agent.id))
+    services.limits.admit(AGENT_REQUESTS, str(agent.platform_id))
     return agent
 
 
@@ -178,7 +191,7 @@ async def _whole_body(request: Request) -> bytes:
 def _require_empty(body: object) -> None:
     """Refuse the `body` of an operation that has no fields, unless it is empty or `{}`.
 
-    Raises: ApiError INVALID_INPUT naming every field.
+    Raises: ApiError INVALID_INPUT naming the fields.
     """
     if body is None:
         return
@@ -186,14 +199,15 @@ def _require_empty(body: object) -> None:
         raise invalid_field("", "must be an object")
     if body:
         message = "is not a known field; remove it"
-        raise invalid([FieldError(field=dotted([name]), message=message) for name in body])
+        first = [FieldError(field=dotted([name]), message=message) for name in [*body][:MAX_ERRORS]]
+        raise invalid(first, count=len(body))
 
 
 def _check_content_type(request: Request) -> None:
     values = request.headers.getlist("content-type")
     if values == ["application/json"]:
         return  # The usual form, without parsing.
-    if len(values) == 1:
+    if len(values) == 1 and len(values[0]) <= _MAX_CONTENT_TYPE:
         parsed = Message()
         parsed["content-type"] = values[0]
         charset = parsed.get_param("charset", "utf-8")
@@ -209,9 +223,5 @@ def _refuse_repeated_parameters(request: Request) -> None:
     counts = Counter(name for name, _ in request.query_params.multi_items())
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
-        errors = [
-            FieldError(field=dotted([name]), message="is sent more than once") for name in repeated
-        ]
-        message = f"Duplicate query parameter: {errors[0].field}; send it once."
-        details = {"errors": [error.wire() for error in errors]}
-        raise ApiError(Code.INVALID_INPUT, message, details=details)
+        message = "is a duplicate query parameter; send it once"
+        raise invalid([FieldError(field=dotted([name]), message=message) for name in repeated])

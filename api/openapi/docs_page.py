@@ -12,9 +12,11 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from string import Template
+from threading import Lock
 from typing import Final
 
 from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
 from cardledger.api.http.errors import not_found
 from cardledger.schema.wire.errors import Code
@@ -173,39 +175,51 @@ def rendered(app: FastAPI) -> str:
 
 
 @router.get(DOCUMENT)
-def show_document(request: Request) -> Response:
-    """Return the document; the first request generates it.
-
-    Not `async`: generating takes most of a second, in which other requests are served.
-    """
-    state = request.app.state
-    if not hasattr(state, "document"):
-        state.document = _Content(rendered(request.app).encode(), "application/json")
-    content: _Content = state.document
+async def show_document(request: Request) -> Response:
+    """Return the document; the first request generates it, in a thread: it takes half a second."""
+    app = request.app
+    if not hasattr(app.state, "document"):
+        await run_in_threadpool(_generate, app)
+    content: _Content = app.state.document
     return content.response(request)
 
 
 @router.get(PAGE)
-def show_page(request: Request) -> Response:
+async def show_page(request: Request) -> Response:
     """Return the page."""
     return _page(request.scope.get("root_path", "").rstrip("/")).response(request)
 
 
 @router.get(PAGE + "/{name}")
-def show_asset(name: str, request: Request) -> Response:
-    """Return a file of the page."""
-    if name not in _OWN and name not in _files():
-        raise not_found(Code.REFERENCE_NOT_FOUND, "part of this page")
-    return _asset(name).response(request)
+async def show_asset(name: str, request: Request) -> Response:
+    """Return a file of the page; the first request reads and compresses it, in a thread."""
+    content = _assets.get(name)
+    if content is None:
+        if name not in _OWN and name not in _files():
+            raise not_found(Code.REFERENCE_NOT_FOUND, "part of this page")
+        content = await run_in_threadpool(_asset, name)
+    return content.response(request)
 
 
 _OWN: Final = {"page.js": _SCRIPT, "page.css": _STYLE}
 
+# One copy for all connections: responses refer to its bytes.
+_assets: Final[dict[str, _Content]] = {}
+_making: Final = Lock()
 
-@cache
+
+def _generate(app: FastAPI) -> None:
+    with _making:
+        if not hasattr(app.state, "document"):
+            app.state.document = _Content(rendered(app).encode(), "application/json")
+
+
 def _asset(name: str) -> _Content:
-    raw = _OWN[name].encode() if name in _OWN else _files()[name].read_bytes()
-    return _Content(raw, _TYPES[name[name.rindex(".") :]], _HEADERS)
+    with _making:
+        if name not in _assets:
+            raw = _OWN[name].encode() if name in _OWN else _files()[name].read_bytes()
+            _assets[name] = _Content(raw, _TYPES[name[name.rindex(".") :]], _HEADERS)
+        return _assets[name]
 
 
 @cache

@@ -15,9 +15,18 @@ from fastapi.routing import APIRoute, RouteContext, iter_route_contexts
 from pydantic.alias_generators import to_camel
 
 from cardledger.api import BASE_PATH
-from cardledger.api.http.errors import NOT_FOUND, TOO_LARGE, TOO_SLOW
+from cardledger.api.connections.request_head import MAX_HEAD
+from cardledger.api.http.errors import (
+    MAX_ERROR_BODY,
+    MAX_ERRORS,
+    NOT_FOUND,
+    TOO_LARGE,
+    TOO_SLOW,
+)
+from cardledger.api.http.json_body import MAX_DEPTH, MAX_KEYS
+from cardledger.api.http.middleware import MAX_HEADERS, MAX_PARAMETERS
 from cardledger.api.http.operations import AGENT, BASIC, Guarded, codes_in, ever_succeeds
-from cardledger.api.http.routing import SANDBOX
+from cardledger.api.http.routing import MAX_BODY, SANDBOX
 from cardledger.api.openapi import not_implemented, webhooks
 from cardledger.api.openapi.components import (
     Components,
@@ -42,17 +51,26 @@ UNIMPLEMENTED: Final = "x-unimplemented"
 
 _KEY: Final = {"$ref": "#/components/parameters/IdempotencyKey"}
 
-_ABOUT: Final = """\
+_ABOUT: Final = f"""\
 Customers, accounts and cards of a platform, and a sandbox that simulates the card network.
 
 Amounts are integers in minor units of their currency. Times are RFC 3339 in UTC. Ids are
 `<Type>:<uuid>`. Unknown fields are rejected. Every `POST` accepts an `Idempotency-Key`. Every error
 has the same body; its codes are listed with each operation.
+
+A body has at most {MAX_BODY:,} bytes, {MAX_KEYS:,} keys and {MAX_DEPTH} levels, a query at most
+{MAX_PARAMETERS} parameters, a request at most {MAX_HEADERS} headers and, with its request line,
+{MAX_HEAD:,} bytes of them. An error has at most {MAX_ERROR_BODY:,} bytes, and lists at most
+{MAX_ERRORS} invalid fields.
 """
 
-_EVERYWHERE: Final = (Code.METHOD_NOT_ALLOWED, Code.INTERNAL_ERROR, Code.SERVICE_UNAVAILABLE)
-# INVALID_INPUT also without a body: duplicate query parameters are rejected.
-_GUARDED: Final = (Code.INVALID_INPUT, Code.RATE_LIMITED)
+_EVERYWHERE: Final = (
+    Code.INVALID_INPUT,  # Also without a body: query parameters are limited.
+    Code.METHOD_NOT_ALLOWED,
+    Code.INTERNAL_ERROR,
+    Code.SERVICE_UNAVAILABLE,
+)
+_GUARDED: Final = (Code.RATE_LIMITED,)
 _IDENTIFIED: Final = (Code.UNAUTHORIZED, Code.FORBIDDEN)
 _UNIMPLEMENTED_CODES: Final = (Code.UNAUTHORIZED, Code.RATE_LIMITED, Code.NOT_IMPLEMENTED)
 

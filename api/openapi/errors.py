@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
-from cardledger.api.http.errors import TOO_LARGE, TOO_SLOW
+from cardledger.api.http.errors import MAX_ERRORS, TOO_LARGE, TOO_SLOW
+from cardledger.api.http.routing import MAX_BODY
 from cardledger.api.openapi.signatures import SCHEMAS
 from cardledger.schema.wire.error_specs import ERROR_SPECS
 from cardledger.schema.wire.errors import Code
@@ -44,7 +45,7 @@ _HEADERS_OF: Final[Mapping[int, Sequence[str]]] = {
 # Statuses for which the interface has no code of its own.
 _OF_BODIES: Final[Mapping[int, str]] = {
     TOO_SLOW: "The request body timed out.",
-    TOO_LARGE: "The request body is too large.",
+    TOO_LARGE: f"The request body is larger than {MAX_BODY:,} bytes.",
 }
 
 
@@ -129,7 +130,19 @@ _ERROR_SCHEMAS: Final[Mapping[str, Json]] = {
         "title": "ErrorDetails",
         "description": "Details of an error; `errors` is present for invalid fields.",
         "type": "object",
-        "properties": {"errors": {"type": "array", "items": {"$ref": f"{SCHEMAS}FieldError"}}},
+        "properties": {
+            "errors": {
+                "type": "array",
+                "items": {"$ref": f"{SCHEMAS}FieldError"},
+                "maxItems": MAX_ERRORS,
+            },
+            "moreErrors": {
+                "description": "How many more fields are invalid than `errors` lists, if any.",
+                "type": "integer",
+                "format": "int32",
+                "minimum": 1,
+            },
+        },
         "examples": [{"errors": [{"field": "merchant.mcc", "message": "must match ^[0-9]{4}$"}]}],
     },
     "FieldError": {

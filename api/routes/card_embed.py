@@ -9,11 +9,12 @@ from hashlib import sha256
 from html import escape
 from string import Template
 from typing import Final
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 
 from cardledger.api.http.errors import IS_HEAD
-from cardledger.api.http.request_context import services_of
+from cardledger.api.http.request_context import public_root, services_of
 from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
@@ -73,7 +74,7 @@ $content
 
 _CARD: Final = Template(
     """<section class="card$off" aria-label="Card details">
-<div class="top"><span class="chip"></span><span class="brand">VISA</span></div>
+<div class="top"><span class="chip"></span><span class="brand">$brand</span></div>
 <div class="pan" aria-label="Card number">$pan</div>
 <dl class="row">
 <div><dt>Expires</dt><dd>$expiry</dd></div>
@@ -83,8 +84,9 @@ _CARD: Final = Template(
 <p>$note</p>"""
 )
 
-_NOTES: Final = {
-    CardState.ACTIVE: "A test card. This page expires after five minutes.",
+_TEST_NOTE: Final = "A test card."
+_STATE_NOTES: Final = {
+    CardState.ACTIVE: "This page expires after five minutes.",
     CardState.FROZEN: "This card is frozen: authorizations are declined until it is unfrozen.",
 }
 
@@ -126,7 +128,7 @@ async def show_card(token: str, request: Request) -> Response:
     if view is None or issuer is None:
         return _page("Card details", _UNAVAILABLE, _NOT_FOUND)
     number = issuer.card_number(view.card_id, view.last4)
-    response = _page("Card details", _card(view, number), 200)
+    response = _page("Card details", card_section(view, number), 200)
     if IS_HEAD not in request.scope:
         max_age_s = int((view.expires_at - at).total_seconds())
         response.headers["Set-Cookie"] = _viewer_cookie(request, view.viewer, max_age_s)
@@ -139,21 +141,25 @@ def _viewer_cookie(request: Request, viewer: str, max_age_s: int) -> str:
     In a frame on another site a cookie needs `SameSite=None`, which needs TLS. `Partitioned` lets
     browsers that block third-party cookies keep it for this frame.
     """
-    is_secure = request.url.scheme == "https"
+    root = urlsplit(public_root(request))
+    is_secure = "https" in {root.scheme, request.scope["scheme"]}
     rules = "SameSite=None; Secure; Partitioned" if is_secure else "SameSite=Lax"
-    path = request.url.path
+    path = root.path + request.url.path
     return f"{VIEWER_COOKIE}={viewer}; Path={path}; Max-Age={max_age_s}; HttpOnly; {rules}"
 
 
-def _card(shown: RevealedCard, number: CardNumber) -> str:
+def card_section(shown: RevealedCard, number: CardNumber) -> str:
+    """Return the HTML of a card: what the ledger knows of it, and its number from the issuer."""
     # Groups by margin, not by blanks: the copied number is in the form that shops accept.
     groups = (number.pan[start : start + 4] for start in range(0, len(number.pan), 4))
+    notes = [_TEST_NOTE] if number.is_test else []
     return _CARD.substitute(
+        brand=escape(shown.brand),
         pan="".join(f"<span>{group}</span>" for group in groups),
         cvv=number.cvv,
         expiry=f"{shown.exp_month:02}/{shown.exp_year % 100:02}",
         off="" if shown.state is CardState.ACTIVE else " off",
-        note=escape(_NOTES[shown.state]),
+        note=escape(" ".join([*notes, _STATE_NOTES[shown.state]])),
     )
 
 

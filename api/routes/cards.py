@@ -2,13 +2,12 @@
 
 from contextlib import suppress
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from fastapi import Query, Request, Response
 
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import error_responses
-from cardledger.api.http.request_context import PlatformCall
+from cardledger.api.http.request_context import PlatformCall, public_root
 from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes import card_embed
@@ -180,7 +179,7 @@ async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> 
     """
     if call.services.adapters.issuer is None:
         raise NotConnectedError("card issuer")
-    root = _root(request)
+    root = public_root(request)
     try:
         async with call.writing() as connection:
             reveal = await reveals.create(
@@ -227,17 +226,3 @@ def _change(body: CardUpdate) -> lifecycle.CardChange:
 
 def _refusal_error(error: CardRefusedError) -> ApiError:
     return invalid_field(error.field, str(error), _CODES[error.refusal])
-
-
-def _root(request: Request) -> str:
-    """Return the server's root as the caller addresses it: by the header Host."""
-    try:
-        url = request.base_url
-        parts = urlsplit(str(url))
-        has_port = parts.port != 0  # Reading the port validates it.
-    except ValueError:
-        parts, has_port = None, False
-    if parts is None or not parts.hostname or not has_port:
-        message = "Invalid header Host; send the server's host name, and its port if needed."
-        raise ApiError(Code.INVALID_INPUT, message, details={"header": "Host"})
-    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -12,8 +12,8 @@ from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
-from cardledger.api.routes.internal_accounts import internal_account
-from cardledger.api.routes.webhooks.endpoints import send_test
+from cardledger.api.routes.customers.internal_accounts import internal_account
+from cardledger.api.routes.webhooks import endpoint_tests
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.projections import accounts
 from cardledger.schema.ids import Id
@@ -67,15 +67,8 @@ async def fund_internal_account(
     return await _send(call, await idempotency.settle(call, deposit))
 
 
-@router.post(
-    "/sandbox/webhooks/test",
-    response_model=SandboxWebhookTestResource,
-    responses=error_responses(Code.WEBHOOK_ENDPOINT_NOT_SET, Code.WEBHOOK_DELIVERY_ERROR),
-)
-@requires(Permission.TRANSACT)
-async def send_sandbox_test_webhook(call: PlatformCall) -> Response:
-    """Send one signed `TEST` to the configured `webhookEndpoint` and return its response."""
-    tested = await send_test(call, None)
+async def _send_test(call: RequestContext, event: Mapping[str, Any]) -> Response:
+    tested = await endpoint_tests.result_of(call, event)
     if tested.response_status is None:
         message = f"The webhook got no response: {tested.error}; check webhookEndpoint."
         raise ApiError(Code.WEBHOOK_DELIVERY_ERROR, message, details={"url": tested.url})
@@ -86,6 +79,20 @@ async def send_sandbox_test_webhook(call: PlatformCall) -> Response:
             response_body=tested.response_body or "",
         )
     )
+
+
+@router.post(
+    "/sandbox/webhooks/test",
+    response_model=SandboxWebhookTestResource,
+    responses=error_responses(Code.WEBHOOK_ENDPOINT_NOT_SET, Code.WEBHOOK_DELIVERY_ERROR),
+)
+@requires(Permission.TRANSACT, send=_send_test)
+async def send_sandbox_test_webhook(call: PlatformCall) -> Response:
+    """Send one signed `TEST` to the configured `webhookEndpoint` and return its response.
+
+    A platform has at most 2 tests at a time; another one gets 429.
+    """
+    return await _send_test(call, await endpoint_tests.test_event(call, None))
 
 
 def _not_active(status: str) -> ApiError:

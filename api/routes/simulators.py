@@ -10,18 +10,19 @@ from fastapi import Response
 from uuid_utils import uuid4
 
 from cardledger.api.http import idempotency
-from cardledger.api.http.errors import ApiError, invalid_field, not_found
+from cardledger.api.http.errors import ApiError, invalid_field, not_found, unavailable
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
 from cardledger.api.http.responses import json_response, resource_response
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
 from cardledger.api.routes.cards import no_card
 from cardledger.ledger.cards import inquiries
+from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.messaging.inbox import CardRoute
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
-from cardledger.schema.wire.common import CardId, money
+from cardledger.schema.wire.common import CardId, money, rfc3339
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.network_events import NETWORK_EVENT, EventType, body_of
 from cardledger.schema.wire.outcomes import (
@@ -44,6 +45,10 @@ from cardledger.schema.wire.sandbox import (
 
 
 async def _send(call: RequestContext, event: Mapping[str, Any]) -> Response:
+    if "decideBy" in event:
+        # Repetitions of a request send the stored event: each has a deadline of its own.
+        decide_within = _DECIDE_WITHIN * call.services.reply_timeout
+        event = {**event, "decideBy": rfc3339(call.client.now() + decide_within)}
     [outcome] = await call.client.submit_written([event], platform_id=call.platform_id)
     reason = outcome.wire.get("reason")
     if reason == RejectionReason.OUTDATED:
@@ -60,8 +65,20 @@ async def _send(call: RequestContext, event: Mapping[str, Any]) -> Response:
         )
     card_transaction = outcome.wire.get("cardTransaction")
     if card_transaction is None:
+        if reason == DeclineReason.DECISION_TIMEOUT:
+            raise _not_in_time(call)
         raise _rejection_error(outcome)
     return json_response(card_transaction)
+
+
+def _not_in_time(call: RequestContext) -> ApiError:
+    message = (
+        "The authorization was accepted but not approved in time; an approval that was recorded all"
+        " the same is reversed."
+    )
+    # Without a key the request would be another authorization.
+    headers = {"x-should-retry": "false"} if call.attempt is None else None
+    return unavailable(message, headers)
 
 
 router = guarded_router(SANDBOX)
@@ -346,7 +363,7 @@ async def _authorize(
         "currency": card.currency,
         "merchant": body.merchant,
         "occurredAt": now,
-        "decideBy": now + _DECIDE_WITHIN * call.services.reply_timeout,
+        "decideBy": call.client.now() + _DECIDE_WITHIN * call.services.reply_timeout,
     }
     return await _submit(call, card_id, event)
 
@@ -413,8 +430,8 @@ async def _card(
 
 async def _card_in(call: PlatformContext, card_id: Id, body: SimulateAuthorization) -> CardRoute:
     """Return the route of the caller's card, which is cached: it never changes."""
-    card = await call.client.card(card_id)
-    if card is None or card.owner.platform_id != call.platform_id:
+    card = await call.client.card(card_id, platform_id=call.platform_id)
+    if card is None:
         raise no_card()
     if body.currency.code != card.currency:
         raise _wrong_currency(card.currency)

@@ -6,7 +6,7 @@ from fastapi import Query, Response
 
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -23,16 +23,20 @@ router = guarded_router(_TAG)
 @router.post("/tokens", status_code=CREATED, response_model=TokenResource)
 @requires(Permission.MANAGE)
 async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
-    """Create a token; only this response contains its `clientSecret`."""
-    async with call.writing() as connection:
-        created = await api_tokens.issue(
-            connection,
-            platform_id=call.platform_id,
-            name=body.name,
-            permissions=body.permissions,
-            keys=call.keys,
-            at=call.now(),
-        )
+    """Create a token; only this response contains its `clientSecret`.
+
+    A platform has 100 tokens at most: one more is 409 `CONFLICT`.
+    """
+    with capped():
+        async with call.writing() as connection:
+            created = await api_tokens.issue(
+                connection,
+                platform_id=call.platform_id,
+                name=body.name,
+                permissions=body.permissions,
+                keys=call.keys,
+                at=call.now(),
+            )
     response = resource_response(created, CREATED)
     response.headers["Cache-Control"] = "no-store"
     return response

@@ -162,6 +162,11 @@ _AUTHORIZE: Final = (
         message_id, 'APPLIED', id, 2, now()
     FROM purchase ORDER BY n
     """,
+    # As if each write to the inbox had 500 messages.
+    """
+    INSERT INTO acceptances (ids, recorded_at)
+    SELECT array_agg(message_id), now() FROM purchase GROUP BY n / 500
+    """,
     """
     UPDATE internal_accounts a SET balance = balance - p.amount, held = held + p.amount,
         version = version + p.entries, updated_at = now()
@@ -222,6 +227,11 @@ _CLEAR: Final = (
     SELECT reference, '{workload.SOURCE}', platform_id, customer_id, decode(md5(reference), 'hex'),
         message_id, 'APPLIED', id, sequence, now()
     FROM clearing ORDER BY n
+    """,
+    # As if each write to the inbox had 500 messages.
+    """
+    INSERT INTO acceptances (ids, recorded_at)
+    SELECT array_agg(message_id), now() FROM clearing GROUP BY n / 500
     """,
     """
     UPDATE internal_accounts a SET balance = balance - c.tip, held = held - c.amount,

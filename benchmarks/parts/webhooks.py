@@ -34,6 +34,12 @@ FIRST_ATTEMPTS: Final[LiteralString] = """
 """
 """Milliseconds until every first attempt at an endpoint since a moment."""
 
+# What is dispatched while no endpoint is enabled is stored once, without an endpoint.
+_STORED: Final[LiteralString] = """
+    SELECT count(*) FROM webhook_deliveries
+    WHERE endpoint_id IS NULL AND type = 'CARD_TRANSACTION.AUTHORIZED' AND created_at >= %s
+"""
+
 _WAITING: Final[LiteralString] = """
     SELECT count(*) FROM webhook_deliveries
     WHERE endpoint_id = %s AND state = 'PENDING' AND type <> 'TEST'
@@ -91,16 +97,28 @@ class _Endpoint:
         self._api: Final = api
         self._connection: Final = connection
         request = {"url": url, "mode": "FIFO", "eventTypes": [_KINDS]}
-        self._path: Final = f"/webhooks/endpoints/{api.post('/webhooks/endpoints', request)['id']}"
-        self._id: Final = Id.parse(self._path.rpartition(":")[2])
+        self._public_id: Final = api.post("/webhooks/endpoints", request)["id"]
+        self._id: Final = Id.parse(self._public_id.rpartition(":")[2])
 
     def set(self, state: str) -> None:
         """Enable or disable it."""
-        self._api.patch(self._path, {"state": state})
+        self._api.patch(f"/webhooks/endpoints/{self._public_id}", {"state": state})
+
+    def replay(self, since: datetime) -> int:
+        """Have it receive what it has missed since then; return how many webhooks."""
+        request = {"endpointId": self._public_id, "since": since.isoformat()}
+        return int(self._api.post("/webhooks/replay", request)["count"])
+
+    def missed(self, since: datetime) -> int:
+        """Return how many webhooks were stored for later since then."""
+        return self._count(_STORED, since)
 
     def waiting(self) -> int:
         """Return how many deliveries of what it wants are not done."""
-        row = self._connection.execute(_WAITING, [self._id]).fetchone()
+        return self._count(_WAITING, self._id)
+
+    def _count(self, query: LiteralString, of: datetime | Id) -> int:
+        row = self._connection.execute(query, [of]).fetchone()
         assert row is not None
         return int(row[0])
 
@@ -111,13 +129,15 @@ class _Endpoint:
 
 
 def _delivered(system: Service, endpoint: _Endpoint, backlog: int, number: int) -> float:
-    """Let webhooks pile up, then let them go; returns how many were delivered a second."""
+    """Let an endpoint miss webhooks, then replay them; returns how many were delivered a second."""
     endpoint.set("DISABLED")
+    since = datetime.now(UTC)
     wanted = workload.purchases(system.cardholders, backlog, seed=number, run="webhooks")
     system.bench.accept(workload.authorizations(wanted))
-    wait_until(lambda: endpoint.waiting() == backlog, "all webhooks pending")
-    started = perf_counter()
+    wait_until(lambda: endpoint.missed(since) == backlog, "all webhooks stored")
     endpoint.set("ENABLED")
+    started = perf_counter()
+    assert endpoint.replay(since) == backlog
     wait_until(lambda: not endpoint.waiting(), "all webhooks delivered")
     return backlog / (perf_counter() - started)
 

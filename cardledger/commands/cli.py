@@ -13,7 +13,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cardledger.commands import webhooks
+from cardledger.commands import rejections, webhooks
+from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.workers.signals.roles import WorkerRole
 
@@ -30,6 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(webhooks.app)
+app.add_typer(rejections.app)
 
 DataDir = Annotated[
     Path | None,
@@ -68,6 +70,7 @@ ListenFd = Annotated[int | None, typer.Option(hidden=True)]
 
 def main() -> None:
     """Run the command `cardledger`."""
+    gc_tuning.relax()
     report_errors(app)
 
 
@@ -161,7 +164,7 @@ def up(
 
 
 @app.command()
-def submit(
+def submit(  # noqa: PLR0913 - the options of the command
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="File of JSON lines; - reads standard input.")
     ],
@@ -176,6 +179,10 @@ def submit(
         str | None,
         typer.Option(metavar="ID", help="Accept only cards of this platform.", show_default=False),
     ] = None,
+    allow_rejections: Annotated[
+        bool,
+        typer.Option("--allow-rejections", help="Exit with 0 even if events were rejected."),
+    ] = False,
     timeout: Annotated[
         float,
         typer.Option(
@@ -188,12 +195,19 @@ def submit(
 
     One JSON event per line. Outcomes are written to standard output as JSON lines in the order of
     the file, counts to standard error. The same file may be submitted again at any time: an event
-    that was already applied has the outcome DUPLICATE.
+    that was already applied has the outcome DUPLICATE. The exit code is 1 if one was rejected.
     """
     from cardledger.commands import submit as command
 
     try:
-        command.run(file, wait=wait, platform=platform, timeout_s=timeout, data_dir=data_dir)
+        command.run(
+            file,
+            wait=wait,
+            platform=platform,
+            allow_rejections=allow_rejections,
+            timeout_s=timeout,
+            data_dir=data_dir,
+        )
     except BrokenPipeError:
         # The reader of the output has closed it. Python would report that again when it exits.
         _silence_standard_output()
@@ -334,15 +348,28 @@ def migrate(
     yes: Annotated[
         bool, typer.Option("--yes", help="Do not ask for confirmation before --down removes data.")
     ] = False,
+    give_up_after_s: Annotated[
+        float,
+        typer.Option(
+            "--give-up-after",
+            metavar="SECONDS",
+            help="How long to try each revision while others hold locks on its tables.",
+            min=0,
+            max=86_400,
+        ),
+    ] = 60,
     data_dir: DataDir = None,
 ) -> None:
-    """Migrate the database to the schema of this release.
+    """Migrate the database to the schema of this release, while it is in use.
 
+    Each revision is committed by itself; after an interruption, run it again.
     Sets the application role's password to CARDLEDGER_APP_PASSWORD if that is set.
     """
     from cardledger.commands import migrate as migrating
 
-    migrating.run(down=down, as_sql=as_sql, yes=yes, data_dir=data_dir)
+    migrating.run(
+        down=down, as_sql=as_sql, yes=yes, give_up_after_s=give_up_after_s, data_dir=data_dir
+    )
 
 
 @app.command()
@@ -415,6 +442,10 @@ def worker(
     only: Annotated[
         WorkerRole | None, typer.Option(help="Only decide events, or only send webhooks.")
     ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check the worker that runs with this data directory."),
+    ] = False,
     supervised: Supervised = None,
     stale: Stale = None,
 ) -> None:
@@ -428,6 +459,10 @@ def worker(
     from cardledger.supervisor import processes
 
     found = configuration.load(process=supervised)
+    if check:
+        problems = processes.check_worker(found, role=only)
+        print("\n".join(problems) or "healthy")
+        sys.exit(FAILURE if problems else 0)
     processes.run_worker(found, role=only, supervised=supervised is not None)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psycopg
 from redis import Redis, RedisError
+from redis.exceptions import NoPermissionError
 from rich.text import Text
 
 from cardledger.config import configuration
@@ -25,10 +26,10 @@ from cardledger.embedded.servers import (
     ServerError,
     best_redis,
 )
-from cardledger.install import credentials, databases, ready_file
+from cardledger.install import credentials, databases, hosts, ready_file
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
-from cardledger.schema import migrate
+from cardledger.schema import connections, migrate
 from cardledger.schema.tables import APPEND_ONLY
 
 OK: Final = "ok"
@@ -163,25 +164,68 @@ def _postgres(settings: Settings, found: Running | None) -> Iterator[Finding]:
         yield _secret_key(settings, None)
         return
     try:
-        connection = psycopg.connect(url, connect_timeout=5, autocommit=True)
+        yield from _hosts(url)
+        connection = connections.connect(url, autocommit=True)
     except psycopg.Error as error:
-        yield Finding(
-            name="PostgreSQL",
-            state=FAIL,
-            detail=f"{url.redacted} does not answer: {_first_line(error)}",
-            fix="pg_ctl start, or set DATABASE_URL to a running server",
-        )
+        yield _unanswered(url, error)
         yield _secret_key(settings, None)
         return
-    with connection:
-        yield _version(connection, url)
-        yield from _durability(connection)
-        schema = _schema(connection, url)
-        yield schema
-        if schema.state != FAIL:
-            yield _role(connection)
-            yield _triggers(connection)
-        yield _secret_key(settings, connection if schema.state != FAIL else None)
+    try:
+        with connection:
+            yield from _database(connection, url, settings)
+    except psycopg.OperationalError as error:  # The server fell silent or ended in between.
+        yield _unanswered(url, error)
+
+
+def _unanswered(url: DatabaseUrl, error: psycopg.Error) -> Finding:
+    return Finding(
+        name="PostgreSQL",
+        state=FAIL,
+        detail=f"{url.redacted} does not answer: {_first_line(error)}",
+        fix="pg_ctl start, or set DATABASE_URL to a running server",
+    )
+
+
+def _database(
+    connection: psycopg.Connection[Any], url: DatabaseUrl, settings: Settings
+) -> Iterator[Finding]:
+    yield _version(connection, url)
+    yield from _durability(connection)
+    schema = _schema(connection, url)
+    yield schema
+    if schema.state != FAIL:
+        yield _role(connection)
+        yield _triggers(connection)
+    yield _secret_key(settings, connection if schema.state != FAIL else None)
+
+
+def _hosts(url: DatabaseUrl) -> Iterator[Finding]:
+    """Say which of several hosts is the primary; a URL with one host has no such findings."""
+    found = list(hosts.examine(url)) if hosts.count(url) > 1 else []
+    for host in found:
+        name = "PostgreSQL host"
+        if host.problem is not None:
+            detail = f"{host.name} does not answer: {host.problem}"
+            fix = f"start PostgreSQL on {host.name}, or take the host out of DATABASE_URL"
+            yield Finding(name=name, state=WARN, detail=detail, fix=fix)
+        else:
+            role = "primary" if host.is_primary else "standby"
+            yield Finding(name=name, state=OK, detail=f"{host.name} is the {role}")
+    primaries = [host.name for host in found if host.is_primary]
+    if len(primaries) > 1:
+        yield Finding(
+            name="PostgreSQL hosts",
+            state=FAIL,
+            detail=f"{' and '.join(primaries)} both accept writes: the ledger would be split",
+            fix="pg_ctl stop on every host but the primary",
+        )
+    elif len(found) > 1 and not hosts.wants_primary(url):
+        yield Finding(
+            name="PostgreSQL hosts",
+            state=WARN,
+            detail="connections may choose a standby, which accepts no writes",
+            fix="add target_session_attrs=read-write to DATABASE_URL",
+        )
 
 
 def _embedded_postgres() -> Finding:
@@ -221,15 +265,16 @@ def _durability(connection: psycopg.Connection[Any]) -> Iterator[Finding]:
 
 def _schema(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
     try:
-        revision = databases.current(url)
+        revision, problem = databases.current(url), databases.schema_problem(url)
     except CommandError as error:
         return Finding(name="schema", state=FAIL, detail=str(error), fix="cardledger migrate")
-    if revision != migrate.head():
+    if problem is not None:
+        is_newer = revision is not None and revision > migrate.head()
         return Finding(
             name="schema",
             state=FAIL,
             detail=f"{revision or 'none'}; this release needs {migrate.head()}",
-            fix="cardledger migrate",
+            fix="deploy the newer release" if is_newer else "cardledger migrate",
         )
     database = connection.info.dbname
     return Finding(name="schema", state=OK, detail=f"revision {revision} in {database}")
@@ -275,12 +320,14 @@ def _schema_name(connection: psycopg.Connection[Any]) -> str:
     return str(_one(connection, "SELECT current_schema()"))
 
 
+_GUARDED: Final = """
+    SELECT tgrelid::regclass::text FROM pg_trigger
+    WHERE tgname = 'append_only' AND tgenabled = 'A'
+"""
+
+
 def _triggers(connection: psycopg.Connection[Any]) -> Finding:
-    rows = connection.execute(
-        "SELECT tgrelid::regclass::text FROM pg_trigger"
-        " WHERE tgname = 'append_only' AND tgenabled = 'A'"
-    ).fetchall()
-    guarded = {row[0] for row in rows}
+    guarded = {row[0] for row in connection.execute(_GUARDED)}
     missing = [table.name for table in APPEND_ONLY if table.name not in guarded]
     if missing:
         table = f"{_schema_name(connection)}.{missing[0]}"
@@ -351,6 +398,10 @@ def _redis(settings: Settings, found: Running | None) -> Iterator[Finding]:
             version = client.info("server")["redis_version"]
             policy = _config(client, "maxmemory-policy")
             is_kept = _config(client, "appendonly") == "yes" or bool(_config(client, "save"))
+    except NoPermissionError:
+        detail = "answers; its memory policy and persistence are not shown to this user"
+        yield Finding(name="Redis", state=OK, detail=detail)
+        return
     except (RedisError, OSError) as error:
         yield Finding(
             name="Redis",

@@ -1,37 +1,45 @@
-"""`cardledger expire`: what time has brought about, now, or as of another moment."""
+"""`cardledger expire`: expire due authorizations now, or as of a given time."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 from sqlalchemy.exc import DBAPIError
 
 from cardledger.config import configuration
 from cardledger.config.errors import CommandError
 from cardledger.install import discovery
 from cardledger.ledger.engine import timers
-from cardledger.ledger.storage.engines import driver, sync_engine
+from cardledger.ledger.storage import database_clock
+from cardledger.ledger.storage.engines import driver, message_of, sync_engine
 
 
 def run(*, at: str | None, data_dir: Path | None) -> None:
     """Put what is due at `at` into the inbox, where a worker finds it, and say how much it was."""
     settings = configuration.load(data_dir=data_dir, log_level="warning")
-    moment = _moment(at)
+    wanted = None if at is None else _moment(at)
     total = 0
     with discovery.database(settings) as url:
-        engine = sync_engine(url)
+        engine = sync_engine(url, reply_limit_s=None)
         try:
-            with engine.begin() as connection:
-                total = timers.enqueue_all_due(driver(connection), moment)
-        except DBAPIError as error:
-            raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+            with engine.connect() as outer:
+                connection = driver(outer)
+                moment = wanted or database_clock.read(connection)
+                pages = timers.enqueue_all_due(connection, moment, rail_connected=settings.sandbox)
+                for written in pages:
+                    # psycopg's commit: SQLAlchemy has begun no database transaction.
+                    connection.commit()
+                    total += written
+        except (DBAPIError, psycopg.Error) as error:
+            raise CommandError(
+                f"PostgreSQL failed after {total:,} were put into the inbox: {message_of(error)}"
+            ) from None
         finally:
             engine.dispose()
     print(f"{total:,} due at {moment:%Y-%m-%d %H:%M:%S} UTC, put into the inbox")
 
 
-def _moment(at: str | None) -> datetime:
-    if at is None:
-        return datetime.now(UTC)
+def _moment(at: str) -> datetime:
     try:
         moment = datetime.fromisoformat(at)
     except ValueError:

@@ -91,7 +91,8 @@ def _object(content: bytes) -> dict[str, Any]:
     except RecursionError:
         raise _JsonError(f"nested deeper than {MAX_DEPTH} levels") from None
     except json.JSONDecodeError as error:
-        raise _JsonError(f"not JSON: {error.msg} at column {error.colno}") from None
+        problem = error.msg.removesuffix(" at")  # Some of Python's messages end in a place.
+        raise _JsonError(f"not JSON: {problem} at column {error.colno}") from None
     except _JsonError:
         raise
     except ValueError:  # Python reads no number of more than 4300 digits.

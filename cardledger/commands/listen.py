@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -29,6 +28,7 @@ from cardledger.install.http_client import HttpApi
 from cardledger.install.ready_file import Running
 from cardledger.webhooks.receiver import Listener, Reply
 from cardledger.webhooks.verification import Reason, WebhookVerificationError, verify
+from cardledger.workers.process.stop_request import StopRequest, stop_on
 
 _FORWARD_TIMEOUT: Final = urllib3.Timeout(total=15.0, connect=5.0)
 _MAX_ANSWER: Final = 2**20
@@ -122,7 +122,7 @@ def run(options: Options) -> None:
     system = _system(settings, options)
     keys = _keys(options, system)
     forward = None if options.forward_to is None else _Forward(options.forward_to)
-    with _asked_to_stop() as stop:
+    with stop_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as stop:
         window = _Window(stop, as_json=options.as_json)
         desk = _Desk(keys, forward, window)
         try:
@@ -220,7 +220,7 @@ def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
 class _Window:
     """Prints webhooks, a line each; everything else goes to standard error with --json."""
 
-    def __init__(self, stop: threading.Event, *, as_json: bool) -> None:
+    def __init__(self, stop: StopRequest, *, as_json: bool) -> None:
         self.is_broken = False
         self._stop: Final = stop
         self._as_json: Final = as_json
@@ -414,22 +414,3 @@ def _put_back(api: HttpApi, url: str, before: str | None, window: _Window) -> No
             api.patch("/config", {"webhookEndpoint": before})
     except CommandError as error:
         window.say(f" the webhook endpoint is still {url}, and was {before}: {error}", "yellow")
-
-
-@contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Yield what SIGINT, SIGTERM and SIGHUP set for the length of a block."""
-    asked = threading.Event()
-
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
-
-    before = {
-        number: signal.signal(number, ask)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

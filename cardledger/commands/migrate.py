@@ -18,7 +18,14 @@ from cardledger.install import databases
 from cardledger.schema import location, migrate
 
 
-def run(*, down: str | None, as_sql: bool, yes: bool, data_dir: Path | None) -> None:
+def run(
+    *,
+    down: str | None,
+    as_sql: bool,
+    yes: bool,
+    give_up_after_s: float,
+    data_dir: Path | None,
+) -> None:
     """Migrate the database that is at hand; `yes` answers what would be asked."""
     settings = configuration.load(data_dir=data_dir, log_level="warning")
     if as_sql:
@@ -28,14 +35,18 @@ def run(*, down: str | None, as_sql: bool, yes: bool, data_dir: Path | None) -> 
         return
     with _owner(settings) as url:
         if down is None:
-            _up(url, settings)
+            _up(url, settings, give_up_after_s)
         else:
-            _down(url, down, yes=yes)
+            _down(url, down, give_up_after_s, yes=yes)
 
 
-def _up(url: DatabaseUrl, settings: Settings) -> None:
-    was = databases.upgrade(url)
-    now = migrate.head()
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _up(url: DatabaseUrl, settings: Settings, give_up_after_s: float) -> None:
+    was = databases.upgrade(url, give_up_after_s=give_up_after_s, progress=_say)
+    now = databases.current(url)
     print(f"schema {now}, as it was" if was == now else f"schema {was or 'none'} -> {now}")
     if settings.app_password is not None:
         role = migrate.app_role(url)
@@ -45,15 +56,15 @@ def _up(url: DatabaseUrl, settings: Settings) -> None:
         print(f"role {role} has the password in CARDLEDGER_APP_PASSWORD")
 
 
-def _down(url: DatabaseUrl, revision: str, *, yes: bool) -> None:
+def _down(url: DatabaseUrl, revision: str, give_up_after_s: float, *, yes: bool) -> None:
     if not yes:
         _ask(f"removes from {url.redacted} what came after {revision}, data included")
     was = databases.current(url)
     try:
-        migrate.downgrade(url, revision)
-    except (AlembicError, DBAPIError) as error:
+        migrate.downgrade(url, revision, give_up_after_s=give_up_after_s, progress=_say)
+    except (migrate.BusyError, AlembicError, DBAPIError) as error:
         reason = str(getattr(error, "orig", error)).partition("\n")[0]
-        raise CommandError(f"the schema is still {was}: {reason}") from None
+        raise CommandError(f"the schema is {databases.current(url)}: {reason}") from None
     print(f"schema {was or 'none'} -> {databases.current(url) or 'none'}")
 
 

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
@@ -17,7 +17,11 @@ from cardledger.install import databases, discovery
 from cardledger.ledger.queries.audit import Progress, Report
 from cardledger.ledger.queries.audit import verify as prove
 from cardledger.ledger.storage.engines import sync_engine
-from cardledger.schema import migrate
+
+_PROVEN: Final = (
+    "roll-ups, entries and balances are what the events make them, and every accepted message is"
+    " decided or waiting"
+)
 
 
 def run(*, as_json: bool, data_dir: Path | None) -> int:
@@ -36,15 +40,12 @@ def run(*, as_json: bool, data_dir: Path | None) -> int:
 def books(url: DatabaseUrl, progress: Progress | None = None) -> Report:
     """Compare everything in the database at `url` with a new fold of its events.
 
-    Raises: CommandError when it does not answer or has another schema.
+    Every accepted message must be decided or waiting.
+
+    Raises: CommandError when it does not answer or has a schema that this release cannot use.
     """
-    revision = databases.current(url)
-    if revision != migrate.head():
-        raise CommandError(
-            f"the database has schema {revision or 'none'}, this release needs {migrate.head()};"
-            " run `cardledger migrate`"
-        )
-    engine = sync_engine(url)
+    databases.check_schema(url)
+    engine = sync_engine(url, reply_limit_s=None)
     try:
         return prove(engine, progress)
     except DBAPIError as error:
@@ -63,6 +64,8 @@ def as_dict(report: Report) -> dict[str, Any]:
         "entries": report.entries,
         "deposits": report.deposits,
         "transfers": report.transfers,
+        "accepted": report.accepted,
+        "waiting": report.waiting,
         "differenceCount": report.difference_count,
         "differences": report.differences,
     }
@@ -81,13 +84,14 @@ def _show(report: Report, seconds: float) -> None:
         f" again, {report.entries:,} entries of {report.accounts:,} accounts added up,"
         f" in {seconds:.1f} s"
     )
+    out.print(f" {report.accepted:,} messages accepted, {report.waiting:,} of them waiting")
     for difference in report.differences:
         out.print(Text(f" differs   {difference}", style="red"))
     rest = report.difference_count - len(report.differences)
     if rest:
         out.print(Text(f" and {rest:,} more", style="red"))
     verdict = (
-        ("the proof holds: roll-ups, entries and balances are what the events make them", "green")
+        (f"the proof holds: {_PROVEN}", "green")
         if report.holds
         else (f"the proof fails: {report.difference_count:,} differences", "bold red")
     )

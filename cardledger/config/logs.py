@@ -38,6 +38,9 @@ def configure(level: str, form: str, *, process: str | None = None) -> None:
     root.setLevel(level.upper())
     for name in _CHATTY:
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else "WARNING")
+    # Its warnings say what could not be done to a connection that is lost, one by one; the loss
+    # itself is raised, and logged once (`outage_log`).
+    logging.getLogger("psycopg").setLevel("DEBUG" if level == "debug" else "ERROR")
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

@@ -5,9 +5,11 @@ Every field has a description, which `cardledger settings` and the documentation
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     BeforeValidator,
@@ -19,6 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cardledger.api.connections import addresses
 from cardledger.api.http import sliding_window
 from cardledger.schema import location
 
@@ -27,6 +30,9 @@ PREFIX = "CARDLEDGER_"
 # The "+psycopg" form is what SQLAlchemy users have at hand; servers.DatabaseUrl takes it off.
 POSTGRES_SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+
+
+_URL_CHARACTERS = re.compile(r"[\w.~%:/\[\]-]+", re.ASCII)
 
 
 def _lower(value: object) -> object:
@@ -64,20 +70,21 @@ class Settings(BaseSettings):
     database_url: SecretStr | None = Field(
         default=None,
         validation_alias="DATABASE_URL",
-        description="PostgreSQL to use, as postgresql://user:password@host:port/database; "
-        "without it an embedded PostgreSQL is started in the data directory.",
+        description="PostgreSQL to use, as postgresql://user:password@host:port/database, on"
+        " another host with ?sslmode=verify-full; without it an embedded PostgreSQL is started in"
+        " the data directory.",
     )
     redis_url: SecretStr | None = Field(
         default=None,
         validation_alias="REDIS_URL",
-        description="Redis to use, as redis://host:port/number; without it an embedded Redis is"
-        " started.",
+        description="Redis to use, as redis://user:password@host:port/number, or rediss:// for TLS;"
+        " without it an embedded Redis is started.",
     )
     secret_key: SecretStr | None = Field(
         default=None,
         min_length=32,
-        description="Key for hashes and encryption at rest; at least 32 characters, the same in "
-        "every process, kept as long as the database.",
+        description="Key for hashes, encryption at rest and signatures; at least 32 characters, the"
+        " same in every process, kept as long as the database.",
     )
     app_password: SecretStr | None = Field(
         default=None,
@@ -123,16 +130,53 @@ class Settings(BaseSettings):
     )
     rate_limit: str = Field(
         default="300000/minute",
-        description="Maximum number of requests of one token or one agent: a number per second,"
-        " minute, hour or day, or off.",
+        description="Maximum number of requests of one platform, and as many of its agents: a"
+        " number per second, minute, hour or day, or off.",
     )
     failure_limit: str = Field(
         default="60/minute",
-        description="Maximum number of wrong secrets, and of wrong device codes, from one address"
-        " for one client id; in the format of the rate limit.",
+        description="Maximum number of wrong secrets for one id, and of unknown ids and device"
+        " codes from one address; right credentials pass. In the format of the rate limit.",
+    )
+    head_timeout_s: Seconds = Field(
+        default=10, description="Seconds a client may take to send the head of a request."
     )
     body_timeout_s: Seconds = Field(
-        default=30, description="Seconds a client may take to send a request."
+        default=30, description="Seconds a client may take to send the body of a request."
+    )
+    stall_timeout_s: Seconds = Field(
+        default=10,
+        description="Seconds in which a client must send some bytes of a body, or read some of a"
+        " response.",
+    )
+    keep_alive_s: int = Field(
+        default=30,
+        ge=1,
+        le=3600,
+        description="Seconds for which the API keeps a connection open between two requests. A"
+        " reverse proxy must close its idle connections earlier.",
+    )
+    connection_limit: int | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum number of open connections of the API (default: 4000, or as many as"
+        " the hard limit of open files allows).",
+    )
+    address_connection_limit: int | None = Field(
+        default=None,
+        ge=1,
+        description="Maximum number of open connections from one address; proxies are exempt"
+        " (default: a quarter of all connections).",
+    )
+    forwarded_allow_ips: str = Field(
+        default="",
+        description="Addresses or networks of reverse proxies, separated by commas, whose"
+        " X-Forwarded-For and X-Forwarded-Proto are believed (default: none).",
+    )
+    public_url: str | None = Field(
+        default=None,
+        description="URL at which clients reach the API, as https://ledger.example.com; URLs in"
+        " responses begin with it (default: the address that the request arrived at).",
     )
     webhook_retry_scale: Seconds = Field(
         default=1.0,
@@ -189,6 +233,17 @@ class Settings(BaseSettings):
         sliding_window.parse(text)
         return text
 
+    @field_validator("forwarded_allow_ips")
+    @classmethod
+    def _are_addresses(cls, text: str) -> str:
+        addresses.parse_networks(text)
+        return text
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_root_url(cls, url: str | None) -> str | None:
+        return url if url is None else _root_url(url)
+
     @field_validator("data_dir")
     @classmethod
     def _is_absolute(cls, path: Path) -> Path:
@@ -210,6 +265,17 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(sorted(known))}"
     return f"unknown environment variable {name}: {hint}"
+
+
+def _root_url(url: str) -> str:
+    """Return `url` without a slash at its end."""
+    parts = urlsplit(url)
+    rest = (parts.query, parts.fragment, parts.username, parts.password)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or any(rest):
+        raise ValueError("must be a URL like https://ledger.example.com, without query or login")
+    if not _URL_CHARACTERS.fullmatch(url) or parts.port == 0:  # Reading the port validates it.
+        raise ValueError("must contain characters of URLs only, and a valid port if any")
+    return url.rstrip("/")
 
 
 def _with_scheme(url: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:

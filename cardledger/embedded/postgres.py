@@ -17,6 +17,7 @@ import psycopg
 
 from cardledger.embedded.child_server import Child, OwnServer, ServerError, files_of_wheel, wait
 from cardledger.embedded.database_url import DatabaseUrl
+from cardledger.schema import connections
 
 OLDEST_POSTGRES = 15
 SUPERUSER = "postgres"
@@ -61,7 +62,7 @@ class GivenPostgres:
 
     def start(self) -> None:
         try:
-            with psycopg.connect(self.url, connect_timeout=5) as connection:
+            with connections.connect(self.url) as connection:
                 version = connection.info.server_version
                 row = connection.execute("SHOW fsync").fetchone()
         except psycopg.Error as error:
@@ -130,7 +131,7 @@ class EmbeddedPostgres(OwnServer):
         wait(self._answer, self._child, self.name)
 
     def _own_origin(self) -> str:
-        with psycopg.connect(self.url) as connection:
+        with connections.connect(self.url) as connection:
             return f"embedded PostgreSQL {_dotted(connection.info.server_version)}"
 
     def _initialise(self, binaries: Path, user: str | None, lock: int) -> None:
@@ -161,7 +162,7 @@ class EmbeddedPostgres(OwnServer):
 
     def _answer(self) -> str | None:
         try:
-            psycopg.connect(self.url, connect_timeout=5).close()
+            connections.connect(self.url).close()
         except psycopg.Error as error:
             return str(error)
         return None

@@ -16,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.config.errors import CommandError
+from cardledger.config.settings import Settings
 from cardledger.install.ready_file import write_private
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
@@ -100,6 +101,16 @@ def secret_key(credentials: Credentials, given: str | None) -> str:
         credentials.secret_key = secrets.token_urlsafe(MIN_KEY_LENGTH)
         credentials.save()
     return credentials.secret_key
+
+
+def known_key(settings: Settings) -> str | None:
+    """Return the server key of the settings, else the one kept in the data directory, if any.
+
+    Raises: CommandError when the file cannot be understood.
+    """
+    if settings.secret_key is not None:
+        return settings.secret_key.get_secret_value()
+    return load(settings.data_dir).secret_key
 
 
 def enter(credentials: Credentials, database_url: str, keys: KeyRing) -> Sandbox:

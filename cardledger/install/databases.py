@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import psycopg
 from alembic.util import CommandError as AlembicError
@@ -18,7 +17,7 @@ from sqlalchemy.exc import DBAPIError
 
 from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.schema import ids, migrate
+from cardledger.schema import connections, ids, migrate
 
 if TYPE_CHECKING:
     from cardledger.install.credentials import Credentials
@@ -31,7 +30,7 @@ ids.register(psycopg.adapters)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migrated:
-    """A database that has the schema of this release."""
+    """A database whose schema this release can use."""
 
     app_url: DatabaseUrl
     revision: str
@@ -45,7 +44,7 @@ def create(
 
     The URL is for tables in the PostgreSQL schema `schema`, or in the default one.
     """
-    with psycopg.connect(server, autocommit=True) as connection:
+    with connections.connect(server, reply_limit_s=None, autocommit=True) as connection:
         found = connection.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone()
         if found is None:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -62,13 +61,20 @@ def prepare(
     """
     was = upgrade(owner)
     app_url = application_login(owner, credentials, app_password=app_password)
-    return Migrated(app_url=app_url, revision=migrate.head(), was=was)
+    return Migrated(app_url=app_url, revision=current(owner) or "none", was=was)
 
 
-def upgrade(owner: DatabaseUrl) -> str | None:
+def upgrade(
+    owner: DatabaseUrl,
+    *,
+    give_up_after_s: float = migrate.GIVE_UP_AFTER_S,
+    progress: migrate.Progress = migrate.ignore,
+) -> str | None:
     """Bring the database up to this release; return the revision it had before.
 
-    A role that may not migrate is fine as long as there is nothing to do.
+    A newer schema that this release can use stays as it is: a newer release runs beside it. A role
+    that may not migrate is fine as long as there is nothing to do. `progress` gets a line for each
+    step.
     Raises: CommandError.
     """
     if not owner.database:
@@ -76,10 +82,14 @@ def upgrade(owner: DatabaseUrl) -> str | None:
             f"DATABASE_URL names no database: write {owner.redacted.rstrip('/')}/cardledger"
         )
     was = current(owner)
-    if was == migrate.head():
+    if schema_problem(owner) is None:
         return was
     try:
-        migrate.upgrade(owner)
+        migrate.upgrade(owner, give_up_after_s=give_up_after_s, progress=progress)
+    except migrate.BusyError as error:
+        raise CommandError(
+            f"{error}; the schema is at {current(owner) or 'none'}: run it again"
+        ) from None
     except AlembicError as error:
         raise CommandError(
             f"the database has schema {was}, which this release does not know ({error});"
@@ -108,6 +118,26 @@ def current(url: DatabaseUrl) -> str | None:
         raise CommandError(
             f"PostgreSQL at {url.redacted} does not answer: {_first_line(error.orig)}"
         ) from None
+
+
+def schema_problem(url: DatabaseUrl) -> str | None:
+    """Return why this release cannot use the schema of a database; None when it can.
+
+    Raises: CommandError when it does not answer.
+    """
+    try:
+        return migrate.problem(url)
+    except DBAPIError as error:
+        raise CommandError(
+            f"PostgreSQL at {url.redacted} does not answer: {_first_line(error.orig)}"
+        ) from None
+
+
+def check_schema(url: DatabaseUrl) -> None:
+    """Raise CommandError when this release cannot use the schema of a database."""
+    problem = schema_problem(url)
+    if problem is not None:
+        raise CommandError(problem)
 
 
 def application_login(
@@ -152,7 +182,7 @@ def set_password(owner: DatabaseUrl, password: str) -> None:
     """
     role = migrate.app_role(owner)
     try:
-        with psycopg.connect(owner, autocommit=True) as connection:
+        with connections.connect(owner, autocommit=True) as connection:
             verifier = connection.pgconn.encrypt_password(
                 password.encode(), role.encode(), b"scram-sha-256"
             )
@@ -175,7 +205,7 @@ def logs_in(url: DatabaseUrl) -> bool:
 
 def role_of(url: DatabaseUrl) -> str:
     """Return the role in `url`, empty when PostgreSQL chooses."""
-    return unquote(urlsplit(url).username or "")
+    return url.role
 
 
 def _candidates(app_password: str | None, credentials: "Credentials") -> Iterator[str | None]:
@@ -189,7 +219,7 @@ def _candidates(app_password: str | None, credentials: "Credentials") -> Iterato
 
 def _login_problem(url: DatabaseUrl) -> str | None:
     try:
-        psycopg.connect(url, connect_timeout=5).close()
+        connections.connect(url).close()
     except psycopg.Error as error:
         return _first_line(error)
     return None

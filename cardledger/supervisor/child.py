@@ -1,8 +1,8 @@
-"""The parent's end of supervision: processes that are restarted whenever they die.
+"""The parent's end of supervision: processes that are restarted when they die or freeze.
 
 Each child has a process group of its own (Ctrl-C is for the parent, which stops them in order), a
-lifeline on standard input (`lifeline`), and reports on standard output when it is ready. What it
-writes to standard error is its log.
+lifeline on standard input (`lifeline`), and reports on standard output when it is ready, and from
+then on that it is alive. What it writes to standard error is its log.
 """
 
 import os
@@ -13,10 +13,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import IO, Final
 
-from cardledger.supervisor.lifeline import READY
+from cardledger.supervisor.lifeline import ALIVE, READY
+from cardledger.supervisor.silence import LIMIT_S, Silence
 
 _FIRST_DELAY_S: Final = 0.1
 _DELAY_LIMIT_S: Final = 10.0
@@ -52,6 +54,7 @@ class Supervised:
         self._stopping: Final = threading.Event()
         self._ready: Final = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
+        self._silence = Silence()
         self._last_log_lines: Final[deque[str]] = deque(maxlen=_LAST_LINES)
         self._thread: Final = threading.Thread(target=self._keep_alive, name=name, daemon=True)
 
@@ -79,6 +82,13 @@ class Supervised:
         """Stop it in good order and start it again with another environment."""
         self.environment = environment
         self._signal(signal.SIGTERM)
+
+    def kill_if_silent(self) -> None:
+        """Kill it, to be started again, when it is frozen."""
+        if self._silence.has_lasted() and not self._stopping.is_set() and self.pid is not None:
+            self._silence = Silence()
+            self._log(self.name, f"silent for {LIMIT_S:g} s; killing it")
+            self._signal(signal.SIGKILL)
 
     def stop(self, grace_s: float) -> None:
         """Stop it in good order, or kill it after `grace_s` seconds; return when it has ended."""
@@ -136,16 +146,19 @@ class Supervised:
                 process_group=0,
             )
             self._process = process
+            self._silence = silence = Silence()
         assert process.stdout is not None
         assert process.stderr is not None
-        _in_thread(self._read_output, process.stdout)
+        _in_thread(partial(self._read_output, silence), process.stdout)
         _in_thread(self._read_log, process.stderr)
         return process
 
-    def _read_output(self, output: IO[bytes]) -> None:
+    def _read_output(self, silence: Silence, output: IO[bytes]) -> None:
         with output:
             for line in output:
-                if line == READY:
+                if line == ALIVE:
+                    silence.end()
+                elif line == READY:
                     self._ready.set()
                     self._on_change()
                 else:

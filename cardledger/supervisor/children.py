@@ -8,6 +8,7 @@ from typing import Final
 
 from cardledger.config.errors import CommandError
 from cardledger.supervisor.child import Log, Supervised
+from cardledger.supervisor.silence import LOOK_EVERY_S
 
 # A child that ends is noticed at once; this is for machines on which starting takes long.
 _READY_TIMEOUT_S: Final = 180.0
@@ -21,13 +22,14 @@ _API: Final = "api"
 
 
 class Children:
-    """Child processes, restarted when they die; none before `start`."""
+    """Child processes, restarted when they die or freeze; none before `start`."""
 
     def __init__(self, *, log: Log, on_change: Callable[[], None]) -> None:
         """Pass logs to `log`; call `on_change` at every new, ready or ended process."""
         self._log: Final = log
         self._on_change: Final = on_change
         self._children: Sequence[Supervised] = ()
+        self._stopping: Final = threading.Event()
 
     def start(
         self, *, listen_fd: int, workers: int, environment: Mapping[str, str], stale: Sequence[Path]
@@ -55,6 +57,7 @@ class Children:
         )
         for started in self._children:
             started.start()
+        threading.Thread(target=self._kill_silent, name="heartbeats", daemon=True).start()
 
     def wait_until_ready(
         self, is_api_ready: Callable[[], bool], stopping: threading.Event
@@ -92,6 +95,7 @@ class Children:
 
     def stop(self, *, is_urgent: Callable[[], bool]) -> None:
         """Stop the API, which calls the workers, then the workers; kill all once `is_urgent`."""
+        self._stopping.set()
         threading.Thread(target=self._kill_when, args=(is_urgent,), daemon=True).start()
         for child in self._children:
             if child.name == _API:
@@ -105,6 +109,11 @@ class Children:
             thread.start()
         for thread in stopping:
             thread.join()
+
+    def _kill_silent(self) -> None:
+        while not self._stopping.wait(LOOK_EVERY_S):
+            for child in self._children:
+                child.kill_if_silent()
 
     def _kill_when(self, is_urgent: Callable[[], bool]) -> None:
         while any(child.pid is not None for child in self._children):

@@ -1,4 +1,4 @@
-"""The child's end of supervision: report when ready, and never outlive the parent.
+"""The child's end of supervision: report readiness and heartbeats, never outlive the parent.
 
 The parent holds the other end of standard input. However the parent ends (kill -9 included), the
 kernel closes that end, and the child stops as on SIGTERM. Standard library only: a child calls
@@ -10,12 +10,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 READY: Final = b"ready\n"
+ALIVE: Final = b"alive\n"
+_HEARTBEAT_S: Final = 0.25
 _GRACE_S: Final = 25.0  # To finish work in flight; after that the process is killed.
 
 
@@ -30,6 +32,24 @@ def watch_parent(stale: Sequence[Path]) -> None:
 def report_ready() -> None:
     """Tell the parent that this process serves."""
     os.write(sys.stdout.fileno(), READY)
+
+
+def report_alive(prove: Callable[[], object] = lambda: None) -> None:
+    """Tell the parent four times a second from now on that this process runs.
+
+    A process whose `prove` does not return has stopped to work: it is silent, as if frozen.
+    """
+    threading.Thread(target=_beat, args=(prove,), name="heartbeat", daemon=True).start()
+
+
+def _beat(prove: Callable[[], object]) -> None:
+    while True:
+        prove()
+        try:
+            os.write(sys.stdout.fileno(), ALIVE)
+        except OSError:
+            return  # The parent has ended, and `_watch` stops this process.
+        time.sleep(_HEARTBEAT_S)
 
 
 def _watch(stale: Sequence[Path]) -> None:

@@ -9,7 +9,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
-from cardledger.config import gc_tuning
+from cardledger.config import gc_tuning, open_files
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl
@@ -18,10 +18,11 @@ from cardledger.workers.signals.roles import WorkerRole
 
 if TYPE_CHECKING:
     from cardledger.api.app import ApiConfig
+    from cardledger.api.connections.limits import ConnectionLimits
     from cardledger.workers.process.main import WorkerConfig
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
-_STOP_S: Final = 10  # For requests in flight; their events stay accepted in any case.
+_HEALTH_DIR: Final = "health"  # In the data directory.
 
 
 def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
@@ -29,19 +30,15 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
     import uvicorn
 
     from cardledger.api.app import create_app
-    from cardledger.api.http.protocol import bounded
+    from cardledger.api.connections.server import server_config
 
-    config = uvicorn.Config(
+    limits = connection_limits(settings, open_files=open_files.raise_limit())
+    config = server_config(
         create_app(api_config(settings)),
-        http=bounded(patience_s=settings.body_timeout_s),
+        limits,
         host=settings.host,
         port=settings.port,
-        log_config=None,  # See cardledger.config.logs.
-        access_log=settings.log_level == "debug",
-        lifespan="on",
-        ws="none",  # An upgrade request gets the response of the request without the upgrade.
-        server_header=False,
-        timeout_graceful_shutdown=_STOP_S,
+        has_access_log=settings.log_level == "debug",
     )
 
     class Server(uvicorn.Server):
@@ -51,6 +48,8 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
             await super().startup(sockets=sockets)
             if supervised and self.started:
                 lifeline.report_ready()
+                # That the process runs: a loop that is busy for seconds is slow, and not frozen.
+                lifeline.report_alive()
 
     server = Server(config)
     gc_tuning.freeze()
@@ -64,7 +63,12 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
 
     if role is WorkerRole.WEBHOOKS:
         os.nice(_NICE)
-    ready = lifeline.report_ready if supervised else lambda: None
+
+    def ready(process: main.WorkerProcess) -> None:
+        if supervised:
+            lifeline.report_ready()
+            lifeline.report_alive(process.prove_progress)
+
     gc_tuning.freeze()
     main.run(worker_config(settings, role), ready=ready)
 
@@ -83,6 +87,32 @@ def api_config(settings: Settings) -> "ApiConfig":
         rate_limit=settings.rate_limit,
         failure_limit=settings.failure_limit,
         body_timeout_s=settings.body_timeout_s,
+        public_url=settings.public_url,
+    )
+
+
+def connection_limits(settings: Settings, *, open_files: int) -> "ConnectionLimits":
+    """Return the limits of connections of an API process that may open `open_files` files.
+
+    Raises: CommandError when the files are too few.
+    """
+    from cardledger.api.connections import limits
+    from cardledger.api.connections.addresses import parse_networks
+
+    try:
+        connections = limits.connections_of(open_files, settings.connection_limit)
+    except limits.TooFewFilesError as error:
+        raise CommandError(str(error), code=USAGE) from None
+    share = max(1, connections // limits.ADDRESS_SHARE)
+    return limits.ConnectionLimits(
+        connections=connections,
+        per_address=settings.address_connection_limit or share,
+        head_timeout_s=settings.head_timeout_s,
+        body_timeout_s=settings.body_timeout_s,
+        stall_timeout_s=settings.stall_timeout_s,
+        keep_alive_s=settings.keep_alive_s,
+        backlog=limits.backlog_of(open_files),
+        proxies=parse_networks(settings.forwarded_allow_ips),
     )
 
 
@@ -102,7 +132,16 @@ def worker_config(settings: Settings, role: WorkerRole | None = None) -> "Worker
         webhook_retry_scale=settings.webhook_retry_scale,
         sandbox=settings.sandbox,
         sandbox_delay_s=settings.sandbox_delay_s,
+        health_dir=settings.data_dir / _HEALTH_DIR,
     )
+
+
+def check_worker(settings: Settings, *, role: WorkerRole | None) -> list[str]:
+    """Return the problems of the workers of `role` that run with this data directory."""
+    from cardledger.workers.process import health_file
+    from cardledger.workers.process.health import role_name
+
+    return health_file.problems(settings.data_dir / _HEALTH_DIR, role_name(role))
 
 
 def _database_url(settings: Settings) -> str:

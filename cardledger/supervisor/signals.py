@@ -1,11 +1,11 @@
 """SIGINT, SIGTERM and SIGHUP of the process that starts the system."""
 
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+
+from cardledger.workers.process.stop_request import StopRequest, stop_on
 
 
 class Signals:
@@ -17,12 +17,12 @@ class Signals:
     def __init__(self) -> None:
         self.count = 0
         self._interrupts = True
-        self._received: Final = threading.Event()
+        self._request: StopRequest | None = None
 
     def wait(self) -> None:
-        """Return at the first signal."""
-        while not self._received.wait(1.0):
-            pass
+        """Return at the first signal; inside `caught`."""
+        assert self._request is not None
+        self._request.wait()
 
     def note_only(self) -> None:
         """From now on interrupt nothing."""
@@ -39,17 +39,9 @@ class Signals:
 
         def catch(_number: int, _frame: FrameType | None) -> None:
             self.count += 1
-            self._received.set()
             if self._interrupts:
                 self._interrupts = False
                 raise KeyboardInterrupt
 
-        before = {
-            number: signal.signal(number, catch)
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        }
-        try:
+        with stop_on(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, handler=catch) as self._request:
             yield self
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

@@ -17,6 +17,7 @@ from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import TRANSFERS, Transfer
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import (
@@ -134,9 +135,11 @@ async def pending_approval(
     """Return one page of the actions that wait for the platform's approval."""
     matching = [_TRANSFER.platform_id == platform_id, *_CONDITIONS["PENDING_APPROVAL"]]
     if filters.agent_id is not None:
-        matching.append(_TRANSFER.agent_id == filters.agent_id)
+        agent = own(tables.agents, filters.agent_id, platform_id=platform_id)
+        matching.append(_TRANSFER.agent_id == agent)
     if filters.customer_id is not None:
-        matching.append(_TRANSFER.customer_id == filters.customer_id)
+        customer = own(tables.customers, filters.customer_id, platform_id=platform_id)
+        matching.append(_TRANSFER.customer_id == customer)
     if filters.created_from is not None:
         matching.append(_TRANSFER.created_at >= filters.created_from)
     if filters.created_to is not None:

@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.agents import access_tokens
 from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -18,10 +20,16 @@ from cardledger.schema.wire.agents.agents import AgentConnection, AgentDeviceCod
 
 LIFETIME: Final = timedelta(minutes=15)
 
-# People read codes out and type them in: no letter that looks like a digit. 40 random bits: a
-# million guesses a second for fifteen minutes find an open code with a probability of 1 in 1,200.
+CODE_LIMIT: Final = 20
+"""The most codes that an agent gets within the lifetime of a code; one of them is redeemable."""
+
+# People read codes out and type them in: no letter that looks like a digit. 75 random bits: right
+# codes pass however many wrong codes come from their address, so the limit on failures does not
+# make guesses rare. A million guesses a second for a year find one of 10,000 open codes with a
+# probability of 1 in 100,000.
 _ALPHABET: Final = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
-_HALF: Final = 4
+_GROUPS: Final = 3
+_GROUP_LENGTH: Final = 5
 
 _CODES: Final = tables.agent_device_codes.c
 
@@ -61,7 +69,7 @@ async def create(
 ) -> AgentDeviceCode | None:
     """Create a code for an agent, replacing an earlier code; None when there is no such agent.
 
-    Raises: AgentConnectedError.
+    Raises: AgentConnectedError, CapReachedError.
     """
     agent = await agents.locked_row(connection, platform_id=platform_id, agent_id=agent_id)
     if agent is None:
@@ -70,6 +78,7 @@ async def create(
         raise AgentConnectedError(
             "The agent is already connected; delete it and create another agent."
         )
+    await _check_count(connection, agent_id, at)
     await connection.execute(
         update(tables.agent_device_codes)
         .where(
@@ -94,7 +103,7 @@ async def status(
         select(_CODES.redeemed_at)
         .join(tables.agents, agent.id == _CODES.agent_id)
         .where(
-            _CODES.code_hash == _hash(keys, code),
+            _CODES.code_hash == hash_of(keys, code),
             agent.platform_id == platform_id,
             agent.deleted_at.is_(None),
         )
@@ -105,9 +114,9 @@ async def status(
     return DeviceCodeStatus(code=_spelled(code), redeemed=row.redeemed_at is not None)
 
 
-async def find(connection: AsyncConnection, *, code: str, keys: KeyRing) -> DeviceCode | None:
-    """Return the device code that `code` names, or None when it never existed."""
-    agent, code_hash = tables.agents.c, _hash(keys, code)
+async def find(connection: AsyncConnection, code_hash: bytes) -> DeviceCode | None:
+    """Return the device code with this hash, or None when it has never existed."""
+    agent = tables.agents.c
     rows = await connection.execute(
         select(agent.id, agent.platform_id, _CODES.expires_at)
         .join(tables.agent_device_codes, _CODES.agent_id == agent.id)
@@ -144,8 +153,7 @@ async def redeem(
         .where(_CODES.code_hash == device_code.code_hash)
         .values(redeemed_at=at)
     )
-    # A prefix, by which scanners for leaked secrets recognize the token.
-    token = f"clat_{secrets.token_urlsafe(32)}"
+    token = access_tokens.new(row.id)
     await agents.connect(connection, agent_id=row.id, token_hash=keys.hash_secret(token), at=at)
     return AgentConnection(
         agent_id=row.id, agent_name=row.name, access_token=token, policy=row.policy
@@ -174,6 +182,18 @@ async def check(connection: AsyncConnection, device_code: DeviceCode, at: dateti
         )
 
 
+async def _check_count(connection: AsyncConnection, agent_id: Id, at: datetime) -> None:
+    """Raise CapReachedError when the agent, which is locked, gets no further code."""
+    valid = _CODES.agent_id == agent_id, _CODES.expires_at > at
+    count = await connection.scalar(select(func.count()).where(*valid))
+    if (count or 0) >= CODE_LIMIT:
+        message = (
+            f"The agent has had {CODE_LIMIT} device codes in fifteen minutes, the maximum; use the"
+            " last one, or wait."
+        )
+        raise CapReachedError(message, limit=CODE_LIMIT)
+
+
 async def _insert(
     connection: AsyncConnection, agent_id: Id, code: str, keys: KeyRing, at: datetime
 ) -> bool:
@@ -181,7 +201,7 @@ async def _insert(
     rows = await connection.execute(
         insert(tables.agent_device_codes)
         .values(
-            code_hash=_hash(keys, code),
+            code_hash=hash_of(keys, code),
             agent_id=agent_id,
             created_at=at,
             expires_at=at + LIFETIME,
@@ -193,12 +213,15 @@ async def _insert(
 
 
 def _new_code() -> str:
-    letters = [secrets.choice(_ALPHABET) for _ in range(2 * _HALF)]
-    return f"{''.join(letters[:_HALF])}-{''.join(letters[_HALF:])}"
+    return "-".join(_new_group() for _ in range(_GROUPS))
 
 
-def _hash(keys: KeyRing, code: str) -> bytes:
-    # Of any input, so that a malformed code takes as long as a wrong code.
+def _new_group() -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(_GROUP_LENGTH))
+
+
+def hash_of(keys: KeyRing, code: str) -> bytes:
+    """Return the hash of a code, of any input: a malformed code takes as long as a wrong code."""
     return keys.hash_secret(_spelled(code))
 
 

@@ -1,5 +1,6 @@
 """Agents: programs that act for one customer, within a policy, with an access token."""
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,16 +9,20 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, Select, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.agents import policy_document, usage
+from cardledger.ledger.agents import access_tokens, policy_document, usage
 from cardledger.ledger.agents.policy import Policy, Usage
 from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
 from cardledger.ledger.platforms import registry as platforms
-from cardledger.ledger.storage import paging
+from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.agents import AgentPolicy, AgentResource, AgentUsage
 from cardledger.schema.wire.errors import FieldError
+
+AGENT_LIMIT: Final = 10_000
+"""The most agents a platform may have; deleted ones do not count."""
 
 _AGENTS: Final = tables.agents.c
 
@@ -48,6 +53,18 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PresentedToken:
+    """What an access token stands for.
+
+    `agent` is None unless the token authenticates it; `agent_id` is that of the agent that the
+    token names, None when there has never been such an agent.
+    """
+
+    agent: Agent | None
+    agent_id: Id | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFilters:
     """Filters of a list of agents; None matches all, and times are inclusive."""
 
@@ -63,22 +80,27 @@ class AgentFilters:
 # --- authentication and locks ------------------------------------------------------------------
 
 
-async def authenticate_hash(connection: AsyncConnection, presented: bytes) -> Agent | None:
-    """Return the agent whose access token has the hash `presented`, else None.
+async def authenticate(connection: AsyncConnection, token: str, presented: bytes) -> PresentedToken:
+    """Look up the access token `token`, whose hash is `presented`.
 
-    None also when the agent or its customer is deleted. Nothing is cached, so a pause or another
-    policy applies from the next request on.
+    It does not authenticate when the agent or its customer is deleted. Nothing is cached, so a
+    pause or another policy applies from the next request on.
     """
+    agent_id = access_tokens.agent_id_in(token)
+    is_this = _AGENTS.access_token_hash == presented if agent_id is None else _AGENTS.id == agent_id
     customer = tables.customers.c
     rows = await connection.execute(
-        _SHOWN.join(tables.customers, customer.id == _AGENTS.customer_id).where(
-            _AGENTS.access_token_hash == presented,
-            _AGENTS.deleted_at.is_(None),
-            ~customer.is_deleted,
-        )
+        _SHOWN.add_columns(_AGENTS.access_token_hash, customer.is_deleted)
+        .join(tables.customers, customer.id == _AGENTS.customer_id)
+        .where(is_this)
     )
     row = rows.one_or_none()
-    return None if row is None else _agent(row)
+    if row is None:
+        return PresentedToken(agent=None, agent_id=None)
+    # A deleted agent has no hash: see the constraint `deleted_has_no_access`.
+    stored = row.access_token_hash or bytes(len(presented))
+    is_right = secrets.compare_digest(stored, presented) and not row.is_deleted
+    return PresentedToken(agent=_agent(row) if is_right else None, agent_id=row.id)
 
 
 async def locked(connection: AsyncConnection, *, platform_id: Id, agent_id: Id) -> Agent | None:
@@ -122,10 +144,18 @@ async def create(  # noqa: PLR0913 - each by name
 ) -> AgentResource:
     """Create an agent for a customer; it cannot act before one of its device codes is redeemed.
 
-    Raises: AgentRefusedError.
+    Raises: AgentRefusedError, CapReachedError.
     """
     await _lock_customer(connection, platform_id, customer_id)
     await _check_policy(connection, platform_id, customer_id, policy)
+    await caps.check(
+        connection,
+        tables.agents,
+        _AGENTS.deleted_at.is_(None),
+        platform_id=platform_id,
+        limit=AGENT_LIMIT,
+        noun="agents",
+    )
     key = new_id()
     await connection.execute(
         tables.agents.insert().values(
@@ -272,7 +302,8 @@ def _matching(platform_id: Id, filters: AgentFilters) -> Sequence[ColumnElement[
     matching += [column >= time for column, time in since.items() if time is not None]
     matching += [column <= time for column, time in until.items() if time is not None]
     if filters.customer_id is not None:
-        matching.append(_AGENTS.customer_id == filters.customer_id)
+        customer = own(tables.customers, filters.customer_id, platform_id=platform_id)
+        matching.append(_AGENTS.customer_id == customer)
     if filters.is_paused is not None:
         matching.append(_AGENTS.is_paused.is_(filters.is_paused))
     if filters.is_connected is not None:

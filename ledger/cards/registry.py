@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.cards import CardResource
@@ -49,7 +50,6 @@ async def page(
     """Return one page of the platform's cards."""
     columns = tables.cards.c
     equal = {
-        columns.customer_id: filters.cardholder_id,
         columns.platform_card_id: filters.platform_card_id,
         columns.state: filters.state,
     }
@@ -57,9 +57,13 @@ async def page(
         columns.platform_id == platform_id,
         *(column == value for column, value in equal.items() if value is not None),
     ]
+    if filters.cardholder_id is not None:
+        cardholder = own(tables.customers, filters.cardholder_id, platform_id=platform_id)
+        matching.append(columns.customer_id == cardholder)
     if filters.account_id is not None:
+        account = own(tables.internal_accounts, filters.account_id, platform_id=platform_id)
         matching += [
-            _SOURCES.contains([filters.account_id]),
+            _SOURCES.contains(postgresql.array([account])),
             columns.state != CLOSED,  # A closed card has no funding source.
         ]
     return await paging.read(

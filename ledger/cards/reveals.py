@@ -27,6 +27,7 @@ _SHOWN_COLUMNS: Final = (
     _REVEAL.expires_at,
     _CARD.id,
     _CARD.state,
+    _CARD.brand,
     _CARD.last4,
     _CARD.exp_month,
     _CARD.exp_year,
@@ -53,6 +54,7 @@ class RevealedCard:
 
     card_id: Id
     state: CardState
+    brand: str
     last4: str
     exp_month: int
     exp_year: int
@@ -161,6 +163,7 @@ def _view(row: Row[*tuple[Any, ...]], token: str, keys: KeyRing) -> RevealedCard
     return RevealedCard(
         card_id=row.id,
         state=CardState(row.state),
+        brand=row.brand,
         last4=row.last4,
         exp_month=row.exp_month,
         exp_year=row.exp_year,

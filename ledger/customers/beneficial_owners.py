@@ -19,6 +19,7 @@ from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity
@@ -124,7 +125,10 @@ async def page(
         connection,
         _OWNER,
         table=tables.beneficial_owners,
-        matching=[_OWNERS.platform_id == platform_id, _OWNERS.customer_id == customer_id],
+        matching=[
+            _OWNERS.platform_id == platform_id,
+            _OWNERS.customer_id == own(tables.customers, customer_id, platform_id=platform_id),
+        ],
         wanted=wanted,
         item=lambda row: _render(row, keys),
         count_limit=None,  # The interface promises `totalCount` here.

@@ -20,6 +20,7 @@ from cardledger.ledger.customers import account_numbers
 from cardledger.ledger.ports import AccountCheck, AccountVerifier
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers.account_variants import VARIANTS
@@ -233,7 +234,8 @@ async def page(
         columns.customer_id.is_(None) if filters.of_platform else columns.customer_id.isnot(None),
     ]
     if filters.customer_id is not None:
-        matching.append(columns.customer_id == filters.customer_id)
+        customer = own(tables.customers, filters.customer_id, platform_id=platform_id)
+        matching.append(columns.customer_id == customer)
     if filters.currency is not None:
         matching.append(columns.currency == filters.currency)
     return await paging.read(

@@ -23,6 +23,7 @@ from cardledger.ledger.ports import (
 )
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -171,18 +172,17 @@ async def page(
     wanted: paging.Wanted,
 ) -> paging.Page[VerificationResource]:
     """Return one page of the platform's verifications."""
-    equal = {
-        _VERIFICATIONS.customer_id: filters.customer_id,
-        _VERIFICATIONS.status: filters.status,
-    }
+    matching = [_VERIFICATIONS.platform_id == platform_id]
+    if filters.customer_id is not None:
+        customer = own(tables.customers, filters.customer_id, platform_id=platform_id)
+        matching.append(_VERIFICATIONS.customer_id == customer)
+    if filters.status is not None:
+        matching.append(_VERIFICATIONS.status == filters.status)
     return await paging.read(
         connection,
         _SHOWN,
         table=tables.verifications,
-        matching=[
-            _VERIFICATIONS.platform_id == platform_id,
-            *(column == value for column, value in equal.items() if value is not None),
-        ],
+        matching=matching,
         wanted=wanted,
         item=_render,
     )

@@ -5,6 +5,7 @@ what was collected.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -16,6 +17,8 @@ from cardledger.ledger.core.status import Status
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
+    Closing,
+    ClosingPage,
     DepositRecord,
     EntryRecord,
     EventRecord,
@@ -46,13 +49,28 @@ class BatchSnapshot:
     cards: Mapping[Id, Card] = field(default_factory=dict)
     accounts: Mapping[Id, LockedAccount] = field(default_factory=dict)
     roll_ups: Iterable[RollUp] = ()
+    closing_pages: Mapping[Closing, ClosingPage] = field(default_factory=dict)
     debts: Sequence[RollUp] = ()
     parked: Mapping[CardTransactionKey, Sequence[Parked]] = field(default_factory=dict)
     # By platform, currency and kind.
     system_accounts: Mapping[tuple[Id, str, str], Id] = field(default_factory=dict)
     transfers: Mapping[Id, Transfer] = field(default_factory=dict)
+    # By message: kind and amount of what came after its first event, one row a kind.
+    amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
     # Of the customers that get a deposit.
     platform_customer_ids: Mapping[Id, str] = field(default_factory=dict)
+
+    def accounts_used_by(self, customers: AbstractSet[Id]) -> set[Id]:
+        """Return the accounts that what was read about `customers` is on.
+
+        Cards of others are left out: messages about them are rejected.
+        """
+        used = {card.account_id for card in self.cards.values() if card.customer_id in customers}
+        for roll_up in (*self.roll_ups, *self.debts):
+            used.add(roll_up.identity.account_id)
+        for transfer in self.transfers.values():
+            used |= {transfer.source_account_id, transfer.destination_account_id}
+        return used
 
 
 @dataclass(slots=True, eq=False)
@@ -76,6 +94,7 @@ class PendingWrites:
     transfers: dict[Id, Transfer] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     rejections: list[RejectionRecord] = field(default_factory=list)
+    duplicates: list[Id] = field(default_factory=list)
     outbox: list[OutboxRecord] = field(default_factory=list)
     follow_ups: list[Message] = field(default_factory=list)
     parked: list[Parked] = field(default_factory=list)

@@ -3,13 +3,16 @@
 A queue (lane and shard) is drained by one worker at a time, in order of arrival. A batch locks
 the accounts of its cardholders in the order of their ids, loads what it needs with one statement
 a table, decides, and writes everything in one database transaction (docs/decisions/0004).
+
+It waits for a lock as long as `batch_connections` says, then it is repeated without waiting, and
+without the cardholders whose rows another session has locked (docs/decisions/0028).
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 import structlog
@@ -17,34 +20,47 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from cardledger.ledger.engine import reads, writes
-from cardledger.ledger.engine.change_set import BatchSnapshot, PendingWrites
+from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
+from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
+from cardledger.ledger.engine.locked_cardholders import LockedCardholders
 from cardledger.ledger.engine.parsing import (
     card_transaction_keys_of,
-    closed_cards,
+    closings_of,
     key_of,
     receivers_of,
-    rejection_of,
+    repeated_approvals,
+    reversal_key_of,
+    timed_out_keys,
     transfers_of,
 )
+from cardledger.ledger.engine.reads import Claim
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.engine.stalls import (
+    SAMPLE,
+    FailedError,
+    Stalls,
+    describe,
+    is_fault_of_message,
+    is_systemic,
+)
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.queue_positions import QueuePositions
 from cardledger.ledger.ports import FundingRail
-from cardledger.ledger.projections import transfers
-from cardledger.ledger.storage.bulk_writes import SentUpdate
-from cardledger.ledger.storage.engines import driver
+from cardledger.ledger.storage import database_clock
+from cardledger.ledger.storage.database_clock import Reading
+from cardledger.ledger.storage.engines import driver, is_unable
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 Clock = Callable[[], datetime]
 
 _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have more.
 
-_DATABASE_ERRORS: Final = (psycopg.OperationalError, DBAPIError, PoolTimeoutError)
+_DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
-_ATTEMPTS: Final = 2  # The first failure may be a lost race; the second is a defect of ours.
+_SNAPSHOTS: Final = 5  # Of one batch: another is read when an account is opened while it loads.
+
+_NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
 
 _log = structlog.get_logger()
 
@@ -53,25 +69,50 @@ class UnavailableError(Exception):
     """PostgreSQL is unavailable or cancelled the work; nothing was written. Retry later."""
 
 
+class LockedError(UnavailableError):
+    """Another session has locked a row for longer than a batch waits; nothing was written."""
+
+
 class _DeadlinePassedError(Exception):
     """An approval would be committed after its `decideBy`; decide again."""
+
+
+class _StaleSnapshotError(Exception):
+    """A card, a card transaction or a transfer is on an account that is not locked; read again."""
+
+
+class _Queues(NamedTuple):
+    """Queues of one lane, without the messages of stalled cardholders."""
+
+    lane: Lane
+    shards: Sequence[int]
+    held: Sequence[Id]
 
 
 class Engine:
     """Drains queues of the inbox."""
 
     def __init__(
-        self, database: Database, *, clock: Clock, batch_size: int, rail: FundingRail | None
+        self,
+        database: Database,
+        *,
+        batch_size: int,
+        rail: FundingRail | None,
+        clock: Clock | None = None,
     ) -> None:
         """Work on `database`, deciding at most `batch_size` messages a commit.
 
-        `rail` is the connected funding rail, if any.
+        `rail` is the connected funding rail, if any. Decisions are made by PostgreSQL's clock, or
+        by `clock` when there is one: for tests.
         """
         self._database: Final = database
         self._clock: Final = clock
+        self._locked: Final = LockedCardholders()
+        self._positions: Final = QueuePositions()
         self._rail: Final = rail
         self._batch_size: Final = batch_size
         self._system_accounts: dict[tuple[Id, str, str], Id] = {}
+        self._stalls: Final = Stalls()
         self._stopping: Final = Event()
 
     def drain(
@@ -97,15 +138,21 @@ class Engine:
     ) -> Sequence[int]:
         """Decide one batch of messages from the queues; return the queues that may have more.
 
-        Messages of different queues share a batch, and so a commit.
+        Messages of different queues share a batch, and so a commit. What others have locked is left
+        to a later call, which finds it among the queues that are `waiting`.
         Raises: as `drain`.
         """
         if self._stopping.is_set():
             return []
-        decided, unfinished = self._run(lane, shards)
+        try:
+            decided, unfinished = self._run(lane, shards)
+        except LockedError as error:
+            _log.info("lock not available; the sweeper will retry", error=str(error.__cause__))
+            return []
         if decided:
             committed(decided)
-        return unfinished
+        continued = [each.message.shard for each in decided if each.continues]
+        return list({*unfinished, *continued}) if continued and lane is Lane.BULK else unfinished
 
     def stop(self) -> None:
         """Let drains end after their current batch; undecided messages stay in the inbox."""
@@ -117,56 +164,209 @@ class Engine:
         Raises: UnavailableError when PostgreSQL is.
         """
         with self._transaction() as connection:
-            return reads.waiting(connection)
+            oldest = reads.waiting(connection)
+        self._positions.found(oldest)
+        waiting = [(lane, shard) for lane, shard, _ in oldest]
+        with suppress(*_DATABASE_ERRORS), self._transaction() as connection:
+            self._stalls.adopt(stalls.published(connection), waiting)
+        self._publish_stalls()
+        return waiting
 
     def _run(self, lane: Lane, shards: Sequence[int]) -> _Batched:
+        ready = self._stalls.ready(lane, shards)
+        if not ready:
+            return [], []
         try:
-            return self._commit_batch(lane, shards, self._batch_size)
+            if self._stalls.are_stopped(lane, ready):
+                return self._run_one_by_one(lane, ready)
+            return self._run_batch(lane, ready)
+        finally:
+            self._publish_stalls()
+
+    def _run_batch(self, lane: Lane, shards: Sequence[int]) -> _Batched:
+        """Decide a batch without stalled cardholders, except one that is retried."""
+        due = self._stalls.due(lane, shards)
+        queues = _Queues(lane, shards, self._stalls.held(lane, shards, except_for=due))
+        try:
+            try:
+                decided, unfinished = self._commit_batch(queues)
+            except LockedError:
+                decided, unfinished = self._commit_batch(queues, waits=False)
         except UnavailableError:
             raise
-        except Exception:  # noqa: BLE001 - one message must not stop the others
-            _log.exception("batch failed; retrying its messages one by one", shards=shards)
-            return self._run_one_by_one(lane, shards)
+        except Exception as error:  # noqa: BLE001 - one message must not stop the others
+            if due and not (due.others_succeed and is_fault_of_message(error)):
+                self._stalls.hold_again(due, describe(error))
+                return [], shards
+            if due:
+                self._stalls.end(due)
+            _log.warning("batch failed; deciding its messages one by one", error=describe(error))
+            return self._run_one_by_one(lane, shards, others_succeed=due is not None)
+        if decided:
+            self._stalls.note_success(lane, shards)
+        if due:
+            self._stalls.end(due)
+            return decided, shards  # Others that wait are to be tried, too.
+        return decided, unfinished
 
-    def _run_one_by_one(self, lane: Lane, shards: Sequence[int]) -> _Batched:
-        """Decide a batch's worth of messages in commits of their own.
+    def _run_one_by_one(
+        self, lane: Lane, shards: Sequence[int], *, others_succeed: bool = False
+    ) -> _Batched:
+        """Decide at most a batch's worth of messages in commits of their own.
 
-        A message that fails even alone is quarantined: it is kept with its body.
+        Ends as soon as it is known who fails: that cardholder waits, the others are decided in
+        batches again. When no message succeeds, and different cardholders fail with the same error,
+        the queues stop.
         """
         decided: list[Decided] = []
+        failures: list[FailedError] = []
         for _ in range(self._batch_size):
-            oldest = self._run_one(lane, shards)
-            if not oldest:
-                return decided, []
-            decided += oldest
-        return decided, shards
+            queues = _Queues(lane, shards, self._stalls.held(lane, shards))
+            try:
+                oldest = self._run_one(queues, others_succeed=others_succeed or bool(decided))
+            except FailedError as failure:
+                failures.append(failure)
+                if not self._stalls.hold(failure):
+                    self._stalls.stop(lane, shards, failure)
+                    return decided, []
+                if decided or len(failures) == SAMPLE:
+                    break
+            except UnavailableError:
+                if not decided:
+                    raise
+                return decided, []  # Those are committed, and callers may wait for their outcomes.
+            else:
+                decided += oldest
+                if not oldest or failures:
+                    break
+        return decided, self._conclude(lane, shards, failures, is_moving=bool(decided))
 
-    def _run_one(self, lane: Lane, shards: Sequence[int]) -> list[Decided]:
+    def _conclude(
+        self, lane: Lane, shards: Sequence[int], failures: Sequence[FailedError], *, is_moving: bool
+    ) -> Sequence[int]:
+        """Stop or resume queues after `failures`; return those that may have more messages."""
+        if is_moving or not failures:
+            self._stalls.resume(lane, shards)
+            return shards if is_moving else []
+        if is_systemic(failures):
+            self._stalls.stop(lane, shards, failures[-1])
+            return []
+        return shards
+
+    def _run_one(self, queues: _Queues, *, others_succeed: bool) -> list[Decided]:
         """Decide the oldest message in a commit of its own; empty when there is none.
 
-        A message that fails is retried, and quarantined, while its queue stays locked. Otherwise
-        another worker could decide it in between, and the next message would be quarantined.
+        A message that fails is retried, and quarantined when its own data is the reason, while its
+        queue stays locked. Otherwise another worker could decide it in between, and the next
+        message would be quarantined.
+        Raises: FailedError when it fails for another reason; it stays in the inbox.
         """
-        with self._transaction() as connection:
-            messages = reads.claim(connection, lane, shards, 1).messages
-            for attempt in range(1, _ATTEMPTS + 1):
-                try:
-                    return self._decide_inside(connection, lane, messages)
-                except Exception as error:
-                    if _is_unavailable(error):
-                        raise
-                    # A defect of ours must not stop the queue.
-                    _log.exception("poison message", shards=shards, attempt=attempt)
-            return self._quarantine(connection, lane, messages)
+        messages: list[Message] = []
+        try:
+            with self._transaction() as connection:
+                messages = self._claim(connection, queues, 1, waits=False).messages
+                if not messages:
+                    return []
+                return self._decide_alone(
+                    connection, queues, messages, others_succeed=others_succeed
+                )
+        except UnavailableError:
+            raise
+        except Exception as error:
+            raise FailedError(messages[0] if messages else None, describe(error)) from error
 
-    def _commit_batch(self, lane: Lane, shards: Sequence[int], limit: int) -> _Batched:
+    def _decide_alone(
+        self,
+        connection: psycopg.Connection[Any],
+        queues: _Queues,
+        messages: Sequence[Message],
+        *,
+        others_succeed: bool,
+    ) -> list[Decided]:
+        try:
+            return self._decide_inside(connection, queues.lane, messages)
+        except Exception as error:
+            if _is_unavailable(error):
+                raise
+        try:  # Again: the first failure may be a lost race.
+            return self._decide_inside(connection, queues.lane, messages)
+        except Exception as error:
+            if not is_fault_of_message(error):
+                raise
+            if not (others_succeed or self._a_neighbour_succeeds(connection, queues)):
+                raise
+            message_id = str(messages[0].id)
+            _log.error("poison message", message_id=message_id, error=describe(error))
+        now = self._clock() if self._clock else database_clock.read(connection)
+        return rejections.quarantine(connection, messages, now)
+
+    def _a_neighbour_succeeds(self, connection: psycopg.Connection[Any], queues: _Queues) -> bool:
+        """Return whether a message behind the oldest can be decided; nothing is written."""
+        claimed = self._claim(connection, queues, 1 + _NEIGHBOURS, waits=False)
+        for neighbour in claimed.messages[1:]:
+            try:
+                with connection.transaction(force_rollback=True):
+                    self._decide(connection, queues.lane, [neighbour])
+            except _DeadlinePassedError:
+                return True
+            except Exception as error:
+                if _is_unavailable(error):
+                    raise
+            else:
+                return True
+        return False
+
+    def _publish_stalls(self) -> None:
+        """Write stalls to their table, which may itself be the cause of the failure."""
+        if not self._stalls.is_dirty:
+            return
+        with suppress(UnavailableError, *_DATABASE_ERRORS):
+            with self._transaction() as connection:
+                committed = self._stalls.publish(connection)
+            committed()
+
+    def _commit_batch(self, queues: _Queues, *, waits: bool = True) -> _Batched:
+        stale = 0
         while True:
             try:
                 with self._transaction() as connection:
-                    messages, unfinished = reads.claim(connection, lane, shards, limit)
-                    return self._decide(connection, lane, messages), unfinished
+                    messages, unfinished = self._claim(
+                        connection, queues, self._batch_size, waits=waits
+                    )
+                    return self._decide(connection, queues.lane, messages), unfinished
             except _DeadlinePassedError:
                 continue  # By the later clock the approval is a decline.
+            except _StaleSnapshotError:
+                stale += 1
+                if stale == _SNAPSHOTS:
+                    raise
+
+    def _claim(
+        self, connection: psycopg.Connection[Any], queues: _Queues, limit: int, *, waits: bool
+    ) -> Claim:
+        """Claim messages, without those of cardholders known to be locked by others.
+
+        Unless the batch `waits` for locks, or when they were locked lately, cardholders are tried
+        here: all messages of one who is locked stay in the inbox, so that their order is kept.
+        """
+        lane, shards, held = queues
+        without = [*self._locked.left_out(), *held]
+        positions = self._positions.of(lane, shards)
+        messages, unfinished = reads.claim(
+            connection, lane, shards, limit, without=without, positions=positions
+        )
+        if not without:  # Whose messages wait before those that were claimed.
+            self._positions.advance(lane, positions, messages)
+        claimed = {message.customer_id for message in messages}
+        tried = self._locked.suspects(claimed) if waits else claimed
+        if not tried:
+            return Claim(messages, unfinished)
+        mine = [message for message in messages if message.customer_id in tried]
+        locked = locked_cardholders.locked_by_others(connection, mine)
+        if found := self._locked.note(tried, locked):
+            _log.warning("locked cardholders left out of the batch", cardholders=len(found))
+        free = [message for message in messages if message.customer_id not in locked]
+        return Claim(free, unfinished)
 
     def _decide_inside(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
@@ -184,24 +384,25 @@ class Engine:
     ) -> list[Decided]:
         if not messages:
             return []
-        snapshot = self._load(connection, messages)
-        # After the locks: a batch that waited for another is recorded later than the other.
-        now = self._clock()
+        snapshot, reading = self._load(connection, messages)
+        now = self._clock() if self._clock else reading.at
         batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
-        self._append(connection, batch.writes, now)
+        writes.append(connection, batch.writes, now)
         with connection.pipeline():
-            updates = list(self._change(connection, batch.writes, now))
+            updates = list(writes.change(connection, batch.writes, now))
             reads.remove(connection, lane, messages)
         for update in updates:
             update.check()
-        if batch.first_deadline and self._clock() > batch.first_deadline:
+        if batch.first_deadline and (
+            (self._clock() if self._clock else reading.now()) > batch.first_deadline
+        ):
             raise _DeadlinePassedError
         return decided
 
     def _load(
         self, connection: psycopg.Connection[Any], messages: Sequence[Message]
-    ) -> BatchSnapshot:
+    ) -> tuple[BatchSnapshot, Reading]:
         keys = card_transaction_keys_of(messages)
         customers = list({message.customer_id for message in messages})
         with connection.pipeline():
@@ -209,19 +410,32 @@ class Engine:
             accounts_of = reads.lock_accounts(connection, customers)
             key_columns = reads.columns(keys)
             roll_ups_of = reads.roll_ups(connection, key_columns)
-            outcomes_of = reads.outcomes(connection, map(key_of, messages))
+            timed_out = timed_out_keys(messages)
+            outcomes_of = reads.outcomes(connection, [*map(key_of, messages), *timed_out])
             cards_of = reads.cards(connection, {key.card_id for key in keys})
             debts_of = reads.debts(connection, customers)
             parked_of = reads.parked(connection, key_columns)
+            # After the locks: a batch that waited for another is recorded later than the other.
+            time_of = database_clock.request(connection)
+        reading = time_of()
         accounts = accounts_of()
         # Read only when needed: most batches have none of them.
-        closed, receivers = closed_cards(messages), receivers_of(messages)
+        closings, receivers = closings_of(messages), receivers_of(messages)
         transfers = transfers_of(messages)
-        return BatchSnapshot(
-            outcomes=outcomes_of(),
+        pages = reads.closing_pages(connection, closings) if closings else {}
+        outcomes = outcomes_of()
+        if repeated := repeated_approvals(messages, outcomes):
+            outcomes |= reads.outcomes(connection, map(reversal_key_of, repeated))()
+        approved = {key: outcomes[key] for key in timed_out if key in outcomes}
+        amounts_since = reads.amounts_since(connection, approved.values()) if approved else {}
+        expecting = [roll_up for page in pages.values() for roll_up in page.expecting]
+        snapshot = BatchSnapshot(
+            outcomes=outcomes,
+            amounts_since=amounts_since,
             cards=cards_of(),
             accounts=accounts,
-            roll_ups=roll_ups_of() + (reads.open_on_cards(connection, closed) if closed else []),
+            roll_ups=roll_ups_of() + expecting,
+            closing_pages=pages,
             debts=debts_of(),
             parked=parked_of(),
             transfers=reads.lock_transfers(connection, transfers) if transfers else {},
@@ -233,6 +447,11 @@ class Engine:
                 {(account.platform_id, account.currency) for account in accounts.values()},
             ),
         )
+        # Each statement reads what is committed before it: an account that was opened after the
+        # locks were taken can be the funding source of a card that was read after that.
+        if not accounts.keys() >= snapshot.accounts_used_by(set(customers)):
+            raise _StaleSnapshotError
+        return snapshot, reading
 
     def _chart(
         self, connection: psycopg.Connection[Any], charts: set[tuple[Id, str]]
@@ -248,77 +467,6 @@ class Engine:
             self._system_accounts = {**self._system_accounts, **loaded}
         return self._system_accounts
 
-    def _append(
-        self, connection: psycopg.Connection[Any], pending: PendingWrites, now: datetime
-    ) -> None:
-        writes.append_events(connection, pending.events)
-        writes.append_entries(connection, pending.entries)
-        writes.append_deposits(connection, pending.deposits)
-        writes.append_outcomes(connection, pending.outcomes, now)
-        writes.append_rejections(connection, pending.rejections)
-        writes.append_outbox(connection, pending.outbox)
-        writes.park(connection, pending.parked)
-        writes.await_confirmations(connection, pending.pending_pulls)
-        writes.insert_roll_ups(
-            connection,
-            [context.roll_up for context in pending.card_transactions if context.is_new],
-        )
-        inbox.accept(connection, pending.follow_ups)
-
-    def _change(
-        self, connection: psycopg.Connection[Any], pending: PendingWrites, now: datetime
-    ) -> Iterator[SentUpdate]:
-        writes.unpark(connection, pending.unparked)
-        changed = [context.roll_up for context in pending.card_transactions if not context.is_new]
-        if changed:
-            yield writes.update_roll_ups(connection, changed)
-        if pending.accounts:
-            yield writes.update_accounts(connection, pending.accounts, now)
-        if pending.transfers:
-            yield transfers.end(connection, list(pending.transfers.values()))
-
-    def _quarantine(
-        self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
-    ) -> list[Decided]:
-        """Reject `messages`, which fail inside the ledger, and keep their bodies."""
-        detail = "Internal processing error; event quarantined. Resubmit after the fix."
-        reason = RejectionReason.INTERNAL_ERROR
-        now = self._clock()
-        rejected = [rejection_of(message, reason, detail, now) for message in messages]
-        writes.append_rejections(connection, rejected)
-        reads.remove(connection, lane, messages)
-        self._fail_transfers(connection, messages, now)
-        return [
-            Decided(message, OutcomeType.REJECTED, reason=reason, detail=detail)
-            for message in messages
-        ]
-
-    def _fail_transfers(
-        self, connection: psycopg.Connection[Any], messages: Sequence[Message], now: datetime
-    ) -> None:
-        """Fail the transfers that quarantined `messages` were to carry out.
-
-        When that fails as well, it is logged and the queue goes on.
-        """
-        transfers = transfers_of(messages)
-        if not transfers:
-            return
-        try:
-            with connection.transaction():
-                snapshot = BatchSnapshot(transfers=reads.lock_transfers(connection, transfers))
-                batch = Batch(snapshot, now=now, rail=None)
-                batch.fail_transfers(messages)
-                for update in self._change(connection, batch.writes, now):
-                    update.check()
-                writes.append_outbox(connection, batch.writes.outbox)
-        except psycopg.OperationalError:
-            raise
-        except Exception:  # noqa: BLE001 - a defect of ours must not stop the queue
-            _log.exception(
-                "quarantined transfer stays PROCESSING",
-                transfers=[str(key) for key, _ in transfers],
-            )
-
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:
         """Yield psycopg's connection in a database transaction of its own.
@@ -332,12 +480,21 @@ class Engine:
         except _DATABASE_ERRORS as error:
             if not _is_unavailable(error):
                 raise
-            raise UnavailableError from error
+            cause = getattr(error, "orig", None) or error
+            is_locked = isinstance(cause, psycopg.errors.LockNotAvailable)
+            raise (LockedError if is_locked else UnavailableError) from error
 
 
 def _is_unavailable(error: Exception) -> bool:
     """Return whether `error` says that PostgreSQL is unavailable, whatever the message."""
-    # A value too long for its index is an error of the message and stays one.
-    return isinstance(error, _DATABASE_ERRORS) and not isinstance(
-        error, psycopg.errors.ProgramLimitExceeded
+    cause = getattr(error, "orig", None) or error
+    if isinstance(cause, psycopg.errors.ProgramLimitExceeded):
+        return False  # A value too long for its index is an error of the message.
+    return is_unable(cause) or isinstance(
+        cause,
+        UnavailableError
+        | PoolTimeoutError
+        | psycopg.OperationalError
+        | psycopg.InterfaceError
+        | psycopg.errors.IdleInTransactionSessionTimeout,
     )

@@ -1,33 +1,49 @@
-"""Read outcomes from the database, for callers that received no reply."""
+"""Read outcomes from the database, for callers that received no reply.
 
-from collections.abc import Sequence
+A message that is not in the inbox is decided or not accepted yet. Only the record tells which:
+
+| record | answer |
+|---|---|
+| in the inbox | none: it waits |
+| in `rejections` under its id, quarantined or not | `REJECTED` |
+| in `outcomes` under its id, parked or not | that outcome |
+| in `outcomes` under its key, of another message with the same event | `DUPLICATE` |
+| in `outcomes` under its key, of another message with another event | none: to be rejected |
+| nowhere | none: not accepted yet |
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from psycopg import AsyncConnection
 
+from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.engine.parsing import key_of, reversal_key_of
+from cardledger.ledger.engine.records import Key
+from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp, wire
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
+from cardledger.schema.wire.network_events import AUTHORIZATIONS
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 
-_REJECTED: Final = "SELECT id, reason, detail FROM rejections WHERE id = ANY(%s)"
-_DECIDED: Final = (
-    "SELECT k.id, o.message_id, o.outcome, o.reason, o.subject_id, o.sequence"
-    " FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::uuid[], %s::uuid[])"
-    " AS k (id, reference, source, platform_id, customer_id)"
-    " JOIN outcomes o USING (reference, source, platform_id, customer_id)"
-)
+_IN_INBOX: Final = """
+    SELECT i.id FROM unnest(%s::int2[], %s::int2[], %s::uuid[]) AS k (lane, shard, id)
+    JOIN inbox i USING (lane, shard, id)
+"""
 
 
 async def find(connection: AsyncConnection[Any], messages: Sequence[Message]) -> dict[Id, Outcome]:
-    """Return the outcomes of those `messages` that are decided, by message id."""
+    """Return the outcomes of those `messages` that are decided, by message id.
+
+    Bounds: one statement a table, whatever the number of messages; callers pass at most 1,000.
+    """
     by_id = {message.id: message for message in messages}
     # The inbox first: a message that has left it by now is in the tables that are read after it.
     cursor = await connection.execute(
-        "SELECT i.id FROM unnest(%s::int2[], %s::int2[], %s::uuid[]) AS k (lane, shard, id)"
-        " JOIN inbox i USING (lane, shard, id)",
+        _IN_INBOX,
         [
             [int(message.lane) for message in messages],
             [message.shard for message in messages],
@@ -40,7 +56,10 @@ async def find(connection: AsyncConnection[Any], messages: Sequence[Message]) ->
         return {}
     rejected = await _rejections(connection, decided)
     rest = [message for message in decided if message.id not in rejected]
-    return rejected | await _outcomes(connection, rest)
+    return rejected | await _outcomes(connection, rest) if rest else rejected
+
+
+_REJECTED: Final = "SELECT id, reason, detail FROM rejections WHERE id = ANY(%s)"
 
 
 async def _rejections(
@@ -54,43 +73,82 @@ async def _rejections(
     }
 
 
+_DECIDED: Final = """
+    SELECT k.id, o.body_hash, o.message_id, o.outcome, o.reason, o.subject_id, o.sequence
+    FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::uuid[], %s::uuid[])
+        AS k (id, reference, source, platform_id, customer_id)
+    JOIN outcomes o USING (reference, source, platform_id, customer_id)
+"""
+
+
 async def _outcomes(
     connection: AsyncConnection[Any], messages: Sequence[Message]
 ) -> dict[Id, Outcome]:
-    references = {message.id: message.reference for message in messages}
-    cursor = await connection.execute(
-        _DECIDED,
-        [
-            list(references),
-            list(references.values()),
-            [message.source for message in messages],
-            [message.platform_id for message in messages],
-            [message.customer_id for message in messages],
-        ],
-    )
-    rows = await cursor.fetchall()
+    by_id = {message.id: message for message in messages}
+    cursor = await connection.execute(_DECIDED, _keys(by_id, map(key_of, messages)))
+    # Another event under the same key is not the outcome of this message, which will be rejected.
+    rows = [
+        (key, *row) async for key, body_hash, *row in cursor if inbox.repeats(by_id[key], body_hash)
+    ]
+    repeated = [
+        by_id[key]
+        for key, first_id, outcome, *_ in rows
+        if key != first_id
+        and outcome == OutcomeType.APPLIED
+        and by_id[key].body["type"] in AUTHORIZATIONS
+    ]
+    reversed_late = await _reversed_late(connection, repeated)
     places = [(subject, sequence) for *_, subject, sequence in rows if sequence]
     then = await history.at_async(connection, places)
     now = await history.current_async(connection, [subject for subject, _ in places])
     return {
         key: _outcome(
-            references[key],
+            by_id[key].reference,
             row,
             then.get((row[3], row[4])) if row[0] == key else now.get(row[3]),
             is_first=row[0] == key,
+            is_reversed=key in reversed_late,
         )
         for key, *row in rows
     }
 
 
+async def _reversed_late(connection: AsyncConnection[Any], repeated: Sequence[Message]) -> set[Id]:
+    """Return which of `repeated`, each of an approval, have a timeout reversal."""
+    if not repeated:
+        return set()
+    ids = [message.id for message in repeated]
+    cursor = await connection.execute(_DECIDED, _keys(ids, map(reversal_key_of, repeated)))
+    return {row[0] async for row in cursor}
+
+
+def _keys(ids: Iterable[Id], keys: Iterable[Key]) -> list[Sequence[Any]]:
+    """Return the parameters of `_DECIDED`: `ids` and the columns of their `keys`."""
+    return [list(ids), *map(list, zip(*keys, strict=True))]
+
+
 def _outcome(
-    reference: str, row: Sequence[Any], subject: RollUp | None, *, is_first: bool
+    reference: str,
+    row: Sequence[Any],
+    subject: RollUp | None,
+    *,
+    is_first: bool,
+    is_reversed: bool,
 ) -> Outcome:
     """Return the outcome of the first message with its idempotency key, or of a duplicate.
 
     A duplicate gets the current card transaction, as the engine's reply has it.
     """
     _, outcome, reason, *_ = row
+    if is_reversed:
+        return outcomes.outcome(
+            reference,
+            OutcomeType.DUPLICATE,
+            first_outcome=OutcomeType.DECLINED,
+            reason=DeclineReason.DECISION_TIMEOUT,
+            detail=timeout_reversals.DETAIL_AGAIN,
+            card_transaction=wire(subject) if subject else None,
+        )
     return outcomes.outcome(
         reference,
         OutcomeType(outcome) if is_first else OutcomeType.DUPLICATE,

@@ -6,18 +6,29 @@ malformed message is rejected with its reason, and does not stop the others.
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
+from dataclasses import replace
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import lru_cache
 from json import dumps
-from typing import Any
+from typing import Any, Final
 
-from cardledger.ledger.core.money import MAX_AMOUNT, AmountOutOfRangeError
-from cardledger.ledger.engine.records import CardTransactionKey, Key, Parked, RejectionRecord
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.engine.records import (
+    CardTransactionKey,
+    Closing,
+    Key,
+    OutcomeRow,
+    Parked,
+    RejectionRecord,
+)
+from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.network_events import parse_time
-from cardledger.schema.wire.outcomes import RejectionReason
+from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+
+_MCC_LENGTH: Final = 4
+_FIRST_AND_LAST_YEAR: Final = (MINYEAR, MAXYEAR)
 
 
 class RejectedError(Exception):
@@ -56,11 +67,11 @@ def key_of(message: Message) -> Key:
 def card_transaction_key_of(message: Message) -> CardTransactionKey:
     """Return which card transaction a network event concerns.
 
-    Raises: KeyError, TypeError, ValueError or AttributeError for a malformed message.
+    Raises: RejectedError for a malformed message.
     """
-    body = message.body
-    token = text_of(body["issuerTransactionToken"])
-    return CardTransactionKey(message.customer_id, card_id_of(body["cardId"]), token)
+    body = object_of(message)
+    token = text_of(value_of(body, "issuerTransactionToken"))
+    return CardTransactionKey(message.customer_id, card_of(body), token)
 
 
 def card_transaction_keys_of(messages: Iterable[Message]) -> set[CardTransactionKey]:
@@ -69,112 +80,267 @@ def card_transaction_keys_of(messages: Iterable[Message]) -> set[CardTransaction
     for message in messages:
         try:
             keys.add(card_transaction_key_of(message))
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except RejectedError:
             continue  # It will be rejected when its turn comes.
     return keys
 
 
-def closed_cards(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
-    """Return the cards whose closing `messages` report, each with its customer."""
-    keys = set()
-    for message in messages:
-        if isinstance(message.body, dict) and message.body.get("type") == inbox.CARD_CLOSED:
-            with suppress(KeyError, TypeError, ValueError, AttributeError):
-                keys.add((card_id_of(message.body["cardId"]), message.customer_id))
+def closings_of(messages: Iterable[Message]) -> set[Closing]:
+    """Return the cards whose closing `messages` report or continue."""
+    closings = set()
+    for message in _of_type(messages, inbox.CARD_CLOSED):
+        with suppress(RejectedError):
+            closings.add(closing_of(message))
+    return closings
+
+
+def closing_of(message: Message) -> Closing:
+    """Return which page of which closed card `message` is about.
+
+    Raises: RejectedError for a malformed message.
+    """
+    body = message.body
+    return Closing(card_of(body), message.customer_id, text_of(body.get("after", "")))
+
+
+def timed_out(message: Message) -> Message:
+    """Return the authorization that `message`, a timeout reversal, settles; with its own id.
+
+    Raises: RejectedError for a malformed message.
+    """
+    body = value_of(object_of(message), "authorization")
+    if not isinstance(body, dict):
+        raise malformed("authorization must be an object")
+    return replace(
+        message,
+        source=text_of(value_of(body, "source")),
+        reference=text_of(value_of(body, "reference")),
+        body=body,
+    )
+
+
+def timed_out_keys(messages: Iterable[Message]) -> list[Key]:
+    """Return the keys of the authorizations that `messages` settle; without malformed messages."""
+    keys = []
+    for message in _of_type(messages, timeout_reversals.TIMEOUT_REVERSAL):
+        with suppress(RejectedError):
+            keys.append(key_of(timed_out(message)))
     return keys
+
+
+def repeated_approvals(
+    messages: Iterable[Message], outcomes: Mapping[Key, OutcomeRow]
+) -> list[Message]:
+    """Return those `messages` that repeat an authorization whose approval is in `outcomes`."""
+    if not outcomes:
+        return []
+    return [
+        message
+        for message in messages
+        if (first := outcomes.get(key_of(message)))
+        and first.outcome == OutcomeType.APPLIED
+        and isinstance(message.body, dict)
+        and message.body.get("type") in AUTHORIZATIONS
+    ]
+
+
+def reversal_key_of(authorization: Message) -> Key:
+    """Return the idempotency key of the timeout reversal of `authorization`."""
+    return (
+        timeout_reversals.reference_of(authorization),
+        timeout_reversals.SOURCE,
+        authorization.platform_id,
+        authorization.customer_id,
+    )
 
 
 def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
     """Return the transfers that `messages` are to carry out, each with its customer."""
     keys = set()
-    for message in messages:
-        if isinstance(message.body, dict) and message.body.get("type") == inbox.TRANSFER:
-            with suppress(KeyError, TypeError, ValueError, AttributeError):
-                keys.add((Id.parse(message.body["transferId"]), message.customer_id))
+    for message in _of_type(messages, inbox.TRANSFER):
+        with suppress(RejectedError):
+            keys.add((id_of(message.body, "transferId"), message.customer_id))
     return keys
 
 
 def receivers_of(messages: Iterable[Message]) -> set[Id]:
     """Return the customers whose accounts `messages` credit with deposits."""
-    return {
-        message.customer_id
+    return {message.customer_id for message in _of_type(messages, inbox.DEPOSIT)}
+
+
+def _of_type(messages: Iterable[Message], kind: str) -> list[Message]:
+    return [
+        message
         for message in messages
-        if isinstance(message.body, dict) and message.body.get("type") == inbox.DEPOSIT
-    }
+        if isinstance(message.body, dict) and message.body.get("type") == kind
+    ]
+
+
+# --- the fields of a body ------------------------------------------------------------------------
+
+# The only refusals of what a message says: code that reads a body elsewhere, or that fails in
+# another way, has a defect, and a defect never rejects a message.
+
+
+def object_of(message: Message) -> Mapping[str, Any]:
+    """Return the body of `message`.
+
+    Raises: RejectedError when it is not a JSON object.
+    """
+    body = message.body
+    if not isinstance(body, dict):
+        raise malformed("the body must be a JSON object")
+    return body
+
+
+def type_of(message: Message) -> str:
+    """Return the type of `message`.
+
+    Raises: RejectedError when it is missing or not a string.
+    """
+    return string_of(object_of(message), "type")
+
+
+def string_of(body: Mapping[str, Any], name: str) -> str:
+    """Return the string `name` in `body`, to compare or to parse; `text_of` is for a text to keep.
+
+    Raises: RejectedError when it is missing or of another type.
+    """
+    value = value_of(body, name)
+    if not isinstance(value, str):
+        raise malformed(f"{name} must be a string")
+    return value
+
+
+def id_of(body: Mapping[str, Any], name: str) -> Id:
+    """Return the UUID `name` in `body`.
+
+    Raises: RejectedError when it is missing or not a UUID.
+    """
+    text = string_of(body, name)
+    try:
+        return Id.parse(text)
+    except ValueError as error:
+        raise malformed(f"{name} is not a UUID") from error
+
+
+def card_of(body: Mapping[str, Any]) -> Id:
+    """Return the card that `body` names.
+
+    Raises: RejectedError when `cardId` is missing or not the id of a card.
+    """
+    public = string_of(body, "cardId")
+    try:
+        return card_id_of(public)
+    except ValueError as error:
+        raise malformed("cardId is not the id of a card") from error
 
 
 @lru_cache(maxsize=100_000)
-def card_id_of(wire: str) -> Id:
-    """Return the UUID in the `cardId` of a message."""
-    return Id.parse(wire.removeprefix("Card:"))
+def card_id_of(public: str) -> Id:
+    """Return the UUID in `public`, the `cardId` of a message.
 
-
-def rejected_error(error: Exception) -> RejectedError:
-    """Return the rejection of a message whose processing raised `error`."""
-    if isinstance(error, RejectedError):
-        return error
-    if isinstance(error, AmountOutOfRangeError):
-        return RejectedError(RejectionReason.AMOUNT_OUT_OF_RANGE, str(error))
-    # Bodies are validated when they are submitted, so this row was inserted another way.
-    if isinstance(error, KeyError):
-        detail = f"Missing field: {error.args[0]}." if error.args else "Missing field."
-    else:
-        detail = f"Malformed event: {error}."
-    return RejectedError(RejectionReason.MALFORMED, detail)
+    Raises: ValueError when there is none.
+    """
+    return Id.parse(public.removeprefix("Card:"))
 
 
 def text_of(value: object) -> str:
     """Return `value` if it is a text that PostgreSQL can keep.
 
-    Raises: TypeError for another type, ValueError for U+0000 or half of a surrogate pair.
+    Raises: RejectedError for another type, U+0000 or half of a surrogate pair.
     """
     if not isinstance(value, str):
-        raise TypeError(f"expected a string, not {type(value).__name__}")
+        raise malformed(f"expected a string, not {type(value).__name__}")
     if "\0" in value:
-        raise ValueError("a string must not contain U+0000")
+        raise malformed("a string must not contain U+0000")
     if not value.isascii():
-        value.encode()
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise malformed("a string must not contain half of a surrogate pair") from error
     return value
 
 
 def merchant_of(body: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
     """Return descriptor, category code and country of the merchant in `body`; None when absent.
 
-    Raises: as `text_of`, and AttributeError.
+    Raises: RejectedError when one of them cannot be kept, or the category is not a number.
     """
-    merchant = body.get("merchant") or {}
+    merchant = body.get("merchant")
+    if not merchant:
+        return None, None, None
+    if not isinstance(merchant, dict):
+        raise malformed("merchant must be an object")
     descriptor, mcc, country = [
         None if value is None else text_of(value)
         for value in (merchant.get("descriptor"), merchant.get("mcc"), merchant.get("country"))
     ]
+    if mcc and not (mcc.isascii() and mcc.isdigit() and len(mcc) <= _MCC_LENGTH):
+        raise malformed(f"mcc must have at most {_MCC_LENGTH} digits")
     return descriptor, mcc, country
 
 
 def flag_of(body: Mapping[str, Any], name: str) -> bool:
     """Return the boolean `name` in `body`.
 
-    Raises: KeyError when it is missing, TypeError for another type, even a number.
+    Raises: RejectedError when it is missing or of another type, even a number.
     """
-    value = body[name]
+    value = value_of(body, name)
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be true or false")
+        raise malformed(f"{name} must be true or false")
     return value
 
 
 def occurred_at(message: "Message | Parked") -> datetime:
     """Return when `message` happened according to the network, else when it was received.
 
-    Raises: TypeError or ValueError for an invalid timestamp.
+    Raises: RejectedError for an invalid timestamp.
     """
-    return parse_time(message.body.get("occurredAt")) or message.received_at
+    return time_of(message.body, "occurredAt") or message.received_at
+
+
+def time_of(body: Mapping[str, Any], name: str) -> datetime | None:
+    """Return the time `name` in `body`; None when it is absent.
+
+    Raises: RejectedError when it is not a time with a UTC offset in the years 1 to 9999 of UTC.
+    """
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise malformed(f"{name} must be a string")
+    try:
+        moment = parse_time(value)
+        if moment is not None and moment.year in _FIRST_AND_LAST_YEAR:
+            moment.astimezone(UTC)  # Its year may be 0 or 10000 there, which Python cannot read.
+    except (ValueError, OverflowError) as error:
+        raise malformed(str(error)) from error
+    return moment
 
 
 def amount_of(body: Mapping[str, Any], *, least: int = 1) -> int:
     """Return the amount in `body`, in minor units.
 
-    Raises: KeyError when it is missing, ValueError for another type or out of range.
+    Raises: RejectedError when it is missing, of another type or out of range.
     """
-    amount = body["amount"]
+    amount = value_of(body, "amount")
     if type(amount) is not int or not least <= amount <= MAX_AMOUNT:
-        raise ValueError(f"amount must be an integer from {least} to {MAX_AMOUNT}")
+        raise malformed(f"amount must be an integer from {least} to {MAX_AMOUNT}")
     return amount
+
+
+def value_of(body: Mapping[str, Any], name: str) -> Any:  # noqa: ANN401 - any JSON
+    """Return the value `name` in `body`, of any type.
+
+    Raises: RejectedError when it is missing.
+    """
+    try:
+        return body[name]
+    except KeyError as error:
+        raise RejectedError(RejectionReason.MALFORMED, f"Missing field: {name}.") from error
+
+
+def malformed(what: str) -> RejectedError:
+    """Return the rejection of a message in which `what` is wrong."""
+    return RejectedError(RejectionReason.MALFORMED, f"Malformed event: {what}.")

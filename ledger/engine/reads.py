@@ -2,12 +2,13 @@
 
 Every function is one statement, whether a batch has one message or five hundred. Connections are
 psycopg's, inside a database transaction of the caller (`commit`), and come from
-`engines.sync_engine(keyed=True)`.
+`batch_connections.batch_engine`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from json import loads
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from psycopg import Connection
@@ -17,12 +18,15 @@ from cardledger.ledger.core.card import CardState
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
+    Closing,
+    ClosingPage,
     Key,
     LockedAccount,
     OutcomeRow,
     Parked,
 )
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.queue_positions import BEGINNING
 from cardledger.ledger.projections import card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.transfers import Transfer
@@ -32,11 +36,20 @@ from cardledger.schema.ids import Id
 DEBTS_LIMIT: Final = 100
 """Debts of one account that a batch loads; a follow-up message recovers the rest."""
 
+CLOSING_LIMIT: Final = 500
+"""Card transactions of closed cards that a batch loads; follow-up messages release the rest."""
+
+_LEAST_CLOSING_LIMIT: Final = 10  # Of each card, however many cards are closed in one batch.
+
 
 # --- the queue ---------------------------------------------------------------------------------
 
 
 _QUEUES_PER_BATCH: Final = 4  # A batch takes at most this part of its messages from one queue.
+
+
+NO_POSITIONS: Final[Mapping[int, Id]] = MappingProxyType({})
+"""A claim from the beginning of its queues."""
 
 
 class Claim(NamedTuple):
@@ -46,34 +59,75 @@ class Claim(NamedTuple):
     unfinished: list[int]
 
 
-def claim(connection: Connection[Any], lane: Lane, shards: Sequence[int], limit: int) -> Claim:
+_LOCK_QUEUES: Final = """
+    SELECT shard FROM inbox_shards WHERE lane = %s AND shard = ANY(%s) ORDER BY shard FOR UPDATE
+"""
+_LOCK_FREE_QUEUES: Final = f"{_LOCK_QUEUES} SKIP LOCKED"
+
+# Queue by queue, so that every row that is read is also claimed.
+_CLAIM: Final = """
+    SELECT c.* FROM (
+        SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference, i.body::text,
+            i.body_hash, i.reply_to, i.received_at
+        FROM (
+            SELECT s.shard, s.position FROM unnest(%s, %s) AS s (shard, position)
+            CROSS JOIN LATERAL (
+                SELECT id FROM inbox
+                WHERE lane = %s AND shard = s.shard AND id >= s.position
+                    AND customer_id <> ALL(%s)
+                ORDER BY id LIMIT 1
+            ) oldest
+            ORDER BY oldest.id
+        ) q
+        CROSS JOIN LATERAL (
+            SELECT * FROM inbox
+            WHERE lane = %s AND shard = q.shard AND id >= q.position AND customer_id <> ALL(%s)
+            ORDER BY id LIMIT %s
+        ) i
+        LIMIT %s
+    ) c ORDER BY c.id
+"""
+
+
+def claim(  # noqa: PLR0913 - what it leaves out, by name
+    connection: Connection[Any],
+    lane: Lane,
+    shards: Sequence[int],
+    limit: int,
+    *,
+    without: Sequence[Id] = (),
+    positions: Mapping[int, Id] = NO_POSITIONS,
+) -> Claim:
     """Lock queues until the commit and return their oldest messages, at most `limit`.
 
-    Waits until no other worker drains them: the messages of each are decided in order.
+    A queue that another worker drains is left to it, and named among the unfinished: its messages
+    are decided in order. When all are, waits for one as long as the connection may wait for a lock.
+    Messages of the cardholders `without` stay where they are; those before the `positions` of their
+    queues are not read.
     Shape: by age; from the queues with the oldest messages first, at most a share of each.
+    Raises: psycopg.errors.LockNotAvailable.
     """
-    queues = pg_arrays.integers(shards)
     # The oldest messages of all queues together would take reading a batch from each.
     share = max(-(-limit // len(shards)), limit // _QUEUES_PER_BATCH)
-    with connection.pipeline():
-        connection.execute(
-            "SELECT 1 FROM inbox_shards WHERE lane = %s AND shard = ANY(%s)"
-            " ORDER BY shard FOR UPDATE",
-            [lane, queues],
-        )
-        # Queue by queue, so that every row that is read is also claimed.
-        cursor = connection.cursor(binary=True).execute(
-            "SELECT c.* FROM ("
-            "SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference,"
-            " i.body::text, i.body_hash, i.reply_to, i.received_at FROM ("
-            "SELECT s.shard FROM unnest(%s) AS s (shard) CROSS JOIN LATERAL ("
-            "SELECT id FROM inbox WHERE lane = %s AND shard = s.shard ORDER BY id LIMIT 1) oldest"
-            " ORDER BY oldest.id) q CROSS JOIN LATERAL ("
-            "SELECT * FROM inbox WHERE lane = %s AND shard = q.shard ORDER BY id LIMIT %s) i"
-            " LIMIT %s) c ORDER BY c.id",
-            [queues, lane, lane, share, limit],
-        )
-    rows = cursor.fetchall()
+    left_out = pg_arrays.uuids(without)
+
+    def attempt(statement: str, queues: Sequence[int]) -> tuple[list[int], list[Any]]:
+        wanted = pg_arrays.integers(queues)
+        begin = pg_arrays.uuids([positions.get(shard, BEGINNING) for shard in queues])
+        with connection.pipeline():
+            locks = connection.execute(statement, [lane, wanted])
+            cursor = connection.cursor(binary=True).execute(
+                _CLAIM, [wanted, begin, lane, left_out, lane, left_out, share, limit]
+            )
+        return [shard for (shard,) in locks.fetchall()], cursor.fetchall()
+
+    owned, rows = attempt(_LOCK_FREE_QUEUES, shards)
+    if not owned:
+        owned, rows = attempt(_LOCK_QUEUES, shards)
+    elif len(owned) < len(shards):
+        # What was read of the others' queues is theirs to decide.
+        owned, rows = attempt(_LOCK_FREE_QUEUES, owned)
+    held = sorted({*shards} - {*owned})
     messages = [
         Message(
             lane,
@@ -104,7 +158,7 @@ def claim(connection: Connection[Any], lane: Lane, shards: Sequence[int], limit:
     if len(messages) == limit:
         return Claim(messages, list(shards))
     taken = Counter([message.shard for message in messages])
-    return Claim(messages, [shard for shard, count in taken.items() if count == share])
+    return Claim(messages, [shard for shard, count in taken.items() if count == share] + held)
 
 
 def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
@@ -134,19 +188,32 @@ def remove(connection: Connection[Any], lane: Lane, messages: Sequence[Message])
     )
 
 
-def waiting(connection: Connection[Any]) -> list[tuple[Lane, int]]:
-    """Return the queues that have messages, reading at most one message of each."""
-    cursor = connection.execute(
-        "SELECT s.lane, s.shard FROM inbox_shards s WHERE EXISTS ("
-        "SELECT FROM inbox i WHERE i.lane = s.lane AND i.shard = s.shard) ORDER BY 1, 2"
-    )
-    return [(Lane(lane), shard) for lane, shard in cursor]
+_WAITING: Final = """
+    SELECT s.lane, s.shard, i.id FROM inbox_shards s
+    CROSS JOIN LATERAL (
+        SELECT id FROM inbox WHERE lane = s.lane AND shard = s.shard ORDER BY id LIMIT 1
+    ) i
+    ORDER BY 1, 2
+"""
+
+
+def waiting(connection: Connection[Any]) -> list[tuple[Lane, int, Id]]:
+    """Return the queues that have messages, each with the oldest, read from its beginning."""
+    return [(Lane(lane), shard, key) for lane, shard, key in connection.execute(_WAITING)]
 
 
 # --- keyed reads -------------------------------------------------------------------------------
 
 # Statements that every batch needs are sent together, in a pipeline: these functions return a
 # callable that reads the result, for after the pipeline.
+
+
+_OUTCOMES: Final = """
+    SELECT o.reference, o.source, o.platform_id, o.customer_id, o.body_hash, o.message_id,
+        o.outcome, o.reason, o.subject_id, o.sequence
+    FROM unnest(%s, %s, %s, %s) AS k (reference, source, platform_id, customer_id)
+    JOIN outcomes o USING (reference, source, platform_id, customer_id)
+"""
 
 
 def outcomes(
@@ -157,12 +224,7 @@ def outcomes(
         keys, "text", "text", "uuid", "uuid"
     )
     cursor = connection.cursor(binary=True).execute(
-        "SELECT o.reference, o.source, o.platform_id, o.customer_id, o.body_hash, o.message_id,"
-        " o.outcome, o.reason, o.subject_id, o.sequence"
-        " FROM unnest(%s, %s, %s, %s)"
-        " AS k (reference, source, platform_id, customer_id)"
-        " JOIN outcomes o USING (reference, source, platform_id, customer_id)",
-        [references, sources, platforms, customers],
+        _OUTCOMES, [references, sources, platforms, customers]
     )
 
     def answer() -> dict[Key, OutcomeRow]:
@@ -172,17 +234,48 @@ def outcomes(
     return answer
 
 
+_AMOUNTS_SINCE: Final = """
+    SELECT o.message_id, e.kind, least(sum(e.amount), 9223372036854775807)::bigint
+    FROM unnest(%s, %s) AS o (subject_id, message_id)
+    CROSS JOIN LATERAL (
+        SELECT min(sequence) AS sequence FROM card_transaction_events
+        WHERE card_transaction_id = o.subject_id AND message_id = o.message_id
+    ) own
+    JOIN card_transaction_events e
+        ON e.card_transaction_id = o.subject_id AND e.sequence > own.sequence
+    GROUP BY o.message_id, e.kind
+"""
+
+
+def amounts_since(
+    connection: Connection[Any], outcomes: Iterable[OutcomeRow]
+) -> dict[Id, list[tuple[str, int]]]:
+    """Return the totals of the events after the first of each of `outcomes`, in minor units.
+
+    Not after the sequence of an outcome: parked messages that its event has freed come before that.
+    Shape: by message; one row a kind, however many events.
+    """
+    messages = [(row.subject_id, row.message_id) for row in outcomes if row.subject_id]
+    totals: dict[Id, list[tuple[str, int]]] = {}
+    for message_id, kind, amount in connection.execute(
+        _AMOUNTS_SINCE, pg_arrays.columns(messages, "uuid", "uuid")
+    ):
+        totals.setdefault(message_id, []).append((kind, amount))
+    return totals
+
+
 _CARD_STATES: Final = {state.value: state for state in CardState}
+
+_CARDS: Final = """
+    SELECT c.id, c.customer_id, c.platform_id, u.platform_customer_id, c.funding_sources[1],
+        c.currency, c.state, c.max_spend_per_transaction
+    FROM cards c JOIN customers u ON u.id = c.customer_id WHERE c.id = ANY(%s)
+"""
 
 
 def cards(connection: Connection[Any], ids: Iterable[Id]) -> Callable[[], dict[Id, Card]]:
     """Request the cards with `ids` that exist."""
-    cursor = connection.cursor(binary=True).execute(
-        "SELECT c.id, c.customer_id, c.platform_id, u.platform_customer_id, c.funding_sources[1],"
-        " c.currency, c.state, c.max_spend_per_transaction"
-        " FROM cards c JOIN customers u ON u.id = c.customer_id WHERE c.id = ANY(%s)",
-        [pg_arrays.uuids(list(ids))],
-    )
+    cursor = connection.cursor(binary=True).execute(_CARDS, [pg_arrays.uuids(list(ids))])
     return lambda: {
         key: Card(
             key,
@@ -207,6 +300,12 @@ def cards(connection: Connection[Any], ids: Iterable[Id]) -> Callable[[], dict[I
     }
 
 
+_LOCK_ACCOUNTS: Final = """
+    SELECT id, customer_id, platform_id, currency, status, balance, held, owed, pending, version
+    FROM internal_accounts WHERE customer_id = ANY(%s) ORDER BY id FOR UPDATE
+"""
+
+
 def lock_accounts(
     connection: Connection[Any], customer_ids: Sequence[Id]
 ) -> Callable[[], dict[Id, LockedAccount]]:
@@ -215,11 +314,7 @@ def lock_accounts(
     All accounts of a cardholder, not only the current funding account of a card: a card transaction
     may have been opened on another.
     """
-    cursor = connection.cursor(binary=True).execute(
-        "SELECT id, customer_id, platform_id, currency, status, balance, held, owed, pending,"
-        " version FROM internal_accounts WHERE customer_id = ANY(%s) ORDER BY id FOR UPDATE",
-        [pg_arrays.uuids(customer_ids)],
-    )
+    cursor = connection.cursor(binary=True).execute(_LOCK_ACCOUNTS, [pg_arrays.uuids(customer_ids)])
     return lambda: {row[0]: LockedAccount(*row) for row in cursor.fetchall()}
 
 
@@ -231,19 +326,33 @@ def columns(keys: Iterable[CardTransactionKey]) -> list[pg_arrays.Array]:
     return pg_arrays.columns(keys, "uuid", "uuid", "text")
 
 
+_ROLL_UPS: Final = f"""
+    SELECT {_ROLL_UP}, u.platform_customer_id
+    FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)
+    JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id
+        AND t.issuer_transaction_token = k.token
+    JOIN customers u ON u.id = t.customer_id
+"""
+
+
 def roll_ups(
     connection: Connection[Any], keys: Sequence[pg_arrays.Array]
 ) -> Callable[[], list[RollUp]]:
     """Request the card transactions of `keys` (`columns`) that exist."""
-    cursor = connection.cursor(binary=True).execute(
-        f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)"
-        " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
-        " AND t.issuer_transaction_token = k.token"
-        " JOIN customers u ON u.id = t.customer_id",
-        keys,
-    )
+    cursor = connection.cursor(binary=True).execute(_ROLL_UPS, keys)
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
+
+
+_DEBTS: Final = f"""
+    SELECT {_ROLL_UP}, u.platform_customer_id
+    FROM internal_accounts a
+    CROSS JOIN LATERAL (
+        SELECT * FROM card_transactions WHERE account_id = a.id AND debt_id IS NOT NULL
+        ORDER BY debt_since, debt_id LIMIT %s
+    ) t
+    JOIN customers u ON u.id = t.customer_id
+    WHERE a.customer_id = ANY(%s) ORDER BY t.account_id, t.debt_since, t.debt_id
+"""
 
 
 def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[], list[RollUp]]:
@@ -252,14 +361,7 @@ def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[
     Shape: by account, the oldest `DEBTS_LIMIT` of each in the order of their queue.
     """
     cursor = connection.cursor(binary=True).execute(
-        f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM internal_accounts a"
-        " CROSS JOIN LATERAL (SELECT * FROM card_transactions"
-        " WHERE account_id = a.id AND debt_id IS NOT NULL"
-        " ORDER BY debt_since, debt_id LIMIT %s) t"
-        " JOIN customers u ON u.id = t.customer_id WHERE a.customer_id = ANY(%s)"
-        " ORDER BY t.account_id, t.debt_since, t.debt_id",
-        [DEBTS_LIMIT, pg_arrays.uuids(customer_ids)],
+        _DEBTS, [DEBTS_LIMIT, pg_arrays.uuids(customer_ids)]
     )
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
 
@@ -275,17 +377,18 @@ def system_accounts(
     return {(platform, currency, kind): key for platform, currency, kind, key in cursor}
 
 
+_PARKED: Final = """
+    SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at
+    FROM unnest(%s, %s, %s) AS k (customer_id, card_id, issuer_transaction_token)
+    JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id
+"""
+
+
 def parked(
     connection: Connection[Any], keys: Sequence[pg_arrays.Array]
 ) -> Callable[[], dict[CardTransactionKey, list[Parked]]]:
     """Request the messages parked for `keys` (`columns`), in their order of arrival."""
-    cursor = connection.cursor(binary=True).execute(
-        "SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at"
-        " FROM unnest(%s, %s, %s)"
-        " AS k (customer_id, card_id, issuer_transaction_token)"
-        " JOIN parked p USING (customer_id, card_id, issuer_transaction_token) ORDER BY p.id",
-        keys,
-    )
+    cursor = connection.cursor(binary=True).execute(_PARKED, keys)
 
     def answer() -> dict[CardTransactionKey, list[Parked]]:
         records: dict[CardTransactionKey, list[Parked]] = {}
@@ -297,18 +400,44 @@ def parked(
     return answer
 
 
-def open_on_cards(connection: Connection[Any], cards: Iterable[tuple[Id, Id]]) -> list[RollUp]:
-    """Return the card transactions of `cards`, each with its customer, that expect clearings."""
-    card_ids, customers = pg_arrays.columns(cards, "uuid", "uuid")
-    cursor = connection.cursor(binary=True).execute(
-        f"SELECT {_ROLL_UP}, u.platform_customer_id"
-        " FROM unnest(%s, %s) AS k (card_id, customer_id)"
-        " JOIN card_transactions t ON t.customer_id = k.customer_id AND t.card_id = k.card_id"
-        " JOIN customers u ON u.id = t.customer_id"
-        " WHERE t.closed_by IS NULL AND (t.authorized > 0 OR t.settled > 0)",
-        [card_ids, customers],
-    )
-    return [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
+# By token, which is the index of a card's transactions: closed ones are read, too, so that a page
+# is bounded whatever has become of them.
+_CLOSING: Final = f"""
+    SELECT k.after, {_ROLL_UP}, u.platform_customer_id
+    FROM unnest(%s, %s, %s) AS k (card_id, customer_id, after)
+    CROSS JOIN LATERAL (
+        SELECT * FROM card_transactions
+        WHERE customer_id = k.customer_id AND card_id = k.card_id
+            AND issuer_transaction_token > k.after
+        ORDER BY issuer_transaction_token LIMIT %s
+    ) t
+    JOIN customers u ON u.id = t.customer_id
+    ORDER BY t.issuer_transaction_token
+"""
+
+
+def closing_pages(
+    connection: Connection[Any], closings: Collection[Closing]
+) -> dict[Closing, ClosingPage]:
+    """Return the next page of each of `closings`.
+
+    Shape: by token; about `CLOSING_LIMIT` card transactions in all, and a few of each.
+    """
+    limit = max(CLOSING_LIMIT // len(closings), _LEAST_CLOSING_LIMIT)
+    keys = pg_arrays.columns(closings, "uuid", "uuid", "text")
+    cursor = connection.cursor(binary=True).execute(_CLOSING, [*keys, limit])
+    read: dict[Closing, list[RollUp]] = {closing: [] for closing in closings}
+    for after, *row in cursor.fetchall():
+        roll_up = card_transaction_rows.from_row(row)
+        identity = roll_up.identity
+        read[Closing(identity.card_id, identity.customer_id, after)].append(roll_up)
+    return {
+        closing: ClosingPage(
+            [roll_up for roll_up in page if roll_up.state.stands],
+            page[-1].identity.issuer_transaction_token if len(page) == limit else None,
+        )
+        for closing, page in read.items()
+    }
 
 
 def platform_customer_ids(connection: Connection[Any], customer_ids: Iterable[Id]) -> dict[Id, str]:

@@ -26,6 +26,7 @@ class Decided:
     detail: str | None = None
     first_outcome: OutcomeType | None = None
     roll_up: RollUp | None = None
+    continues: bool = False  # In a message that was put into the same queue of the bulk lane.
 
 
 @dataclass(slots=True)
@@ -148,6 +149,21 @@ class Parked(NamedTuple):
     def key(self) -> CardTransactionKey:
         """The card transaction whose events it waits for."""
         return CardTransactionKey(self.customer_id, self.card_id, self.token)
+
+
+class Closing(NamedTuple):
+    """A closed card, and the token after which its card transactions have not been read yet."""
+
+    card_id: Id
+    customer_id: Id
+    after: str
+
+
+class ClosingPage(NamedTuple):
+    """Card transactions of a closed card that expect clearings, and where the next page begins."""
+
+    expecting: list[RollUp]
+    next_after: str | None  # None: there are no more.
 
 
 class PendingPull(NamedTuple):

@@ -1,16 +1,29 @@
-"""Messages that were rejected when they were submitted, kept with their reason."""
+"""Messages that were rejected when they were submitted, or quarantined, kept with their reason."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
-from psycopg import AsyncConnection
+import psycopg
+import structlog
+from psycopg import AsyncConnection, Connection
 
-from cardledger.ledger.engine.records import RejectionRecord
+from cardledger.ledger.engine import reads, writes
+from cardledger.ledger.engine.change_set import BatchSnapshot
+from cardledger.ledger.engine.decisions.batch import Batch
+from cardledger.ledger.engine.parsing import rejection_of, transfers_of
+from cardledger.ledger.engine.records import Decided, RejectionRecord
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
-_INSERT: Final = (
-    f"INSERT INTO rejections ({', '.join(RejectionRecord._fields)})"
-    f" VALUES ({', '.join(['%s'] * len(RejectionRecord._fields))})"
-)
+_QUARANTINED: Final = "Internal processing error; event quarantined. Resubmit after the fix."
+
+_log = structlog.get_logger()
+
+_INSERT: Final = f"""
+    INSERT INTO rejections ({", ".join(RejectionRecord._fields)})
+    VALUES ({", ".join(["%s"] * len(RejectionRecord._fields))})
+"""
 
 
 async def keep(connection: AsyncConnection[Any], records: Sequence[RejectionRecord]) -> None:
@@ -18,3 +31,48 @@ async def keep(connection: AsyncConnection[Any], records: Sequence[RejectionReco
     if records:
         async with connection.cursor() as cursor:
             await cursor.executemany(_INSERT, records)
+
+
+def quarantine(
+    connection: Connection[Any], messages: Sequence[Message], now: datetime
+) -> list[Decided]:
+    """Reject `messages`, which fail inside the ledger, at `now`, and keep their bodies.
+
+    Shape: all from one lane.
+    """
+    reason = RejectionReason.INTERNAL_ERROR
+    rejected = [rejection_of(message, reason, _QUARANTINED, now) for message in messages]
+    writes.append_rejections(connection, rejected)
+    reads.remove(connection, messages[0].lane, messages)
+    _fail_transfers(connection, messages, now)
+    return [
+        Decided(message, OutcomeType.REJECTED, reason=reason, detail=_QUARANTINED)
+        for message in messages
+    ]
+
+
+def _fail_transfers(
+    connection: Connection[Any], messages: Sequence[Message], now: datetime
+) -> None:
+    """Fail the transfers that quarantined `messages` were to carry out.
+
+    When that fails as well, it is logged and the queue goes on.
+    """
+    transfers = transfers_of(messages)
+    if not transfers:
+        return
+    try:
+        with connection.transaction():
+            snapshot = BatchSnapshot(transfers=reads.lock_transfers(connection, transfers))
+            batch = Batch(snapshot, now=now, rail=None)
+            batch.fail_transfers(messages)
+            for update in writes.change(connection, batch.writes, now):
+                update.check()
+            writes.append_outbox(connection, batch.writes.outbox)
+    except psycopg.OperationalError:
+        raise
+    except Exception:  # noqa: BLE001 - a defect of ours must not stop the queue
+        _log.exception(
+            "quarantined transfer stays PROCESSING",
+            transfers=[str(key) for key, _ in transfers],
+        )

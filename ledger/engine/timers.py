@@ -1,9 +1,12 @@
 """Timers of card transactions: authorizations expire, pending pulls are confirmed.
 
-A timer that is due becomes a message in the inbox, which the engine decides like any other.
+A timer that is due becomes a message in the inbox, which the engine decides like any other. A pull
+is confirmed in the name of the funding rail that accepted it: while no rail is connected, a pending
+pull stays pending, and its amount held, however long it has been due.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -11,75 +14,128 @@ from psycopg import Connection
 
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import PULL_CONFIRMATION, Lane, Message, Owner, address
+from cardledger.ledger.storage.ids import derived_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.network_events import EventType
 
 SOURCE: Final = "schedule"
-_TIMER_LIMIT: Final = 500
+PAGE_LIMIT: Final = 500
+"""Timers of one kind that one statement reads."""
 
-_FIRST: Final = (datetime(1, 1, 2, tzinfo=UTC), Id(bytes(16)))  # Before every card transaction.
+_Place = tuple[datetime, Id]  # In the order of expiries: when, and which card transaction.
 
-_EXPIRED_AFTER: Final = (
-    "SELECT customer_id, platform_id, card_id, issuer_transaction_token, currency, id, expires_at"
-    " FROM card_transactions WHERE expires_at <= %s AND (expires_at, id) > (%s, %s)"
-    " ORDER BY expires_at, id LIMIT %s"
-)
-_CONFIRMED: Final = (
-    "DELETE FROM pending_pulls p USING ("
-    "SELECT card_transaction_id, sequence, customer_id FROM pending_pulls WHERE due_at <= %s"
-    " ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED) d, card_transactions t"
-    " WHERE (p.card_transaction_id, p.sequence, p.customer_id)"
-    " = (d.card_transaction_id, d.sequence, d.customer_id)"
-    " AND (t.id, t.customer_id) = (p.card_transaction_id, p.customer_id)"
-    " RETURNING p.customer_id, t.platform_id, p.card_id, p.issuer_transaction_token, t.currency,"
-    " p.card_transaction_id, p.sequence, p.amount, p.succeeds"
-)
+_FIRST: Final[_Place] = (datetime(1, 1, 2, tzinfo=UTC), Id(bytes(16)))
+
+# The inbox is mostly empty, and a plan that reads all of it would be kept while it grows.
+_BY_KEY: Final = """
+    SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+        set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)
+"""
+
+_EXPIRED_AFTER: Final = """
+    SELECT customer_id, platform_id, card_id, issuer_transaction_token, currency, id, expires_at
+    FROM card_transactions WHERE expires_at <= %s AND (expires_at, id) > (%s, %s)
+    ORDER BY expires_at, id LIMIT %s
+"""
 
 
-def enqueue_due(connection: Connection[Any], now: datetime) -> int:
-    """Enqueue messages for the timers due at `now`, at most 500 of each kind; return how many.
+class Timers:
+    """Enqueues what is due, a bounded number of timers at a time.
 
-    An authorization stays due until its expiry is decided, so its message may be enqueued twice:
-    with the same idempotency key.
+    An authorization stays due until its expiry is decided. So two places are kept in the order of
+    expiries: the first follows those that become due, however many before it wait in a queue that
+    cannot move; the second goes over all that are due, again and again, and enqueues those whose
+    message is missing. Both are only a matter of time: a message that waits, or that was rejected,
+    is not written again, whichever process enqueues it (`inbox.accept_once`).
     """
-    return _enqueue(connection, [*_expiries(connection, now), *_confirmations(connection, now)])
+
+    def __init__(self, *, rail_connected: bool = True) -> None:
+        """Begin with the oldest; without a funding rail, confirm no pull."""
+        self._rail_connected: Final = rail_connected
+        self._newest: _Place = _FIRST
+        self._reviewed: _Place = _FIRST
+
+    def enqueue_due(self, connection: Connection[Any], now: datetime) -> int:
+        """Enqueue timers due at `now`, at most two pages of expiries and one of confirmations.
+
+        Returns how many messages were written.
+        """
+        connection.execute(_BY_KEY)
+        recent = _expired_after(connection, now, self._newest)
+        review = _expired_after(connection, now, self._reviewed)
+        due = {message.id: message for _, message in recent + review}
+        written = inbox.accept_once(connection, list(due.values()))
+        if recent:
+            self._newest = recent[-1][0]
+        self._reviewed = review[-1][0] if len(review) == PAGE_LIMIT else _FIRST
+        if self._rail_connected:
+            written += _enqueue_confirmations(connection, now)
+        return written
 
 
-def enqueue_all_due(connection: Connection[Any], now: datetime) -> int:
-    """Enqueue messages for every timer that is due at `now`; return how many."""
-    total, last = 0, _FIRST
-    while rows := connection.execute(_EXPIRED_AFTER, [now, *last, _TIMER_LIMIT]).fetchall():
-        total += _enqueue(connection, [_expiry(row, now) for row in rows])
-        last = rows[-1][6], rows[-1][5]
-    while messages := _confirmations(connection, now):
-        total += _enqueue(connection, messages)
-    return total
+def enqueue_all_due(
+    connection: Connection[Any], now: datetime, *, rail_connected: bool = True
+) -> Iterator[int]:
+    """Enqueue messages for every timer that is due at `now`, page by page.
+
+    `now` may be in the future: the messages say that they are wanted as of then. Without a funding
+    rail, no pull is confirmed.
+
+    Yields how many messages each page has written, for the caller to commit.
+    """
+    last = _FIRST
+    while page := _expired_after(connection, now, last):
+        connection.execute(_BY_KEY)
+        yield inbox.accept_once(connection, [_as_of(message, now) for _, message in page])
+        last = page[-1][0]
+    while rail_connected and (written := _enqueue_confirmations(connection, now)):
+        yield written
 
 
-def _enqueue(connection: Connection[Any], messages: Sequence[Message]) -> int:
-    inbox.accept(connection, messages)
-    return len(messages)
-
-
-def _expiries(connection: Connection[Any], now: datetime) -> list[Message]:
-    rows = connection.execute(_EXPIRED_AFTER, [now, *_FIRST, _TIMER_LIMIT]).fetchall()
-    return [_expiry(row, now) for row in rows]
+def _expired_after(
+    connection: Connection[Any], now: datetime, place: _Place
+) -> list[tuple[_Place, Message]]:
+    """Return a page of the expiries due at `now` that follow `place`, each with its own place."""
+    cursor = connection.execute(_EXPIRED_AFTER, [now, *place, PAGE_LIMIT])
+    return [((row[6], row[5]), _expiry(row, now)) for row in cursor]
 
 
 def _expiry(row: Sequence[Any], now: datetime) -> Message:
+    """Return the message of an expiry: the same id whenever, and by whichever process."""
     customer, platform, card, token, currency, key, expires_at = row
+    reference = f"{key}/expires/{expires_at:%Y%m%dT%H%M%S.%f}"
     event = {
         "type": EventType.AUTHORIZATION_EXPIRY.value,
-        "reference": f"{key}/expires/{expires_at:%Y%m%dT%H%M%S.%f}",
+        "reference": reference,
         "expiresAt": expires_at.isoformat(),
     }
-    return _message((customer, platform, card, token, currency), event, Lane.BULK, now)
+    message = _message((customer, platform, card, token, currency), event, Lane.BULK, now)
+    message.id = derived_id(reference, at=expires_at)
+    return message
 
 
-def _confirmations(connection: Connection[Any], now: datetime) -> list[Message]:
-    rows = connection.execute(_CONFIRMED, [now, _TIMER_LIMIT]).fetchall()
-    return [
+def _as_of(message: Message, moment: datetime) -> Message:
+    """Return `message`, an expiry, to be decided as if it was `moment`."""
+    return replace(message, body={**message.body, "asOf": moment.isoformat()})
+
+
+_CONFIRMED: Final = """
+    DELETE FROM pending_pulls p USING (
+        SELECT card_transaction_id, sequence, customer_id FROM pending_pulls
+        WHERE due_at <= %s ORDER BY due_at LIMIT %s FOR UPDATE SKIP LOCKED
+    ) d, card_transactions t
+    WHERE (p.card_transaction_id, p.sequence, p.customer_id)
+            = (d.card_transaction_id, d.sequence, d.customer_id)
+        AND (t.id, t.customer_id) = (p.card_transaction_id, p.customer_id)
+    RETURNING p.customer_id, t.platform_id, p.card_id, p.issuer_transaction_token, t.currency,
+        p.card_transaction_id, p.sequence, p.amount, p.succeeds
+"""
+
+
+def _enqueue_confirmations(connection: Connection[Any], now: datetime) -> int:
+    """Enqueue a page of confirmations; each leaves its table in the same commit."""
+    messages = [
         _message(
             (customer, platform, card, token, currency),
             {
@@ -91,8 +147,12 @@ def _confirmations(connection: Connection[Any], now: datetime) -> list[Message]:
             Lane.LIVE,
             now,
         )
-        for customer, platform, card, token, currency, key, sequence, amount, succeeds in rows
+        for customer, platform, card, token, currency, key, sequence, amount, succeeds in (
+            connection.execute(_CONFIRMED, [now, PAGE_LIMIT])
+        )
     ]
+    inbox.accept(connection, messages)
+    return len(messages)
 
 
 def _message(

@@ -4,7 +4,7 @@ Every function is one statement, whether a batch has one message or five hundred
 here; one webhook is emitted here, in `update_accounts`. Connections are those of `reads`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from json import dumps
 from operator import itemgetter
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from psycopg import Connection
 
+from cardledger.ledger.engine.change_set import PendingWrites
 from cardledger.ledger.engine.records import (
     CardTransactionKey,
     DepositRecord,
@@ -24,7 +25,8 @@ from cardledger.ledger.engine.records import (
     PendingPull,
     RejectionRecord,
 )
-from cardledger.ledger.projections import accounts, card_transaction_rows
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.projections import accounts, card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import BulkUpdate, Copy, SentUpdate
@@ -41,6 +43,38 @@ _PARKED: Final = Copy(tables.parked)
 _PENDING_PULLS: Final = Copy(tables.pending_pulls)
 _OUTBOX: Final = Copy(tables.outbox, without={"retry_at"})
 _ROLL_UPS: Final = Copy(tables.card_transactions)
+
+
+def append(connection: Connection[Any], pending: PendingWrites, now: datetime) -> None:
+    """Insert what a commit adds: one statement a table."""
+    append_events(connection, pending.events)
+    append_entries(connection, pending.entries)
+    append_deposits(connection, pending.deposits)
+    append_outcomes(connection, pending.outcomes, now)
+    append_rejections(connection, pending.rejections)
+    append_outbox(connection, pending.outbox)
+    park(connection, pending.parked)
+    await_confirmations(connection, pending.pending_pulls)
+    insert_roll_ups(
+        connection,
+        [context.roll_up for context in pending.card_transactions if context.is_new],
+    )
+    inbox.accept(connection, pending.follow_ups)
+
+
+def change(
+    connection: Connection[Any], pending: PendingWrites, now: datetime
+) -> Iterator[SentUpdate]:
+    """Send the updates of a commit, for a pipeline; the results are checked after it."""
+    unpark(connection, pending.unparked)
+    append_duplicates(connection, pending.duplicates, now)
+    changed = [context.roll_up for context in pending.card_transactions if not context.is_new]
+    if changed:
+        yield update_roll_ups(connection, changed)
+    if pending.accounts:
+        yield update_accounts(connection, pending.accounts, now)
+    if pending.transfers:
+        yield transfers.end(connection, list(pending.transfers.values()))
 
 
 def append_events(connection: Connection[Any], records: Sequence[EventRecord]) -> None:
@@ -88,10 +122,31 @@ def append_rejections(connection: Connection[Any], records: Sequence[RejectionRe
     _REJECTIONS.write(connection, records)
 
 
+_DUPLICATES: Final = "INSERT INTO duplicates (ids, recorded_at) VALUES (%s, %s)"
+
+
+def append_duplicates(
+    connection: Connection[Any], ids: Sequence[Id], recorded_at: datetime
+) -> None:
+    """Append to `duplicates`, in one row; most batches have none.
+
+    Not by COPY, which would be a round trip: this statement joins the pipeline of the changes.
+    """
+    if ids:
+        connection.execute(_DUPLICATES, [pg_arrays.uuids(ids), recorded_at])
+
+
 def park(connection: Connection[Any], records: Sequence[Parked]) -> None:
     """Keep messages that wait for the events that they take back."""
     rows = [(*record[:4], dumps(record.body), record.received_at) for record in records]
     _PARKED.write(connection, rows)
+
+
+_UNPARK: Final = """
+    DELETE FROM parked p USING unnest(%s, %s, %s, %s) AS k (customer_id, card_id, token, id)
+    WHERE p.customer_id = k.customer_id AND p.card_id = k.card_id
+        AND p.issuer_transaction_token = k.token AND p.id = k.id
+"""
 
 
 def unpark(connection: Connection[Any], ids: Sequence[tuple[CardTransactionKey, Id]]) -> None:
@@ -100,9 +155,7 @@ def unpark(connection: Connection[Any], ids: Sequence[tuple[CardTransactionKey, 
         keys = [key for key, _ in ids]
         customers, cards, tokens = pg_arrays.columns(keys, "uuid", "uuid", "text")
         connection.execute(
-            "DELETE FROM parked p USING unnest(%s, %s, %s, %s)"
-            " AS k (customer_id, card_id, token, id) WHERE p.customer_id = k.customer_id"
-            " AND p.card_id = k.card_id AND p.issuer_transaction_token = k.token AND p.id = k.id",
+            _UNPARK,
             [customers, cards, tokens, pg_arrays.uuids([parked_id for _, parked_id in ids])],
         )
 
@@ -133,16 +186,21 @@ _values_of: Final = itemgetter(
 _ROLL_UP_UPDATE: Final = BulkUpdate(tables.card_transactions, _MOVING)
 
 _KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.SNAPSHOT_COLUMNS)
+_EMITTING: Final = f"""
+    WITH changed AS ({{}} RETURNING t.*, u.webhook_id), emitted AS (
+        INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, sequence, data,
+            recorded_at)
+        SELECT webhook_id, customer_id, platform_id, 'INTERNAL_ACCOUNT.BALANCE_UPDATED', id,
+            version, json_build_object({_KEPT}), updated_at
+        FROM changed WHERE webhook_id IS NOT NULL
+    )
+    SELECT FROM changed
+"""
 _ACCOUNT_UPDATE: Final = BulkUpdate(
     tables.internal_accounts,
     ("balance", "held", "owed", "pending", "version", "updated_at"),
     extra=[("webhook_id", "uuid")],
-    within="WITH changed AS ({} RETURNING t.*, u.webhook_id), emitted AS ("
-    "INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, sequence, data,"
-    " recorded_at)"
-    " SELECT webhook_id, customer_id, platform_id, 'INTERNAL_ACCOUNT.BALANCE_UPDATED', id,"
-    f" version, json_build_object({_KEPT}), updated_at FROM changed WHERE webhook_id IS NOT NULL)"
-    " SELECT FROM changed",
+    within=_EMITTING,
 )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection
 from pydantic_core import to_json
 
+from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import Copy
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
@@ -81,6 +82,12 @@ class CardRoute:
 UNROUTED: Final = Owner(customer_id=Id(bytes(16)), platform_id=Id(bytes(16)))
 """The owner of a message whose card is unknown."""
 
+CANARIES_FROM: Final = Id(bytes([0xFF] * 15 + [0xF0]))
+"""Customers from this id on do not exist: their messages are canaries, which leave nothing behind.
+
+The trigger that records acceptances leaves them out. A UUIDv7 this high is made in the year 10889.
+"""
+
 
 def shard_of(customer_id: Id) -> int:
     """Return the shard of `customer_id`; the low bits of a UUIDv7 are random."""
@@ -111,8 +118,30 @@ def address(
     )
 
 
+_DELIVERY_FIELDS: Final = frozenset({"decideBy", "asOf"})
+"""Fields that say how a submission is to be processed, not what happened at the network."""
+
+
 def fingerprint(body: Mapping[str, Any]) -> bytes:
-    """Return a 16-byte hash of `body` that does not depend on the order of its keys."""
+    """Return a 16-byte hash of the event in `body`, whatever the order of its keys.
+
+    A repetition has a deadline of its own and is the same event all the same.
+    """
+    event = {key: value for key, value in body.items() if key not in _DELIVERY_FIELDS}
+    return _hash(event)
+
+
+def repeats(message: Message, body_hash: bytes) -> bool:
+    """Return whether `message` is the event that was recorded with `body_hash`."""
+    if message.body_hash == body_hash:
+        return True
+    if not isinstance(message.body, dict) or _DELIVERY_FIELDS.isdisjoint(message.body):
+        return False
+    # Earlier releases hashed the deadline as well, and outcomes are permanent.
+    return _hash(message.body) == body_hash
+
+
+def _hash(body: Mapping[str, Any]) -> bytes:
     return blake2b(to_json(_sorted(body)), digest_size=16).digest()
 
 
@@ -157,6 +186,42 @@ async def accept_async(connection: AsyncConnection[Any], messages: Sequence[Mess
 def accept(connection: Connection[Any], messages: Sequence[Message]) -> None:
     """Do as `accept_async` does, for a thread."""
     _INBOX.write(connection, list(map(_row, messages)))
+
+
+# What waits is looked up first: where a batch has just deleted the message and has not committed,
+# ON CONFLICT would wait for that commit.
+_ACCEPT_ONCE: Final = """
+    INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference, body,
+        body_hash, reply_to, received_at)
+    SELECT k.lane, k.shard, k.id, k.customer_id, k.platform_id, k.source, k.reference,
+        k.body::json, decode(k.body_hash, 'hex'), k.reply_to, k.received_at
+    FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+        AS k (lane, shard, id, customer_id, platform_id, source, reference, body, body_hash,
+            reply_to, received_at)
+    WHERE NOT EXISTS (
+            SELECT FROM inbox i WHERE i.lane = k.lane AND i.shard = k.shard AND i.id = k.id)
+        AND NOT EXISTS (
+            SELECT FROM rejections r WHERE r.id = k.id AND r.customer_id = k.customer_id)
+    ON CONFLICT DO NOTHING
+"""
+_ACCEPTED_TYPES: Final = (
+    "int4", "int4", "uuid", "uuid", "uuid", "text", "text", "text", "text", "text", "timestamptz"
+)  # fmt: skip
+
+
+def accept_once(connection: Connection[Any], messages: Sequence[Message]) -> int:
+    """Write those of `messages`, whose ids are derived, that neither wait nor were rejected.
+
+    Returns how many were written.
+    """
+    if not messages:
+        return 0
+    rows = [
+        (*row[:8], message.body_hash.hex(), *row[9:])
+        for row, message in zip(map(_row, messages), messages, strict=True)
+    ]
+    columns = pg_arrays.columns(rows, *_ACCEPTED_TYPES)
+    return connection.execute(_ACCEPT_ONCE, columns).rowcount
 
 
 def _row(message: Message) -> tuple[Any, ...]:

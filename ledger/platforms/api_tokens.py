@@ -10,12 +10,15 @@ from typing import Any, Final
 from sqlalchemy import Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.storage import paging
+from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.tokens import TokenResource
+
+TOKEN_LIMIT: Final = 100
+"""The most tokens a platform may have."""
 
 _MAX_CLIENT_ID: Final = 100
 
@@ -39,6 +42,18 @@ class Token:
     def allows(self, permission: Permission) -> bool:
         """Return whether this token may do what needs `permission`."""
         return permission is Permission.VIEW or permission in self.permissions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredToken:
+    """A token and the hash of its secret, which never changes."""
+
+    token: Token
+    secret_hash: bytes
+
+    def proves(self, presented: bytes) -> bool:
+        """Return whether `presented` is the hash of the token's secret, in constant time."""
+        return secrets.compare_digest(self.secret_hash, presented)
 
 
 _TOKEN: Final = select(
@@ -71,7 +86,10 @@ async def create(  # noqa: PLR0913 - each by name
     keys: KeyRing,
     at: datetime | None = None,
 ) -> tuple[str, str]:
-    """Create a token; returns its client id and its secret, which cannot be read again."""
+    """Create a token; returns its client id and its secret, which cannot be read again.
+
+    Raises: CapReachedError.
+    """
     issued = await issue(
         connection,
         platform_id=platform_id,
@@ -93,7 +111,17 @@ async def issue(  # noqa: PLR0913 - each by name
     keys: KeyRing,
     at: datetime,
 ) -> TokenResource:
-    """Create a token; only this result contains its secret."""
+    """Create a token; only this result contains its secret.
+
+    Raises: CapReachedError.
+    """
+    await caps.check(
+        connection,
+        tables.api_tokens,
+        platform_id=platform_id,
+        limit=TOKEN_LIMIT,
+        noun="API tokens",
+    )
     # Prefixes, by which scanners for leaked secrets recognize a token.
     client_id = f"clid_{secrets.token_hex(12)}"
     client_secret = f"clsk_{secrets.token_urlsafe(32)}"
@@ -173,14 +201,12 @@ async def authenticate(
     connection: AsyncConnection, client_id: str, client_secret: str, keys: KeyRing
 ) -> Token | None:
     """Return the token of `client_id` when `client_secret` is its secret, else None."""
-    presented = keys.hash_secret(client_secret)
-    return await authenticate_hash(connection, client_id, presented)
+    stored = await find(connection, client_id)
+    return stored.token if stored and stored.proves(keys.hash_secret(client_secret)) else None
 
 
-async def authenticate_hash(
-    connection: AsyncConnection, client_id: str, presented: bytes
-) -> Token | None:
-    """Return the token of `client_id` when `presented` is the hash of its secret, else None."""
+async def find(connection: AsyncConnection, client_id: str) -> StoredToken | None:
+    """Return the token of `client_id`, or None when there is no such token."""
     if not client_id.isascii() or not client_id.isprintable() or len(client_id) > _MAX_CLIENT_ID:
         return None  # Never issued; and PostgreSQL does not accept U+0000 in text.
     columns = tables.api_tokens.c
@@ -190,12 +216,11 @@ async def authenticate_hash(
         )
     )
     row = rows.one_or_none()
-    # An unknown client takes the same comparison as a wrong secret.
-    expected = row.secret_hash if row is not None else bytes(len(presented))
-    if not secrets.compare_digest(expected, presented) or row is None:
+    if row is None:
         return None
-    return Token(
+    token = Token(
         id=row.id,
         platform_id=row.platform_id,
         permissions=frozenset(map(Permission, row.permissions)),
     )
+    return StoredToken(token=token, secret_hash=row.secret_hash)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import CRYPTO, amount, public_id, rfc3339
@@ -216,20 +217,19 @@ async def page(
 ) -> paging.Page[InternalAccountResource]:
     """Return one page of the platform's internal accounts."""
     columns = tables.internal_accounts.c
-    conditions = {
-        columns.currency: filters.currency,
-        columns.customer_id: filters.customer_id,
-        columns.type: filters.type,
-    }
+    conditions = {columns.currency: filters.currency, columns.type: filters.type}
+    matching = [columns.platform_id == platform_id]
+    matching += [column == value for column, value in conditions.items() if value is not None]
+    if filters.customer_id is not None:
+        customer = own(tables.customers, filters.customer_id, platform_id=platform_id)
+        matching.append(columns.customer_id == customer)
+    if filters.ids is not None:
+        matching.append(columns.id.in_(filters.ids))
     return await paging.read(
         connection,
         _ACCOUNT,
         table=tables.internal_accounts,
-        matching=[
-            columns.platform_id == platform_id,
-            *(column == value for column, value in conditions.items() if value is not None),
-            *([] if filters.ids is None else [columns.id.in_(filters.ids)]),
-        ],
+        matching=matching,
         wanted=wanted,
         item=_render,
     )

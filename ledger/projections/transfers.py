@@ -203,6 +203,26 @@ def lock(connection: Connection[Any], keys: Iterable[tuple[Id, Id]]) -> dict[Id,
     return {row[0]: transfer_from_row(row) for row in cursor}
 
 
+_LOCK_FREE: Final = """
+    SELECT t.id FROM unnest(%s, %s) AS k (id, customer_id)
+    JOIN transfers t USING (id, customer_id) ORDER BY t.id FOR UPDATE OF t SKIP LOCKED
+"""
+_EXISTING: Final = """
+    SELECT t.id, t.customer_id FROM unnest(%s, %s) AS k (id, customer_id)
+    JOIN transfers t USING (id, customer_id)
+"""
+
+
+def locked_by_others(connection: Connection[Any], keys: Iterable[tuple[Id, Id]]) -> set[Id]:
+    """Lock what is free of the transfers with `keys`; return the customers of the others."""
+    arrays = pg_arrays.columns(sorted(keys), "uuid", "uuid")
+    with connection.pipeline():
+        free = connection.cursor(binary=True).execute(_LOCK_FREE, arrays)
+        existing = connection.cursor(binary=True).execute(_EXISTING, arrays)
+    locked = {key for (key,) in free.fetchall()}
+    return {customer for key, customer in existing.fetchall() if key not in locked}
+
+
 _RESULT: Final = ("status", "failure_reason", "settled_at", "updated_at")
 _result_row: Final = attrgetter("id", "customer_id", *_RESULT)
 _END: Final = BulkUpdate(tables.transfers, _RESULT, only="t.status = 'PROCESSING'")

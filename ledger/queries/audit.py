@@ -1,5 +1,7 @@
 """The audit: derive roll-ups, entries and balances from the events and compare the stored rows.
 
+It also proves that every accepted message was decided or waits (`acceptances`).
+
 The audit reads one snapshot, so that it can run beside live traffic, and streams rows, so that
 memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
 stored rows were written by COPY and UPDATE, the expected ones come from `fold` and `entries`.
@@ -23,6 +25,7 @@ from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
 from cardledger.ledger.projections.event_rows import EventRow, from_row
+from cardledger.ledger.queries import acceptances
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 
@@ -49,6 +52,8 @@ class Report:
     entries: int = 0
     deposits: int = 0
     transfers: int = 0
+    accepted: int = 0  # Messages, from the first acceptance on.
+    waiting: int = 0  # Of them, those not yet decided.
     difference_count: int = 0
     differences: list[str] = field(default_factory=list)
 
@@ -98,6 +103,9 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     for statement, description in _CHECKS:
         for row in connection.execute(statement):
             report.add_difference(description.format(*row))
+    report.accepted, report.waiting = acceptances.totals(connection)
+    for description in acceptances.differences(connection):
+        report.add_difference(description)
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")
     progress(total, total)
@@ -161,30 +169,30 @@ def _expected_entries(
             yield row(sequence, line, entry)
 
 
+_EVENTS: Final = """
+    SELECT card_transaction_id, message_id, recorded_at, kind, amount, unfunded, final, reason
+    FROM card_transaction_events ORDER BY card_transaction_id, sequence
+"""
+
+_ENTRIES: Final = """
+    SELECT subject_id, sequence, line, debit_account_id, credit_account_id, amount
+    FROM entries WHERE sequence > 0 ORDER BY subject_id, sequence, line
+"""
+
+_ROLL_UPS: Final = f"""
+    SELECT {", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)},
+        u.platform_customer_id
+    FROM card_transactions t JOIN customers u ON u.id = t.customer_id ORDER BY t.id
+"""
+
+
 def _card_transactions(
     connection: Connection[Any],
 ) -> Iterator[tuple[_Row, list[_Row], list[_Row]]]:
     """Yield every card transaction with its events and its entries, in ascending id."""
-    columns = ", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)
-    events = _Grouped(
-        connection,
-        "events",
-        "SELECT card_transaction_id, message_id, recorded_at, kind, amount, unfunded, final,"
-        " reason FROM card_transaction_events ORDER BY card_transaction_id, sequence",
-    )
-    stored_entries = _Grouped(
-        connection,
-        "entries",
-        "SELECT subject_id, sequence, line, debit_account_id, credit_account_id, amount"
-        " FROM entries WHERE sequence > 0 ORDER BY subject_id, sequence, line",
-    )
-    rows = _stream(
-        connection,
-        "card_transactions",
-        f"SELECT {columns}, u.platform_customer_id FROM card_transactions t"
-        " JOIN customers u ON u.id = t.customer_id ORDER BY t.id",
-    )
-    for row in rows:
+    events = _Grouped(connection, "events", _EVENTS)
+    stored_entries = _Grouped(connection, "entries", _ENTRIES)
+    for row in _stream(connection, "card_transactions", _ROLL_UPS):
         yield row, events.of(row[0]), stored_entries.of(row[0])
 
 

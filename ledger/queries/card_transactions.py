@@ -9,9 +9,11 @@ from sqlalchemy import ColumnElement, Row, and_, bindparam, not_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.status import Status
+from cardledger.ledger.messaging import timeout_reversals
 from cardledger.ledger.projections import card_transaction, card_transaction_rows, explain
 from cardledger.ledger.projections.event_rows import EventRow, from_row
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transaction_events import EventResource
@@ -82,7 +84,7 @@ async def get(
         _CARD_TRANSACTION.where(
             tables.card_transactions.c.id == card_transaction_id,
             tables.card_transactions.c.platform_id == platform_id,
-            *_matching(CardTransactionFilters(account_ids=account_ids)),
+            *_matching(platform_id, CardTransactionFilters(account_ids=account_ids)),
         )
     )
     row = rows.one_or_none()
@@ -112,7 +114,8 @@ async def events(
             sequence=after.sequence,
             type=row.kind,
             amount=money(event.amount, currency),
-            explanation=explain.sentence(before, event, after, currency),
+            explanation=explain.sentence(before, event, after, currency)
+            + _why(row.source, row.kind),
             changes=explain.changes(before, after),
             entries=explain.movements(event, currency),
             source=row.source,
@@ -122,6 +125,13 @@ async def events(
         )
         for row, (before, event, after) in zip(rows, explain.steps(facts), strict=True)
     ]
+
+
+def _why(source: str | None, kind: str) -> str:
+    """Return a further sentence for an event whose message says why it was sent."""
+    if source == timeout_reversals.SOURCE and kind.endswith("_REVERSED"):
+        return " The approval could not be reported before its deadline."
+    return ""
 
 
 async def page(
@@ -136,16 +146,18 @@ async def page(
         connection,
         _CARD_TRANSACTION,
         table=tables.card_transactions,
-        matching=[tables.card_transactions.c.platform_id == platform_id, *_matching(filters)],
+        matching=[
+            tables.card_transactions.c.platform_id == platform_id,
+            *_matching(platform_id, filters),
+        ],
         wanted=wanted,
         item=_render,
     )
 
 
-def _matching(filters: CardTransactionFilters) -> Iterator[ColumnElement[bool]]:
+def _matching(platform_id: Id, filters: CardTransactionFilters) -> Iterator[ColumnElement[bool]]:
     columns = tables.card_transactions.c
     conditions = {
-        columns.customer_id: filters.customer_id,
         columns.card_id: filters.card_id,
         columns.account_id: filters.account_id,
         columns.status: filters.status,
@@ -165,15 +177,33 @@ def _matching(filters: CardTransactionFilters) -> Iterator[ColumnElement[bool]]:
         yield columns.created_at >= filters.created_from
     if filters.created_to is not None:
         yield columns.created_at <= filters.created_to
-    # No index begins with the card, the account or `platform_customer_id`; one begins with the
-    # cardholder, who never changes.
-    cards, accounts = tables.cards.c, tables.internal_accounts.c
+    yield from _of_cardholder(platform_id, filters)
+
+
+def _of_cardholder(
+    platform_id: Id, filters: CardTransactionFilters
+) -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions on the cardholder, who never changes.
+
+    No index begins with the card, the account or `platform_customer_id`; one begins with the
+    cardholder.
+    """
+    columns = tables.card_transactions.c
+    if filters.customer_id is not None:
+        yield columns.customer_id == own(
+            tables.customers, filters.customer_id, platform_id=platform_id
+        )
     if filters.card_id is not None:
-        customer = select(cards.customer_id).where(cards.id == filters.card_id)
-        yield columns.customer_id == customer.scalar_subquery()
+        yield columns.customer_id == own(
+            tables.cards, filters.card_id, platform_id=platform_id, column="customer_id"
+        )
     if filters.account_id is not None:
-        customer = select(accounts.customer_id).where(accounts.id == filters.account_id)
-        yield columns.customer_id == customer.scalar_subquery()
+        yield columns.customer_id == own(
+            tables.internal_accounts,
+            filters.account_id,
+            platform_id=platform_id,
+            column="customer_id",
+        )
     if filters.platform_customer_id is not None:
         filtered = tables.customers.alias("filtered").c
         customers = select(filtered.id).where(

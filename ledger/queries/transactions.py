@@ -16,6 +16,7 @@ from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import DEPOSITS, TRANSFERS
 from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
@@ -240,7 +241,7 @@ def _common(
 ) -> Iterator[ColumnElement[bool]]:
     """Yield the conditions that transfers and deposits share."""
     if filters.customer_id is not None:
-        yield customer == filters.customer_id
+        yield customer == own(tables.customers, filters.customer_id, platform_id=platform_id)
     if filters.platform_customer_id is not None:
         filtered = tables.customers.alias("filtered").c
         yield customer.in_(
@@ -256,9 +257,11 @@ def _common(
     # No index begins with the account; one begins with its customer, who never changes.
     for account_id in (filters.account_id, filters.sender_id, filters.receiver_id):
         if account_id is not None:
-            account = tables.internal_accounts.alias().c
-            yield customer == (
-                select(account.customer_id).where(account.id == account_id).scalar_subquery()
+            yield customer == own(
+                tables.internal_accounts,
+                account_id,
+                platform_id=platform_id,
+                column="customer_id",
             )
 
 

@@ -55,10 +55,8 @@ class Copy:
         """Write the columns of `table`, in their order, except those in `without`."""
         columns = [column for column in table.columns if column.name not in without]
         types = [type_of(column) for column in columns]
-        self._statement: Final = (
-            f"COPY {table.name} ({', '.join(column.name for column in columns)})"
-            " FROM STDIN (FORMAT BINARY)"
-        ).encode()
+        names = ", ".join(column.name for column in columns)
+        self._statement: Final = f"COPY {table.name} ({names}) FROM STDIN (FORMAT BINARY)".encode()
         # By number: psycopg would look up each name for every COPY.
         self._types: Final = [adapters.types.get_oid(_COPY_TYPES.get(kind, kind)) for kind in types]
 
@@ -115,12 +113,11 @@ class BulkUpdate:
         types = [(name, type_of(table.c[name])) for name in (*_KEY, *columns)]
         types += extra
         self._types: Final = [kind for _, kind in types]
-        update = (
-            f"UPDATE {table.name} t SET {', '.join(f'{name} = u.{name}' for name in columns)}"
-            f" FROM unnest({', '.join('%s' for _ in types)})"
-            f" AS u ({', '.join(name for name, _ in types)})"
-            f" WHERE {' AND '.join(f't.{name} = u.{name}' for name in _KEY)} AND {only}"
-        )
+        update = f"""
+            UPDATE {table.name} t SET {", ".join(f"{name} = u.{name}" for name in columns)}
+            FROM unnest({", ".join("%s" for _ in types)}) AS u ({", ".join(n for n, _ in types)})
+            WHERE {" AND ".join(f"t.{name} = u.{name}" for name in _KEY)} AND {only}
+        """
         self._statement: Final = within.format(update).encode()
 
     def send(self, connection: Connection[Any], rows: Sequence[tuple[Any, ...]]) -> SentUpdate:

@@ -1,21 +1,30 @@
 """Engines: connections of this process to PostgreSQL."""
 
 import select
+from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
-from cardledger.schema import ids, location
+from cardledger.schema import connections, ids
 
 # A hung statement or a lost client must not hold the locks of an account indefinitely. The API
-# answers long before these time limits, and a worker retries.
-_OPTIONS = "-c timezone=UTC -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s"
+# answers long before these time limits, and a worker retries. A lock that another session holds
+# for longer than two seconds is held by mistake: the caller that waits has to retry.
+_OPTIONS = (
+    "-c timezone=UTC -c statement_timeout=60s -c idle_in_transaction_session_timeout=60s"
+    " -c lock_timeout=2s"
+)
+
+# The share of this process's limit that the server has for a statement.
+_SERVER_SHARE: Final = 0.8
 
 # Every look-up of the hot path is by key. On a small table the planner would choose to scan or
 # hash it whole, and keep that plan while the table grows: 4 ms instead of 0.2 ms. Disabled plans
@@ -26,8 +35,9 @@ _KEYED = (
 )
 
 # A connection refused or lost; a read-only standby; a deadlock; no room on the disk or in memory; a
-# statement cancelled, by its time limit or by an administrator; an I/O error.
-_UNABLE_STATES = ("08", "25006", "40", "53", "57", "58")
+# lock not available in time; a statement cancelled, by its time limit or by an administrator; an
+# I/O error.
+_UNABLE_STATES = ("08", "25006", "40", "53", "55P03", "57", "58")
 
 
 def driver(connection: Connection) -> psycopg.Connection[Any]:
@@ -72,48 +82,84 @@ def message_of(error: Exception) -> str:
     cause = getattr(error, "orig", None) or error
     # The details of a server's message can quote rows, which hold personal data.
     primary = cause.diag.message_primary if isinstance(cause, psycopg.Error) else None
-    return primary or str(cause).strip()
+    return primary or str(cause).strip() or type(cause).__name__
 
 
-def driver_url(url: str) -> URL:
-    """Return `url` with psycopg 3 as its driver."""
-    parsed = make_url(url)
-    return parsed.set(drivername="postgresql+psycopg")
-
-
-def sync_engine(
+def sync_engine(  # noqa: PLR0913 - how connections differ, by name
     url: str,
     *,
     keyed: bool = False,
     waits_for_disk: bool = True,
+    application_name: str = "cardledger",
+    settings: str = "",
+    reply_limit_s: float | None = connections.REPLY_LIMIT_S,
     **options: Any,  # noqa: ANN401 - handed through
 ) -> Engine:
     """Return an engine for threads; `keyed` is for connections that only look up by key.
 
     Without `waits_for_disk` a crash of PostgreSQL may undo the last half second of commits: for
-    work that is repeated after that.
+    work that is repeated after that. No statement waits for PostgreSQL longer than `reply_limit_s`
+    (`connections`); without it, for work on whole tables, a statement has a minute. `settings`,
+    each a `-c name=value`, replace those of every connection.
     """
-    made = _options(url, keyed=keyed, waits_for_disk=waits_for_disk)
-    engine = create_engine(driver_url(url), **made, **options)
-    _watch(engine)
+    losses = _Losses()
+    made = _options(url, reply_limit_s, keyed=keyed, waits_for_disk=waits_for_disk)
+    made["connect_args"]["application_name"] = application_name
+    made["connect_args"]["options"] += f" {settings}"
+    engine = create_engine(connections.DRIVER, **made, **options)
+    connections.limit_replies(engine, reply_limit_s, losses.note)
+    _watch(engine, losses)
     return engine
 
 
-def async_engine(url: str, *, keyed: bool = False, **options: Any) -> AsyncEngine:  # noqa: ANN401 - handed through
-    """Return an engine for an event loop; `keyed` as in `sync_engine`."""
-    engine = create_async_engine(driver_url(url), **_options(url, keyed=keyed), **options)
-    _watch(engine.sync_engine)
+def async_engine(
+    url: str,
+    *,
+    keyed: bool = False,
+    reply_limit_s: float | None = connections.REPLY_LIMIT_S,
+    **options: Any,  # noqa: ANN401 - handed through
+) -> AsyncEngine:
+    """Return an engine for an event loop; `keyed` and `reply_limit_s` as in `sync_engine`."""
+    losses = _Losses()
+    made = _options(url, reply_limit_s, keyed=keyed)
+    made["connect_args"]["async_creator_fn"] = partial(
+        connections.connect_async, reply_limit_s=reply_limit_s, on_silence=losses.note
+    )
+    engine = create_async_engine(connections.DRIVER, **made, **options)
+    _watch(engine.sync_engine, losses)
     return engine
 
 
-def _watch(engine: Engine) -> None:
-    """Register ids with new connections, and test pooled connections at checkout.
+class _Losses:
+    """When a connection of an engine was last lost to a silent server."""
+
+    def __init__(self) -> None:
+        self._last_at = float("-inf")  # On the clock of `monotonic`.
+
+    def note(self) -> None:
+        """Note that a connection has just been lost."""
+        self._last_at = monotonic()
+
+    def include(self, connected_at: float) -> bool:
+        """Return whether a connection of that age was made before the loss."""
+        return connected_at <= self._last_at
+
+
+_CONNECTED_AT: Final = "connected_at"
+
+
+def _watch(engine: Engine, losses: _Losses) -> None:
+    """Register ids with new connections, test pooled ones at checkout, and roll back what is left.
 
     A pooled connection with nothing to read is good, which takes a microsecond to find out; only a
-    connection with something to read (mostly its end) is pinged, which takes a round trip.
+    connection with something to read (mostly its end) is pinged, which takes a round trip. From a
+    silent server there is nothing to read either: the pool is renewed after the first loss, so that
+    only those who were waiting for that server pay for finding out.
     """
 
     def test(connection: DBAPIConnection, entry: ConnectionPoolEntry, _: object) -> None:
+        if losses.include(entry.info[_CONNECTED_AT]):
+            raise InvalidatePoolError("the server of this connection fell silent")
         try:
             if _has_something_to_read(entry):
                 engine.dialect.do_ping(connection)
@@ -121,12 +167,26 @@ def _watch(engine: Engine) -> None:
             # The other pooled connections were to the same server.
             raise InvalidatePoolError from error
 
-    def register_ids(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    def prepare(_: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
         assert isinstance(entry.driver_connection, psycopg.Connection | psycopg.AsyncConnection)
         ids.register(entry.driver_connection.adapters)
+        entry.info[_CONNECTED_AT] = monotonic()
 
-    event.listen(engine, "connect", register_ids)
+    def reset(
+        connection: DBAPIConnection, entry: ConnectionPoolEntry, state: PoolResetState
+    ) -> None:
+        if state.transaction_was_reset or not state.asyncio_safe:
+            return
+        try:
+            connection.rollback()
+        except psycopg.OperationalError as error:
+            # Statements below SQLAlchemy (`driver`) have lost the connection, and said so; by
+            # itself SQLAlchemy would log a traceback for each.
+            entry.invalidate(error)
+
+    event.listen(engine, "connect", prepare)
     event.listen(engine, "checkout", test)
+    event.listen(engine, "reset", reset)
 
 
 def _has_something_to_read(entry: ConnectionPoolEntry) -> bool:
@@ -136,19 +196,26 @@ def _has_something_to_read(entry: ConnectionPoolEntry) -> bool:
     return bool(readable.poll(0))
 
 
-def _options(url: str, *, keyed: bool, waits_for_disk: bool = True) -> dict[str, Any]:
+def _options(
+    url: str, reply_limit_s: float | None, *, keyed: bool, waits_for_disk: bool = True
+) -> dict[str, Any]:
+    named = connections.parameters(url)
     # Those of the URL first: they name the PostgreSQL schema, and cannot undo the others.
-    named = location.options_in(location.with_default(url))
-    settings = f"{named} {_OPTIONS}{_KEYED if keyed else ''}"
+    settings = f"{named['options']} {_OPTIONS}{_KEYED if keyed else ''}"
+    if reply_limit_s is not None:
+        # A slow server ends the statement itself, so that no connection is closed over a running
+        # one, whose locks would stay. Of several limits in `options` the last is valid.
+        settings += f" -c statement_timeout={reply_limit_s * _SERVER_SHARE * 1000:.0f}ms"
     return {
-        "connect_args": {
+        "connect_args": named
+        | {
             "options": settings if waits_for_disk else f"{settings} -c synchronous_commit=off",
             "application_name": "cardledger",
-            "connect_timeout": 5,
             "prepare_threshold": 2,
         },
-        # `_watch` does this without a round trip for every checkout.
+        # `_watch` does both: the first without a round trip for every checkout.
         "pool_pre_ping": False,
+        "pool_reset_on_return": None,
         # Parameters are names, amounts and addresses of people, and errors are logged.
         "hide_parameters": True,
         "pool_recycle": 1800,

@@ -1,8 +1,16 @@
 """Identifiers: UUIDv7, made by the application, in order of creation within a process."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
+from typing import Final
+
 from uuid_utils import uuid7
 
 from cardledger.schema.ids import Id
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def new_id() -> Id:
@@ -12,6 +20,57 @@ def new_id() -> Id:
     return Id(key)
 
 
-def _is_reserved(key: bytes) -> bool:
+def derived_id(name: str, *, at: datetime) -> Id:
+    """Return the identifier of `name` at `at`: the same in every process, else like `new_id`."""
+    digest = blake2b(name.encode(), digest_size=16).digest()
+    return _uuid7(_milliseconds(at) + digest[6:])
+
+
+def numbered_ids(count: int) -> Sequence[Id]:
+    """Return `count` identifiers of this moment, in ascending order and each for `beside`.
+
+    Shape: at most 4,096.
+    """
+    now = new_id()[:6]
+    return [_uuid7(now + number.to_bytes(2) + bytes(8)) for number in range(count)]
+
+
+def beside(key: Id, *names: Id) -> Id:
+    """Return the identifier of `names` with the time and the order of `key`, as any process does.
+
+    `key` may itself be such an identifier: its name does not count.
+    """
+    digest = blake2b(b"".join(names), digest_size=8).digest()
+    return _uuid7(key[:8] + digest)
+
+
+def first_id_at(at: datetime) -> Id:
+    """Return the first of all identifiers of `at`; those before 1970 have none."""
+    return Id(_milliseconds(max(at, _EPOCH)) + bytes(10))
+
+
+def time_of_id(key: Id) -> datetime:
+    """Return when `key`, a UUIDv7, was made, in milliseconds; the latest time if it is no time."""
+    try:
+        return _EPOCH + int.from_bytes(key[:6]) * _MILLISECOND
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _milliseconds(at: datetime) -> bytes:
+    return ((at - _EPOCH) // _MILLISECOND).to_bytes(6)
+
+
+def _uuid7(raw: bytes) -> Id:
+    """Return `raw` with the version and the variant of a UUIDv7, and without a reserved ending."""
+    digits = bytearray(raw)
+    digits[6] = 0x70 | digits[6] & 0x0F  # The version.
+    digits[8] = 0x80 | digits[8] & 0x3F  # The variant.
+    if _is_reserved(digits):
+        digits[14] |= 0x08
+    return Id(digits)
+
+
+def _is_reserved(key: bytes | bytearray) -> bool:
     """Return whether the last three digits are 001 to 006, which only chosen ids may have."""
     return not key[14] & 0x0F and 1 <= key[15] <= 6  # noqa: PLR2004 - the above

@@ -1,1 +1,1 @@
-"""Webhooks: endpoints, dispatch, leases, ordering, retries, signatures."""
+"""Webhooks: endpoints and their tests, dispatch, leases, ordering, retries, replays, signatures."""

@@ -1,6 +1,9 @@
-"""Dispatch of the outbox: each webhook becomes one delivery per endpoint that subscribes to it.
+"""Dispatch of the outbox: each webhook becomes one delivery per enabled endpoint that subscribes.
 
-The body is rendered here, once: every attempt sends the same bytes.
+Disabled endpoints have no deliveries. For all of those that subscribe, and for a platform without
+endpoints, the webhook is stored once, without an endpoint; a replay copies it
+(`replays`). The body is rendered here, once: every attempt sends the same bytes.
+Source: docs/decisions/0043-webhook-tests.md
 """
 
 from collections import defaultdict
@@ -16,7 +19,7 @@ from cardledger.ledger.projections import accounts, card_transaction, history
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.engines import driver as driver_of
-from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.ids import beside, numbered_ids
 from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
@@ -24,7 +27,7 @@ from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
 _log = structlog.get_logger()
 
 DISPATCH_LOCK: Final = 0x77656268
-"""Advisory lock: exclusive for dispatching and deleting an endpoint, shared for replaying."""
+"""Advisory lock of the database transaction that dispatches."""
 
 _RENDER_RETRY_DELAY: Final = timedelta(minutes=1)
 
@@ -57,11 +60,13 @@ class _Endpoint(NamedTuple):
     platform_id: Id
     event_types: list[str]
     is_fifo: bool
+    is_enabled: bool
 
 
 class _Rendered(NamedTuple):
-    """A row, its body and an endpoint that subscribes; None: the platform has no endpoint."""
+    """A row, its body and an endpoint that receives it; None: it is stored for replays."""
 
+    id: Id
     row: _Row
     body: str
     endpoint: _Endpoint | None
@@ -137,7 +142,7 @@ def _claim_outbox(driver: psycopg.Connection[Any], limit: int, at: datetime) -> 
 
 
 _ENDPOINTS: Final = """
-    SELECT id, platform_id, event_types, mode = 'FIFO' FROM webhook_endpoints
+    SELECT id, platform_id, event_types, mode = 'FIFO', state = 'ENABLED' FROM webhook_endpoints
     WHERE platform_id = ANY (%s::uuid[]) AND deleted_at IS NULL ORDER BY platform_id, id
 """
 
@@ -157,12 +162,7 @@ def _fan_out(
     fanned_out: list[tuple[_Row, list[_Endpoint | None]]] = []
     size = 0
     for row in rows:
-        endpoints = by_platform[row.platform_id]
-        subscribers: list[_Endpoint | None] = [
-            endpoint for endpoint in endpoints if _subscribes(endpoint, row)
-        ]
-        if not endpoints:
-            subscribers = [None]  # The delivery is stored, and not sent.
+        subscribers = _receivers(by_platform[row.platform_id], row)
         size += len(subscribers)
         if fanned_out and size > limit:
             break
@@ -170,12 +170,31 @@ def _fan_out(
     return fanned_out
 
 
+def _receivers(endpoints: Sequence[_Endpoint], row: _Row) -> list[_Endpoint | None]:
+    """Return the endpoints that receive `row`; None among them: it is stored for replays."""
+    subscribers = [endpoint for endpoint in endpoints if _subscribes(endpoint, row)]
+    receivers: list[_Endpoint | None] = [
+        endpoint for endpoint in subscribers if endpoint.is_enabled
+    ]
+    is_missed = len(receivers) < len(subscribers) and row.type != WebhookType.TEST
+    return [*receivers, None] if is_missed or not endpoints else receivers
+
+
 def _deliveries(
-    fanned_out: Iterable[tuple[_Row, Sequence[_Endpoint | None]]], bodies: Mapping[Id, str]
+    fanned_out: Sequence[tuple[_Row, Sequence[_Endpoint | None]]], bodies: Mapping[Id, str]
 ) -> Iterator[_Rendered]:
-    for row, endpoints in fanned_out:
+    for key, (row, endpoints) in zip(numbered_ids(len(fanned_out)), fanned_out, strict=True):
         for endpoint in endpoints if row.id in bodies else ():
-            yield _Rendered(row, bodies[row.id], endpoint)
+            endpoint_id = None if endpoint is None else endpoint.id
+            yield _Rendered(delivery_id(key, row.id, endpoint_id), row, bodies[row.id], endpoint)
+
+
+def delivery_id(near: Id, webhook: Id, endpoint: Id | None) -> Id:
+    """Return the id of the delivery of `webhook` to `endpoint`, from that of any other delivery.
+
+    So there is one delivery of a webhook to an endpoint, whether dispatching or replaying makes it.
+    """
+    return beside(near, webhook, endpoint or Id(bytes(16)))
 
 
 def _subscribes(endpoint: _Endpoint, row: _Row) -> bool:
@@ -281,8 +300,8 @@ def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at
     first = _first_of_queues(deliveries)
     if first:
         lock_queues(driver, first)
-    rows = [row for row, _, _ in deliveries]
-    endpoints = [endpoint for _, _, endpoint in deliveries]
+    rows = [delivery.row for delivery in deliveries]
+    endpoints = [delivery.endpoint for delivery in deliveries]
     pairs = list(zip(rows, endpoints, strict=True))
     firsts = [
         endpoint is not None and first.get((endpoint.id, row.subject_id)) == row.id
@@ -296,13 +315,13 @@ def _insert(driver: psycopg.Connection[Any], deliveries: Sequence[_Rendered], at
         _INSERT,
         {
             "at": at,
-            "ids": pg_arrays.uuids([new_id() for _ in deliveries]),
+            "ids": pg_arrays.uuids([delivery.id for delivery in deliveries]),
             "customers": pg_arrays.uuids([row.customer_id for row in rows]),
             "platforms": pg_arrays.uuids([row.platform_id for row in rows]),
             "types": pg_arrays.texts([row.type for row in rows]),
             "subjects": pg_arrays.uuids([row.subject_id for row in rows]),
             "sequences": pg_arrays.bigints([row.sequence for row in rows]),
-            "bodies": pg_arrays.texts([body for _, body, _ in deliveries]),
+            "bodies": pg_arrays.texts([delivery.body for delivery in deliveries]),
             "webhooks": pg_arrays.uuids([row.id for row in rows]),
             "endpoints": pg_arrays.uuids(
                 [endpoint.id if endpoint else None for endpoint in endpoints]
@@ -319,7 +338,7 @@ def _first_of_queues(deliveries: Sequence[_Rendered]) -> dict[Queue, Id]:
     Ordered by `queue_position`, not by id: ids come from a clock, which may have been set back.
     """
     first: dict[Queue, tuple[datetime, Id]] = {}
-    for row, _, endpoint in deliveries:
+    for _, row, _, endpoint in deliveries:
         if endpoint is not None and endpoint.is_fifo:
             queue = (endpoint.id, row.subject_id)
             candidate = (queue_position(row.sequence, row.id), row.id)

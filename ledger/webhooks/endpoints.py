@@ -6,17 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from psycopg.types.json import Json
-from sqlalchemy import Connection, Row, func, select, text
+from sqlalchemy import Connection, Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.messaging import outbox
-from cardledger.ledger.storage import paging
+from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.engines import driver as driver_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
-from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
-from cardledger.ledger.webhooks.signers import SIGNING_KEY, Signer, signer_of
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import (
@@ -27,7 +25,8 @@ from cardledger.schema.wire.webhooks.endpoints import (
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
 ENDPOINT_LIMIT: Final = 100
-"""The most endpoints a platform may have: every webhook is matched with each of them."""
+"""The most endpoints a platform may have besides that of its settings: every webhook is matched
+with each of them."""
 
 FORMER_SECRET_LIFETIME: Final = timedelta(hours=24)
 """How long the previous secret still signs after a rotation."""
@@ -54,10 +53,6 @@ _ENDPOINT: Final = select(
 """Every column but the secrets."""
 
 
-class TooManyEndpointsError(Exception):
-    """The platform already has `ENDPOINT_LIMIT` endpoints."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEndpoint:
     """The settings of an endpoint to be created."""
@@ -69,27 +64,22 @@ class NewEndpoint:
     state: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookTarget:
-    """The URL of a test webhook, and its signer."""
-
-    endpoint_id: Id
-    url: str
-    signer: Signer
-
-
 async def create(
     connection: AsyncConnection, *, platform_id: Id, new: NewEndpoint, keys: KeyRing, at: datetime
 ) -> WebhookEndpointResource:
     """Create an endpoint; the result has its secret, which no later response shows.
 
-    Raises: TooManyEndpointsError.
+    Raises: CapReachedError.
     """
-    endpoint_count = await connection.scalar(
-        select(func.count()).where(_ENDPOINTS.platform_id == platform_id, _exists())
+    await caps.check(
+        connection,
+        tables.webhook_endpoints,
+        _exists(),
+        ~_ENDPOINTS.is_default,
+        platform_id=platform_id,
+        limit=ENDPOINT_LIMIT,
+        noun="webhook endpoints",
     )
-    if (endpoint_count or 0) >= ENDPOINT_LIMIT:
-        raise TooManyEndpointsError
     secret = signatures.new_webhook_secret()
     rows = await connection.execute(
         tables.webhook_endpoints.insert()
@@ -161,28 +151,45 @@ async def delete(
 ) -> bool:
     """Delete the platform's endpoint `endpoint_id`; return whether it existed.
 
-    Its pending deliveries are kept with the state NO_ENDPOINT. The lock on dispatching keeps new
-    ones from being added meanwhile.
+    From then on nothing is sent to it. `discard_page` ends its pending deliveries.
     """
-    await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": DISPATCH_LOCK})
-    if await get(connection, platform_id=platform_id, endpoint_id=endpoint_id) is None:
-        return False
-    deliveries = tables.webhook_deliveries
-    # Deliveries first, as in recording an attempt: the other order could deadlock.
-    await connection.execute(
-        deliveries.update()
-        .where(
-            deliveries.c.endpoint_id == endpoint_id,
-            deliveries.c.next_attempt_at.is_not(None),
-        )
-        .values(state="NO_ENDPOINT", next_attempt_at=None)
-    )
     deleted = await connection.execute(
         tables.webhook_endpoints.update()
         .where(*_is(platform_id, endpoint_id))
         .values(deleted_at=at, updated_at=at)
     )
     return deleted.rowcount == 1
+
+
+# The endpoint stays deleted until the page is committed: its URL may be set again. Subqueries with
+# a limit read the first entries of an index, whatever the number of deliveries.
+_DISCARD: Final = """
+    WITH deleted AS MATERIALIZED (
+        SELECT e.id FROM webhook_endpoints e
+        CROSS JOIN LATERAL (
+            SELECT FROM webhook_deliveries w
+            WHERE w.endpoint_id = e.id AND w.next_attempt_at IS NOT NULL LIMIT 1
+        ) pending
+        WHERE e.deleted_at IS NOT NULL LIMIT 1 FOR SHARE OF e SKIP LOCKED
+    ), page AS MATERIALIZED (
+        SELECT first.* FROM deleted CROSS JOIN LATERAL (
+            SELECT w.id, w.customer_id FROM webhook_deliveries w
+            WHERE w.endpoint_id = deleted.id AND w.next_attempt_at IS NOT NULL
+            ORDER BY w.next_attempt_at, w.webhook_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+        ) first
+    )
+    UPDATE webhook_deliveries w SET state = 'NO_ENDPOINT', next_attempt_at = NULL
+    FROM page WHERE w.id = page.id AND w.customer_id = page.customer_id
+"""
+
+
+def discard_page(connection: Connection, *, limit: int) -> int:
+    """End up to `limit` pending deliveries of a deleted endpoint; return how many.
+
+    They are kept with the state NO_ENDPOINT. Rows that another transaction has locked are left for
+    the next call.
+    """
+    return driver_of(connection).execute(_DISCARD, {"limit": limit}).rowcount
 
 
 async def rotate_secret(
@@ -249,38 +256,6 @@ async def set_default(
         values: dict[str, Any] = dict.fromkeys(("disabled_reason", "failing_since", "deleted_at"))
         values |= {"url": url, "state": "ENABLED", "updated_at": at}
         await _queue_test(connection, platform_id, await _update(connection, stored.id, values), at)
-
-
-_TARGET: Final = text(
-    f"""
-    SELECT e.id, e.url, {SIGNING_KEY.replace("%(at)s", ":at")} AS signing_key,
-        coalesce(e.secret, p.webhook_secret) AS secret,
-        CASE WHEN e.former_secret_until > :at THEN e.former_secret END AS former_secret
-    FROM webhook_endpoints e JOIN platforms p ON p.id = e.platform_id
-    WHERE e.platform_id = :platform AND e.deleted_at IS NULL
-        AND CASE WHEN CAST(:endpoint AS uuid) IS NULL THEN e.is_default ELSE e.id = :endpoint END
-    """
-)
-
-
-async def target(
-    connection: AsyncConnection,
-    *,
-    platform_id: Id,
-    endpoint_id: Id | None,
-    keys: KeyRing,
-    at: datetime,
-) -> WebhookTarget | None:
-    """Return the target of a test: `endpoint_id`, or the default endpoint; None: there is none.
-
-    Raises: SecretsError when the keys were encrypted with another server key.
-    """
-    arguments = {"platform": platform_id, "endpoint": endpoint_id, "at": at}
-    row = (await connection.execute(_TARGET, arguments)).one_or_none()
-    if row is None:
-        return None
-    signer = signer_of(row.signing_key, row.secret, row.former_secret, keys)
-    return WebhookTarget(endpoint_id=row.id, url=row.url, signer=signer)
 
 
 _DISABLE: Final = """

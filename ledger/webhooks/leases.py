@@ -110,10 +110,26 @@ class Capacity:
     turns: Mapping[Id, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedTests:
+    """How many requested tests a sender can take: a platform has few at a time."""
+
+    total: int
+
+
+IS_REQUESTED_TEST: Final = "w.type = 'TEST' AND w.id = w.webhook_id AND w.attempts = 0"
+"""Whether `w` is a test that a request waits for (`endpoint_tests`), and not sent yet."""
+
+_CLAIMED: Final = """
+    RETURNING taken.next_attempt_at, w.webhook_id, w.id, w.customer_id, w.platform_id, w.type,
+        w.subject_id, w.body, w.attempts - w.attempts_before, w.endpoint_id, taken.updated_at,
+        taken.url, taken.is_fifo, taken.failing_since
+"""
+
 # One index scan per endpoint, so that a long backlog of one endpoint never hides another. When
 # there are more deliveries than capacity, every endpoint gets its first before any gets a second.
 # Shares and turns are looked up by key: a join would compare every endpoint with every row.
-_CLAIM: Final = """
+_CLAIM: Final = f"""
     WITH due AS MATERIALIZED (
         SELECT oldest.*, e.updated_at, e.url, e.mode = 'FIFO' AS is_fifo, e.failing_since,
             r.share IS NOT NULL AS is_named, e.failing_since IS NOT NULL AS is_failing,
@@ -128,6 +144,7 @@ _CLAIM: Final = """
             SELECT w.id, w.customer_id, w.next_attempt_at, w.webhook_id
             FROM webhook_deliveries w
             WHERE w.endpoint_id = e.id AND w.next_attempt_at <= %(at)s
+                AND NOT ({IS_REQUESTED_TEST})
                 AND NOT EXISTS (
                     SELECT FROM unnest(%(busy_endpoints)s::uuid[], %(busy_subjects)s::uuid[])
                         AS busy (endpoint, subject)
@@ -149,9 +166,29 @@ _CLAIM: Final = """
     )
     UPDATE webhook_deliveries w SET next_attempt_at = %(leased_until)s
     FROM taken WHERE w.id = taken.id AND w.customer_id = taken.customer_id
-    RETURNING taken.next_attempt_at, w.webhook_id, w.id, w.customer_id, w.platform_id, w.type,
-        w.subject_id, w.body, w.attempts - w.attempts_before, w.endpoint_id, taken.updated_at,
-        taken.url, taken.is_fifo, taken.failing_since
+    {_CLAIMED}
+"""
+
+# Of disabled endpoints, too, and beside their other attempts. One index scan per endpoint again:
+# the subject of a test is its endpoint.
+_CLAIM_TESTS: Final = f"""
+    WITH taken AS MATERIALIZED (
+        SELECT test.*, e.updated_at, e.url, e.mode = 'FIFO' AS is_fifo, e.failing_since
+        FROM webhook_endpoints e
+        CROSS JOIN LATERAL (
+            SELECT w.id, w.customer_id, w.next_attempt_at, w.webhook_id
+            FROM webhook_deliveries w
+            WHERE w.endpoint_id = e.id AND w.subject_id = e.id AND w.next_attempt_at <= %(at)s
+                AND {IS_REQUESTED_TEST}
+            ORDER BY w.next_attempt_at, w.webhook_id LIMIT %(total)s
+            FOR UPDATE SKIP LOCKED
+        ) test
+        WHERE e.deleted_at IS NULL
+        ORDER BY test.next_attempt_at, test.webhook_id LIMIT %(total)s
+    )
+    UPDATE webhook_deliveries w SET next_attempt_at = %(leased_until)s
+    FROM taken WHERE w.id = taken.id AND w.customer_id = taken.customer_id
+    {_CLAIMED}
 """
 
 # A transaction that adds to a queue or deletes its endpoint may hold locks for long. Waiting for it
@@ -229,11 +266,13 @@ def record_and_claim(
     connection: Connection,
     results: Sequence[AttemptResult],
     *,
-    capacity: Capacity | None,
+    capacity: Capacity | RequestedTests | None,
     at: datetime,
     lease: timedelta,
 ) -> BatchResult:
     """Record `results` and claim what is due, within `capacity`, for `lease`; all or nothing.
+
+    Requested tests are claimed with a capacity for them, and only then.
 
     `connection` is in AUTOCOMMIT mode: a pipeline is then one database transaction. With a
     `capacity` of None nothing is claimed. The next delivery of a queue is due at once when a
@@ -256,7 +295,7 @@ def record_and_claim(
         if queues := {result.delivery.queue for result in results if result.ends_turn}:
             release_next(driver, queues, at, waits=False)
         if capacity is not None:
-            claimed.execute(_CLAIM, _claim_arguments(capacity, at, at + lease))
+            _claim(claimed, capacity, at, at + lease)
     return BatchResult(
         claimed=_deliveries(claimed, at + lease) if capacity is not None else [],
         passed_over=frozenset(key for (key,) in passed_over) if results else frozenset(),
@@ -285,9 +324,18 @@ def _record_arguments(results: Sequence[AttemptResult]) -> dict[str, pg_arrays.A
     }
 
 
-def _claim_arguments(capacity: Capacity, at: datetime, leased_until: datetime) -> dict[str, Any]:
+def _claim(
+    cursor: psycopg.Cursor[Any],
+    capacity: Capacity | RequestedTests,
+    at: datetime,
+    leased_until: datetime,
+) -> None:
+    if isinstance(capacity, RequestedTests):
+        arguments = {"at": at, "leased_until": leased_until, "total": capacity.total}
+        cursor.execute(_CLAIM_TESTS, arguments)
+        return
     busy_endpoints, busy_subjects = columns(capacity.busy)
-    return {
+    arguments = {
         "at": at,
         "leased_until": leased_until,
         "total": capacity.total,
@@ -299,6 +347,7 @@ def _claim_arguments(capacity: Capacity, at: datetime, leased_until: datetime) -
         "busy_endpoints": pg_arrays.uuids(busy_endpoints),
         "busy_subjects": pg_arrays.uuids(busy_subjects),
     }
+    cursor.execute(_CLAIM, arguments)
 
 
 def _deliveries(cursor: psycopg.Cursor[Any], leased_until: datetime) -> list[Delivery]:

@@ -34,7 +34,7 @@ class Signer:
 
 
 # The current signing key: the latest whose `signs_from` has passed, else the platform's first.
-SIGNING_KEY: Final = """
+_SIGNING_KEY: Final = """
     coalesce(
         (SELECT k.private_key FROM webhook_signing_keys k
          WHERE k.platform_id = p.id AND k.signs_from <= %(at)s
@@ -43,7 +43,7 @@ SIGNING_KEY: Final = """
 """
 
 _KEYS: Final = f"""
-    SELECT {SIGNING_KEY}, coalesce(e.secret, p.webhook_secret),
+    SELECT {_SIGNING_KEY}, coalesce(e.secret, p.webhook_secret),
         CASE WHEN e.former_secret_until > %(at)s THEN e.former_secret END
     FROM webhook_endpoints e JOIN platforms p ON p.id = e.platform_id WHERE e.id = %(endpoint)s
 """
@@ -58,16 +58,6 @@ def signer_for(connection: Connection, endpoint_id: Id, keys: KeyRing, *, at: da
     row = driver_of(connection).execute(_KEYS, arguments).fetchone()
     assert row is not None, f"no endpoint {endpoint_id}"
     signing_key, secret, former_secret = row
-    return signer_of(signing_key, secret, former_secret, keys)
-
-
-def signer_of(
-    signing_key: bytes, secret: bytes, former_secret: bytes | None, keys: KeyRing
-) -> Signer:
-    """Return the signer of these encrypted keys.
-
-    Raises: SecretsError as `signer_for` does.
-    """
     return Signer(
         private_key=signatures.load_private_key(keys.decrypt(signing_key)),
         secret=keys.decrypt(secret).decode(),

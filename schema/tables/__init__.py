@@ -40,14 +40,19 @@ from cardledger.schema.tables.platforms import (
     api_tokens,
     idempotency_keys,
     platforms,
+    schema_compatibility,
 )
 from cardledger.schema.tables.queues import (
+    acceptances,
+    duplicates,
     inbox,
     inbox_shards,
     outcomes,
     parked,
     pending_pulls,
+    rejection_retries,
     rejections,
+    stalled_queues,
 )
 from cardledger.schema.tables.webhooks import (
     outbox,
@@ -63,12 +68,16 @@ APPEND_ONLY: Final = (
     deposits,
     outcomes,
     rejections,
+    acceptances,
+    duplicates,
+    rejection_retries,
     webhook_attempts,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
 __all__ = [
     "APPEND_ONLY",
+    "acceptances",
     "agent_actions",
     "agent_device_codes",
     "agents",
@@ -80,6 +89,7 @@ __all__ = [
     "cards",
     "customers",
     "deposits",
+    "duplicates",
     "entries",
     "external_accounts",
     "idempotency_keys",
@@ -92,7 +102,10 @@ __all__ = [
     "parked",
     "pending_pulls",
     "platforms",
+    "rejection_retries",
     "rejections",
+    "schema_compatibility",
+    "stalled_queues",
     "system_accounts",
     "transfers",
     "verifications",

@@ -48,6 +48,8 @@ agents = Table(
 )
 Index("agents_platform_id_idx", agents.c.platform_id, agents.c.id)
 Index("agents_customer_id_idx", agents.c.customer_id)
+# The agents that count against the platform's cap.
+Index("agents_live_idx", agents.c.platform_id, postgresql_where=agents.c.deleted_at.is_(None))
 
 agent_device_codes = Table(
     "agent_device_codes",
@@ -84,6 +86,12 @@ Index(
     agent_device_codes.c.agent_id,
     unique=True,
     postgresql_where=agent_device_codes.c.redeemed_at.isnot(None),
+)
+
+Index(
+    "agent_device_codes_agent_id_idx",
+    agent_device_codes.c.agent_id,
+    agent_device_codes.c.expires_at,
 )
 
 agent_actions = Table(

@@ -142,3 +142,11 @@ idempotency_keys = Table(
     CheckConstraint("num_nulls(status, answer) IN (0, 2)", name="answer_whole"),
     comment="The first response to every POST with an Idempotency-Key; retained permanently.",
 )
+
+schema_compatibility = Table(
+    "schema_compatibility",
+    metadata,
+    text_column("oldest_head", "Newest revision that the oldest of them knows."),
+    PrimaryKeyConstraint("oldest_head"),
+    comment="One row: which releases may use this schema; written by migrations.",
+)

@@ -10,8 +10,9 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
+    Uuid,
 )
-from sqlalchemy.dialects.postgresql import JSON
+from sqlalchemy.dialects.postgresql import ARRAY, JSON
 
 from cardledger.schema.tables.columns import key, metadata, text_column, timestamp
 
@@ -53,6 +54,20 @@ inbox = Table(
     comment="Messages accepted and not yet decided; the commit that decides a message deletes it.",
 )
 
+acceptances = Table(
+    "acceptances",
+    metadata,
+    Column(
+        "ids",
+        ARRAY(Uuid),
+        nullable=False,
+        comment="The messages; in the first row, those that waited when the table was created.",
+    ),
+    timestamp("recorded_at", "When they were written, by the clock of PostgreSQL."),
+    comment="Accepted messages, append-only: one row for each write to the inbox, made by its"
+    " trigger.",
+)
+
 outcomes = Table(
     "outcomes",
     metadata,
@@ -78,8 +93,17 @@ outcomes = Table(
     comment="Outcome of every message, retained permanently: no message is applied twice.",
 )
 
-# From an event back to the message that caused it: the way of everybody who asks why.
+# From an event back to the message that caused it, for explanations.
 Index("outcomes_message_id_idx", outcomes.c.message_id)
+
+duplicates = Table(
+    "duplicates",
+    metadata,
+    Column("ids", ARRAY(Uuid), nullable=False, comment="The messages."),
+    timestamp("recorded_at", "When they were decided."),
+    comment="Messages whose idempotency key already had an outcome, append-only: one row for each"
+    " batch with duplicates.",
+)
 
 rejections = Table(
     "rejections",
@@ -95,6 +119,48 @@ rejections = Table(
     timestamp("recorded_at", "When the message was rejected."),
     PrimaryKeyConstraint("id", "customer_id"),
     comment="Rejected messages with their reason, append-only.",
+)
+
+Index("rejections_platform_id_idx", rejections.c.platform_id, rejections.c.id)
+
+rejection_retries = Table(
+    "rejection_retries",
+    metadata,
+    key("rejection_id", "The rejection."),
+    key("platform_id", "The platform of the sender."),
+    key("message_id", "The message that was enqueued."),
+    timestamp("retried_at", "When it was enqueued."),
+    PrimaryKeyConstraint("rejection_id"),
+    comment="Rejected messages that were enqueued again, each at most once; append-only.",
+)
+
+stalled_queues = Table(
+    "stalled_queues",
+    metadata,
+    Column("lane", SmallInteger, nullable=False, comment="0: live, 1: bulk."),
+    Column("shard", SmallInteger, nullable=False, comment="0 .. 15."),
+    Column(
+        "is_whole_queue",
+        Boolean,
+        nullable=False,
+        comment="Whether the queue has stopped, not only the messages of one cardholder.",
+    ),
+    key(
+        "customer_id",
+        "The cardholder whose messages wait; the nil UUID for a whole queue.",
+    ),
+    key(
+        "message_id",
+        "The message that failed last; null: the queue could not be read.",
+        nullable=True,
+    ),
+    text_column("error", "What failed last."),
+    Column("attempts", Integer, nullable=False, comment="How often it was tried."),
+    timestamp("since", "When it first failed."),
+    timestamp("last_attempt_at", "When it failed last."),
+    PrimaryKeyConstraint("lane", "shard", "is_whole_queue", "customer_id"),
+    comment="Queues, and cardholders in them, whose messages fail for a reason that is not theirs;"
+    " deleted when they move again.",
 )
 
 parked = Table(

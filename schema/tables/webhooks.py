@@ -77,6 +77,12 @@ Index(
     webhook_endpoints.c.platform_id,
     webhook_endpoints.c.id,
 )
+# The endpoints that count against the platform's cap.
+Index(
+    "webhook_endpoints_live_idx",
+    webhook_endpoints.c.platform_id,
+    postgresql_where=webhook_endpoints.c.deleted_at.is_(None),
+)
 Index(
     "webhook_endpoints_default_key",
     webhook_endpoints.c.platform_id,

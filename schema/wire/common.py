@@ -163,7 +163,10 @@ def _any_id_type(*resources: str) -> Any:  # noqa: ANN401 - a type made for a fi
     return Annotated[
         str,
         AfterValidator(parse),
-        Field(examples=[f"{resources[0]}:019542f5-b3e7-7d02-0000-00000000a1b4"]),
+        Field(
+            examples=[f"{resources[0]}:019542f5-b3e7-7d02-0000-00000000a1b4"],
+            json_schema_extra={"pattern": f"^({'|'.join(resources)}):{_UUID}$"},
+        ),
     ]
 
 
@@ -184,6 +187,7 @@ BeneficialOwnerId = _id_type("BeneficialOwner")
 VerificationId = _id_type("Verification")
 AgentId = _id_type("Agent")
 AgentActionId = _id_type("AgentAction")
+RejectionId = _id_type("Rejection")
 
 Amount = Annotated[int, Field(strict=True, gt=0, le=MAX_AMOUNT)]
 """Minor units, above zero."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from cardledger.schema.wire.common import (
+    CURRENCIES,
     NOT_NULLABLE,
     STORABLE,
     Currency,
@@ -95,9 +96,11 @@ class SupportedCurrencyUpdate(Request):
     max_amount: NonNegativeAmount
     required_counterparty_fields: Annotated[list[CounterpartyField], Field(max_length=20)]
     enabled_transaction_types: Annotated[list[TransactionType], Field(max_length=2)]
-    provider_required_customer_fields: Annotated[list[Name], Field(max_length=100)] | None = None
+    provider_required_customer_fields: (
+        Annotated[list[CounterpartyFieldName], Field(max_length=20)] | None
+    ) = None
     provider_required_counterparty_customer_fields: (
-        Annotated[list[Name], Field(max_length=100)] | None
+        Annotated[list[CounterpartyFieldName], Field(max_length=20)] | None
     ) = None
 
     @model_validator(mode="after")
@@ -177,7 +180,8 @@ class ConfigUpdate(Request):
     webhook_endpoint: WebhookUrl | None = None
     uma_domain: Domain | None = None
     supported_currencies: Annotated[
-        Annotated[list[SupportedCurrencyUpdate], Field(min_length=1, max_length=50)] | None,
+        Annotated[list[SupportedCurrencyUpdate], Field(min_length=1, max_length=len(CURRENCIES))]
+        | None,
         NOT_NULLABLE,
     ] = None
     embedded_wallet_config: EmbeddedWalletConfigUpdate | None = None
@@ -185,7 +189,7 @@ class ConfigUpdate(Request):
         CardTokenization2faConfig | None, Field(alias="cardTokenization2faConfig")
     ] = None
     fee_configs: Annotated[
-        Annotated[list[FeeConfigUpdate], Field(max_length=50)] | None, NOT_NULLABLE
+        Annotated[list[FeeConfigUpdate], Field(max_length=len(CURRENCIES))] | None, NOT_NULLABLE
     ] = None
 
 
@@ -204,8 +208,10 @@ class SupportedCurrency(Response):
     max_amount: int
     required_counterparty_fields: list[RequiredField]
     enabled_transaction_types: Annotated[list[str], Documented(list[TransactionType])]
-    provider_required_customer_fields: list[str]
-    provider_required_counterparty_customer_fields: list[str]
+    provider_required_customer_fields: Annotated[list[str], Documented(list[CounterpartyFieldName])]
+    provider_required_counterparty_customer_fields: Annotated[
+        list[str], Documented(list[CounterpartyFieldName])
+    ]
 
 
 class EmbeddedWalletConfig(Response):

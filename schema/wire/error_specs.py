@@ -27,7 +27,7 @@ class ErrorSpec:
 ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.INVALID_INPUT: ErrorSpec(
         400,
-        "The request is invalid; `details.errors` has every field to change.",
+        "The request is invalid; `details.errors` has the fields to change.",
         "send an unknown field, or `limit=0` to any list",
     ),
     Code.MISSING_MANDATORY_USER_INFO: ErrorSpec(

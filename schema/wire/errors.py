@@ -145,18 +145,30 @@ def field_errors(pydantic_errors: Iterable[Mapping[str, Any]]) -> list[FieldErro
     ]
 
 
-def sentence(errors: Sequence[FieldError]) -> str:
-    """Return `errors` in one line, for a message that is read without `details`."""
-    shown = [f"{error.field or 'body'} {error.message}" for error in errors[:3]]
-    rest = len(errors) - len(shown)
+_IN_SENTENCE: Final = 3
+
+
+def sentence(errors: Sequence[FieldError], count: int | None = None) -> str:
+    """Return `errors` in one line, for a message that is read without `details`.
+
+    `count` is the number of errors where `errors` are only the first.
+    """
+    shown = [f"{error.field or 'body'} {error.message}" for error in errors[:_IN_SENTENCE]]
+    rest = (count or len(errors)) - len(shown)
     return "; ".join(shown) + (f"; and {rest} more" if rest else "")
 
 
 def explain(error: ValidationError) -> str:
     """Return in one line what to change in an input that Pydantic rejected."""
-    text = sentence(field_errors(error.errors(include_url=False, include_input=False)))
+    found = error.errors(include_url=False, include_input=False)
+    text = sentence(field_errors(found[:_IN_SENTENCE]), len(found))
     # Parts are quoted from the input; the result is stored in a text column.
     return text.replace("\x00", "\ufffd").encode(errors="backslashreplace").decode()
+
+
+def shortened(text: str, length: int) -> str:
+    """Return `text` with at most `length` characters; an ellipsis stands for the rest."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def dotted(path: Iterable[object]) -> str:
@@ -218,6 +230,7 @@ _MESSAGES: Final[Mapping[str, str]] = {
 """Messages by the type of Pydantic's error; our own validators have their own messages."""
 
 _OWN: Final = frozenset({"value_error", "assertion_error"})
+_OWN_LENGTH: Final = 300  # They may quote the input.
 _NO_VALUE: Final = "must be a valid value"
 
 
@@ -236,7 +249,7 @@ def _message(error: Mapping[str, Any]) -> str:
     text = str(error["msg"])
     if error["type"] in _OWN:
         text = text.removeprefix("Value error, ").removeprefix("Assertion failed, ")
-        return text[:1].lower() + text[1:]
+        return shortened(text[:1].lower() + text[1:], _OWN_LENGTH)
     subject, should, rule = text.partition(" should ")
     # An error type that none of our models raises: use Pydantic's message.
     return f"must {rule}" if should and " " not in subject else _NO_VALUE

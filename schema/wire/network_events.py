@@ -2,9 +2,9 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from cardledger.schema.wire.common import (
     Amount,
@@ -36,10 +36,36 @@ class EventType(StrEnum):
     RETURN_REVERSAL = "RETURN_REVERSAL"
 
 
+AUTHORIZATIONS: Final = frozenset(
+    {
+        EventType.AUTHORIZATION,
+        EventType.AUTHORIZATION_INCREMENT,
+        EventType.FINANCIAL_AUTHORIZATION,
+    }
+)
+"""The types of live authorizations: only these can be declined."""
+
+
+RESERVED_SOURCES: Final = frozenset(
+    {"canary", "cards", "decision-timeout", "engine", "schedule", "transfers"}
+)
+"""The sources of messages that the ledger sends to itself. A sender that used one of them could
+take the idempotency key of such a message, which would then be rejected."""
+
+
+def _not_reserved(source: str) -> str:
+    if source in RESERVED_SOURCES:
+        raise ValueError("must not be one that is reserved for messages of the ledger")
+    return source
+
+
+Source: TypeAlias = Annotated[ShortName, AfterValidator(_not_reserved)]
+
+
 class _NetworkEvent(Request):
     """The fields of every event; `source` and `reference` are its permanent idempotency key."""
 
-    source: ShortName
+    source: Source
     reference: Name
     issuer_transaction_token: Name
     card_id: CardId

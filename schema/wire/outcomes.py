@@ -3,11 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic_core import from_json, to_json
 
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
+from cardledger.schema.wire.common import (
+    Documented,
+    PageQuery,
+    RejectionId,
+    Response,
+    ShortName,
+    Time,
+)
 
 
 class OutcomeType(StrEnum):
@@ -36,6 +44,26 @@ class RejectionReason(StrEnum):
     INTERNAL_ERROR = "INTERNAL_ERROR"  # A defect; quarantined, resubmit after the fix.
 
 
+class RejectionsQuery(PageQuery):
+    """Filters of the list of rejections; both must match, times are inclusive."""
+
+    reason: ShortName | None = None
+    since: Time | None = None
+
+
+class RejectionResource(Response):
+    """An event that was rejected; `retriedAt` is present once it was enqueued again."""
+
+    id: RejectionId
+    source: str | None = None
+    reference: str | None = None
+    reason: Annotated[str, Documented(RejectionReason)]
+    detail: str | None = None
+    event: str | None = None
+    retried_at: Time | None = None
+    created_at: Time
+
+
 class OutcomeFlag(StrEnum):
     """What is unusual about an event that was applied, ignored or parked."""
 
@@ -47,6 +75,8 @@ class OutcomeFlag(StrEnum):
     NOTHING_TO_REVERSE = "NOTHING_TO_REVERSE"  # Ignored: no uncleared amount is left.
     NOT_OPEN = "NOT_OPEN"  # Ignored: the card transaction is closed.
     EXTENDED = "EXTENDED"  # Ignored: the authorization expires later by now.
+    DECISION_TIMEOUT = "DECISION_TIMEOUT"  # Applied: reverses an approval not reported in time.
+    NOT_DUE = "NOT_DUE"  # Ignored: the authorization has not expired; its expiry comes again.
     WAITS = "WAITS"  # Parked until the event that it reverses or changes arrives.
 
 
@@ -54,6 +84,7 @@ NOT_APPLIED: Final[Mapping[OutcomeFlag, str]] = {
     OutcomeFlag.NOTHING_TO_REVERSE: "No matching authorization to reverse.",
     OutcomeFlag.NOT_OPEN: "The card transaction is closed.",
     OutcomeFlag.EXTENDED: "The authorization was extended and has not expired.",
+    OutcomeFlag.NOT_DUE: "The authorization has not expired yet.",
     OutcomeFlag.WAITS: "No matching event yet; this event is applied when it arrives.",
 }
 """A message for each reason of an event that was ignored or parked."""
@@ -95,6 +126,13 @@ class Outcome:
         """With `DUPLICATE`: the outcome of the first submission."""
         first = self.wire.get("firstOutcome")
         return None if first is None else OutcomeType(first)
+
+    @property
+    def is_approval(self) -> bool:
+        """Whether it says that an authorization is approved, now or by an earlier submission."""
+        if self.outcome is OutcomeType.DUPLICATE:
+            return self.first_outcome is OutcomeType.APPLIED
+        return self.outcome is OutcomeType.APPLIED
 
     @property
     def card_transaction(self) -> CardTransactionResource | None:

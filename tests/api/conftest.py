@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from cardledger.api.app import ApiConfig
-from tests import fence
+from tests import connection_guard, fence
 from tests.api.support import SECRET_KEY, Api, new_tenant, server, worker
 from tests.waiting import limit_s
 
@@ -12,6 +12,14 @@ from tests.waiting import limit_s
 def fenced() -> None:
     """Keep the server from resolving host names outside this machine."""
     fence.install()
+
+
+@pytest.fixture(autouse=True)
+def connections_are_held_for_the_database_only() -> Iterator[None]:
+    """Fail the test if a request has waited for anything else while it held one."""
+    yield
+    found = connection_guard.violations()
+    assert not found, "\n".join(found)
 
 
 @pytest.fixture(scope="module")

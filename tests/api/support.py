@@ -1,20 +1,27 @@
 """Shared by tests of the HTTP interface: API server, worker, platform, tokens, steps."""
 
 import asyncio
+import json
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import httpx2
 import psycopg
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig, create_app
-from cardledger.api.http.protocol import bounded
+from cardledger.api.connections.limits import ConnectionLimits
+from cardledger.api.connections.server import server_config
+from cardledger.ledger.messaging.inbox import UNROUTED
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
@@ -23,6 +30,7 @@ from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.workers.process.main import WorkerConfig
 from tests.api import contract
+from tests.connection_guard import GuardedApp
 from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
 
@@ -45,6 +53,31 @@ AGENT_POLICY = {
     "defaultExecutionMode": "AUTO",
     "spendingLimits": {"currency": "USD", "perTransactionLimit": 5},
 }
+
+
+def rejected(
+    database_url: str, api: "Api", event: Mapping[str, Any], *, reason: str = "MALFORMED"
+) -> str:
+    """Insert a rejection of `event`, as the client does, for the platform of `api`.
+
+    Returns its id.
+    """
+    key = new_id()
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body, reason,"
+            " recorded_at) VALUES (%s, %s, %s, %s, %s, %s, %s, now())",
+            [
+                key,
+                UNROUTED.customer_id,
+                api.tenant.platform_id,
+                event.get("source"),
+                event.get("reference"),
+                json.dumps(event),
+                reason,
+            ],
+        )
+    return f"Rejection:{key}"
 
 
 def new_tenant(
@@ -83,8 +116,8 @@ def new_tenant(
 
 
 @contextmanager
-def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterator[None]:
-    """Run a worker process."""
+def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterator[int]:
+    """Run a worker process; yields its id."""
     config = WorkerConfig(
         database_url=database_url,
         redis_url=redis_url,
@@ -94,22 +127,57 @@ def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterat
         sandbox_delay_s=0.5,
         sandbox=sandbox,
     )
-    with worker_process(config):
-        yield
+    with worker_process(config) as pid:
+        yield pid
+
+
+class LoopWatch:
+    """Measures the longest time for which the event loop of an application does a single thing.
+
+    In processor time of its thread, which does not depend on the load of the machine.
+    """
+
+    def __init__(self) -> None:
+        self._longest_s = 0.0
+        self._beats = 0
+
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """Return `app`, whose event loop is watched from its start."""
+
+        async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "lifespan":
+                self._beat(asyncio.get_running_loop(), time.thread_time())
+            await app(scope, receive, send)
+
+        return watched
+
+    def _beat(self, loop: asyncio.AbstractEventLoop, last: float) -> None:
+        now = time.thread_time()
+        self._longest_s = max(self._longest_s, now - last)
+        self._beats += 1
+        loop.call_later(0.001, self._beat, loop, now)
+
+    def longest_s(self) -> float:
+        """Return the longest time since the last call."""
+        seen = self._beats
+        eventually(lambda: self._beats > seen + 1, poll_s=0.001)
+        longest_s, self._longest_s = self._longest_s, 0.0
+        return longest_s
 
 
 @contextmanager
-def server(config: ApiConfig) -> Iterator[str]:
+def server(
+    config: ApiConfig,
+    *,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    limits: ConnectionLimits | None = None,
+    watch: LoopWatch | None = None,
+) -> Iterator[str]:
     """Serve the application on a free port; yields the URL of its root."""
+    within = limits or ConnectionLimits(head_timeout_s=TIMEOUT_S, stall_timeout_s=TIMEOUT_S)
+    app: ASGIApp = GuardedApp(create_app(config, clock=clock))
     served = uvicorn.Server(
-        uvicorn.Config(
-            create_app(config),
-            http=bounded(patience_s=config.body_timeout_s),
-            host="127.0.0.1",
-            port=0,
-            ws="none",
-            log_level="warning",
-        )
+        server_config(watch.wrap(app) if watch else app, within, host="127.0.0.1", port=0)
     )
     thread = threading.Thread(target=served.run)
     thread.start()
@@ -244,6 +312,27 @@ def redeem(root: str, code: str, **headers: str) -> httpx2.Response:
     path = f"{root}{BASE_PATH}/agents/device-codes/{code}/redeem"
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx2.post(path, headers=sent, timeout=TIMEOUT_S)
+
+
+def at_once(count: int, send: Callable[[], httpx2.Response]) -> list[httpx2.Response]:
+    """Call `send` from `count` threads at once; returns the responses."""
+    start = threading.Barrier(count)
+
+    def run(_: int) -> httpx2.Response:
+        start.wait(TIMEOUT_S)
+        return send()
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, range(count)))
+
+
+def check_cap(responses: Sequence[httpx2.Response], *, made: int, limit: int) -> None:
+    """Check that `made` of `responses` are 201, and that the others name the cap `limit`."""
+    statuses = sorted(response.status_code for response in responses)
+    assert statuses == [201] * made + [409] * (len(responses) - made)
+    for response in responses:
+        if response.status_code == 409:
+            assert refused(response, 409, "CONFLICT")["details"] == {"limit": limit}
 
 
 def another_account(  # noqa: PLR0913 - a row, by name

@@ -13,12 +13,18 @@ import structlog
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.agents.device_codes import CODE_LIMIT
+from cardledger.ledger.agents.registry import AGENT_LIMIT
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import KeyRing
 from tests.api.support import (
+    SECRET_KEY,
     TIMEOUT_S,
     AgentApi,
     Api,
     Tenant,
+    at_once,
+    check_cap,
     made,
     new_tenant,
     ok,
@@ -96,7 +102,7 @@ def test_a_new_agent_is_returned_with_its_device_code(api: Api, customer: str) -
     usage = agent["usage"]
     assert (usage["dailyTransactionCount"], usage["dailySpend"], usage["monthlySpend"]) == (0, 0, 0)
     assert usage["dailyResetDate"].startswith(usage["monthlyResetMonth"])
-    assert re.fullmatch(r"[2-9A-HJ-NP-Z]{4}-[2-9A-HJ-NP-Z]{4}", code["code"])
+    assert re.fullmatch(r"[2-9A-HJ-NP-Z]{5}(-[2-9A-HJ-NP-Z]{5}){2}", code["code"])
     assert (code["agentId"], code["redeemed"]) == (agent["id"], False)
     assert ok(api.get(path_of(created))) == agent
 
@@ -114,7 +120,8 @@ def test_a_code_connects_a_program_once(api: Api, customer: str) -> None:
     assert set(redeemed) == {"agentId", "agentName", "accessToken", "policy"}
     assert redeemed["agentId"] == created["agent"]["id"]
     assert redeemed["policy"] == POLICY
-    assert re.fullmatch(r"clat_[A-Za-z0-9_-]{43}", redeemed["accessToken"])
+    agent_id = redeemed["agentId"].removeprefix("Agent:").replace("-", "")
+    assert re.fullmatch(rf"clat_{agent_id}_[A-Za-z0-9_-]{{43}}", redeemed["accessToken"])
     with AgentApi(api.root, redeemed["accessToken"]) as agent:
         shown = ok(agent.get("/agents/me"))
     assert shown["isConnected"] is True
@@ -133,7 +140,9 @@ def test_a_code_is_accepted_in_lower_case_and_percent_encoded(api: Api, customer
     ok(redeem(api.root, encoded))
 
 
-@pytest.mark.parametrize("code", ["AAAA-AAAA", "x", "%00", "%F0%9F%92%A9", "A" * 5000, "'--"])
+@pytest.mark.parametrize(
+    "code", ["AAAAA-AAAAA-AAAAA", "x", "%00", "%F0%9F%92%A9", "A" * 5000, "--"]
+)
 def test_an_unknown_code_is_not_found(api: Api, code: str) -> None:
     refused(redeem(api.root, code), 404, "REFERENCE_NOT_FOUND")
     refused(api.get(f"/agents/device-codes/{code}/status"), 404, "REFERENCE_NOT_FOUND")
@@ -169,6 +178,38 @@ def test_a_new_code_replaces_the_earlier_code(api: Api, customer: str) -> None:
     assert replaced["details"] == {"reason": "CODE_REPLACED"}
     ok(redeem(api.root, new["code"]))
     refused(api.http.post(f"{path_of(created)}/device-codes"), 409, "CONFLICT")
+
+
+def test_a_platform_gets_exactly_as_many_agents_as_it_may_have(own: Api, database_url: str) -> None:
+    customer = own.customer()["id"]
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO agents (id, platform_id, customer_id, name, is_paused, policy,"
+            " created_at, updated_at, deleted_at) SELECT gen_random_uuid(), %s, %s, 'x', false,"
+            " '{}', now(), now(), CASE WHEN number > %s THEN now() END"
+            " FROM generate_series(1, %s) AS number",
+            [
+                own.tenant.platform_id,
+                customer.removeprefix("Customer:"),
+                AGENT_LIMIT - 5,
+                AGENT_LIMIT + 100,  # Deleted agents do not count.
+            ],
+        )
+
+    answers = at_once(20, lambda: own.post("/agents", agent_request(customer)))
+
+    check_cap(answers, made=5, limit=AGENT_LIMIT)
+    created = next(answer for answer in answers if answer.status_code == 201).json()
+    assert own.delete(path_of(created)).status_code == 204
+    create(own, customer)
+
+
+def test_an_agent_gets_exactly_as_many_codes_as_it_may_have(api: Api, customer: str) -> None:
+    path = f"{path_of(create(api, customer))}/device-codes"
+
+    answers = at_once(CODE_LIMIT + 5, lambda: api.http.post(path))
+
+    check_cap(answers, made=CODE_LIMIT - 1, limit=CODE_LIMIT)
 
 
 def test_of_concurrent_redemptions_exactly_one_wins(
@@ -291,6 +332,7 @@ WRONG: list[list[tuple[str, str]]] = [
     [("Authorization", "Bearer")],
     [("Authorization", "Bearer nonsense")],
     [("Authorization", "Bearer clat_" + "A" * 43)],
+    [("Authorization", "Bearer clat_" + "0" * 32 + "_" + "A" * 43)],
     [("Authorization", "Bearer " + "x" * 10_000)],
     [("Authorization", "Bearer caf\u00e9 \u00ff")],
     [("Authorization", "Token abc")],
@@ -306,6 +348,23 @@ def test_invalid_agent_credentials_are_refused(root: str, headers: list[tuple[st
 
     refused(answered, 401, "UNAUTHORIZED")
     assert answered.headers["www-authenticate"].startswith('Bearer realm="api"')
+
+
+def test_a_token_of_an_earlier_release_stays_valid(
+    api: Api, customer: str, database_url: str
+) -> None:
+    created, token = create(api, customer), "clat_" + "A1b2" * 10 + "C3-"
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE agents SET access_token_hash = %s WHERE id = %s",
+            [
+                KeyRing(SECRET_KEY).hash_secret(token),
+                created["agent"]["id"].removeprefix("Agent:"),
+            ],
+        )
+
+    with AgentApi(api.root, token) as agent:
+        assert ok(agent.get("/agents/me"))["id"] == created["agent"]["id"]
 
 
 def test_two_authorization_headers_are_refused(root: str, agent: AgentApi) -> None:

@@ -4,11 +4,13 @@ import asyncio
 from base64 import b64encode
 
 import pytest
-from sqlalchemy import delete, event
+from sqlalchemy import delete, event, text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from cardledger.api.http.authentication import Authenticator
+from cardledger.api.http.authentication import FAILURES, Authenticator
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import RateLimits
+from cardledger.api.http.sliding_window import Rate
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables
@@ -16,7 +18,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
 from tests.api.support import SECRET_KEY, Tenant, new_tenant
 
-NO_LIMITS = RateLimits({}, "redis://127.0.0.1")
+NO_LIMITS = RateLimits({}, "redis://127.0.0.1", "")
 
 
 def header(tenant: Tenant, secret: str | None = None) -> list[str]:
@@ -24,7 +26,7 @@ def header(tenant: Tenant, secret: str | None = None) -> list[str]:
     return ["Basic " + b64encode(pair.encode()).decode()]
 
 
-def test_a_caller_is_looked_up_once_in_a_while(app_database_url: str) -> None:
+def test_credentials_are_looked_up_once_until_the_cache_expires(app_database_url: str) -> None:
     tenant = new_tenant(app_database_url)
 
     async def act() -> tuple[list[Id], int]:
@@ -50,7 +52,7 @@ def test_a_caller_is_looked_up_once_in_a_while(app_database_url: str) -> None:
     assert asked_again == 1
 
 
-def test_memory_of_a_right_secret_lets_no_wrong_one_in(database_url: str) -> None:
+def test_a_cached_secret_does_not_admit_a_wrong_secret(database_url: str) -> None:
     tenant = new_tenant(database_url)
 
     async def act() -> None:
@@ -73,3 +75,68 @@ def test_memory_of_a_right_secret_lets_no_wrong_one_in(database_url: str) -> Non
         await engine.dispose()
 
     asyncio.run(act())
+
+
+class Connections:
+    """The connections of an engine: how many were in use at once."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.most, self._now = 0, 0
+        event.listen(engine.sync_engine, "checkout", lambda *_: self._count(1))
+        event.listen(engine.sync_engine, "checkin", lambda *_: self._count(-1))
+
+    def _count(self, more: int) -> None:
+        self._now += more
+        self.most = max(self.most, self._now)
+
+
+def test_callers_with_an_id_over_the_limit_take_turns_at_the_database(
+    app_database_url: str, redis_url: str
+) -> None:
+    async def act() -> int:
+        engine = async_engine(app_database_url, pool_size=20)
+        limits = RateLimits({FAILURES: Rate(1, 86_400)}, redis_url, SECRET_KEY)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits)
+        authenticator.count_failure("10.0.0.1", credential="guessed")
+        used = Connections(engine)
+
+        async def guess() -> None:
+            async with authenticator.looking_up("10.0.0.2", "guessed", b"") as connection:
+                await connection.execute(text("SELECT pg_sleep(0.01)"))
+
+        await asyncio.gather(*(guess() for _ in range(20)))
+        await engine.dispose()
+        return used.most
+
+    assert asyncio.run(act()) == 4
+
+
+def test_callers_from_an_address_over_the_limit_take_turns_at_the_database(
+    app_database_url: str, redis_url: str
+) -> None:
+    proven, unseen = new_tenant(app_database_url), new_tenant(app_database_url)
+
+    async def act() -> tuple[int, list[object]]:
+        engine = async_engine(app_database_url, pool_size=20)
+        limits = RateLimits({FAILURES: Rate(1, 86_400)}, redis_url, SECRET_KEY)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits, monotonic=lambda: now)
+        now = 0.0
+        await authenticator.token(header(proven))
+        now = 5.0  # The cache has expired.
+        used = Connections(engine)
+        strangers = [Tenant(Id(bytes(16)), f"clid_{number}", "guess") for number in range(20)]
+        with pytest.raises(ApiError):
+            await authenticator.token(header(strangers[0]))
+        answers = await asyncio.gather(
+            *(authenticator.token(header(each)) for each in (*strangers, unseen, proven)),
+            return_exceptions=True,
+        )
+        await engine.dispose()
+        return used.most, [getattr(each, "platform_id", each) for each in answers]
+
+    most, answers = asyncio.run(act())
+
+    # Four of them at once, and the caller whose credentials have succeeded before.
+    assert most <= 5
+    assert answers[-2:] == [unseen.platform_id, proven.platform_id]
+    assert {each.code for each in answers[:-2] if isinstance(each, ApiError)} == {Code.RATE_LIMITED}

@@ -31,7 +31,15 @@ def nothing_happened(request: pytest.FixtureRequest, app_database_url: str) -> I
 
 
 def _counted(url: str) -> dict[str, int]:
-    tables = ("inbox", "outcomes", "rejections", "card_transaction_events", "entries", "cards")
+    tables = (
+        # Without the canaries of a readiness probe, which leave no row once they are decided.
+        "inbox WHERE source <> 'canary'",
+        "outcomes",
+        "rejections",
+        "card_transaction_events",
+        "entries",
+        "cards",
+    )
     with psycopg.connect(url) as connection:
         return {
             table: connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]
@@ -46,7 +54,7 @@ def simulate(api: Api, card_id: str, body: object, name: str = "authorization") 
 @pytest.mark.parametrize(
     "amount", ["0", "-1", "1.0", "1e3", "1.5", '"1250"', "true", "null", str(2**63), "9" * 50]
 )
-def test_an_amount_that_is_none_is_refused(api: Api, card: dict[str, Any], amount: str) -> None:
+def test_an_invalid_amount_is_refused(api: Api, card: dict[str, Any], amount: str) -> None:
     body = (
         f'{{"amount": {amount}, "currency": {{"code": "USD"}},'
         ' "merchant": {"descriptor": "RESTAURANT 9"}}'
@@ -106,11 +114,13 @@ def test_a_missing_merchant_is_named(api: Api, card: dict[str, Any]) -> None:
         b'{"merchant": {"descriptor": "\\ud800"}}',
         b'{"\\ud800": 1}',
         b"\xff\xfe",
-        b'{"amount": ' + b"1" * 100_000 + b"}",
-        b"[" * 100_000,
+        b'{"amount": ' + b"1" * 60_000 + b"}",
+        b"[" * 60_000,
     ],
 )
-def test_a_body_that_is_no_object_is_refused(api: Api, card: dict[str, Any], raw: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_refused(
+    api: Api, card: dict[str, Any], raw: bytes
+) -> None:
     answer = api.raw("POST", f"/sandbox/cards/{card['id']}/simulate/authorization", raw)
 
     refused(answer, 400, "INVALID_INPUT")
@@ -130,7 +140,7 @@ def test_a_body_that_is_no_object_is_refused(api: Api, card: dict[str, Any], raw
         [("content-type", "")],
     ],
 )
-def test_json_has_to_say_that_it_is(
+def test_a_body_needs_the_content_type_of_json(
     api: Api, card: dict[str, Any], headers: list[tuple[str, str]]
 ) -> None:
     answer = api.http.post(
@@ -153,7 +163,7 @@ def test_json_may_name_its_charset(api: Api) -> None:
     assert made(answer)["fullName"] == "Zoë"
 
 
-def test_a_body_has_a_size(api: Api, card: dict[str, Any]) -> None:
+def test_a_body_above_the_size_limit_is_refused(api: Api, card: dict[str, Any]) -> None:
     def pieces() -> Iterator[bytes]:
         for _ in range(20):
             yield b" " * 100_000
@@ -200,7 +210,9 @@ def test_a_clearing_needs_a_card_transaction_of_the_card(api: Api, other_platfor
         refused(answer, 400, "INVALID_INPUT")
 
 
-def test_another_platforms_things_are_not_there(other_platform: Api, card: dict[str, Any]) -> None:
+def test_resources_of_another_platform_are_not_found(
+    other_platform: Api, card: dict[str, Any]
+) -> None:
     [account_id] = card["fundingSources"]
     customer_id = card["cardholderId"]
 
@@ -216,14 +228,16 @@ def test_another_platforms_things_are_not_there(other_platform: Api, card: dict[
     assert ok(transactions) == {"data": [], "hasMore": False, "totalCount": 0}
 
 
-def test_another_platforms_card_transaction_is_not_there(api: Api, other_platform: Api) -> None:
+def test_a_card_transaction_of_another_platform_is_not_found(api: Api, other_platform: Api) -> None:
     transaction = api.authorize(api.active_card()["id"], 100)
 
     refused(other_platform.get(f"/transactions/{transaction['id']}"), 404, "TRANSACTION_NOT_FOUND")
 
 
 @pytest.mark.parametrize("amount", [0, -1, 1.0, "1", True, None, 2**63, 100_000_000_001])
-def test_a_deposit_that_is_none_is_refused(api: Api, card: dict[str, Any], amount: object) -> None:
+def test_a_deposit_of_an_invalid_amount_is_refused(
+    api: Api, card: dict[str, Any], amount: object
+) -> None:
     [account_id] = card["fundingSources"]
 
     answer = api.post(f"/sandbox/internal-accounts/{account_id}/fund", {"amount": amount})
@@ -254,7 +268,7 @@ def test_a_deposit_that_is_none_is_refused(api: Api, card: dict[str, Any], amoun
         ({"state": "ACTIVE"}, 400, "INVALID_INPUT", "state"),
     ],
 )
-def test_a_card_that_cannot_be_is_refused(  # noqa: PLR0913, PLR0917 - a table
+def test_an_invalid_card_is_refused(  # noqa: PLR0913, PLR0917 - a table
     api: Api, card: dict[str, Any], change: dict[str, Any], status: int, code: str, field: str
 ) -> None:
     asked = {
@@ -329,7 +343,7 @@ def test_a_platforms_card_id_is_there_once(api: Api, other_platform: Api) -> Non
         ({"customerType": "INDIVIDUAL", "umaAddress": "ada"}, "INVALID_UMA_ADDRESS", 400),
     ],
 )
-def test_a_customer_that_cannot_be_is_refused(
+def test_an_invalid_customer_is_refused(
     api: Api, body: dict[str, Any], code: str, status: int
 ) -> None:
     refused(api.post("/customers", body), status, code)
@@ -366,7 +380,7 @@ def test_a_parameter_that_comes_twice_is_refused(api: Api) -> None:
     refused(api.http.get("/transactions?limit=1&limit=2"), 400, "INVALID_INPUT")
 
 
-def test_what_is_not_there_is_not_found(api: Api) -> None:
+def test_an_unknown_resource_or_path_is_404(api: Api) -> None:
     for path, code in (
         ("/nothing", "REFERENCE_NOT_FOUND"),
         ("/cards/", "REFERENCE_NOT_FOUND"),
@@ -391,7 +405,7 @@ def test_what_is_not_there_is_not_found(api: Api) -> None:
         ("GET", "/webhooks/test", "POST"),
     ],
 )
-def test_a_method_that_is_not_there_is_refused_with_those_that_are(
+def test_an_unknown_method_is_405_with_the_allowed_methods(
     api: Api, method: str, path: str, allowed: str
 ) -> None:
     answer = api.http.request(method, path)
@@ -473,7 +487,7 @@ def test_nothing_to_change_is_refused(api: Api) -> None:
         "Basic " + "QQ" * 5000,
     ],
 )
-def test_a_caller_who_is_not_known_learns_nothing(
+def test_invalid_credentials_get_401_whatever_the_operation(
     root: str, card: dict[str, Any], authorization_header: str | None
 ) -> None:
     headers = {} if authorization_header is None else {"authorization": authorization_header}
@@ -531,7 +545,9 @@ def test_a_token_may_do_what_it_says(  # noqa: PLR0913, PLR0917 - a table
             refused(answer, 403, "FORBIDDEN")
 
 
-def test_a_deleted_token_dies_soon(api: Api, root: str, database_url: str) -> None:
+def test_a_token_deleted_in_the_database_is_refused_soon(
+    api: Api, root: str, database_url: str
+) -> None:
     with Api(root, new_tenant(database_url, of=api.tenant)) as other:
         assert other.get("/config").is_success
         with psycopg.connect(database_url) as connection:
@@ -552,7 +568,7 @@ def test_every_answer_carries_a_request_id(api: Api) -> None:
     assert missing.headers["x-request-id"]
 
 
-def test_a_list_is_not_an_id(api: Api) -> None:
+def test_the_path_of_a_list_is_not_read_as_an_id(api: Api) -> None:
     for path in ("/customers/external-accounts", "/customers/internal-accounts"):
         answer = api.delete(path)
 

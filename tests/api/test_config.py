@@ -111,7 +111,7 @@ def test_money_moves_in_a_currency_that_came_later(own: Api) -> None:
     assert funded["balance"]["currency"]["code"] == "EUR"
 
 
-def test_a_currency_in_which_somebody_has_an_account_stays(own: Api) -> None:
+def test_a_currency_with_accounts_cannot_be_removed(own: Api) -> None:
     ok(configure(own, supportedCurrencies=[USD, in_currency("EUR")]))
     customer = own.customer(currencies=["EUR"])
     before = ok(own.get("/config"))
@@ -179,7 +179,7 @@ def test_how_codes_appear_is_changed_field_by_field(own: Api) -> None:
     assert "cardTokenization2faConfig" not in none
 
 
-def test_a_fee_takes_the_place_of_its_like(own: Api) -> None:
+def test_a_fee_replaces_the_fee_for_the_same_currencies(own: Api) -> None:
     assert ok(own.get("/config"))["feeConfigs"] == []
 
     ok(configure(own, feeConfigs=[FEE]))
@@ -194,7 +194,7 @@ def test_a_fee_takes_the_place_of_its_like(own: Api) -> None:
     assert ok(configure(own, feeConfigs=[]))["feeConfigs"] == changed["feeConfigs"]
 
 
-def test_fees_in_other_currencies_are_not_there_yet(own: Api) -> None:
+def test_fees_in_other_currencies_are_not_implemented(own: Api) -> None:
     refused(configure(own, feeConfigs=[FEE | {"sourceCurrency": "EUR"}]), 501, "NOT_IMPLEMENTED")
 
 
@@ -248,7 +248,7 @@ def test_fees_in_other_currencies_are_not_there_yet(own: Api) -> None:
         ),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_whole(
+def test_an_invalid_configuration_is_refused_as_a_whole(
     api: Api, fields: dict[str, object], code: str
 ) -> None:
     before = ok(api.get("/config"))

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -12,22 +14,28 @@ import structlog
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
+from starlette.types import Receive, Scope, Send
 from structlog.testing import capture_logs
 
 from cardledger.api.app import ApiConfig
+from cardledger.api.time_limit import GRACE_S
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.agents import action_queries, usage
 from cardledger.ledger.queries import card_transactions, transactions
 from cardledger.ledger.storage import paging
-from cardledger.ledger.storage.engines import async_engine, sync_engine
+from cardledger.ledger.storage.engines import async_engine, driver, sync_engine
 from cardledger.ledger.webhooks import deliveries
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from tests.api.support import SECRET_KEY, Api, new_tenant, ok, server
+from tests.connection_guard import GuardedApp, violations
 from tests.databases import fresh_database
+from tests.proxy import proxy_to, through
 from tests.waiting import eventually
 
 Read = TypeVar("Read")
+
+CUSTOMER = {"customerType": "INDIVIDUAL", "fullName": "Ada Lovelace"}
 
 _END_ALL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
@@ -107,13 +115,10 @@ def test_a_failure_says_nothing_of_what_was_sent(own_url: DatabaseUrl) -> None:
     assert "Ada" not in str(failure.value)
 
 
-def test_what_is_logged_when_postgresql_falters_names_nobody(
+def test_logs_of_database_errors_contain_no_personal_data(
     own_url: DatabaseUrl, redis_url: str
 ) -> None:
     with psycopg.connect(own_url, autocommit=True) as owner:
-        owner.execute(
-            f'ALTER DATABASE "{own_url.database}" SET lock_timeout = 50',
-        )
         config = ApiConfig(database_url=own_url, redis_url=redis_url, secret_key=SECRET_KEY)
         with server(config) as root, Api(root, new_tenant(own_url)) as api:
             assert api.get("/config").is_success
@@ -128,10 +133,95 @@ def test_what_is_logged_when_postgresql_falters_names_nobody(
             structlog.configure(**before)
             owner.execute("ROLLBACK")
 
-    assert answer.status_code == 503
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert "Ada" not in json.dumps(logs)
-    [sent] = [one for one in logs if one["event"] == "database unavailable"]
+    [sent] = [one for one in logs if one["event"].startswith("database unavailable")]
     assert sent["error"] == "canceling statement due to lock timeout"
+
+
+def test_a_request_is_answered_in_time_while_postgresql_is_silent(
+    own_url: DatabaseUrl, redis_url: str
+) -> None:
+    limit_s = 1.0
+    with proxy_to(own_url) as proxy:
+        config = ApiConfig(
+            database_url=through(own_url, proxy),
+            redis_url=redis_url,
+            secret_key=SECRET_KEY,
+            reply_timeout_s=limit_s - GRACE_S,
+        )
+        with server(config) as root, Api(root, new_tenant(own_url)) as api:
+            assert api.get("/config").is_success
+            proxy.freeze()
+            read, written, repeatable = (
+                api.get("/customers"),
+                api.post("/customers", CUSTOMER),
+                api.raw("POST", "/customers", json.dumps(CUSTOMER), idempotency_key="one"),
+            )
+            proxy.thaw()
+            eventually(lambda: api.get("/customers").is_success)
+
+    # Each statement alone, and each connection, has five seconds.
+    assert all(
+        (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        and answer.elapsed.total_seconds() < limit_s + 2
+        for answer in (read, written, repeatable)
+    )
+    assert "may have taken effect" not in read.json()["message"]
+    assert "may have taken effect" in written.json()["message"]
+    assert written.headers["x-should-retry"] == "false"
+    assert "x-should-retry" not in repeatable.headers
+
+
+def test_the_time_in_which_a_caller_sends_its_request_does_not_count(
+    own_url: DatabaseUrl, redis_url: str
+) -> None:
+    config = ApiConfig(
+        database_url=own_url, redis_url=redis_url, secret_key=SECRET_KEY, reply_timeout_s=1.0
+    )
+    body = json.dumps(CUSTOMER).encode()
+    waited = threading.Event()
+
+    def slowly() -> Iterator[bytes]:
+        yield body[:5]
+        waited.wait(2.0)  # Longer than a request may take; the event is never set.
+        yield body[5:]
+
+    with server(config) as root, Api(root, new_tenant(own_url)) as api:
+        answer = api.http.post(
+            "/customers", content=slowly(), headers={"Content-Type": "application/json"}
+        )
+
+    assert answer.status_code == 201
+
+
+def test_a_connection_that_was_lost_below_sqlalchemy_is_given_back_quietly(
+    own_url: DatabaseUrl, postgres_url: DatabaseUrl, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = sync_engine(own_url, pool_size=1, max_overflow=0)
+    connection = engine.connect()
+    end_all(postgres_url, own_url.database)
+    with pytest.raises(psycopg.OperationalError):
+        driver(connection).execute("SELECT 1")
+    connection.close()
+
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT 1")) == 1
+    engine.dispose()
+    assert not caplog.records
+
+
+def test_what_was_not_committed_is_rolled_back_when_a_connection_is_given_back(
+    own_url: DatabaseUrl,
+) -> None:
+    engine = sync_engine(own_url, pool_size=1, max_overflow=0)
+    raw = engine.raw_connection()
+    raw.cursor().execute("CREATE TABLE left_over ()")
+    raw.close()
+
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT to_regclass('left_over')")) is None
+    engine.dispose()
 
 
 def test_a_list_has_a_total_up_to_ten_thousand_rows(own_url: DatabaseUrl, redis_url: str) -> None:
@@ -255,7 +345,7 @@ def test_exceptions_are_found_without_reading_what_is_settled(
         assert "card_transactions_debt_idx" in plan, plan
 
 
-def test_a_card_that_nobody_has_has_no_transactions(
+def test_an_unknown_card_has_no_transactions(
     filled: tuple[DatabaseUrl, Id, Id],
 ) -> None:
     url, platform_id, _ = filled
@@ -305,7 +395,7 @@ def test_every_type_of_a_list_of_all_is_read_in_its_order_by_key(
         assert "Sort" not in rows, rows
 
 
-def test_what_was_told_of_a_resource_is_found_by_key(
+def test_deliveries_of_a_resource_are_found_by_index(
     filled: tuple[DatabaseUrl, Id, Id],
 ) -> None:
     url, platform_id, subject_id = filled
@@ -428,3 +518,41 @@ async def _plans(
             plans.append("\n".join(line for (line,) in await cursor.fetchall()))
     await engine.dispose()
     return page, plans
+
+
+# --- what a request may wait for while it holds a connection ------------------------------------
+
+
+def test_the_guard_of_these_tests_names_what_a_request_waits_for(app_database_url: str) -> None:
+    engine = async_engine(app_database_url, pool_size=3)
+
+    async def handle(scope: Scope, _receive: Receive, _send: Send) -> None:
+        async with engine.connect() as connection, connection.begin():
+            await connection.execute(text("SELECT pg_sleep(0.01)"))
+            match scope["path"]:
+                case "/sleeps":
+                    await asyncio.sleep(0)
+                case "/connects":
+                    async with engine.connect():
+                        pass
+                case "/blocks":
+                    socket.getaddrinfo("127.0.0.1", 1)
+        await asyncio.sleep(0)
+
+    async def run() -> None:
+        for path in ("/reads", "/sleeps", "/connects", "/blocks"):
+            scope = {"type": "http", "method": "GET", "path": path}
+            await GuardedApp(handle)(scope, _never, _never)
+        await engine.dispose()
+
+    asyncio.run(run())
+
+    blocks, connects, *more, sleeps = violations()
+    assert blocks == "GET /blocks holds a database connection and calls socket.getaddrinfo"
+    assert connects == "GET /connects holds a database connection and takes a second one"
+    assert all(one.startswith("GET /connects ") for one in more)
+    assert sleeps.startswith("GET /sleeps holds a database connection and waits for sleep (")
+
+
+async def _never(*_: object) -> Any:  # noqa: ANN401 - as ASGI has it
+    raise AssertionError

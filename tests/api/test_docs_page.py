@@ -5,10 +5,12 @@ import json
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
 
+from cardledger.api.openapi import docs_page
 from cardledger.api.openapi.docs_page import DOCUMENT
 from tests.api.contract import operations
 from tests.api.documents import Json, text
@@ -67,6 +69,15 @@ def test_other_responses_have_no_content_security_policy(root: str) -> None:
 
 
 # --- compressed and cached ---------------------------------------------------------------------
+
+
+def test_concurrent_first_requests_make_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docs_page, "_assets", {})
+
+    with ThreadPoolExecutor(8) as pool:
+        copies = list(pool.map(lambda _: docs_page._asset("swagger-ui-bundle.js"), range(8)))
+
+    assert len({id(copy) for copy in copies}) == 1
 
 
 @pytest.mark.parametrize("path", [DOCUMENT, "/docs", SCRIPT, BUNDLE])

@@ -1,13 +1,19 @@
 """The document is fit for people and for generated clients: bars that it must not fall below."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from re import _parser  # For the width of a pattern.
 from typing import Any
 
 import pytest
 
 from cardledger.api.app import ApiConfig, create_app
+from cardledger.api.http.json_body import MAX_DEPTH, MAX_KEYS
+from cardledger.api.http.middleware import MAX_PARAMETERS
+from cardledger.api.http.routing import MAX_BODY
 from cardledger.api.openapi.docs_page import rendered
 from cardledger.api.openapi.glossary import DESCRIPTIONS
 from cardledger.ledger.core import entries, events, transfer
@@ -180,6 +186,73 @@ def values(schema: Json) -> set[str]:
         enum = resolved(part).get("enum", [])
         found |= {value for value in enum if isinstance(value, str)}
     return found
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes, keys and levels of the largest JSON that is valid."""
+
+    bytes: int
+    keys: int = 0
+    depth: int = 0
+
+
+def largest(schema: Json) -> Size:
+    """Return the size of the largest value of `schema`.
+
+    A character of a string has three bytes of UTF-8, as all of the Basic Multilingual Plane.
+    """
+    schema = resolved(schema)
+    options = schema.get("oneOf") or schema.get("anyOf")
+    if options:
+        parts = [largest(option) for option in options]
+        return Size(*(max(getattr(part, name) for part in parts) for name in SIZES))
+    if "enum" in schema or "const" in schema:
+        return Size(
+            max(len(json.dumps(value)) for value in schema.get("enum", [schema.get("const")]))
+        )
+    match schema["type"]:
+        case "object":
+            fields = {name: largest(part) for name, part in schema.get("properties", {}).items()}
+            return Size(
+                2 + sum(len(f'"{name}":,') + part.bytes for name, part in fields.items()),
+                sum(1 + part.keys for part in fields.values()),
+                1 + max((part.depth for part in fields.values()), default=0),
+            )
+        case "array":
+            item, count = largest(schema["items"]), schema["maxItems"]
+            return Size(2 + count * (item.bytes + 1), count * item.keys, 1 + item.depth)
+        case "string":
+            return Size(2 + largest_string(schema))
+        case _:
+            return Size(25)
+
+
+SIZES = ("bytes", "keys", "depth")
+FORMATS = {"date": 10, "date-time": 40}
+
+
+def largest_string(schema: Json) -> int:
+    if "pattern" in schema:
+        _, widest = _parser.parse(schema["pattern"]).getwidth()
+        return min(int(widest), int(schema.get("maxLength", 2**20)))
+    return FORMATS[schema["format"]] if "format" in schema else 3 * int(schema["maxLength"])
+
+
+def test_the_largest_valid_body_of_every_operation_is_within_the_limits_of_all() -> None:
+    bodies = {
+        f"{method} {path}": largest(
+            operation["requestBody"]["content"]["application/json"]["schema"]
+        )
+        for path, method, operation in operations()
+        if "requestBody" in operation
+    }
+
+    assert {name: size for name, size in bodies.items() if size.bytes > MAX_BODY} == {}
+    assert {name: size for name, size in bodies.items() if size.keys > MAX_KEYS} == {}
+    assert {name: size for name, size in bodies.items() if size.depth > MAX_DEPTH} == {}
+    for path, _, operation in operations():
+        assert len(operation.get("parameters", [])) <= MAX_PARAMETERS, path
 
 
 def test_the_document_is_generated_in_less_than_a_second() -> None:

@@ -1,5 +1,6 @@
-"""What becomes of a validator's complaints; pure."""
+"""What becomes of a validator's complaints, and what errors and logs quote of a request; pure."""
 
+import json
 import re
 from typing import Any
 
@@ -7,6 +8,15 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
+from cardledger.api.http.errors import (
+    MAX_ERROR_BODY,
+    MAX_ERRORS,
+    ApiError,
+    error_response,
+    invalid,
+    invalid_field,
+)
+from cardledger.api.http.middleware import shown
 from cardledger.schema.wire.cards.cards import CardCreate
 from cardledger.schema.wire.common import Time
 from cardledger.schema.wire.config import ConfigUpdate
@@ -72,7 +82,7 @@ def test_every_bad_field_is_named_at_once() -> None:
     assert found["merchant"].message == "is required"
 
 
-def test_the_kind_of_object_is_no_part_of_a_path() -> None:
+def test_the_name_of_a_union_member_is_not_part_of_a_field_path() -> None:
     customer = complaints(CustomerCreate, {"customerType": "INDIVIDUAL", "email": "x"})
     event = complaints(NetworkEvent, {"type": "CLEARING", "amount": 0})
 
@@ -95,6 +105,60 @@ def test_an_error_is_explained_in_one_line() -> None:
         SimulateAuthorization.model_validate({"amount": -5, "currency": {"code": "USD"}})
 
     assert explain(refused.value) == "amount must be greater than 0; merchant is required"
+
+
+def test_an_error_of_very_many_fields_lists_the_first_and_counts_the_rest() -> None:
+    names = {f"f{number}": 0 for number in range(900)}
+    with pytest.raises(ValidationError) as refused:
+        SimulateAuthorization.model_validate(authorization() | names)
+
+    found = field_errors(refused.value.errors())
+    error = invalid(found)
+    first = invalid(found[:MAX_ERRORS], count=900)
+
+    assert error.details is not None
+    assert [part["field"] for part in error.details["errors"]] == [*names][:MAX_ERRORS]
+    assert error.details["moreErrors"] == 900 - MAX_ERRORS
+    assert error.message.endswith("; and 897 more")
+    assert explain(refused.value) == error.message == first.message
+    assert error.details == first.details
+
+
+def test_an_error_of_few_fields_lists_them_all() -> None:
+    error = invalid([FieldError(field="a", message="is required")] * MAX_ERRORS)
+
+    assert error.details is not None
+    assert len(error.details["errors"]) == MAX_ERRORS
+    assert "moreErrors" not in error.details
+
+
+@pytest.mark.parametrize("quoted", ["x", "\u20ac", "\U0001f600", "\ud800", '"', "\x00"])
+def test_an_error_is_small_whatever_it_quotes(quoted: str) -> None:
+    long = quoted * 60_000
+    many = [FieldError(field=f"f{n}", message=quoted * 300) for n in range(MAX_ERRORS)]
+    errors = [
+        ApiError(Code.CONFLICT, long, details={"reason": long}),
+        invalid_field("name", long),
+        invalid(many),
+    ]
+
+    bodies = [bytes(error_response(error).body) for error in errors]
+
+    for error, body in zip(errors, bodies, strict=True):
+        assert len(body) <= MAX_ERROR_BODY
+        assert json.loads(body)["message"] == error.message
+    details = json.loads(bodies[-1])["details"]
+    assert len(details["errors"]) + details.get("moreErrors", 0) == MAX_ERRORS
+
+
+def test_a_complaint_quotes_little_of_what_was_sent() -> None:
+    url = "https://[" + "x" * 2_000 + "]"
+
+    [error] = complaints(ConfigUpdate, {"webhookEndpoint": url}).values()
+
+    assert len(error.message) == 300
+    assert error.message.endswith("x…")
+    assert len(shown("/customers/" + "x" * 10_000)) == 200
 
 
 @pytest.mark.parametrize(
@@ -132,7 +196,7 @@ def test_no_explanation_is_in_the_validators_words(
 
 
 @pytest.mark.parametrize("error", list_all_errors(), ids=lambda error: str(error["type"]))
-def test_whatever_a_validator_complains_of_is_told_in_our_words(error: dict[str, Any]) -> None:
+def test_every_validation_error_of_pydantic_has_a_message_of_the_api(error: dict[str, Any]) -> None:
     complaint = {
         "type": error["type"],
         "loc": ("field",),
@@ -160,7 +224,7 @@ def test_whatever_a_validator_complains_of_is_told_in_our_words(error: dict[str,
         "http://[::1]:8080/hook",
     ],
 )
-def test_a_webhook_may_go_there(url: str) -> None:
+def test_a_valid_webhook_endpoint_is_accepted(url: str) -> None:
     assert ConfigUpdate.model_validate({"webhookEndpoint": url}).webhook_endpoint == url
 
 
@@ -194,5 +258,5 @@ def test_a_webhook_may_go_there(url: str) -> None:
         ["https://example.com"],
     ],
 )
-def test_a_webhook_may_not_go_there(url: object) -> None:
+def test_an_invalid_webhook_endpoint_is_refused(url: object) -> None:
     assert set(complaints(ConfigUpdate, {"webhookEndpoint": url})) == {"webhookEndpoint"}

@@ -257,7 +257,7 @@ def test_a_new_default_replaces_the_former_default(api: Api, customer_id: str) -
     assert defaults(api, customer_id) == [third]
 
 
-def test_of_concurrent_defaults_one_remains(api: Api, customer_id: str) -> None:
+def test_of_concurrent_default_accounts_one_remains_the_default(api: Api, customer_id: str) -> None:
     def make(number: int) -> int:
         sent = usd(f"88{number}00", customerId=customer_id, defaultUmaDepositAccount=True)
         return api.post(CUSTOMERS, sent).status_code

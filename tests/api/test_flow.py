@@ -307,7 +307,7 @@ def test_the_end_of_the_name_decides_on_kyc(api: Api, name: str, status: str) ->
     assert api.customer(fullName=name)["kycStatus"] == status
 
 
-def test_a_customer_and_its_address_are_there_once(api: Api, other_platform: Api) -> None:
+def test_a_platform_customer_id_and_a_uma_address_are_unique(api: Api, other_platform: Api) -> None:
     customer = api.customer(platformCustomerId="twice")
 
     same_id = api.post("/customers", {"customerType": "INDIVIDUAL", "platformCustomerId": "twice"})

@@ -98,9 +98,9 @@ def tenant(api_config: ApiConfig) -> Tenant:
 
 
 @pytest.fixture
-def config(root: str, tenant: Tenant, tmp_path: Path) -> Path:
+def config(root: str, tenant: Tenant, tmp_path: Path, database_url: str) -> Path:
     with Api(root, tenant) as api:
-        made = [platform(api) for _ in range(ONES_OF_EACH)]
+        made = [platform(api, database_url) for _ in range(ONES_OF_EACH)]
         return configured(tmp_path, made[0], resources(made))
 
 

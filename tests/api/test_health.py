@@ -1,5 +1,9 @@
 """Health checks, and responses while PostgreSQL or Redis is unavailable."""
 
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+
 import httpx2
 import psycopg
 import structlog
@@ -20,6 +24,13 @@ from tests.api.support import (
     worker,
 )
 from tests.databases import fresh_database
+from tests.proxy import proxy_to, through
+from tests.waiting import eventually, limit_s
+
+
+def ready(root: str) -> httpx2.Response:
+    """Ask for readiness, which takes two seconds at most; more on a machine that is busy."""
+    return httpx2.get(f"{root}/readyz", timeout=limit_s(4))
 
 
 def test_a_server_with_everything_is_ready(root: str) -> None:
@@ -73,7 +84,117 @@ def test_without_redis_the_answers_are_the_same(
     assert account["balance"]["amount"] == 48_500
 
 
-def test_without_postgresql_nothing_is_answered_but_that(redis_url: str) -> None:
+def test_a_queue_that_is_locked_is_not_ready_until_it_is_free(
+    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
+) -> None:
+    with fresh_database(postgres_url, template=template_database.database) as url:
+        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+        with worker(url, redis_url), server(config) as root, psycopg.connect(url) as outsider:
+            eventually(lambda: ready(root).is_success)
+            outsider.execute("SELECT FROM inbox_shards WHERE (lane, shard) = (0, 3) FOR UPDATE")
+            eventually(lambda: not ready(root).is_success, timeout_s=5)
+            refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+            outsider.rollback()
+            eventually(lambda: ready(root).is_success)
+
+    failed = refusal["details"]["failedChecks"]["queues"]
+    assert "live/3" in failed["detail"]
+    assert set(failed) == {"since", "detail", "fix"}
+
+
+def test_a_frozen_worker_makes_the_installation_unready(
+    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
+) -> None:
+    with fresh_database(postgres_url, template=template_database.database) as url:
+        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+        with worker(url, redis_url) as pid, server(config) as root:
+            eventually(lambda: ready(root).is_success)
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                eventually(lambda: not ready(root).is_success, timeout_s=5)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+            eventually(lambda: ready(root).is_success)
+
+
+def test_a_silent_database_is_reported_in_time_and_its_return_too(
+    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
+) -> None:
+    with (
+        fresh_database(postgres_url, template=template_database.database) as url,
+        proxy_to(url) as proxy,
+        worker(url, redis_url),
+    ):
+        config = ApiConfig(
+            database_url=through(url, proxy), redis_url=redis_url, secret_key=SECRET_KEY
+        )
+        with server(config) as root:
+            eventually(lambda: ready(root).is_success)
+            proxy.freeze()
+            eventually(lambda: not ready(root).is_success, timeout_s=5)
+            refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+            held = proxy.held_chunks
+            proxy.thaw()
+            eventually(lambda: ready(root).is_success)
+
+    assert held > 0
+    assert refusal["details"]["postgresql"] == "does not answer"
+    assert set(refusal["details"]["failedChecks"]) == {"postgresql"}
+
+
+def test_a_newer_schema_is_usable_when_it_says_so(
+    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
+) -> None:
+    with (
+        fresh_database(postgres_url, template=template_database.database) as url,
+        psycopg.connect(url, autocommit=True) as owner,
+    ):
+        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+        owner.execute("UPDATE alembic_version SET version_num = '9999'")
+        with server(config) as root:
+            compatible = ready(root)
+            owner.execute("UPDATE schema_compatibility SET oldest_head = '9998'")
+            eventually(lambda: not ready(root).is_success)
+            refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+
+    assert compatible.is_success, compatible.text
+    [(check, failure)] = refusal["details"]["failedChecks"].items()
+    assert (check, failure["fix"]) == ("schema", "Deploy the release that belongs to it.")
+
+
+def test_queues_that_wait_for_a_repair_are_not_ready(
+    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
+) -> None:
+    stall = """
+        INSERT INTO stalled_queues VALUES (0, 3, %s, '00000000-0000-0000-0000-000000000000', NULL,
+            'secret', 1, now(), now())
+    """
+    with (
+        fresh_database(postgres_url, template=template_database.database) as url,
+        psycopg.connect(url, autocommit=True) as owner,
+    ):
+        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+        owner.execute(stall, [False])
+        with server(config) as root:
+            alone = ok(ready(root))
+            owner.execute(stall, [True])
+            # Without a worker the queues are stuck as well, a little later.
+            eventually(lambda: "stalls" in ready(root).text)
+            refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+
+    assert alone["stalledCardholders"] == 1
+    assert "stalls" in refusal["details"]["failedChecks"]
+    assert "secret" not in str(refusal)
+
+
+def test_a_clock_that_is_off_is_not_ready(api_config: ApiConfig) -> None:
+    with server(api_config, clock=lambda: datetime.now(UTC) + timedelta(days=8)) as root:
+        refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+
+    assert "clock" in refusal["details"]["failedChecks"]
+
+
+def test_without_postgresql_only_the_liveness_probe_succeeds(redis_url: str) -> None:
     away = ApiConfig(
         database_url=f"postgresql://ada@127.0.0.1:{closed_port()}/nothing",
         redis_url=redis_url,
@@ -104,7 +225,7 @@ def test_a_database_without_our_schema_is_not_ready(
     assert body["details"]["schema"] == "none"
 
 
-def test_without_a_worker_the_caller_is_told_in_time(
+def test_without_a_worker_a_request_times_out_with_a_clear_error(
     postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
 ) -> None:
     with fresh_database(postgres_url, template=template_database.database) as url:
@@ -119,15 +240,18 @@ def test_without_a_worker_the_caller_is_told_in_time(
                 f"/sandbox/cards/{card['id']}/simulate/authorization", authorization()
             )
         with psycopg.connect(url) as connection:
-            [(waiting,)] = connection.execute("SELECT body FROM inbox").fetchall()
+            waiting, reversal = [
+                body for (body,) in connection.execute("SELECT body FROM inbox ORDER BY id")
+            ]
 
     body = refused(answer, 503, "SERVICE_UNAVAILABLE")
     assert "accepted" in body["message"]
     assert answer.headers["x-should-retry"] == "false"
     assert waiting["decideBy"], "a late approval would hold money without a purchase"
+    assert (reversal["type"], reversal["authorization"]) == ("TIMEOUT_REVERSAL", waiting)
 
 
-def test_a_lost_table_is_our_fault_and_says_nothing_of_it(
+def test_a_missing_table_is_500_without_details(
     postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
 ) -> None:
     with fresh_database(postgres_url, template=template_database.database) as url:

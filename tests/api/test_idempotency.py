@@ -27,6 +27,7 @@ from tests.api.support import (
     new_tenant,
     ok,
     refused,
+    rejected,
     server,
 )
 from tests.api.test_beneficial_owners import INFO
@@ -81,7 +82,7 @@ class Post:
         return Api(root, self.caller.tenant)
 
 
-def requests_of(api: Api) -> Iterator[Post]:
+def requests_of(api: Api, database_url: str) -> Iterator[Post]:
     """Yield a request for every POST of the interface that is built."""
     for area in (
         of_customers,
@@ -95,6 +96,7 @@ def requests_of(api: Api) -> Iterator[Post]:
         of_the_sandboxes_webhook,
     ):
         yield from area(api)
+    yield from of_rejections(api, database_url)
 
 
 def of_customers(api: Api) -> Iterator[Post]:
@@ -209,6 +211,18 @@ def of_the_sandboxes_webhook(api: Api) -> Iterator[Post]:
         yield Post(api, "/sandbox/webhooks/test", None)
 
 
+def of_rejections(api: Api, database_url: str) -> Iterator[Post]:
+    event = {  # It is parked, so that nothing is counted later.
+        "type": "AUTHORIZATION_REVERSAL",
+        "source": "visa",
+        "reference": str(uuid4()),
+        "issuerTransactionToken": "none",
+        "cardId": api.active_card()["id"],
+        "currency": "USD",
+    }
+    yield Post(api, f"/rejections/{rejected(database_url, api, event)}/retry", {})
+
+
 TABLES = (
     "api_tokens",
     "customers",
@@ -236,7 +250,7 @@ def counted(url: str) -> dict[str, int]:
 
 
 def test_every_post_is_done_once_and_answered_again(api: Api, app_database_url: str) -> None:
-    for one in requests_of(api):
+    for one in requests_of(api, app_database_url):
         key = str(uuid4())
         first = one.send(key)
         assert first.status_code in {200, 201}, (one.path, first.text)
@@ -250,14 +264,16 @@ def test_every_post_is_done_once_and_answered_again(api: Api, app_database_url: 
         assert counted(app_database_url) == before, one.path
 
 
-def test_no_post_is_forgotten_here(api: Api) -> None:
+def test_every_post_of_the_interface_is_among_the_tested_requests(
+    api: Api, app_database_url: str
+) -> None:
     posts = {
         path
         for path, method, sent_body in contract.operations()
         if method == "post" and "x-unimplemented" not in sent_body
     }
 
-    tried = {contract.path_of(BASE_PATH + one.path) for one in requests_of(api)}
+    tried = {contract.path_of(BASE_PATH + one.path) for one in requests_of(api, app_database_url)}
 
     assert tried == posts
 
@@ -303,7 +319,9 @@ def test_keys_of_two_platforms_are_two_keys(api: Api, other_platform: Api) -> No
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "two words", "schl\u00fcssel".encode()])
-def test_a_key_that_is_none_is_refused(api: Api, app_database_url: str, key: str | bytes) -> None:
+def test_an_invalid_idempotency_key_is_refused(
+    api: Api, app_database_url: str, key: str | bytes
+) -> None:
     before = counted(app_database_url)
 
     body = refused(post(api, "/customers", PERSON, key), 400, "INVALID_INPUT")
@@ -333,7 +351,7 @@ def test_a_replay_needs_the_permission_of_the_first(
         refused(post(looking, "/customers", PERSON, key), 403, "FORBIDDEN")
 
 
-def test_what_was_refused_is_judged_anew(api: Api) -> None:
+def test_a_refused_request_is_decided_again_under_the_same_key(api: Api) -> None:
     key, identifier = str(uuid4()), str(uuid4())
     owner = api.customer(platformCustomerId=identifier)
     wish = PERSON | {"platformCustomerId": identifier}
@@ -403,13 +421,17 @@ def test_every_post_that_comes_often_at_once_is_done_once(
     # One of each kind is done alone before, so that we know what one does.
     tenant = new_tenant(app_database_url)
     with Api(root, tenant) as api:
-        for here, alone in zip(requests_of(api), requests_of(other_platform), strict=True):
+        for here, alone in zip(
+            requests_of(api, app_database_url),
+            requests_of(other_platform, app_database_url),
+            strict=True,
+        ):
             before = counted(app_database_url)
             single = alone.send(str(uuid4()))
             between = counted(app_database_url)
 
             with here.at(other_process.root) as there, ThreadPoolExecutor(16) as pool:
-                asked = [here, replace(here, caller=there)] * 12
+                asked = [here, replace(here, caller=there)] * 8  # All at once.
                 answers = list(pool.map(lambda one: one.send(f"key-of-{one.path}"), asked))
 
             sent_body = {(answer.status_code, answer.content) for answer in answers}
@@ -462,7 +484,7 @@ def test_an_answer_that_was_lost_in_a_crash_is_given_without_a_second_effect(
         assert counted(database_url) == before, one.path
 
 
-def test_a_card_transaction_that_went_on_meanwhile_is_not_judged_again(
+def test_a_replay_does_not_judge_a_card_transaction_that_was_modified_since(
     api: Api, database_url: str
 ) -> None:
     card = api.active_card()
@@ -496,7 +518,7 @@ def test_a_row_is_there_with_its_key_or_not_at_all(
     assert count(app_database_url, "customers") == before + 1
 
 
-def test_a_message_that_nobody_decided_in_time_is_sent_again_and_done_once(
+def test_a_message_that_was_not_decided_in_time_is_sent_again_and_done_once(
     api: Api, api_config: ApiConfig
 ) -> None:
     # A notification without a listener, so that no worker decides too early.
@@ -529,7 +551,9 @@ def test_an_answer_is_not_kept_in_clear(api: Api, database_url: str) -> None:
     assert row[1] is None
 
 
-def test_a_key_stays(app_database_url: str) -> None:
+def test_an_idempotency_key_can_be_neither_deleted_nor_changed_by_the_application(
+    app_database_url: str,
+) -> None:
     with psycopg.connect(app_database_url) as connection:
         for statement in (
             "DELETE FROM idempotency_keys",

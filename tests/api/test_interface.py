@@ -94,7 +94,7 @@ def is_time(text: str) -> bool:
 # --- the card, from its money to its tip -------------------------------------------------------
 
 
-def test_a_card_lives_as_the_interface_shows_it(own: Api, receiver: Receiver) -> None:
+def test_the_life_of_a_card_follows_the_interface(own: Api, receiver: Receiver) -> None:
     ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
     customer = own.customer()
     account = own.account(customer["id"])
@@ -197,7 +197,7 @@ def test_what_a_refund_gives_back_is_rolled_up_too(own: Api, receiver: Receiver)
     assert arrival(receiver, "CARD_TRANSACTION.REFUNDED", id=purchase["id"])["data"] == returned
 
 
-def test_a_clearing_of_nothing_lets_an_authorization_expire(api: Api) -> None:
+def test_a_clearing_of_zero_expires_an_authorization(api: Api) -> None:
     card = api.active_card(balance=1000)
     purchase = api.authorize(card["id"], 400)
 
@@ -253,7 +253,7 @@ def test_the_number_of_a_card_is_in_no_answer_and_no_webhook(own: Api, receiver:
 # --- identifiers -------------------------------------------------------------------------------
 
 
-def test_identifiers_say_what_they_are_of(own: Api, receiver: Receiver) -> None:
+def test_identifiers_name_the_type_of_their_resource(own: Api, receiver: Receiver) -> None:
     ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
     card = own.active_card()
     ids = [
@@ -388,7 +388,7 @@ def test_external_accounts_of_agents_are_for_agents_only(api: Api, root: str) ->
         ("1234567104", "PENDING", None),
     ],
 )
-def test_what_the_rail_says_of_the_name_is_told(
+def test_the_name_match_of_the_rail_is_returned(
     agent: AgentApi, number: str, status: str, name: str | None
 ) -> None:
     account = USD | {"accountNumber": number}
@@ -470,7 +470,7 @@ def test_a_token_is_the_user_and_its_secret_the_password(api: Api) -> None:
     assert ok(moved)["balance"]["amount"] == 5
 
 
-def test_what_wallets_sign_with_opens_nothing_here(api: Api) -> None:
+def test_a_wallet_signature_does_not_authorize_a_change(api: Api) -> None:
     account = api.account(api.customer()["id"])
     signed = {"Service-Wallet-Signature": "sandbox-valid-signature", "Request-Id": str(uuid4())}
 
@@ -530,7 +530,7 @@ def lost(owner_url: str, table: str) -> Iterator[None]:
             connection.execute(f"ALTER TABLE lost RENAME TO {table}".encode())
 
 
-def test_what_is_our_fault_is_500_and_says_nothing_of_it(
+def test_an_internal_error_is_500_without_details(
     api: Api, agent: AgentApi, database_url: str
 ) -> None:
     customer = business(api)
@@ -571,7 +571,9 @@ def test_the_base_address_ends_with_the_version(api: Api) -> None:
         refused(httpx2.get(f"{api.root}{version}/config", auth=who), 404, "REFERENCE_NOT_FOUND")
 
 
-def test_production_has_the_paths_of_the_sandbox(api: Api, api_config: ApiConfig) -> None:
+def test_production_documents_the_same_paths_except_those_of_the_sandbox(
+    api: Api, api_config: ApiConfig
+) -> None:
     with server(replace(api_config, sandbox=False)) as root:
         [production, sandbox] = [
             ok(httpx2.get(f"{where}/openapi.json")) for where in (root, api.root)

@@ -84,7 +84,7 @@ def test_the_sections_are_those_of_the_interface_in_its_order() -> None:
 
 
 @pytest.mark.parametrize("section", NAMES)
-def test_every_name_of_a_section_is_in_a_statement(section: str) -> None:
+def test_every_name_in_a_section_of_the_interface_is_in_a_statement(section: str) -> None:
     here = [row for row in ROWS if row.section == section]
 
     assert {name for name in NAMES[section] if not any(says(row, name) for row in here)} == set()
@@ -110,7 +110,7 @@ def codes() -> Iterator[tuple[Code, Row]]:
             yield Code(name), row
 
 
-def test_a_code_is_built_here_where_it_is_in_the_table_of_codes() -> None:
+def test_a_code_is_marked_as_built_where_the_table_of_codes_says_returned() -> None:
     for code, row in codes():
         assert row.section == f"{ERROR_SPECS[code].status} codes"
         assert row.state.startswith("built") == ERROR_SPECS[code].is_returned, row

@@ -82,7 +82,7 @@ def test_a_checked_in_page_is_up_to_date(name: str) -> None:
     )
 
 
-def test_it_is_openapi_3_1() -> None:
+def test_the_document_is_valid_openapi_3_1() -> None:
     errors = jsonschema_rs.validator_for(OPENAPI_31).iter_errors(document())
 
     assert document()["openapi"].startswith("3.1.")

@@ -19,7 +19,7 @@ def test_a_cursor_leads_back_to_its_place(key: Id, binding: str) -> None:
 
 
 @given(st.text())
-def test_what_we_did_not_make_is_no_cursor(text: str) -> None:
+def test_an_arbitrary_string_is_not_a_cursor(text: str) -> None:
     with pytest.raises(CursorError):
         place_of(KEYS, "list", text)
 

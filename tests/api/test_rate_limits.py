@@ -4,17 +4,20 @@ import asyncio
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from uuid import uuid4
 
 import httpx2
 import pytest
 from redis import Redis
 
-from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
+from cardledger.api.http import rate_limits
 from cardledger.api.http.errors import ApiError
-from cardledger.api.http.rate_limits import RateLimits, stranger
+from cardledger.api.http.rate_limits import RateLimits, network_of
 from cardledger.api.http.sliding_window import Rate
 from tests.api.support import (
+    SECRET_KEY,
+    AgentApi,
     Api,
     Tenant,
     closed_port,
@@ -33,16 +36,14 @@ FAILURES = 5
 @pytest.fixture(scope="module")
 def limited(api_config: ApiConfig) -> ApiConfig:
     # Per day: no test sees a window turn, unless it runs at midnight, which lets in fewer.
-    return replace(
-        api_config, rate_limit=f"{LIMIT}/day", failure_limit=f"{FAILURES}/day", reply_timeout_s=1
-    )
+    return replace(api_config, rate_limit=f"{LIMIT}/day", failure_limit=f"{FAILURES}/day")
 
 
 @pytest.fixture
 def url(limited: ApiConfig, redis_url: str) -> Iterator[str]:
     # A server for each test, and nothing in Redis: all come from one address.
     with Redis.from_url(redis_url) as client:
-        for key in client.scan_iter("cardledger:rate:*"):
+        for key in client.scan_iter("cardledger:counts:*"):
             client.delete(key)
     with server(limited) as root:
         yield root
@@ -67,15 +68,28 @@ def test_a_request_over_the_limit_returns_when_to_retry(url: str, tenant: Tenant
     assert (after_s - 1) * 1000 < after_ms <= after_s * 1000
 
 
-def test_another_token_of_the_same_platform_is_not_limited(
+def test_the_tokens_of_a_platform_share_its_limit(
     url: str, limited: ApiConfig, tenant: Tenant
 ) -> None:
-    other = new_tenant(limited.database_url, of=tenant)
-    with Api(url, tenant) as busy, Api(url, other) as freeze:
-        while busy.get("/config").status_code != 429:
-            pass
+    second, stranger = new_tenant(limited.database_url, of=tenant), new_tenant(limited.database_url)
+    with Api(url, tenant) as api, Api(url, second) as same, Api(url, stranger) as other:
+        for _ in range(LIMIT):
+            ok(api.get("/config"))
 
-        ok(freeze.get("/config"))
+        refused(same.get("/config"), 429, "RATE_LIMITED")
+        ok(other.get("/config"))
+
+
+def test_the_agents_of_a_platform_share_a_limit_of_their_own(url: str, tenant: Tenant) -> None:
+    with Api(url, tenant) as api:
+        customer = api.customer()["id"]
+        busy, other = (AgentApi(url, api.agent_token(customer)) for _ in range(2))
+        with busy, other:
+            for _ in range(LIMIT):
+                ok(busy.get("/agents/me"))
+
+            refused(other.get("/agents/me"), 429, "RATE_LIMITED")
+            ok(api.get("/config"))
 
 
 def test_a_rate_limited_request_has_no_effect(url: str, tenant: Tenant) -> None:
@@ -123,42 +137,44 @@ def guess(url: str, tenant: Tenant, secret: str = "") -> httpx2.Response:
         return guesser.get("/config")
 
 
-def test_guessing_a_secret_ends_soon(url: str, tenant: Tenant) -> None:
+def unknown(tenant: Tenant) -> Tenant:
+    """Return credentials with an id that has never existed."""
+    return replace(tenant, client_id=f"clid_{uuid4().hex[:24]}")
+
+
+def test_wrong_secrets_of_an_id_are_rate_limited_and_its_right_secret_passes(
+    url: str, tenant: Tenant
+) -> None:
     for number in range(FAILURES):
         refused(guess(url, tenant, f"guess {number}"), 401, "UNAUTHORIZED")
 
-    refused(guess(url, tenant), 429, "RATE_LIMITED")
-    # And a right guess looks like a wrong one.
-    answer = guess(url, tenant, tenant.client_secret)
+    answer = guess(url, tenant, "one more")
     refused(answer, 429, "RATE_LIMITED")
     assert int(answer.headers["retry-after"]) >= 1
+    ok(guess(url, tenant, tenant.client_secret))
+    refused(guess(url, tenant, "and one more"), 429, "RATE_LIMITED")
 
 
-def test_guesses_from_the_same_address_do_not_lock_out_known_credentials(
-    url: str, tenant: Tenant
-) -> None:
-    with Api(url, tenant) as api:
-        ok(api.get("/config"))
-        while guess(url, tenant).status_code != 429:
-            pass
-
-        ok(api.get("/config"))
-
-
-def test_guesses_from_the_same_address_do_not_lock_out_other_tokens(
+def test_wrong_secrets_of_an_id_are_not_counted_for_other_ids(
     url: str, limited: ApiConfig, tenant: Tenant
 ) -> None:
-    others = [new_tenant(limited.database_url) for _ in range(3)]
     while guess(url, tenant).status_code != 429:
         pass
 
-    answers = []
-    for other in others:
-        with Api(url, other) as api:
-            answers.append(api.get("/config").status_code)
+    other = new_tenant(limited.database_url)
 
-    # By 1 in 1,024 each, one of them has the place of the guessed one.
-    assert answers.count(200) >= 2
+    refused(guess(url, other), 401, "UNAUTHORIZED")
+    refused(guess(url, unknown(tenant)), 401, "UNAUTHORIZED")
+
+
+def test_unknown_ids_are_counted_by_address_and_known_ids_are_not(url: str, tenant: Tenant) -> None:
+    for _ in range(FAILURES):
+        refused(guess(url, unknown(tenant)), 401, "UNAUTHORIZED")
+
+    refused(guess(url, unknown(tenant)), 429, "RATE_LIMITED")
+    # Credentials that this process has never seen.
+    refused(guess(url, tenant), 401, "UNAUTHORIZED")
+    ok(guess(url, tenant, tenant.client_secret))
 
 
 def test_valid_credentials_are_not_counted_as_failures(url: str, tenant: Tenant) -> None:
@@ -169,64 +185,53 @@ def test_valid_credentials_are_not_counted_as_failures(url: str, tenant: Tenant)
     refused(guess(url, tenant), 401, "UNAUTHORIZED")
 
 
-def test_a_burst_of_first_requests_is_not_counted_as_guesses(url: str, tenant: Tenant) -> None:
-    async def at_once() -> list[int]:
-        access = (tenant.client_id, tenant.client_secret)
-        limits = httpx2.Limits(max_connections=LIMIT)
-        async with httpx2.AsyncClient(base_url=url, auth=access, limits=limits) as client:
-            requests = [client.get(BASE_PATH + "/config") for _ in range(LIMIT)]
-            return [answer.status_code for answer in await asyncio.gather(*requests)]
-
-    assert asyncio.run(at_once()) == [200] * LIMIT
-
-
 def test_missing_credentials_are_not_counted_as_guesses(url: str) -> None:
     for _ in range(3 * FAILURES):
         answer = httpx2.get(url + "/2025-10-13/config")
         refused(answer, 401, "UNAUTHORIZED")
 
 
-def test_guessing_device_codes_ends_soon_and_right_ones_are_no_guess(
-    url: str, tenant: Tenant
-) -> None:
+def test_wrong_device_codes_are_rate_limited_and_right_codes_pass(url: str, tenant: Tenant) -> None:
     with Api(url, tenant) as api:
-        customer = api.customer()["id"]
-        codes = [api.agent(customer)["deviceCode"]["code"] for _ in range(FAILURES + 2)]
-    for code in codes[1:]:
-        ok(redeem(url, code))
+        code, spent = (api.agent(api.customer()["id"])["deviceCode"]["code"] for _ in range(2))
+    ok(redeem(url, spent))
 
     for _ in range(FAILURES):
-        refused(redeem(url, "AAAA-AAAA"), 404, "REFERENCE_NOT_FOUND")
+        refused(redeem(url, "AAAAA-AAAAA-AAAAA"), 404, "REFERENCE_NOT_FOUND")
 
-    refused(redeem(url, "AAAA-AAAB"), 429, "RATE_LIMITED")
-    refused(redeem(url, codes[0]), 429, "RATE_LIMITED")
+    refused(redeem(url, "AAAAA-AAAAA-AAAAB"), 429, "RATE_LIMITED")
+    # A code that has been used up is counted by itself.
+    for _ in range(FAILURES):
+        refused(redeem(url, spent), 400, "INVALID_INPUT")
+    refused(redeem(url, spent), 429, "RATE_LIMITED")
+    ok(redeem(url, code))
 
 
-def test_guessing_agents_tokens_locks_out_no_agent_that_is_known(url: str, tenant: Tenant) -> None:
+def test_wrong_bearer_tokens_lock_out_no_agent(url: str, tenant: Tenant) -> None:
     def look(token: str) -> httpx2.Response:
-        header = {"authorization": f"Bearer {token}"}
-        return httpx2.get(f"{url}{BASE_PATH}/agents/me", headers=header)
+        with AgentApi(url, token) as agent:
+            return agent.get("/agents/me")
 
     with Api(url, tenant) as api:
-        token = api.agent_token(api.customer()["id"])
-    ok(look(token))
+        first, second = (api.agent_token(api.customer()["id"]) for _ in range(2))
     for _ in range(FAILURES):
         refused(look("guess"), 401, "UNAUTHORIZED")
     refused(look("guess"), 429, "RATE_LIMITED")
+    wrong = first[:-8] + "x" * 8
+    for _ in range(FAILURES):
+        refused(look(wrong), 401, "UNAUTHORIZED")
 
-    for _ in range(LIMIT - 1):
-        ok(look(token))
-
-    # And an agent is held to the limit on requests as a token is.
-    refused(look(token), 429, "RATE_LIMITED")
+    refused(look(wrong), 429, "RATE_LIMITED")
+    refused(look(second[:-8] + "x" * 8), 401, "UNAUTHORIZED")
+    ok(look(first))  # This process has not seen them before.
+    ok(look(second))
 
 
 def test_ipv6_addresses_are_grouped_by_network() -> None:
-    assert stranger("10.0.0.1", "x") != stranger("10.0.0.2", "x")
-    assert stranger("10.0.0.1", "x") != stranger("10.0.0.1", "y")
-    assert stranger("2001:db8::1", "x") == stranger("2001:db8::ffff:1", "x")
-    assert stranger("2001:db8::1", "x") != stranger("2001:db8:0:1::1", "x")
-    assert stranger("::ffff:10.0.0.1", "x") == stranger("10.0.0.1", "x")
+    assert network_of("10.0.0.1") != network_of("10.0.0.2")
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1")
+    assert network_of("2001:db8::1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1")
 
 
 # --- what it costs ---------------------------------------------------------------------------
@@ -234,7 +239,7 @@ def test_ipv6_addresses_are_grouped_by_network() -> None:
 
 def test_counting_costs_a_request_next_to_nothing(redis_url: str) -> None:
     async def act() -> float:
-        async with RateLimits({"requests": Rate(10**9, 60)}, redis_url) as limits:
+        async with RateLimits({"requests": Rate(10**9, 60)}, redis_url, SECRET_KEY) as limits:
             begin = time.thread_time()
             for number in range(10_000):
                 limits.admit("requests", f"token {number % 100}")
@@ -248,14 +253,35 @@ def test_expired_counts_are_dropped(redis_url: str) -> None:
 
     async def act() -> int:
         nonlocal now
-        limits = RateLimits({"requests": Rate(1, 1)}, redis_url, clock=lambda: now)
+        limits = RateLimits({"requests": Rate(1, 1)}, redis_url, SECRET_KEY, clock=lambda: now)
         for number in range(20_000):
             limits.admit("requests", f"token {number}")
         now = 100.0
         limits._prune()
-        return len(limits._counts) + len(limits._unsent)
+        return len(limits._counts["requests"]) + len(limits._unsent)
 
     assert asyncio.run(act()) == 0
+
+
+def test_counts_are_bounded_and_a_flood_of_addresses_displaces_no_platform(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limits, "_COUNT_LIMIT", 100)
+    day = Rate(1, 86_400)
+
+    async def act() -> tuple[int, int]:
+        limits = RateLimits({"requests": day, "failures": day}, redis_url, SECRET_KEY)
+        limits.admit("requests", "platform")
+        limits.admit("failures", "10.0.0.1")
+        for number in range(1000):
+            limits.admit("failures", f"network {number}")
+            with pytest.raises(ApiError):
+                limits.admit("failures", "10.0.0.1")  # In use, so it is not displaced.
+        with pytest.raises(ApiError):
+            limits.admit("requests", "platform")
+        return len(limits._counts["failures"]), len(limits._unsent)
+
+    assert asyncio.run(act()) == (100, 100)
 
 
 def test_counts_of_other_processes_are_included(redis_url: str) -> None:
@@ -263,8 +289,8 @@ def test_counts_of_other_processes_are_included(redis_url: str) -> None:
         limits = {"requests": Rate(10, 3600)}
         at = time.time() // 3600 * 3600 + 1
         async with (
-            RateLimits(limits, redis_url, clock=lambda: at) as one,
-            RateLimits(limits, redis_url, clock=lambda: at) as other,
+            RateLimits(limits, redis_url, SECRET_KEY, clock=lambda: at) as one,
+            RateLimits(limits, redis_url, SECRET_KEY, clock=lambda: at) as other,
         ):
             for _ in range(6):
                 one.admit("requests", "token")

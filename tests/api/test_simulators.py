@@ -32,7 +32,9 @@ def traces(owner_url: str, card: dict[str, Any]) -> list[int]:
         ]
 
 
-def test_an_inquiry_says_what_there_is_and_leaves_no_trace(api: Api, database_url: str) -> None:
+def test_an_inquiry_returns_the_available_balance_and_records_nothing(
+    api: Api, database_url: str
+) -> None:
     card = api.active_card(balance=1000)
     api.authorize(card["id"], 300)
     before = traces(database_url, card)
@@ -121,7 +123,7 @@ def test_an_inquiry_has_a_merchant_and_no_amount(api: Api, other_platform: Api) 
         refused(answer, 404, "REFERENCE_NOT_FOUND")
 
 
-def test_a_credit_is_a_card_transaction_that_gives(api: Api) -> None:
+def test_a_credit_is_a_card_transaction_in_direction_credit(api: Api) -> None:
     card = api.active_card(balance=1000)
 
     credit = ok(api.simulate(card["id"], "financial_credit_authorization", authorization(250)))
@@ -197,7 +199,7 @@ def test_a_credit_pays_what_is_owed(api: Api) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["002", "003"])
-def test_a_credit_cannot_be_refused_yet(api: Api, suffix: str) -> None:
+def test_declining_a_credit_is_not_implemented(api: Api, suffix: str) -> None:
     card = api.active_card(balance=0)
     body = authorization() | {"merchant": {"descriptor": f"CASH IN {suffix}"}}
 
@@ -208,7 +210,7 @@ def test_a_credit_cannot_be_refused_yet(api: Api, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["credit_authorization", "credit_authorization_advice"])
-def test_a_credit_to_come_is_not_implemented(api: Api, database_url: str, name: str) -> None:
+def test_an_unimplemented_kind_of_credit_is_501(api: Api, database_url: str, name: str) -> None:
     card = api.active_card(balance=0)
     before = traces(database_url, card)
 
@@ -219,7 +221,7 @@ def test_a_credit_to_come_is_not_implemented(api: Api, database_url: str, name: 
 
 
 @pytest.mark.parametrize("name", CREDITS)
-def test_a_credit_is_looked_at_as_every_authorization(
+def test_a_credit_is_validated_like_an_authorization(
     api: Api, other_platform: Api, name: str
 ) -> None:
     card = api.active_card(balance=0)

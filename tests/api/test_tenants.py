@@ -7,6 +7,7 @@ call it (`CALLERS`); it fails until it has them.
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,11 +18,13 @@ from uuid import uuid4
 import httpx2
 import psycopg
 import pytest
+import structlog
 from psycopg import sql
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.schema import tables
+from cardledger.schema.ids import Id
 from tests.api import contract, documents
 from tests.api.documents import document
 from tests.api.support import (
@@ -33,6 +36,7 @@ from tests.api.support import (
     new_tenant,
     ok,
     redeem,
+    rejected,
 )
 from tests.api.test_beneficial_owners import PERSON
 from tests.api.test_idempotency import BUSINESS
@@ -157,6 +161,7 @@ MAKERS: Final[dict[str, Callable[["Platform"], str]]] = {
     "tokenId": _token,
     "webhookEndpointId": _webhook_endpoint,
     "webhookDeliveryId": _webhook_delivery,
+    "rejectionId": lambda one: rejected(one.database_url, one.api, {}),
 }
 """How to make what a path parameter or a body names, in this order; where the same name means two
 things, with the path before it."""
@@ -267,6 +272,7 @@ class Platform:
     """One platform, and one of each of its resources."""
 
     api: Api
+    database_url: str
     ids: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -356,11 +362,51 @@ def _operations() -> Iterator[Operation]:
         )
 
 
+class Trace:
+    """The SQL statements of each request, without the look-up of its credentials."""
+
+    def __init__(self) -> None:
+        self._queries: defaultdict[str, list[tuple[str, Any]]] = defaultdict(list)
+
+    def note(self, statement: object, parameters: object) -> None:
+        """Note a statement of the request that this task handles."""
+        request_id = structlog.contextvars.get_contextvars().get("request_id")
+        if request_id is not None and "secret_hash" not in str(statement):
+            self._queries[request_id].append((str(statement), parameters))
+
+    def of(self, response: httpx2.Response) -> list[str]:
+        """Return the statements of the request that `response` answers."""
+        return [statement for statement, _ in self.with_parameters(response)]
+
+    def with_parameters(self, response: httpx2.Response) -> list[tuple[str, Any]]:
+        """Return the statements of the request that `response` answers, and their parameters."""
+        return self._queries[response.headers["x-request-id"]]
+
+
+@pytest.fixture(scope="module")
+def trace() -> Iterator[Trace]:
+    """Notes all statements of the API server, which runs in a thread of this process."""
+    noted, execute = Trace(), psycopg.AsyncCursor.execute
+
+    async def traced(
+        cursor: psycopg.AsyncCursor[Any],
+        query: Any,  # noqa: ANN401 - psycopg's own types
+        params: Any = None,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> psycopg.AsyncCursor[Any]:
+        noted.note(query, params)
+        return await execute(cursor, query, params, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg.AsyncCursor, "execute", traced)
+        yield noted
+
+
 OPERATIONS: Final = [one for one in _operations() if not one.is_not_built]
 
 
-def platform(api: Api) -> Platform:
-    one = Platform(api)
+def platform(api: Api, database_url: str) -> Platform:
+    one = Platform(api, database_url)
     for name, make in MAKERS.items():
         one.ids[name] = make(one)
     return one
@@ -369,7 +415,7 @@ def platform(api: Api) -> Platform:
 @pytest.fixture(scope="module")
 def owner(api: Api, database_url: str) -> Platform:
     """Whose resources are asked for; nothing happens to them by itself any more."""
-    one = platform(api)
+    one = platform(api, database_url)
     eventually(lambda: all_is_told(database_url, one))
     return one
 
@@ -384,9 +430,9 @@ def all_is_told(url: str, tenant_of: Platform) -> bool:
 
 
 @pytest.fixture(scope="module")
-def other(other_platform: Api) -> Platform:
+def other(other_platform: Api, database_url: str) -> Platform:
     """Who asks for them, and has as many of its own."""
-    return platform(other_platform)
+    return platform(other_platform, database_url)
 
 
 def unknown(ids: Ids) -> dict[str, str]:
@@ -425,7 +471,7 @@ def check_that_all_are_made(operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
-def test_what_another_platform_has_is_not_there(
+def test_resources_of_another_platform_are_not_found_by_any_operation(
     operation: Operation, owner: Platform, other: Platform, database_url: str
 ) -> None:
     check_that_all_are_made(operation)
@@ -443,7 +489,20 @@ def test_what_another_platform_has_is_not_there(
 
 
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
-def test_the_owner_is_not_told_so(operation: Operation, owner: Platform) -> None:
+def test_an_id_of_another_platform_takes_the_statements_of_an_unknown_id(
+    operation: Operation, owner: Platform, other: Platform, trace: Trace
+) -> None:
+    # Otherwise the time of the response would tell whether there is one.
+    body = operation.body_with(other.ids)
+
+    foreign = trace.of(other.ask(operation, owner.ids, body))
+    of_no_platform = trace.of(other.ask(operation, unknown(owner.ids), body))
+
+    assert foreign == of_no_platform
+
+
+@pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
+def test_the_owner_itself_does_not_get_not_found(operation: Operation, owner: Platform) -> None:
     # Otherwise the test above would prove nothing.
     if operation.method != "GET":
         return
@@ -487,7 +546,7 @@ def _filters() -> Iterator[tuple[Operation, str]]:
 
 @pytest.mark.parametrize(("operation", "query"), list(_filters()), ids=str)
 def test_a_filter_by_what_another_platform_has_finds_nothing(
-    operation: Operation, query: str, owner: Platform, other: Platform
+    operation: Operation, query: str, owner: Platform, other: Platform, trace: Trace
 ) -> None:
     named = operation.named_by(query)
 
@@ -498,11 +557,96 @@ def test_a_filter_by_what_another_platform_has_finds_nothing(
         of_no_platform.status_code,
         of_no_platform.json(),
     )
+    assert trace.of(answer) == trace.of(of_no_platform)
     if answer.status_code == 200:
         assert answer.json()["data"] == []
         assert answer.json()["totalCount"] == 0
     else:
         assert answer.status_code in {400, 404}
+
+
+COPIED: Final = {
+    "agents": "access_token_hash = NULL",
+    "card_transactions": "issuer_transaction_token = gen_random_uuid()::text",
+    "cards": "platform_card_id = gen_random_uuid()::text",
+    "deposits": "",
+    "external_accounts": "fingerprint = decode(md5(random()::text), 'hex')",
+    "internal_accounts": "",
+    "transfers": "",
+    "verifications": "status = 'APPROVED'",
+}
+"""Tables with rows of customers, and how the copy of a row differs besides its id."""
+
+KEYED: Final = """
+    SET LOCAL enable_seqscan = off; SET LOCAL enable_hashjoin = off; SET LOCAL jit = off;
+    SET LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan;
+    SET LOCAL session_replication_role = replica
+"""
+"""As the connections of the API plan (`ledger/storage/engines.py`)."""
+
+
+@pytest.fixture
+def crowded(owner: Platform, database_url: str) -> Iterator[psycopg.Connection]:
+    """A database transaction in which the owner has 300 copies of each row of its customers."""
+    with psycopg.connect(database_url) as connection, connection.transaction(force_rollback=True):
+        connection.execute(KEYED)
+        for table, change in COPIED.items():
+            connection.execute(
+                f"CREATE TEMPORARY TABLE copies ON COMMIT DROP AS SELECT t.* FROM {table} t,"
+                " generate_series(1, 300) WHERE platform_id = %s",
+                [owner.api.tenant.platform_id],
+            )
+            changes = ", ".join(filter(None, ("id = gen_random_uuid()", change)))
+            connection.execute(f"UPDATE copies SET {changes}")
+            connection.execute(f"INSERT INTO {table} SELECT * FROM copies")
+            connection.execute("DROP TABLE copies")
+            connection.execute(f"ANALYZE {table}")
+        yield connection
+
+
+def rows_read(connection: psycopg.Connection, statement: str, parameters: Any) -> int:  # noqa: ANN401 - of any query
+    """Return how many rows of tables `statement` reads."""
+    names = list(dict.fromkeys(re.findall(r"%\((\w+)\)s", statement)))
+    numbered = re.sub(r"%\((\w+)\)s", lambda name: f"${names.index(name[1]) + 1}", statement)
+    connection.execute(f"PREPARE read AS {numbered}".encode())
+    arguments = sql.SQL(", ").join(
+        sql.Literal(str(value) if isinstance(value, Id) else value)
+        for value in (parameters[name] for name in names)
+    )
+    explain = sql.SQL("EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) EXECUTE read ({})")
+    [[[explained]]] = connection.execute(explain.format(arguments)).fetchall()
+    connection.execute("DEALLOCATE read")
+    return read_by(explained["Plan"])
+
+
+def read_by(plan: dict[str, Any]) -> int:
+    read = 0
+    if "Relation Name" in plan:
+        per_loop = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+        per_loop += plan.get("Rows Removed by Index Recheck", 0)
+        read = per_loop * plan["Actual Loops"]
+    return int(read) + sum(read_by(inner) for inner in plan.get("Plans", ()))
+
+
+def test_a_filter_by_what_another_platform_has_reads_as_little_as_by_an_unknown_id(
+    owner: Platform, other: Platform, trace: Trace, crowded: psycopg.Connection
+) -> None:
+    more = {}
+    for operation, query in _filters():
+        named = operation.named_by(query)
+        counts = []
+        for ids in (owner.ids, unknown(owner.ids)):
+            answer = other.ask(operation, other.ids, **{query: ids[named]})
+            selects = [
+                (statement, parameters)
+                for statement, parameters in trace.with_parameters(answer)
+                if isinstance(parameters, Mapping)
+            ]
+            counts.append(sum(rows_read(crowded, *each) for each in selects))
+        if counts[0] > counts[1] + 10:  # The row itself, and what is beside it.
+            more[f"{operation}?{query}"] = counts
+
+    assert more == {}
 
 
 def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
@@ -538,11 +682,12 @@ def at(value: Any, place: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - JSON
 
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.takes_body], ids=str)
 def test_an_id_of_another_platform_in_a_body_is_refused(
-    operation: Operation, owner: Platform, other: Platform, database_url: str
+    operation: Operation, owner: Platform, other: Platform, database_url: str, trace: Trace
 ) -> None:
     check_that_all_are_made(operation)
     body = operation.body_with(other.ids)
     theirs = {other.ids[name]: owner.ids[name] for name in owner.ids}
+    not_there = unknown(theirs)
     for place in places(body):
         before = record_of(database_url, owner), record_of(database_url, other)
 
@@ -552,6 +697,10 @@ def test_an_id_of_another_platform_in_a_body_is_refused(
             assert answer.status_code in {400, 404}, f"{operation} answered {answer.text}"
         assert not leaked(owner, answer.text)
         assert (record_of(database_url, owner), record_of(database_url, other)) == before
+        of_no_platform = other.ask(
+            operation, other.ids, put(body, place, not_there[at(body, place)])
+        )
+        assert trace.of(answer) == trace.of(of_no_platform)
 
 
 def test_an_idempotency_key_of_another_platform_opens_nothing(
@@ -566,7 +715,7 @@ def test_an_idempotency_key_of_another_platform_opens_nothing(
     assert made(mine)["clientSecret"] != made(theirs)["clientSecret"]
 
 
-def test_a_cursor_of_another_platform_is_none(
+def test_a_cursor_of_another_platform_is_refused(
     root: str, api_config: ApiConfig, other: Platform
 ) -> None:
     with Api(root, new_tenant(api_config.database_url)) as crowded:

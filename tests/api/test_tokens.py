@@ -8,8 +8,19 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from cardledger.ledger.storage.ids import new_id
-from tests.api.support import Api, Tenant, made, new_tenant, ok, refused, server
+from tests.api.support import (
+    Api,
+    Tenant,
+    at_once,
+    check_cap,
+    made,
+    new_tenant,
+    ok,
+    refused,
+    server,
+)
 from tests.waiting import eventually
 
 
@@ -85,7 +96,7 @@ def test_a_token_may_what_its_permissions_say(own: Api, permission: str) -> None
         refused(delete, 403, "FORBIDDEN")
 
 
-def test_a_deleted_token_lets_nobody_in(own: Api, api_config: ApiConfig) -> None:
+def test_a_deleted_token_is_refused_on_every_server(own: Api, api_config: ApiConfig) -> None:
     held = token(own)
     with server(api_config) as elsewhere, cardholder(own, held, elsewhere) as far:
         ok(far.get("/config"))
@@ -102,7 +113,7 @@ def test_a_deleted_token_lets_nobody_in(own: Api, api_config: ApiConfig) -> None
     refused(own.delete(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
 
 
-def test_nobody_deletes_the_token_that_he_calls_with(own: Api) -> None:
+def test_a_token_cannot_delete_itself(own: Api) -> None:
     [mine] = ok(own.get("/tokens"))["data"]
 
     refused(own.delete(f"/tokens/{mine['id']}"), 400, "INVALID_INPUT")
@@ -110,7 +121,7 @@ def test_nobody_deletes_the_token_that_he_calls_with(own: Api) -> None:
     ok(own.get("/tokens"))
 
 
-def test_a_token_of_another_platform_is_not_there(own: Api, other_platform: Api) -> None:
+def test_a_token_of_another_platform_is_not_found(own: Api, other_platform: Api) -> None:
     held = token(own)
 
     refused(other_platform.get(f"/tokens/{held['id']}"), 404, "TOKEN_NOT_FOUND")
@@ -150,6 +161,26 @@ def test_tokens_are_found_by_name_and_time(own: Api) -> None:
         assert found(**both) == {"old", "new"}
 
 
+def test_a_platform_gets_exactly_as_many_tokens_as_it_may_have(
+    own: Api, other_platform: Api, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO api_tokens (id, platform_id, name, client_id, secret_hash, permissions,"
+            " created_at) SELECT gen_random_uuid(), %s, 'till', gen_random_uuid()::text, '', '{}',"
+            " now() FROM generate_series(1, %s)",
+            [own.tenant.platform_id, TOKEN_LIMIT - 6],  # And the one that calls.
+        )
+
+    answers = at_once(20, lambda: own.post("/tokens", {"name": "x", "permissions": ["VIEW"]}))
+
+    check_cap(answers, made=5, limit=TOKEN_LIMIT)
+    held = next(answer for answer in answers if answer.status_code == 201).json()
+    assert own.delete(f"/tokens/{held['id']}").status_code == 204
+    token(own)
+    token(other_platform)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -165,5 +196,5 @@ def test_tokens_are_found_by_name_and_time(own: Api) -> None:
         {"name": "x", "permissions": ["VIEW"], "clientSecret": "mine"},
     ],
 )
-def test_a_token_that_cannot_be_is_refused(api: Api, body: dict[str, Any]) -> None:
+def test_an_invalid_token_request_is_refused(api: Api, body: dict[str, Any]) -> None:
     refused(api.post("/tokens", body), 400, "INVALID_INPUT")

@@ -160,7 +160,9 @@ def test_a_transfer_within_the_policy_happens_at_once(scene: Scene, path: str, k
     assert ok(scene.agent.get(f"/agents/me/actions/{action['id']}")) == action
 
 
-def test_a_transfer_is_told_as_it_goes_on(scene: Scene, database_url: DatabaseUrl) -> None:
+def test_a_transfer_sends_a_webhook_for_each_status(
+    scene: Scene, database_url: DatabaseUrl
+) -> None:
     transaction = scene.asks()["transaction"]
 
     sent = webhooks(database_url, transaction["id"], 2)
@@ -244,7 +246,7 @@ def test_a_transfer_with_a_key_happens_once_however_often_it_is_sent(
         ({"urgent": True}, 400, "INVALID_INPUT"),
     ],
 )
-def test_a_transfer_that_makes_no_sense_is_refused(
+def test_an_invalid_transfer_is_refused(
     one: Scene, change: dict[str, Any], status: int, code: str
 ) -> None:
     body = one.body(400) | change
@@ -288,7 +290,7 @@ def test_a_rail_is_for_external_accounts(one: Scene) -> None:
     refused(one.agent.post(OUT, body), 400, "INVALID_INPUT")
 
 
-def test_an_external_account_cannot_be_paid_yet_and_is_told_what_can(one: Scene) -> None:
+def test_a_transfer_to_an_external_account_is_501_and_names_internal_accounts(one: Scene) -> None:
     details = info("USD_ACCOUNT", accountNumber="123456789")
     registered = made(
         one.agent.post(
@@ -302,7 +304,7 @@ def test_an_external_account_cannot_be_paid_yet_and_is_told_what_can(one: Scene)
     assert "two internal accounts" in refusal["message"]
 
 
-def test_accounts_of_others_are_not_there(one: Scene, other_platform: Api) -> None:
+def test_accounts_of_others_are_not_found(one: Scene, other_platform: Api) -> None:
     neighbour = one.api.account(one.api.customer()["id"])["id"]
     foreign = other_platform.account(other_platform.customer()["id"])["id"]
 
@@ -333,7 +335,7 @@ def test_an_agent_without_the_permission_moves_nothing(api: Api) -> None:
     assert refused(unseen, 403, "FORBIDDEN")["details"] == {"permission": "VIEW_TRANSACTIONS"}
 
 
-def test_a_paused_agent_moves_nothing_but_sees_what_it_asked_for(scene: Scene) -> None:
+def test_a_paused_agent_cannot_transfer_but_lists_its_actions(scene: Scene) -> None:
     action = scene.asks(1)
     ok(scene.api.patch(f"/agents/{scene.agent_id}", {"isPaused": True}))
 
@@ -402,7 +404,9 @@ def test_an_approval_moves_the_money_once(
 
 
 @pytest.mark.parametrize("route", ["transaction", "action"])
-def test_a_rejection_ends_it(careful: Scene, database_url: DatabaseUrl, route: str) -> None:
+def test_a_rejection_ends_a_pending_transfer(
+    careful: Scene, database_url: DatabaseUrl, route: str
+) -> None:
     action, transaction = careful.waiting()
     path = {
         "transaction": f"/transactions/{transaction['id']}",
@@ -422,7 +426,7 @@ def test_a_rejection_ends_it(careful: Scene, database_url: DatabaseUrl, route: s
     refused(careful.api.http.post(path["transaction"] + "/approve"), 409, NOT_PENDING)
 
 
-def test_an_approval_of_what_is_not_there_any_more_fails(careful: Scene) -> None:
+def test_an_approved_transfer_fails_when_the_funds_were_spent(careful: Scene) -> None:
     _, first = careful.waiting(700)
     action, second = careful.waiting(700)
     ok(careful.api.http.post(f"/transactions/{first['id']}/approve"))
@@ -478,7 +482,9 @@ def test_an_approval_with_a_key_is_answered_again(careful: Scene) -> None:
 
 
 @pytest.mark.parametrize("decision", ["approve", "reject"])
-def test_what_waits_for_nobody_cannot_be_decided_about(scene: Scene, decision: str) -> None:
+def test_a_transaction_that_needs_no_approval_cannot_be_decided(
+    scene: Scene, decision: str
+) -> None:
     done = scene.asks(1)["transaction"]
     deposit = ok(scene.api.get("/transactions", customerId=scene.customer_id, type="INCOMING"))[
         "data"
@@ -493,7 +499,9 @@ def test_what_waits_for_nobody_cannot_be_decided_about(scene: Scene, decision: s
         assert refusal["details"] == {"status": one["status"]}
 
 
-def test_what_others_have_cannot_be_decided_about(careful: Scene, other_platform: Api) -> None:
+def test_a_transfer_of_another_platform_cannot_be_approved(
+    careful: Scene, other_platform: Api
+) -> None:
     action, transaction = careful.waiting()
     path = f"/transactions/{transaction['id']}/approve"
 
@@ -532,7 +540,7 @@ def test_a_decision_needs_the_permission_to_transact(careful: Scene, api_config:
         assert ok(weak.get("/agents/approvals", agentId=careful.agent_id))["totalCount"] == 1
 
 
-def test_what_waits_is_listed_until_it_is_decided(careful: Scene) -> None:
+def test_a_pending_approval_is_listed_until_it_is_decided(careful: Scene) -> None:
     first, _ = careful.waiting(1)
     second, transaction = careful.waiting(2)
 
@@ -748,7 +756,7 @@ def test_an_agent_sees_only_transactions_of_accounts_that_its_policy_allows(mixe
     assert nothing["data"] == []
 
 
-def test_payments_of_others_are_not_there(mixed: Scene, other_platform: Api) -> None:
+def test_transactions_of_another_platform_are_not_found(mixed: Scene, other_platform: Api) -> None:
     for one in ok(mixed.api.get("/transactions"))["data"]:
         refused(other_platform.get(f"/transactions/{one['id']}"), 404, "TRANSACTION_NOT_FOUND")
     listed = other_platform.get("/transactions", customerId=mixed.customer_id)

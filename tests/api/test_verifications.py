@@ -125,7 +125,7 @@ def test_the_owners_of_a_business_are_decided_with_it(api: Api) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["001", "003"])
-def test_a_business_on_the_ordinary_way_must_be_complete(
+def test_a_business_without_a_deciding_suffix_must_be_complete(
     api: Api, database_url: str, suffix: str
 ) -> None:
     customer = business(api, registrationNumber=f"42-{suffix}")
@@ -233,7 +233,7 @@ def test_of_concurrent_submissions_of_a_business_one_is_decided(api: Api) -> Non
     assert listed["totalCount"] == 1
 
 
-def test_without_an_identity_verifier_nobody_is_verified(production: Api) -> None:
+def test_without_an_identity_verifier_verification_is_501(production: Api) -> None:
     acme = business(production, registrationNumber="42-002")
     ada = production.customer(fullName="Ada 002", **COMPLETE)
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, closed_port
-from tests.api.test_webhooks import deliveries, endpoint, own, receiver
+from tests.api.test_webhooks import arrived, deliveries, endpoint, own, receiver
+from tests.command_process import run_command
 from tests.receiver import Receiver
-from tests.waiting import eventually, limit_s
+from tests.waiting import eventually
 
 __all__ = ["own", "receiver"]
 
@@ -34,13 +34,7 @@ def command(own: Api, tmp_path: Path) -> Command:
     access.write_text(json.dumps(output), encoding="utf-8")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "cardledger", "webhooks", *arguments, "--ready-file", access],
-            capture_output=True,
-            text=True,
-            timeout=limit_s(),
-            check=False,
-        )
+        return run_command("webhooks", *arguments, "--ready-file", str(access), cwd=tmp_path)
 
     return run
 
@@ -49,7 +43,7 @@ def printed(command: Command, *arguments: str) -> Any:  # noqa: ANN401 - JSON
     return json.loads(command(*arguments, "--json").stdout)
 
 
-def test_what_was_told_is_listed_a_line_for_each_endpoint_and_shown_with_its_attempts(
+def test_deliveries_are_listed_per_endpoint_and_shown_with_their_attempts(
     own: Api, receiver: Receiver, command: Command
 ) -> None:
     answers = endpoint(own, receiver.url, description="books", eventTypes=["CARD.*"])
@@ -81,17 +75,19 @@ def test_what_failed_is_sent_again_by_name_or_by_time(
 ) -> None:
     own.active_card(balance=0)
     [kept] = eventually(lambda: deliveries(own, type=CHANGE))
-    nowhere = command("retry", kept["id"])
+    without_endpoint = command("retry", kept["id"])
     own.patch("/config", {"webhookEndpoint": receiver.url})
 
-    again = command("retry", kept["id"])
-    eventually(lambda: deliveries(own, type=CHANGE, state="DELIVERED"))
     everything = printed(command, "replay", "--since", kept["createdAt"], "--all")
+    [delivered] = eventually(lambda: deliveries(own, type=CHANGE, state="DELIVERED"))
+    again = command("retry", delivered["id"])
     nothing = command("replay", "--since", "2999-01-01T00:00:00Z")
 
-    assert (nowhere.returncode, "create an endpoint" in nowhere.stderr) == (1, True)
-    assert again.stdout == f"{kept['webhookId']} is on its way again\n"
+    assert without_endpoint.returncode == 1
+    assert "POST /webhooks/replay" in without_endpoint.stderr
     assert everything["count"] >= 1
+    assert again.stdout == f"{kept['webhookId']} is on its way again\n"
+    assert len(arrived(receiver, CHANGE, count=2)) == 2
     assert nothing.stdout == "0 are on their way again\n"
 
 

@@ -1,6 +1,9 @@
 """Endpoints, deliveries, replay and tests of webhooks, with a real receiver and a real worker."""
 
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -14,9 +17,12 @@ from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import signatures
+from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import (
     Api,
+    at_once,
+    check_cap,
     closed_port,
     made,
     new_tenant,
@@ -164,7 +170,7 @@ def test_endpoints_are_changed_listed_and_deleted(own: Api, receiver: Receiver) 
         {"url": "https://example.com/\r\nx: y"},
     ],
 )
-def test_an_endpoint_that_cannot_be_is_refused(api: Api, body: dict[str, Any]) -> None:
+def test_an_invalid_endpoint_is_refused(api: Api, body: dict[str, Any]) -> None:
     refused(api.post(PATH, body), 400, "INVALID_INPUT")
 
 
@@ -172,7 +178,7 @@ def test_an_endpoint_that_cannot_be_is_refused(api: Api, body: dict[str, Any]) -
     "body",
     [{}, {"url": None}, {"mode": "FIFO"}, {"state": None}, {"eventTypes": None}, {"url": "x"}],
 )
-def test_a_change_that_cannot_be_is_refused(own: Api, body: dict[str, Any]) -> None:
+def test_an_invalid_change_of_an_endpoint_is_refused(own: Api, body: dict[str, Any]) -> None:
     key = endpoint(own, "https://127.0.0.1:1/", state="DISABLED")["id"]
 
     refused(own.patch(f"{PATH}/{key}", body), 400, "INVALID_INPUT")
@@ -197,17 +203,23 @@ def vars_of(config: ApiConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in ApiConfig.__dataclass_fields__}
 
 
-def test_a_platform_has_so_many_endpoints_and_no_more(own: Api, database_url: str) -> None:
+def test_a_platform_gets_exactly_as_many_endpoints_as_it_may_have(
+    own: Api, database_url: str
+) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute(
             "INSERT INTO webhook_endpoints (id, platform_id, is_default, url, event_types, mode,"
             " state, disabled_reason, created_at, updated_at)"
             " SELECT gen_random_uuid(), %s, false, 'https://127.0.0.1:1/', '{}', 'FIFO',"
-            " 'DISABLED', 'PLATFORM', now(), now() FROM generate_series(1, 100)",
-            [own.tenant.platform_id],
+            " 'DISABLED', 'PLATFORM', now(), now() FROM generate_series(1, %s)",
+            [own.tenant.platform_id, ENDPOINT_LIMIT - 5],
         )
+    ok(own.patch("/config", {"webhookEndpoint": "https://127.0.0.1:1/"}))  # Does not count.
 
-    refused(own.post(PATH, {"url": "https://127.0.0.1:1/"}), 409, "CONFLICT")
+    wish = {"url": "https://127.0.0.1:1/", "state": "DISABLED"}
+    answers = at_once(20, lambda: own.post(PATH, wish))
+
+    check_cap(answers, made=5, limit=ENDPOINT_LIMIT)
 
 
 # --- keys --------------------------------------------------------------------------------------
@@ -306,7 +318,7 @@ def test_deliveries_are_listed_by_what_they_are(own: Api, receiver: Receiver) ->
 @pytest.mark.parametrize(
     "query", [{"state": "LOST"}, {"subjectId": "1"}, {"since": "now"}, {"limit": "0"}, {"x": "1"}]
 )
-def test_filters_that_make_no_sense_are_refused(api: Api, query: dict[str, str]) -> None:
+def test_invalid_filters_of_deliveries_are_refused(api: Api, query: dict[str, str]) -> None:
     refused(api.get("/webhooks/deliveries", **query), 400, "INVALID_INPUT")
 
 
@@ -327,12 +339,10 @@ def test_a_delivery_shows_its_payload_and_every_attempt(own: Api, receiver: Rece
 
 def failed(api: Api, receiver: Receiver) -> dict[str, Any]:
     """Return a delivery that was given up, by the one way that takes no ten attempts."""
-    receiver.reply_always(Reply(status=410))
     key = endpoint(api, receiver.url, eventTypes=["CARD.*"])["id"]
-    eventually(lambda: ok(api.get(f"{PATH}/{key}")).get("disabledReason") == "GONE")
-    api.active_card(balance=0)
+    arrived(receiver, "TEST")
     receiver.reply_always(Reply(status=410))
-    ok(api.patch(f"{PATH}/{key}", {"state": "ENABLED"}))
+    api.active_card(balance=0)
     eventually(lambda: ok(api.get(f"{PATH}/{key}")).get("disabledReason") == "GONE")
     [one] = eventually(lambda: deliveries(api, type="CARD.STATE_CHANGE", state="FAILED"))
     receiver.reply_always(Reply())
@@ -371,7 +381,9 @@ def test_what_failed_since_is_sent_again(own: Api, receiver: Receiver) -> None:
     arrived(receiver, "CARD.STATE_CHANGE", 3)
 
 
-def test_what_had_nowhere_to_go_goes_there_later(own: Api, receiver: Receiver) -> None:
+def test_a_webhook_without_an_endpoint_is_replayed_to_a_later_one(
+    own: Api, receiver: Receiver
+) -> None:
     began = datetime.now(UTC).isoformat()
     own.active_card(balance=0)
     [kept] = eventually(lambda: deliveries(own, type="CARD.STATE_CHANGE"))
@@ -393,12 +405,59 @@ def test_what_waits_for_a_deleted_endpoint_is_kept_and_not_sent(own: Api) -> Non
 
     own.delete(f"{PATH}/{key}")
 
-    [kept] = deliveries(own, subjectId=card["id"])
+    [kept] = ended(own, 1, subjectId=card["id"])
     assert kept["state"] in {"NO_ENDPOINT", "FAILED"}
     assert "nextAttemptAt" not in kept
 
 
-def test_a_replay_of_years_looks_at_so_many_and_says_where_to_go_on(
+def test_what_an_endpoint_missed_while_it_was_disabled_is_sent_on_request(
+    own: Api, receiver: Receiver
+) -> None:
+    key, other = (endpoint(own, receiver.url, eventTypes=["CARD.*"])["id"] for _ in range(2))
+    arrived(receiver, "TEST", 2)
+    for disabled in (key, other):
+        ok(own.patch(f"{PATH}/{disabled}", {"state": "DISABLED"}))
+    own.active_card(balance=0)
+    [kept] = eventually(lambda: deliveries(own, type="CARD.STATE_CHANGE"))
+    ok(own.patch(f"{PATH}/{key}", {"state": "ENABLED"}))
+    replay = {"since": kept["createdAt"], "endpointId": key}
+
+    replayed = ok(own.post("/webhooks/replay", replay))
+    again = ok(own.post("/webhooks/replay", replay))
+
+    assert (kept["state"], "endpointId" in kept) == ("NO_ENDPOINT", False)
+    assert (replayed["count"], again["count"]) == (1, 0)
+    [sent] = arrived(receiver, "CARD.STATE_CHANGE")
+    assert sent["id"] == kept["webhookId"]
+    [done] = ended(own, 1, endpointId=key, type="CARD.STATE_CHANGE")
+    assert (done["state"], done["createdAt"]) == ("DELIVERED", kept["createdAt"])
+    assert deliveries(own, endpointId=other, type="CARD.STATE_CHANGE") == []
+
+
+def test_a_missed_webhook_is_not_retried_but_replayed(own: Api, receiver: Receiver) -> None:
+    """A retry gave it to the default endpoint and took it away from those that had missed it."""
+    key = endpoint(own, receiver.url, eventTypes=["CARD.*"])["id"]
+    ok(own.patch(f"{PATH}/{key}", {"state": "DISABLED"}))
+    own.active_card(balance=0)
+    [kept] = eventually(lambda: deliveries(own, type="CARD.STATE_CHANGE"))
+    ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+
+    refused(own.post(f"/webhooks/deliveries/{kept['id']}/retry", {}), 409, "CONFLICT")
+
+    ok(own.patch(f"{PATH}/{key}", {"state": "ENABLED"}))
+    replay = {"since": kept["createdAt"], "endpointId": key}
+    assert ok(own.post("/webhooks/replay", replay))["count"] == 1
+
+
+def test_a_replay_takes_every_time_of_the_calendar(own: Api) -> None:
+    body = {"since": "0001-01-01T00:00:00Z", "until": "9999-12-31T23:59:59Z"}
+
+    assert ok(own.post("/webhooks/replay", body)) == {"count": 0, "hasMore": False}
+    late = {"since": "9999-12-31T23:59:59Z"}
+    assert ok(own.post("/webhooks/replay", late)) == {"count": 0, "hasMore": False}
+
+
+def test_a_replay_reads_a_bounded_number_of_deliveries_and_returns_where_to_continue(
     own: Api, database_url: str
 ) -> None:
     key = endpoint(own, f"http://127.0.0.1:{closed_port()}/", state="DISABLED")["id"]
@@ -433,11 +492,11 @@ _MANY_DELIVERED = """
         {"since": "2026-01-02T00:00:00Z", "endpointId": "1"},
     ],
 )
-def test_a_replay_that_makes_no_sense_is_refused(api: Api, body: dict[str, Any]) -> None:
+def test_an_invalid_replay_is_refused(api: Api, body: dict[str, Any]) -> None:
     refused(api.post("/webhooks/replay", body), 400, "INVALID_INPUT")
 
 
-def test_a_replay_to_nobodys_endpoint_is_refused(api: Api) -> None:
+def test_a_replay_to_an_unknown_endpoint_is_refused(api: Api) -> None:
     body = {"since": "2026-01-02T00:00:00Z", "endpointId": f"WebhookEndpoint:{uuid4()}"}
 
     refused(api.post("/webhooks/replay", body), 404, "REFERENCE_NOT_FOUND")
@@ -463,7 +522,9 @@ def test_the_sandbox_test_says_what_came_back_in_the_words_of_the_interface(
     refused(own.raw("POST", "/sandbox/webhooks/test", b""), 400, "WEBHOOK_DELIVERY_ERROR")
 
 
-def test_a_test_of_an_endpoint_says_everything_and_is_listed(own: Api, receiver: Receiver) -> None:
+def test_a_test_of_an_endpoint_returns_its_result_and_is_listed(
+    own: Api, receiver: Receiver
+) -> None:
     key = endpoint(own, receiver.url, state="DISABLED")["id"]
 
     sent_body = ok(own.post("/webhooks/test", {"endpointId": key}))
@@ -490,10 +551,90 @@ def test_a_test_without_a_body_goes_to_the_configured_endpoint(
     assert (tested["delivered"], tested["url"]) == (True, receiver.url)
 
 
+@pytest.fixture
+def deaf() -> Iterator[str]:
+    """The URL of a receiver that takes connections and never responds."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+
+
+def test_a_platform_has_two_tests_at_a_time_and_delays_no_other(
+    own: Api, other_platform: Api, deaf: str, receiver: Receiver
+) -> None:
+    key = endpoint(own, deaf, state="DISABLED")["id"]
+    others = endpoint(other_platform, receiver.url, state="DISABLED")["id"]
+
+    def test(number: int) -> httpx2.Response:
+        headers = {"Idempotency-Key": f"{key}/{number}"}
+        return own.http.post("/webhooks/test", json={"endpointId": key}, headers=headers)
+
+    with ThreadPoolExecutor(20) as pool:
+        slow = [pool.submit(test, number) for number in range(20)]
+        eventually(lambda: len(deliveries(own, type="TEST")) == 2)
+        quick = ok(other_platform.post("/webhooks/test", {"endpointId": others}))
+        answers = [one.result() for one in slow]
+
+    refusals = [answer for answer in answers if answer.status_code == 429]
+    assert len(refusals) == 18
+    for answer in refusals:
+        refused(answer, 429, "RATE_LIMITED")
+        assert answer.headers["retry-after"] == "1"
+    both = ended(own, 2, type="TEST")
+    assert len(both) == 2, "a refused test leaves nothing"
+    sent = ok(other_platform.get(f"/webhooks/deliveries/{quick['deliveryId']}"))
+    for one in both:
+        [attempt] = ok(own.get(f"/webhooks/deliveries/{one['id']}"))["attemptList"]
+        began = datetime.fromisoformat(attempt["attemptedAt"])
+        assert datetime.fromisoformat(sent["deliveredAt"]) < began + timedelta(
+            milliseconds=attempt["durationMs"]
+        )
+
+
+@pytest.mark.usefixtures("root")  # Its worker sends the test.
+def test_a_test_without_a_result_in_time_says_so_and_goes_on(
+    api_config: ApiConfig, deaf: str
+) -> None:
+    config = replace(api_config, reply_timeout_s=0.5)
+    with server(config) as impatient, Api(impatient, new_tenant(config.database_url)) as own:
+        key = endpoint(own, deaf, state="DISABLED")["id"]
+        late = {"Idempotency-Key": str(uuid4())}
+
+        def test() -> httpx2.Response:
+            return own.http.post("/webhooks/test", json={"endpointId": key}, headers=late)
+
+        body = refused(test(), 503, "SERVICE_UNAVAILABLE")
+        found = eventually(lambda: repeated if (repeated := test()).status_code == 200 else None)
+
+    assert body["details"]["deliveryId"] in body["message"]
+    assert ok(found)["deliveryId"] == body["details"]["deliveryId"], "the key stands for one test"
+    assert "no response within" in ok(found)["error"]
+
+
+def test_a_caller_that_leaves_a_test_leaves_nothing_behind(
+    own: Api, deaf: str, receiver: Receiver
+) -> None:
+    key = endpoint(own, deaf, state="DISABLED")["id"]
+    for _ in range(2):
+        with pytest.raises(httpx2.TimeoutException):
+            own.http.post("/webhooks/test", json={"endpointId": key}, timeout=0.5)
+
+    assert len(ended(own, 2, type="TEST")) == 2
+
+    ok(own.patch(f"{PATH}/{key}", {"url": receiver.url}))
+    answer = eventually(
+        lambda: (
+            tried
+            if (tried := own.post("/webhooks/test", {"endpointId": key})).status_code != 429
+            else None
+        )
+    )
+    assert ok(answer)["delivered"]
+
+
 # --- who may -----------------------------------------------------------------------------------
 
 
-def test_another_platform_sees_nothing_of_it(
+def test_another_platform_sees_neither_endpoint_nor_delivery(
     own: Api, other_platform: Api, receiver: Receiver
 ) -> None:
     key = endpoint(own, receiver.url)["id"]

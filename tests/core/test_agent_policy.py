@@ -362,7 +362,9 @@ def test_a_threshold_requires_approval_only_above_its_amount(
 
 
 @given(policies, usages, spends)
-def test_another_currency_is_never_spent(policy: Policy, usage: Usage, wanted: Spend) -> None:
+def test_a_transfer_in_another_currency_than_the_policys_is_refused(
+    policy: Policy, usage: Usage, wanted: Spend
+) -> None:
     assert isinstance(
         evaluate_policy(policy, usage, replace(wanted, currency="EUR")), PolicyRefusal
     )

@@ -27,12 +27,14 @@ def test_an_authorization_without_objection_is_approved() -> None:
 
 
 @pytest.mark.parametrize(("fields", "reason"), OBJECTIONS)
-def test_each_objection_has_its_reason(fields: dict[str, Any], reason: DeclineReason) -> None:
+def test_each_ground_for_a_decline_has_its_reason(
+    fields: dict[str, Any], reason: DeclineReason
+) -> None:
     assert decline_reason(authorize(100, **fields), needed=100) is reason
 
 
 @pytest.mark.parametrize(("first", "second"), list(combinations(range(len(OBJECTIONS)), 2)))
-def test_of_two_objections_the_earlier_in_the_list_decides(first: int, second: int) -> None:
+def test_the_first_ground_for_a_decline_in_the_list_decides(first: int, second: int) -> None:
     fields = OBJECTIONS[second][0] | OBJECTIONS[first][0]
 
     assert decline_reason(authorize(100, **fields), needed=100) is OBJECTIONS[first][1]

@@ -52,7 +52,7 @@ def run_of(*figures: Figure) -> dict[str, Any]:
 # --- figures ------------------------------------------------------------------------------------
 
 
-def test_a_figure_is_called_by_its_median_and_doubted_by_its_spread() -> None:
+def test_a_figure_has_a_median_and_a_spread() -> None:
     assert RATE.median == 10_000
     assert RATE.spread == 0.3
 
@@ -69,7 +69,7 @@ def test_a_figure_is_called_by_its_median_and_doubted_by_its_spread() -> None:
         (replace(WAIT, least=40, aim=30), (True, True)),
     ],
 )
-def test_a_bar_is_held_from_its_side(figure: Figure, held: tuple[bool | None, bool]) -> None:
+def test_a_limit_holds_from_its_side(figure: Figure, held: tuple[bool | None, bool]) -> None:
     assert (figure.holds, figure.reaches_aim) == held
 
 
@@ -107,7 +107,7 @@ def test_a_quantile_is_a_value_that_was_there() -> None:
         (replace(WAIT, least=0), "NOT REACHED, 30 too many"),
     ],
 )
-def test_a_verdict_says_by_how_much_a_bar_is_missed(figure: Figure, verdict: str) -> None:
+def test_a_verdict_states_by_how_much_a_limit_is_missed(figure: Figure, verdict: str) -> None:
     assert report.verdict(figure) == verdict
 
 

@@ -16,7 +16,7 @@ DECLINED = events.DeclineReason.INSUFFICIENT_FUNDS
 # --- examples -----------------------------------------------------------------------------------
 
 
-def test_an_authorization_pulls_what_it_sets_aside() -> None:
+def test_an_authorization_pulls_the_amount_that_it_holds() -> None:
     decided = facts_of(UNKNOWN, authorize(1250))
 
     assert decided == [events.Authorized(amount=1250), events.Pulled(amount=1250)]
@@ -34,13 +34,13 @@ def test_a_tip_above_the_authorization_pulls_the_difference_before_it_clears() -
     assert fold(decided, authorized).status is Status.SETTLED
 
 
-def test_a_clearing_of_less_leaves_the_rest_on_hold() -> None:
+def test_a_clearing_below_the_authorization_leaves_the_rest_on_hold() -> None:
     shipped = after(authorize(9000), clear(4000))
 
     assert (shipped.status, shipped.held) == (Status.PARTIALLY_SETTLED, 5000)
 
 
-def test_a_final_clearing_of_less_releases_the_rest() -> None:
+def test_a_final_clearing_below_the_authorization_releases_the_rest() -> None:
     decided = facts_of(after(authorize(9000), clear(4000)), clear(3000, final=True))
 
     assert decided == [
@@ -237,7 +237,7 @@ def test_an_advice_above_the_authorization_pulls_the_difference_or_opens_a_pull(
     assert facts_of(held, advise(150, balance=49))[1:] == [events.PullOpened(amount=50)]
 
 
-def test_an_advice_of_nothing_voids() -> None:
+def test_an_advice_of_zero_voids_an_authorization() -> None:
     assert standing(after(authorize(7500), advise(0))) == (Status.VOIDED, "REVERSED", 0, 0)
 
 
@@ -270,7 +270,7 @@ def test_a_partial_reversal_leaves_the_rest_open() -> None:
     assert standing(state) == (Status.AUTHORIZED, None, 1, 1)
 
 
-def test_a_reversal_of_nothing_is_nothing() -> None:
+def test_a_reversal_without_an_open_amount_changes_nothing() -> None:
     assert facts_of(after(authorize(100), reverse()), reverse()) == []
     assert facts_of(after(authorize(100), clear(100)), reverse(100)) == []
     assert facts_of(after(authorize(100), clear(100, final=False)), reverse(1)) == []
@@ -318,7 +318,7 @@ def test_what_is_closed_neither_expires_nor_is_cancelled() -> None:
         assert facts_of(closed, commands.Expire()) == facts_of(closed, commands.Cancel()) == []
 
 
-def test_the_first_closure_but_a_clearing_is_the_one_that_is_told() -> None:
+def test_the_first_closure_is_reported_unless_a_clearing_follows() -> None:
     late = after(authorize(100), commands.Expire(), clear(100))
 
     assert (late.closed_by, late.status) == (Closure.CLEARED, Status.SETTLED)
@@ -474,13 +474,13 @@ def test_a_credit_that_is_reversed_is_void() -> None:
     assert (state.status, state.status_reason, state.credited) == (Status.VOIDED, "REVERSED", 0)
 
 
-def test_a_credit_before_a_purchase_leaves_the_purchase_what_it_is() -> None:
+def test_a_credit_before_a_purchase_does_not_change_the_purchase() -> None:
     assert after(credit(100), authorize(100)).held == 100
     assert after(credit(100), clear(100, final=False)).status is Status.PARTIALLY_SETTLED
     assert after(credit(100), clear(100)).status is Status.REFUNDED
 
 
-def test_a_refund_before_its_purchase_leaves_the_purchase_what_it_is() -> None:
+def test_a_refund_before_its_purchase_does_not_change_the_purchase() -> None:
     state = after(refund(100), authorize(100), clear(100, final=False))
 
     assert (state.closed, state.status) == (False, Status.PARTIALLY_SETTLED)
@@ -545,7 +545,7 @@ def test_what_changes_an_authorization_waits_until_one_is_known() -> None:
         assert not waits(after(commands.StandIn(amount=5, balance=0)), command)
 
 
-def test_what_takes_money_back_waits_until_that_much_is_there() -> None:
+def test_a_reversal_is_parked_until_its_amount_has_been_posted() -> None:
     settled = after(clear(5))
     refunded = after(refund(5))
 
@@ -555,7 +555,7 @@ def test_what_takes_money_back_waits_until_that_much_is_there() -> None:
     assert waits(refunded, reverse_refund(6))
 
 
-def test_what_moves_money_forward_never_waits() -> None:
+def test_a_command_that_is_not_a_reversal_is_never_parked() -> None:
     for command in (
         authorize(5),
         clear(5),
@@ -588,13 +588,13 @@ def test_a_slow_pull_is_pending_and_counted_at_once() -> None:
     assert state.status is Status.AUTHORIZED
 
 
-def test_a_confirmation_takes_it_off_what_is_pending() -> None:
+def test_a_confirmation_ends_a_pending_pull() -> None:
     assert facts_of(after(slow), confirm(100)) == [events.PullConfirmed(amount=100)]
     state = after(slow, confirm(100))
     assert (state.pending, state.pending_count, state.pulled) == (0, 0, 100)
 
 
-def test_a_confirmation_that_nobody_waits_for_is_nothing() -> None:
+def test_a_confirmation_without_a_pending_pull_changes_nothing() -> None:
     assert facts_of(after(authorize(100)), confirm(100)) == []
     assert facts_of(after(slow, confirm(100)), confirm(100, succeeded=False)) == []
 
@@ -621,7 +621,7 @@ def test_a_pull_that_fails_after_a_clearing_is_owed() -> None:
     ]
 
 
-def test_what_was_released_meanwhile_cannot_fail_any_more() -> None:
+def test_the_released_part_of_a_pending_pull_cannot_fail() -> None:
     some = after(slow, reverse(40))
 
     assert (some.pending, some.pending_count) == (60, 1)
@@ -767,7 +767,7 @@ def test_a_clearing_with_more_to_come_opens_what_a_refund_had_closed() -> None:
     assert (returned.status, returned.closed) == (Status.PARTIALLY_SETTLED, False)
 
 
-def test_a_fold_takes_every_total_along_and_leaves_its_start_alone() -> None:
+def test_a_fold_copies_every_total_and_does_not_change_its_start() -> None:
     kinds = {"closed_by": Closure.EXPIRED, "decline_reason": events.DeclineReason.CARD_PAUSED}
     totals = {
         field.name: kinds.get(field.name, place)

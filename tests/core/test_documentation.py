@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md run unchanged."""
+"""The examples of docs/testing.md run unchanged; the compose file keeps its stores to itself."""
 
 import re
 import unittest
@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "testing.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "testing.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
@@ -29,3 +30,20 @@ def test_an_example_runs_unchanged(number: int) -> None:
 
 def test_there_is_an_example_for_each_tool() -> None:
     assert len(EXAMPLES) == 2
+
+
+def test_compose_publishes_no_store_and_has_no_default_password() -> None:
+    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+    section = text.partition("\nservices:")[2].partition("\nvolumes:")[0]
+    _, *parts = re.split(r"^  (\w+):$", section, flags=re.MULTILINE)
+    services = dict(zip(parts[::2], parts[1::2], strict=True))
+
+    assert [name for name, service in services.items() if "ports:" in service] == ["api"]
+    assert "POSTGRES_PASSWORD: ${POSTGRES_PASSWORD:?" in services["postgres"]
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    users = (ROOT / "docs" / "redis-users.acl").read_text(encoding="utf-8")
+    for name in re.findall(r">(\w+_PASSWORD)", users):
+        assert f'"s|>{name}|>$$REDIS_{name}|"' in services["redis"]
+        assert f"REDIS_{name}: ${{REDIS_{name}:?" in services["redis"]
+        assert f"REDIS_{name}=\n" in example
+    assert "redis://redis" not in text

@@ -16,7 +16,7 @@ def test_a_pull_moves_from_the_customer_to_the_card_holds() -> None:
     ]
 
 
-def test_a_release_moves_back() -> None:
+def test_a_release_moves_money_from_card_holds_to_the_customer() -> None:
     assert entries(events.Released(amount=5)) == [
         moved(ChartAccount.CARD_HOLDS, ChartAccount.CUSTOMER, 5)
     ]
@@ -48,11 +48,11 @@ def test_a_recovery_repays_the_receivable_first() -> None:
     ]
 
 
-def test_a_deposit_moves_from_the_sandbox_to_the_customer() -> None:
+def test_a_deposit_debits_sandbox_funding_and_credits_the_customer() -> None:
     assert deposit_entry(5) == moved(ChartAccount.SANDBOX_FUNDING, ChartAccount.CUSTOMER, 5)
 
 
-def test_a_pending_pull_moves_as_any_other_does() -> None:
+def test_a_pending_pull_has_the_entries_of_a_confirmed_pull() -> None:
     assert entries(events.PullPending(amount=5)) == entries(events.Pulled(amount=5))
 
 

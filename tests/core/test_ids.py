@@ -40,7 +40,7 @@ def test_ids_are_in_the_order_of_what_they_show(one: Id, other: Id) -> None:
         "\u0660193b5c4-0000-7000-8000-000000000000",
     ],
 )
-def test_what_is_no_id_is_not_read_as_one(text: str) -> None:
+def test_an_invalid_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"hexadecimal"):
         Id.parse(text)
 

@@ -77,5 +77,5 @@ def test_a_life_cycle_has_exactly_its_numbers(
             assert one.reason == step["declineReason"]
 
 
-def test_there_are_all_of_them() -> None:
+def test_there_are_36_life_cycles() -> None:
     assert len(LIFECYCLES) == 36

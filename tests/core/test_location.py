@@ -27,7 +27,7 @@ def test_libpq_and_sqlalchemy_read_the_schema_that_was_set(url: str) -> None:
     assert "-c search_path=books" in str(make_url(named).query["options"])
 
 
-def test_other_options_and_parameters_stay() -> None:
+def test_naming_a_schema_keeps_other_options_and_parameters_of_a_url() -> None:
     url = f"{PLAIN}?options=-csearch_path%3Dold%20-c%20work_mem%3D8MB&sslmode=require"
 
     named = location.with_name(url, "books")
@@ -56,3 +56,44 @@ def test_a_database_url_names_the_schema_and_hides_it_from_people() -> None:
     assert url.schema == "cardledger"
     assert url.with_schema("books").with_database("other").schema == "books"
     assert url.redacted == "postgresql://ada@db/ledger?sslmode=require"
+
+
+SEVERAL = "postgresql://ada:s%2Fe@h1:5432,[::1]:5433/ledger?target_session_attrs=read-write"
+
+
+def test_a_database_url_may_name_several_hosts() -> None:
+    url = DatabaseUrl(SEVERAL)
+
+    other = url.with_user("o t", "p@s").with_database("books")
+
+    assert (url.role, url.database) == ("ada", "ledger")
+    named = conninfo_to_dict(other)
+    assert (named["host"], named["port"]) == ("h1,::1", "5432,5433")
+    assert (named["user"], named["password"], named["dbname"]) == ("o t", "p@s", "books")
+    assert named["target_session_attrs"] == "read-write"
+    assert "-c search_path=cardledger" in str(named["options"])
+
+
+def test_sqlalchemy_takes_several_hosts_as_parameters() -> None:
+    url = make_url(DatabaseUrl(SEVERAL).sqlalchemy)
+
+    _, named = url.get_dialect()().create_connect_args(url)
+
+    assert (named["host"], named["port"]) == ("h1,::1", "5432,5433")
+    assert (named["user"], named["password"], named["dbname"]) == ("ada", "s/e", "ledger")
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql:///ledger", "postgresql://ada@/ledger?host=%2Frun", "postgresql://db"]
+)
+def test_what_a_url_leaves_out_stays_out(url: str) -> None:
+    before, after = conninfo_to_dict(url), conninfo_to_dict(DatabaseUrl(url).with_schema("books"))
+
+    assert after.pop("options") == "-c search_path=books"
+    assert after == before
+
+
+def test_no_password_is_shown_to_people() -> None:
+    url = DatabaseUrl("postgresql://ada:one@h1,h2/ledger?password=two&sslmode=require")
+
+    assert url.redacted == "postgresql://ada@h1,h2/ledger?sslmode=require"

@@ -129,7 +129,7 @@ def test_the_choice_other_requires_a_description(fields: dict[str, Any], wrong: 
     assert [error.field for error in undescribed(fields)] == wrong
 
 
-def test_a_description_is_removed_with_its_choice() -> None:
+def test_a_description_is_removed_with_the_choice_that_it_describes() -> None:
     before = {"purposeOfAccount": "OTHER", "purposeOfAccountOtherDescription": "x", "a": 1}
 
     after = merged(before, {"purposeOfAccount": "AP_AUTOMATION", "b": None})

@@ -4,6 +4,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import structlog
+from structlog.testing import capture_logs
+
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from tests.waiting import eventually, limit_s
 
@@ -80,3 +83,19 @@ def test_a_stopped_periodic_task_runs_no_more() -> None:
 
     assert not [thread for thread in threading.enumerate() if thread.name == "test"]
     assert len(runs) == seen
+
+
+def test_a_defect_that_repeats_is_logged_once() -> None:
+    runs: list[int] = []
+
+    def work() -> bool:
+        runs.append(1)
+        raise RuntimeError("defect")
+
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as logs, running(work, every_s=0.001):
+        eventually(lambda: len(runs) >= 20)
+    structlog.configure(**before)
+
+    assert [line["event"] for line in logs] == ["periodic task failed; it is retried"]

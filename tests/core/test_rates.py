@@ -27,7 +27,7 @@ def test_a_rate_is_a_number_per_period(text: str, rate: Rate | None) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0/second", "-1/second", "1/week", "1", "1.5/day", "\u0661/day"]
 )
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_an_invalid_rate_limit_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be a number per"):
         sliding_window.parse(text)
 
@@ -54,7 +54,7 @@ def test_no_window_lets_in_more_than_the_limit(rate: Rate, spread: list[float]) 
 
 
 @given(rate=rates_of_people, spread=st.lists(st.floats(0, 4), max_size=200), last=st.floats(4, 5))
-def test_who_waits_as_long_as_told_is_let_in_and_not_much_sooner(
+def test_retry_after_is_sufficient_and_hardly_longer_than_necessary(
     rate: Rate, spread: list[float], last: float
 ) -> None:
     count = Count(0)
@@ -76,7 +76,7 @@ def test_who_waits_as_long_as_told_is_let_in_and_not_much_sooner(
         assert not is_let_in(now + wait * 0.99 - rate.period_s * 1e-6)
 
 
-def test_the_turn_of_a_window_is_no_second_helping() -> None:
+def test_the_start_of_a_new_window_does_not_double_the_limit() -> None:
     rate = Rate(100, 60)
 
     admitted = let_in(rate, [59.9] * 200 + [60.1] * 200)
@@ -84,7 +84,7 @@ def test_the_turn_of_a_window_is_no_second_helping() -> None:
     assert len(admitted) == 100
 
 
-def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
+def test_a_clock_that_is_set_back_locks_no_caller_out() -> None:
     count = Count(5, before=100, now=100)
 
     sliding_window.turn(count, 3)

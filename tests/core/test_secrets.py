@@ -30,7 +30,7 @@ def test_another_server_key_cannot_decrypt_and_the_message_says_what_to_check() 
 
 
 @given(st.binary(max_size=100))
-def test_what_was_never_sealed_is_refused(junk: bytes) -> None:
+def test_bytes_that_were_never_encrypted_are_refused(junk: bytes) -> None:
     with pytest.raises(SecretsError):
         KEYS.decrypt(junk)
 
@@ -63,7 +63,7 @@ def test_a_hash_verifies_its_own_secret_only(secret: str, other: str) -> None:
 
 
 @given(st.binary(max_size=100), st.binary(max_size=100))
-def test_a_cursor_is_ours_or_refused(payload: bytes, other: bytes) -> None:
+def test_a_cursor_without_a_valid_signature_is_refused(payload: bytes, other: bytes) -> None:
     tag = KEYS.sign_cursor(payload)
 
     assert KEYS.verify_cursor(payload, tag)

@@ -50,7 +50,7 @@ def test_shards_announced_while_a_thread_works_are_its_next_batch() -> None:
     assert slow.calls == [(Lane.LIVE, [3]), (Lane.LIVE, [3, 5, 4])]
 
 
-def test_one_batch_takes_half_of_the_shards_and_leaves_the_rest_to_another_thread() -> None:
+def test_a_batch_takes_half_of_the_shards_and_leaves_the_rest_to_another_thread() -> None:
     slow = Slow()
     scheduler = ShardScheduler(slow, threads=dict.fromkeys(Lane, 2))
     first = in_thread(lambda: scheduler.run(Lane.LIVE, range(SHARDS)))
@@ -148,3 +148,17 @@ def test_no_doorbell_is_lost_and_no_shard_is_in_two_batches_at_a_time() -> None:
 
     assert not clashes
     assert done == work
+
+
+def test_shards_that_do_not_exist_are_ignored() -> None:
+    steps: list[list[int]] = []
+
+    def step(_: Lane, shards: Sequence[int]) -> Sequence[int]:
+        steps.append(list(shards))
+        return []
+
+    scheduler = ShardScheduler(step, threads=ONE_EACH)
+    scheduler.run(Lane.LIVE, [-1, 2**70, *range(200_000)])
+
+    assert sorted(shard for shards in steps for shard in shards) == list(range(SHARDS))
+    assert len(steps) == 2

@@ -74,7 +74,7 @@ def test_an_unusable_destination_comes_before_a_lack_of_funds() -> None:
     assert refusal(5_000, RICH, UNUSABLE) is FailureReason.ACCOUNT_CANNOT_RECEIVE
 
 
-def test_a_destination_without_room_cannot_receive() -> None:
+def test_a_destination_at_the_limit_of_its_balance_cannot_receive() -> None:
     full = replace(POOR, balance=MAX_AMOUNT - 1_000, held=1)
 
     assert refusal(999, RICH, full) is None

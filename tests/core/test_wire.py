@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from cardledger.ledger.agents import actions
+from cardledger.ledger.cards import lifecycle
 from cardledger.ledger.core import events
 from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.engine import timers
+from cardledger.ledger.engine.decisions import recovery
+from cardledger.ledger.messaging import canaries, timeout_reversals
 from cardledger.ledger.messaging.inbox import fingerprint, shard_of
 from cardledger.ledger.projections.event_rows import KINDS, EventRow, from_row, to_row
 from cardledger.ledger.storage.ids import new_id
@@ -20,6 +25,7 @@ from cardledger.schema.wire.common import parse_id, public_id
 from cardledger.schema.wire.errors import explain
 from cardledger.schema.wire.network_events import (
     NETWORK_EVENT,
+    RESERVED_SOURCES,
     Authorization,
     Clearing,
     body_of,
@@ -149,6 +155,25 @@ def test_an_invalid_event_is_rejected(change: dict[str, Any]) -> None:
         NETWORK_EVENT.validate_python(AUTHORIZATION | change)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        actions.SOURCE,
+        canaries.SOURCE,
+        lifecycle.SOURCE,
+        recovery.ENGINE,
+        timeout_reversals.SOURCE,
+        timers.SOURCE,
+    ],
+)
+def test_no_sender_can_take_the_key_of_a_message_of_the_ledger(source: str) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        NETWORK_EVENT.validate_python(AUTHORIZATION | {"source": source})
+
+    assert source in RESERVED_SOURCES
+    assert "source must not be one that is reserved" in explain(refusal.value)
+
+
 @pytest.mark.parametrize("final", ["true", 1, 0, "no", []])
 def test_finality_is_a_boolean(final: object) -> None:
     with pytest.raises(ValidationError):
@@ -188,6 +213,13 @@ def test_two_spellings_of_one_event_are_the_same_event() -> None:
 def test_another_body_has_another_fingerprint(change: dict[str, Any]) -> None:
     assert fingerprint(CLEARING) != fingerprint(CLEARING | change)
     assert fingerprint(CLEARING) != fingerprint(without(CLEARING, next(iter(change))))
+
+
+def test_the_deadline_of_a_repetition_does_not_make_it_another_event() -> None:
+    later = AUTHORIZATION | {"decideBy": "2026-01-01T12:05:00.000000Z"}
+
+    assert fingerprint(later) == fingerprint(AUTHORIZATION)
+    assert fingerprint(without(AUTHORIZATION, "decideBy")) == fingerprint(AUTHORIZATION)
 
 
 @given(IDS)

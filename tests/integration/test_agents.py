@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from cardledger.ledger.agents import device_codes, usage
+from cardledger.ledger.agents import access_tokens, device_codes, usage
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import Usage
 from cardledger.ledger.customers import registry as customers
@@ -161,7 +161,8 @@ def test_an_agent_of_a_deleted_customer_is_not_authenticated(
     app: psycopg.Connection, app_database_url: str, agent_id: Id
 ) -> None:
     # Deleting a customer deletes its agents; this is the second wall.
-    token_hash = KEYS.hash_secret(str(agent_id))
+    token = access_tokens.new(agent_id)
+    token_hash = KEYS.hash_secret(token)
     [row] = app.execute(
         "UPDATE agents SET access_token_hash = %s WHERE id = %s RETURNING platform_id",
         [token_hash, agent_id],
@@ -171,7 +172,7 @@ def test_an_agent_of_a_deleted_customer_is_not_authenticated(
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
             agents_seen = [
-                await agents.authenticate_hash(connection, token_hash),
+                (await agents.authenticate(connection, token, token_hash)).agent,
                 await agents.locked(connection, platform_id=row[0], agent_id=agent_id),
             ]
         await engine.dispose()

@@ -45,7 +45,7 @@ def bench(postgres_url: DatabaseUrl) -> Iterator[Bench]:
 # --- the floor ----------------------------------------------------------------------------------
 
 
-def test_the_floor_copies_every_row_that_authorizations_left(bench: Bench) -> None:
+def test_the_floor_benchmark_copies_every_row_of_the_authorizations(bench: Bench) -> None:
     with psycopg.connect(bench.owner_url) as connection:
         batches = floor.decided_rows(bench, connection, count=700)
         rate = floor.Twins(connection, batches).append()
@@ -184,7 +184,7 @@ def test_growth_is_measured_on_a_large_record_and_on_an_empty_one(
     assert log[0] == "growth: writing 0.01 million events"
 
 
-def test_the_proof_is_that_of_the_command(bench: Bench) -> None:
+def test_the_audit_benchmark_runs_the_check_of_the_verify_command(bench: Bench) -> None:
     figures = {
         figure.name: figure
         for figure in proof.measure(bench, rounds=1, progress=lambda _: None, events=1_000)

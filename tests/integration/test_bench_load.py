@@ -56,7 +56,7 @@ def request() -> bytes:
     return load.request(HOST, "/path", "Basic abc", b'{"a":1}')
 
 
-def test_a_request_is_whole() -> None:
+def test_a_request_of_the_load_generator_has_all_headers_and_its_body() -> None:
     assert request() == (
         b"POST /path HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Basic abc\r\n"
         b'Content-Type: application/json\r\nContent-Length: 7\r\n\r\n{"a":1}'

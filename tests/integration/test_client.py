@@ -1,9 +1,11 @@
 """The client: submit events and wait for their outcomes."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
@@ -15,6 +17,7 @@ from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReaso
 from cardledger.workers.client import Client, submit
 from cardledger.workers.process.main import WorkerProcess
 from tests.integration.workers import dead_redis, outcome_types, references, with_client, working
+from tests.waiting import eventually
 from tests.world import Cardholder, World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
@@ -243,6 +246,50 @@ def test_outcomes_looked_up_equal_outcomes_replied(
         "DUPLICATE",
         "REJECTED",
     }
+
+
+@pytest.mark.usefixtures("worker")
+def test_without_redis_a_reused_key_is_rejected_as_the_record_says(
+    world: World, platform: Id, dead_redis: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+    events = [world.authorization(cardholder, f"T{n}", 1) for n in range(8)]
+    reused = [event | {"amount": 2} for event in events]
+
+    async def twice(client: Client) -> list[Outcome]:
+        await client.submit(events)
+        with psycopg.connect(world.url) as outsider:
+            outsider.execute("LOCK TABLE inbox IN SHARE MODE")  # No COPY can commit meanwhile.
+            submitted = asyncio.create_task(client.submit(reused))
+            blocked = "SELECT 1 FROM pg_locks WHERE NOT granted"
+            await asyncio.to_thread(eventually, lambda: world.rows(blocked))
+            await client._lookup.poll()
+            assert not submitted.done(), "what is not accepted has no outcome"
+        return await submitted
+
+    outcomes = with_client(world, dead_redis, twice)
+
+    assert {outcome.reason for outcome in outcomes} == {RejectionReason.KEY_REUSED}
+    assert set(outcome_types(outcomes)) == {"REJECTED"}
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_repetition_may_have_a_deadline_of_its_own(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    event = world.authorization(world.cardholder(platform, 1000), "T1", 10)
+    deadlines = ["2099-01-01T00:00:00Z", "2099-01-01T00:00:05Z"]
+
+    async def twice(client: Client) -> list[Outcome]:
+        return [
+            outcome
+            for deadline in deadlines
+            for outcome in await client.submit([event | {"decideBy": deadline}])
+        ]
+
+    outcomes = with_client(world, redis_url, twice)
+
+    assert outcome_types(outcomes) == ["APPLIED", "DUPLICATE"]
 
 
 async def one_of_each(world: World, cardholder: Cardholder, client: Client) -> list[dict[str, Any]]:

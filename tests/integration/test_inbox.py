@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import psycopg
@@ -143,7 +144,9 @@ def test_nothing_to_accept_is_no_error(world: World) -> None:
     assert world.accept([]) == []
 
 
-def test_cards_and_accounts_have_a_home(world: World, cardholder: Cardholder) -> None:
+def test_a_card_and_an_account_are_routed_to_their_owner(
+    world: World, cardholder: Cardholder
+) -> None:
     async def look() -> tuple[object, object, object]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
             cards = await inbox.routes_of(connection, [cardholder.card_id, new_id()])
@@ -200,6 +203,37 @@ def test_outcomes_are_found_by_message(world: World, cardholder: Cardholder) -> 
     assert statuses == ["AUTHORIZED", "SETTLED", "SETTLED", None, "DECLINED", None, None]
 
 
+def test_an_outcome_of_another_event_under_the_key_is_no_answer(
+    world: World, cardholder: Cardholder
+) -> None:
+    asked = world.authorization(cardholder, "T1", 10, decideBy="2099-01-01T00:00:00+00:00")
+    world.process(world.engine(), [(cardholder, asked)])
+    reused, repeated = (
+        inbox.address(body, cardholder.owner, lane=Lane.LIVE, reply_to=None, at=datetime.now(UTC))
+        for body in (asked | {"amount": 11}, asked | {"decideBy": "2099-01-01T00:00:01+00:00"})
+    )
+
+    outcomes = found(world, [reused, repeated])
+
+    assert reused.id not in outcomes, "it is not accepted yet, and will be KEY_REUSED"
+    assert outcomes[repeated.id].outcome is OutcomeType.DUPLICATE
+
+
+def test_a_parked_message_is_decided_and_a_malformed_one_is_rejected(
+    world: World, cardholder: Cardholder
+) -> None:
+    parked = world.event("AUTHORIZATION_REVERSAL", cardholder, "T-early", 5)
+    [early] = world.accept([(cardholder, parked)])
+    broken = world.insert_unchecked(cardholder, '{"type": "DANCE"}', reference="broken")
+    world.drain(world.engine())
+
+    [message] = found(world, [early]).values()
+    rejected = found(world, [replace(early, id=broken, source="test", reference="broken")])
+
+    assert (message.outcome, message.reason) == (OutcomeType.PARKED, "WAITS")
+    assert rejected[broken].outcome is OutcomeType.REJECTED
+
+
 def found(world: World, messages: list[Message]) -> dict[Id, Outcome]:
     async def look() -> dict[Id, Outcome]:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
@@ -208,7 +242,7 @@ def found(world: World, messages: list[Message]) -> dict[Id, Outcome]:
     return asyncio.run(look())
 
 
-def test_what_nobody_owns_waits_in_a_queue_too(world: World, cardholder: Cardholder) -> None:
+def test_an_event_without_an_owner_is_queued_too(world: World, cardholder: Cardholder) -> None:
     [message] = world.accept([(None, world.authorization(cardholder, "T1", 1))])
 
     assert message.customer_id == Id(bytes(16))

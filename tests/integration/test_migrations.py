@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
+from cardledger.schema import relations as installed
 from cardledger.schema.tables import APPEND_ONLY, metadata
 from tests.databases import fresh_database
 
@@ -154,7 +156,11 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
     assert migrate.current(empty_url) == migrate.head()
     assert tables_in(empty_url, "cardledger") == OURS
     assert tables_in(empty_url, "public") == {"invoices"}
-    assert functions(empty_url) == {"refuse_change", "refuse_way_back"}
+    assert functions(empty_url) == {
+        "refuse_change",
+        "refuse_way_back",
+        "record_acceptance",
+    }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:
         connection.execute(
@@ -175,6 +181,33 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         owner.execute("RESET ROLE")
         owner.execute(sql.SQL("DROP OWNED BY {}").format(reporting))
         owner.execute(sql.SQL("DROP ROLE {}").format(reporting))
+
+
+def test_every_revision_has_the_relations_that_are_listed_for_it(empty_url: DatabaseUrl) -> None:
+    query = (
+        "SELECT c.relname FROM pg_class c WHERE c.relkind IN ('r', 'v')"
+        " AND c.relnamespace = 'cardledger'::regnamespace"
+    )
+    revisions = sorted(
+        file.name[:4] for file in Path(migrate.__file__).parent.glob("migrations/versions/0*.py")
+    )
+
+    for revision in revisions:
+        migrate.upgrade(empty_url, revision)
+
+        assert names(empty_url, query) == set(installed.at(revision)), revision
+    assert revisions[-1] == migrate.head()
+
+
+def test_a_table_named_like_one_of_a_later_revision_is_not_moved(empty_url: DatabaseUrl) -> None:
+    migrate.upgrade(empty_url.with_schema("public"), "0008")
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("CREATE TABLE public.duplicates (invoice int)")
+
+    migrate.upgrade(empty_url)
+
+    assert tables_in(empty_url, "cardledger") == OURS
+    assert tables_in(empty_url, "public") == {"duplicates"}
 
 
 def test_a_database_that_is_shared_keeps_the_tables_and_the_version_of_its_owner(

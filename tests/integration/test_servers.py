@@ -35,7 +35,8 @@ from tests.waiting import eventually, limit_s
 
 PROGRAMS = {"path": redis_on_path(), "wheel": redis_in_wheel()}
 OWNER = """
-import pathlib, sys, time
+import pathlib, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
 from cardledger.embedded.servers import EmbeddedPostgres, OwnRedis
 for server in (EmbeddedPostgres(pathlib.Path(sys.argv[1])), OwnRedis(pathlib.Path(sys.argv[1]))):
     server.start()
@@ -190,7 +191,7 @@ def test_a_second_process_shares_the_server_and_leaves_it_running(data_dir: Path
         assert ask(owner.url, "SELECT 1") == 1
 
 
-def test_two_that_start_at_once_end_up_with_one_server(data_dir: Path) -> None:
+def test_two_processes_that_start_at_once_share_one_server(data_dir: Path) -> None:
     servers = [EmbeddedPostgres(data_dir) for _ in range(2)]
     starts = [threading.Thread(target=server.start) for server in servers]
 

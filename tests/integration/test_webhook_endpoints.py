@@ -1,5 +1,6 @@
 """Several endpoints, order, giving up, and the keys of webhooks: real servers, injected clock."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -13,10 +14,13 @@ from sqlalchemy import Row, select
 from standardwebhooks import Webhook
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
-from cardledger.ledger.webhooks import signatures, signing_keys
+from cardledger.ledger.webhooks import replays, signatures, signing_keys
 from cardledger.ledger.webhooks.dispatch import wants
+from cardledger.ledger.webhooks.ordering import LATER
+from cardledger.ledger.webhooks.replays import Window
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Arrival, Reply
@@ -158,9 +162,8 @@ def test_a_worker_dispatches_until_the_outbox_is_empty(
     world: World, app_database_url: DatabaseUrl, redis_url: str
 ) -> None:
     platform = world.platform()
-    off = {"state": "DISABLED", "disabled_reason": "PLATFORM"}
     for _ in range(2):  # So a round of 500 deliveries is less than 500 rows.
-        world.endpoint(platform, "http://127.0.0.1:1/", **off)
+        world.endpoint(platform, "http://127.0.0.1:1/")
     for _ in range(600):
         world.emit(platform)
     never = 3600.0
@@ -185,18 +188,95 @@ def test_an_endpoint_receives_all_pending_webhooks_when_it_is_enabled_again(
     world: World, receiver: Receiver
 ) -> None:
     platform = connected(world, receiver)
-    world.change(platform.endpoint, state="DISABLED", disabled_reason="PLATFORM")
     key = world.emit(platform)
+    world.dispatch()
+    world.change(platform.endpoint, **OFF)
     sender = world.sender()
 
-    sender.run_once()
+    sender.deliver()
     assert world.delivery(key).state == "PENDING"
     assert receiver.received == []
     world.change(platform.endpoint, state="ENABLED", disabled_reason=None)
-    sender.run_once()
+    sender.deliver()
 
     receiver.wait_for(at_least(1))
     assert world.attempted(key).state == "DELIVERED"
+
+
+OFF = {"state": "DISABLED", "disabled_reason": "PLATFORM"}
+
+
+def test_a_webhook_is_stored_once_for_all_disabled_endpoints(world: World) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    for _ in range(3):
+        world.endpoint(platform, "http://127.0.0.1:9/", **OFF)
+    world.endpoint(platform, "http://127.0.0.1:9/", event_types=["VERIFICATION.*"], **OFF)
+    keys = [world.emit(platform) for _ in range(2)]
+    test = world.emit(platform, type="TEST", subject_id=platform.endpoint, data={})
+
+    world.dispatch()
+
+    for key in keys:
+        rows = {(one.endpoint_id, one.state) for one in world.deliveries(key)}
+        assert rows == {(platform.endpoint, "PENDING"), (None, "NO_ENDPOINT")}
+        assert len(world.deliveries(key)) == 2
+    assert world.delivery(test).endpoint_id == platform.endpoint
+    listed = [one.webhook_id for one in all_deliveries(world, platform)]
+    assert listed == sorted(listed), "in the order of their webhooks"
+
+
+def all_deliveries(world: World, platform: Platform) -> list[Row[*tuple[Any, ...]]]:
+    table = tables.webhook_deliveries
+    wanted = select(table).where(table.c.platform_id == platform.id).order_by(table.c.id)
+    with world.engine.connect() as connection:
+        return list(connection.execute(wanted).all())
+
+
+def replayed(world: World, url: DatabaseUrl, platform: Platform, **window: Any) -> int:  # noqa: ANN401
+    """Replay what failed in the last hour; return how many are due again."""
+
+    async def replay() -> int:
+        engine = async_engine(url)
+        values = {"endpoint_id": None, "until": None, "only_failed": True, **window}
+        asked = Window(since=world.clock() - timedelta(hours=1), **values)
+        async with engine.begin() as connection:
+            done = await replays.replay(
+                connection, platform_id=platform.id, window=asked, after=None, at=world.clock()
+            )
+        await engine.dispose()
+        return done.count
+
+    return asyncio.run(replay())
+
+
+def test_a_replay_sends_what_disabled_endpoints_have_missed_once_and_in_order(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    fifo = world.endpoint(platform, "http://127.0.0.1:9/", mode="FIFO", **OFF)
+    still_off = world.endpoint(platform, "http://127.0.0.1:9/", **OFF)
+    cards_only = world.endpoint(
+        platform, "http://127.0.0.1:9/", event_types=["VERIFICATION.*"], **OFF
+    )
+    subject = new_id()
+    keys = [world.emit(platform, subject_id=subject, sequence=n) for n in (1, 2, 3)]
+    world.dispatch()
+    for endpoint in (fifo, cards_only):
+        world.change(endpoint, state="ENABLED", disabled_reason=None)
+    newer = world.endpoint(
+        platform, "http://127.0.0.1:9/", created_at=world.clock() + timedelta(seconds=1)
+    )
+
+    counts = [replayed(world, app_database_url, platform) for _ in range(2)]
+
+    assert counts == [3, 0]
+    mine = [one for one in all_deliveries(world, platform) if one.endpoint_id == fifo]
+    assert [one.webhook_id for one in mine] == keys
+    assert [one.next_attempt_at < LATER for one in mine] == [True, False, False]
+    receivers = {one.endpoint_id for one in all_deliveries(world, platform)}
+    assert receivers == {platform.endpoint, fifo, None}
+    assert replayed(world, app_database_url, platform, endpoint_id=still_off) == 0
+    assert replayed(world, app_database_url, platform, endpoint_id=newer) == 3, "it is named"
 
 
 def test_a_test_goes_to_its_endpoint_alone_and_is_never_retried(

@@ -3,25 +3,25 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import psycopg
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.webhooks import deliveries as webhook_deliveries
+from cardledger.ledger.webhooks import endpoint_tests, replays
 from cardledger.ledger.webhooks import endpoints as webhook_endpoints
-from cardledger.ledger.webhooks.deliveries import Window
-from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery
+from cardledger.ledger.webhooks.endpoint_tests import EndpointTest, TooManyTestsError
+from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery, RequestedTests
 from cardledger.ledger.webhooks.ordering import lock_queues
+from cardledger.ledger.webhooks.replays import Window
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema.ids import Id
 from tests.integration.test_webhook_endpoints import emit_in_sequence
-from tests.integration.test_webhooks import Platform, World, at_once, world_in
+from tests.integration.test_webhooks import ROOM, Platform, World, at_once, world_in
 
 
 @pytest.fixture
@@ -187,11 +187,10 @@ def test_one_success_in_a_batch_clears_failing_since(world: World) -> None:
 # --- replay -------------------------------------------------------------------------------------
 
 
-def test_nothing_is_replayed_to_an_endpoint_that_is_being_deleted(
+def test_nothing_is_sent_to_an_endpoint_that_is_deleted_during_a_replay(
     world: World, app_database_url: DatabaseUrl
 ) -> None:
     platform = world.platform("http://127.0.0.1:9/")
-    assert platform.endpoint is not None
     key = world.emit(platform)
     world.dispatch()
     [claimed] = world.claim()
@@ -199,8 +198,10 @@ def test_nothing_is_replayed_to_an_endpoint_that_is_being_deleted(
 
     count = asyncio.run(replayed_while_deleted(world, app_database_url, platform))
 
-    assert count == 0
-    assert world.delivery(key).state == "FAILED"
+    assert count == 1, "no replay waits for a deletion"
+    assert world.claim() == []
+    assert discarded(world) == 1
+    assert world.delivery(key).state == "NO_ENDPOINT"
 
 
 async def replayed_while_deleted(world: World, url: DatabaseUrl, platform: Platform) -> int:
@@ -209,32 +210,97 @@ async def replayed_while_deleted(world: World, url: DatabaseUrl, platform: Platf
     an_hour_ago = world.clock() - timedelta(hours=1)
     window = Window(endpoint_id=None, since=an_hour_ago, until=None, only_failed=True)
     engine = async_engine(url)
-
-    async def replayed() -> int:
-        async with engine.begin() as connection:
-            done = await webhook_deliveries.replay(
-                connection, platform_id=platform.id, window=window, after=None, at=world.clock()
-            )
-        return done.count
-
-    async with engine.begin() as connection:
+    async with engine.begin() as connection, engine.begin() as other:
         await webhook_endpoints.delete(
             connection, platform_id=platform.id, endpoint_id=platform.endpoint, at=world.clock()
         )
-        replaying = asyncio.create_task(replayed())
-        while not (replaying.done() or await a_lock_is_waited_for(connection)):
-            await asyncio.wait([replaying], timeout=0.01)
-    count = await replaying
+        done = await replays.replay(
+            other, platform_id=platform.id, window=window, after=None, at=world.clock()
+        )
     await engine.dispose()
-    return count
+    return done.count
 
 
-async def a_lock_is_waited_for(connection: AsyncConnection) -> bool:
-    waiting = text(
-        "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database"
-        " WHERE l.locktype = 'advisory' AND NOT l.granted AND d.datname = current_database()"
-    )
-    return bool(await connection.scalar(waiting))
+def discarded(world: World, limit: int = 500) -> int:
+    with world.engine.begin() as connection:
+        return webhook_endpoints.discard_page(connection, limit=limit)
+
+
+def test_the_deliveries_of_a_deleted_endpoint_end_page_by_page_beside_those_of_others(
+    world: World,
+) -> None:
+    deleted, other = (world.platform("http://127.0.0.1:9/") for _ in range(2))
+    keys = [world.emit(deleted) for _ in range(5)]
+    kept = world.emit(other)
+    world.dispatch()
+    [under_way, *_] = [one for one in world.claim() if one.endpoint_id == deleted.endpoint]
+    world.change(deleted.endpoint, deleted_at=world.clock())
+
+    pages = [discarded(world, limit=2) for _ in range(4)]
+
+    assert pages == [2, 2, 1, 0]
+    assert states(world, keys) == ["NO_ENDPOINT"] * 5
+    assert world.delivery(kept).state == "PENDING"
+    world.round(delivered(world, [under_way]), None)
+    assert world.delivery(under_way.webhook).state == "DELIVERED", "what has arrived has arrived"
+
+
+def test_an_endpoint_that_is_set_again_keeps_its_pending_deliveries(world: World) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    key = world.emit(platform)
+    world.dispatch()
+    world.change(platform.endpoint, deleted_at=world.clock())
+    world.change(platform.endpoint, deleted_at=None)
+
+    assert discarded(world) == 0
+    assert world.delivery(key).state == "PENDING"
+
+
+def test_a_requested_test_waits_for_no_other_delivery_and_a_platform_has_two(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    assert platform.endpoint is not None
+    for _ in range(3):
+        world.emit(platform)
+    world.dispatch()
+    [under_way, *_] = world.claim(replace(ROOM, share=1))
+    world.change(platform.endpoint, state="DISABLED", disabled_reason="PLATFORM")
+    tests = [
+        EndpointTest(id=new_id(), platform_id=platform.id, endpoint_id=platform.endpoint)
+        for _ in range(3)
+    ]
+
+    accepted = asyncio.run(accepted_at_once(world, app_database_url, [*tests, *tests]))
+
+    assert len(accepted) == 2
+    world.change(platform.endpoint, state="ENABLED", disabled_reason=None)
+    others = world.claim(replace(ROOM, busy=[under_way.queue]))
+    assert not {one.id for one in others} & accepted
+    claimed = world.round([], RequestedTests(total=5)).claimed
+    assert {one.id for one in claimed} == accepted
+    assert world.round([], RequestedTests(total=5)).claimed == []
+    world.round(delivered(world, claimed), None)
+    [last] = {one.id for one in tests} - accepted
+    refused = [one for one in tests if one.id == last]
+    assert asyncio.run(accepted_at_once(world, app_database_url, refused)) == {last}
+
+
+async def accepted_at_once(world: World, url: DatabaseUrl, tests: list[EndpointTest]) -> set[Id]:
+    """Request `tests` concurrently; return the ids of those that were accepted."""
+    engine = async_engine(url)
+
+    async def request(test: EndpointTest) -> Id | None:
+        try:
+            async with engine.begin() as connection:
+                await endpoint_tests.request(connection, test, at=world.clock())
+        except TooManyTestsError:
+            return None
+        return test.id
+
+    answers = await asyncio.gather(*map(request, tests))
+    await engine.dispose()
+    return {key for key in answers if key is not None}
 
 
 # --- locked rows are skipped ----------------------------------------------------------------------

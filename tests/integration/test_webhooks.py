@@ -25,7 +25,13 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import leases, signatures
-from cardledger.ledger.webhooks.leases import AttemptResult, BatchResult, Capacity, Delivery
+from cardledger.ledger.webhooks.leases import (
+    AttemptResult,
+    BatchResult,
+    Capacity,
+    Delivery,
+    RequestedTests,
+)
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.ledger.webhooks.signers import signer_for
 from cardledger.schema import tables
@@ -189,7 +195,10 @@ class World:
         )
 
     def round(
-        self, ended: Sequence[AttemptResult], room: Capacity | None = ROOM, lease: timedelta = LEASE
+        self,
+        ended: Sequence[AttemptResult],
+        room: Capacity | RequestedTests | None = ROOM,
+        lease: timedelta = LEASE,
     ) -> BatchResult:
         single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         with single.connect() as connection:

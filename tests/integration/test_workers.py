@@ -44,7 +44,7 @@ def worker(world: World, redis_url: str) -> Iterator[WorkerProcess]:
 
 
 @pytest.mark.usefixtures("worker")
-def test_a_client_without_redis_looks_its_outcomes_up(
+def test_a_client_without_redis_reads_outcomes_from_postgresql(
     world: World, platform: Id, dead_redis: str
 ) -> None:
     cardholder = world.cardholder(platform, 1000)

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import pytest
@@ -18,20 +19,25 @@ from tests.world import SECRET_KEY, World
 Result = TypeVar("Result")
 
 
+def config_of(world: World, redis_url: str, **changes: Any) -> WorkerConfig:  # noqa: ANN401 - fields of WorkerConfig
+    fields: dict[str, Any] = {"database_url": world.app_url, "threads": 4} | changes
+    return WorkerConfig(redis_url=redis_url, secret_key=SECRET_KEY, **fields)
+
+
 @contextmanager
-def working(world: World, redis_url: str, **changes: Any) -> Iterator[WorkerProcess]:  # noqa: ANN401 - fields of WorkerConfig
-    config = WorkerConfig(
-        database_url=world.app_url,
-        redis_url=redis_url,
-        secret_key=SECRET_KEY,
-        **({"threads": 4} | changes),
-    )
-    process = WorkerProcess(config)
+def working(
+    world: World,
+    redis_url: str,
+    *,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    **changes: Any,  # noqa: ANN401 - fields of WorkerConfig
+) -> Iterator[WorkerProcess]:
+    process = WorkerProcess(config_of(world, redis_url, **changes), clock)
     process.start()
     try:
         yield process
     finally:
-        process.stop()
+        process.stop(limit_s())
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +53,18 @@ async def client_of(
     world: World,
     redis_url: str,
     *,
+    secret_key: str | None = SECRET_KEY,
     reply_timeout_s: float | None = None,
-    **changes: float,
+    **changes: Any,  # noqa: ANN401 - parameters of Client
 ) -> AsyncIterator[Client]:
     engine = async_engine(world.app_url, keyed=True)
     try:
         async with Client(
-            engine, redis_url, reply_timeout_s=reply_timeout_s or limit_s(), **changes
+            engine,
+            redis_url,
+            secret_key=secret_key,
+            reply_timeout_s=reply_timeout_s or limit_s(),
+            **changes,
         ) as client:
             yield client
     finally:
@@ -64,7 +75,7 @@ def with_client(
     world: World,
     redis_url: str,
     use: Callable[[Client], Awaitable[Result]],
-    **changes: float,
+    **changes: Any,  # noqa: ANN401 - parameters of Client
 ) -> Result:
     async def run() -> Result:
         async with client_of(world, redis_url, **changes) as client:

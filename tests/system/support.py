@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
+from tests.command_process import run_command
 from tests.databases import fresh_database
 from tests.waiting import LIMIT_S, eventually, limit_s
 
@@ -37,19 +38,11 @@ def environment(**given: str | None) -> dict[str, str]:
 def run(
     *arguments: str,
     env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
     timeout_s: float = 2 * LIMIT_S,
-    **options: Any,  # noqa: ANN401 - handed through
 ) -> subprocess.CompletedProcess[str]:
     """Run the command to its end."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=dict(env or environment()),
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=limit_s(timeout_s),
-        **options,
-    )
+    return run_command(*arguments, env=env or environment(), cwd=cwd, timeout_s=timeout_s)
 
 
 class Up:

@@ -21,7 +21,7 @@ def empty(url: str, workers: int) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_redis_database_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+def test_a_redis_database_that_is_not_empty_is_skipped(tmp_path: Path) -> None:
     server = OwnRedis(tmp_path)
     server.start()
     try:
@@ -35,6 +35,6 @@ def test_a_redis_database_that_holds_something_is_left_alone(tmp_path: Path) -> 
         server.stop()
 
     assert found.stdout == f"{base}/4\n"
-    assert found.stderr == "Redis database 5 has 1 keys: left alone\n"
+    assert found.stderr == "Redis database 5 has 1 keys: skipped\n"
     assert none.returncode == 1
     assert "no 3 empty Redis databases in a row" in none.stderr

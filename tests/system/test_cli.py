@@ -73,7 +73,7 @@ def test_an_error_that_the_user_can_fix_is_one_line(
 ) -> None:
     given = {"CARDLEDGER_DATA_DIR": str(tmp_path / "data"), "CARDLEDGER_PORT": "0"} | env
 
-    finished = run(*arguments, env=environment(**given), stdin=subprocess.DEVNULL)
+    finished = run(*arguments, env=environment(**given))
 
     assert finished.returncode == code
     assert "Traceback" not in finished.stderr
@@ -109,6 +109,18 @@ def test_a_benchmark_that_cannot_run_says_so_in_one_line(
     assert message in finished.stderr
 
 
+def test_retry_names_an_id_that_is_no_rejection(postgres_url: DatabaseUrl) -> None:
+    unknown = "01a203e9-5dc8-7280-aefc-017b6900d111"
+    with support.own_database(postgres_url) as url:
+        env = environment(DATABASE_URL=url)
+        run("migrate", env=env)
+
+        retried = run("rejections", "retry", unknown, env=env)
+
+    assert retried.stdout == f"{unknown}: no such rejection\n0 enqueued again, 1 not\n"
+    assert retried.returncode == 1
+
+
 def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
     postgres_url: DatabaseUrl,
 ) -> None:
@@ -123,9 +135,9 @@ def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
                 sql.SQL("SELECT rolpassword FROM pg_authid WHERE rolname = {}").format(role)
             ).fetchone()
         after = run("doctor", "--json", env=env)
-        unasked = run("migrate", "--down", "base", env=env, stdin=subprocess.DEVNULL)
+        unasked = run("migrate", "--down", "base", env=env)
         kept_revision = run("migrate", env=env).stdout.splitlines()[0]
-        down = run("migrate", "--down", "base", "--yes", env=env, stdin=subprocess.DEVNULL)
+        down = run("migrate", "--down", "base", "--yes", env=env)
 
         assert (before.returncode, _states(before.stdout)["schema"]) == (1, "fail")
         assert (first.returncode, first.stdout.splitlines()[0]) == (

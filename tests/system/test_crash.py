@@ -3,8 +3,6 @@
 import asyncio
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,17 +17,12 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
+from cardledger.workers.process.main import WorkerConfig
 from tests.waiting import eventually, limit_s
+from tests.worker_process import WorkerChild
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 KILLS: Final = 5
-WORKER: Final = """
-import sys
-from cardledger.workers.process.main import WorkerConfig, run
-database_url, redis_url, secret_key = sys.argv[1:]
-run(WorkerConfig(database_url=database_url, redis_url=redis_url, secret_key=secret_key,
-                 threads=4, batch_size=50, sweep_interval_s=0.05))
-"""
 
 Event = dict[str, Any]
 
@@ -41,18 +34,22 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 @contextmanager
-def worker(world: World, redis_url: str) -> Iterator[subprocess.Popen[bytes]]:
+def worker(world: World, redis_url: str) -> Iterator[WorkerChild]:
     """Run a worker process that is killed at the end, if it has not been before."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", WORKER, world.app_url, redis_url, SECRET_KEY],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+    process = WorkerChild(
+        WorkerConfig(
+            database_url=world.app_url,
+            redis_url=redis_url,
+            secret_key=SECRET_KEY,
+            threads=4,
+            batch_size=50,
+            sweep_interval_s=0.05,
+        )
     )
     try:
         yield process
     finally:
         process.kill()
-        process.wait()
 
 
 def at_most(world: World, table: str, rows: int) -> bool:
@@ -150,7 +147,9 @@ def test_a_pending_submission_survives_workers_that_are_killed(
     async def submit() -> list[Outcome]:
         engine = async_engine(world.app_url, keyed=True)
         try:
-            async with Client(engine, redis_url, reply_timeout_s=limit_s()) as client:
+            async with Client(
+                engine, redis_url, secret_key=SECRET_KEY, reply_timeout_s=limit_s()
+            ) as client:
                 return await client.submit([event for _, event in events], lane=Lane.BULK)
         finally:
             await engine.dispose()
@@ -188,7 +187,7 @@ def test_a_worker_finishes_its_batch_on_sigterm_and_exits_with_0(
         eventually(lambda: world.count("inbox") < 3500, poll_s=0.001, process=process)
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(limit_s()) == 0
+        assert process.wait() == 0
 
     world.check_books(cardholder)
     decided = world.account(cardholder)["transactions"]

@@ -4,6 +4,7 @@ import pty
 import re
 import socket
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx2
 import psutil
 import pytest
 
+from cardledger.commands.demo import text
 from tests.system.support import COMMAND, environment, run, started
 from tests.waiting import eventually, limit_s
 
@@ -43,35 +45,33 @@ def test_the_demo_prints_the_tip_the_traffic_and_the_verification_in_plain_text(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_same_seed_produces_the_same_traffic(tmp_path: Path) -> None:
-    first, second = _json(tmp_path, "--seed", "3"), _json(tmp_path, "--seed", "3")
-
-    assert first["holds"]
-    assert first["crowd"]["events"] == 200
-    assert first["crowd"]["duplicatesIgnored"] == first["crowd"]["sentAgain"] > 0
-    assert _reproducible(first) == _reproducible(second)
-
-
-def test_with_keep_the_api_serves_until_ctrl_c_which_removes_everything(tmp_path: Path) -> None:
-    command = [*COMMAND, "demo", "--keep", "--json", "--events", "20", "--port", "0"]
+def test_with_keep_the_api_serves_until_ctrl_c_and_the_same_seed_repeats_the_traffic(
+    tmp_path: Path,
+) -> None:
+    seeded = ["demo", "--json", "--seed", "3", "--events", "200", "--port", "0"]
+    command = [*COMMAND, *seeded, "--keep"]
     with started(command, env=environment(), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        document = _document(process.stdout)
+        first = _document(process.stdout)
         children = psutil.Process(process.pid).children(recursive=True)
-        running, story = document["running"], document["story"]
+        running, story = first["running"], first["story"]
         url = f"{running['baseUrl']}/transactions/{story['cardTransactionId']}"
-
         response = httpx2.get(
             url, auth=(running["clientId"], running["clientSecret"]), timeout=limit_s()
         )
         process.send_signal(2)
         code = process.wait(limit_s())
+    second = run(*seeded, cwd=tmp_path)
 
     assert response.json()["settlementSummary"]["totalAmount"] == 1500
     assert code == 0
     # The children die with it, a moment after it has ended.
     eventually(lambda: not any(child.is_running() for child in children))
-    del tmp_path
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert first["holds"]
+    assert first["crowd"]["events"] == 200
+    assert first["crowd"]["duplicatesIgnored"] == first["crowd"]["sentAgain"] > 0
+    assert _reproducible(first) == _reproducible(json.loads(second.stdout))
 
 
 def test_the_output_on_a_terminal_is_coloured(tmp_path: Path) -> None:
@@ -105,13 +105,6 @@ def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("cardledger-demo")]
 
 
-def _json(cwd: Path, *arguments: str) -> dict[str, Any]:
-    played = run("demo", "--json", "--events", "200", "--port", "0", *arguments, cwd=cwd)
-    assert played.returncode == 0, played.stdout + played.stderr
-    document: dict[str, Any] = json.loads(played.stdout)
-    return document
-
-
 def _reproducible(document: dict[str, Any]) -> dict[str, Any]:
     crowd = {name: value for name, value in document["crowd"].items() if name != "seconds"}
     names = ("statuses", "trialBalance", "events", "cardTransactions", "owed")
@@ -140,3 +133,12 @@ def _everything(descriptor: int) -> str:
             os.close(descriptor)
             return output.decode()
         output += chunk
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "+0 ms"), (0.9994, "+999 ms"), (1, "+1.0 s"), (999.94, "+999.9 s")]
+)
+def test_the_journal_has_one_width_on_a_slow_machine_too(seconds: float, shown: str) -> None:
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+
+    assert text.after(began + timedelta(seconds=seconds), began) == shown

@@ -334,7 +334,9 @@ def test_register_receives_webhooks_and_restores_the_endpoint(
     assert endpoint(system) == before
 
 
-def test_an_endpoint_set_meanwhile_is_not_overwritten(system: Up, tmp_path: Path) -> None:
+def test_listen_does_not_overwrite_an_endpoint_that_was_changed_while_it_ran(
+    system: Up, tmp_path: Path
+) -> None:
     other = "http://127.0.0.1:9/other"
     with listening(tmp_path, "--register", "--ready-file", str(system.ready_file)) as running:
         eventually(lambda: endpoint(system) == running.url)

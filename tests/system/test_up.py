@@ -3,6 +3,7 @@ import os
 import signal
 import socket
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pytest
 from standardwebhooks import Webhook
 
 from cardledger.embedded.servers import DatabaseUrl, OwnRedis
+from cardledger.supervisor.silence import LIMIT_S
 from tests.receiver import Receiver
 from tests.system import support
 from tests.system.support import Up
-from tests.waiting import eventually
+from tests.waiting import eventually, limit_s
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,26 @@ def test_a_child_that_is_killed_is_restarted(system: Up, name: str) -> None:
         assert support.authorize(api, who["card"])["status"] == "AUTHORIZED"
 
 
+@pytest.mark.parametrize("name", ["api", "worker-1", "webhooks"])
+def test_a_child_that_is_frozen_is_replaced(system: Up, name: str) -> None:
+    with system.api() as api:
+        who = support.cardholder(api)
+        frozen = system.ready["pids"][name]
+
+        os.kill(frozen, signal.SIGSTOP)
+        began = time.perf_counter()
+        if name == "worker-1":
+            # Accepted at once, and decided by the successor.
+            assert support.authorize(api, who["card"])["status"] == "AUTHORIZED"
+        else:
+            _wait_for_another(system, name, frozen)
+        seconds = time.perf_counter() - began
+
+    # Five seconds on an idle machine.
+    assert seconds < limit_s(2.5)
+    assert f"silent for {LIMIT_S:g} s; killing it" in system.logs.read_text()
+
+
 def test_a_child_that_has_died_is_removed_from_the_ready_file(system: Up) -> None:
     seen: list[int | None] = []
     for _ in range(3):  # The delay before the restart grows each time.
@@ -168,24 +190,18 @@ def test_without_redis_an_authorization_is_decided_and_nothing_needs_repair(
     assert system.verify().returncode == 0
 
 
-def test_sigterm_stops_everything_and_removes_the_ready_file(
-    tmp_path: Path, postgres_url: DatabaseUrl, redis: OwnRedis
-) -> None:
-    with support.own_database(postgres_url) as database_url:
-        env = support.environment(DATABASE_URL=database_url, REDIS_URL=redis.url)
-        started = Up(tmp_path, env, "--workers", "2").wait()
-        children = started.children()
-        assert set(started.ready["pids"]) == {"api", "worker-1", "worker-2", "webhooks"}
+def test_sigterm_stops_everything_and_removes_the_ready_file(system: Up) -> None:
+    children = system.children()
 
-        code = started.stop()
+    code = system.stop()  # The last test of this system.
 
-    assert code == 0, started.output()
-    assert not started.ready_file.exists()
-    assert not (started.data_dir / "up.json").exists()
+    assert code == 0, system.output()
+    assert not system.ready_file.exists()
+    assert not (system.data_dir / "up.json").exists()
     assert not any(child.is_running() for child in children)
 
 
-def test_kill_9_of_the_parent_leaves_no_process_and_loses_nothing(tmp_path: Path) -> None:
+def test_what_is_killed_loses_nothing_and_leaves_no_process(tmp_path: Path) -> None:
     # With servers of its own, because they have to go as well.
     killed = Up(tmp_path, support.environment()).wait()
     children = killed.children()
@@ -198,24 +214,24 @@ def test_kill_9_of_the_parent_leaves_no_process_and_loses_nothing(tmp_path: Path
 
     eventually(lambda: not any(child.is_running() for child in children))
     assert not killed.ready_file.exists()
-    with support.up(tmp_path, killed.env) as again, again.api() as api:
+    with support.up(tmp_path, killed.env, "--workers", "2") as again, again.api() as api:
+        workers = {"api", "worker-1", "worker-2", "webhooks"}
+        assert set(again.ready["pids"]) == workers | {"postgres", "redis"}
         card_transaction = api.get(f"/transactions/{authorized['id']}").json()
         assert card_transaction["status"] == "AUTHORIZED"
         assert again.verify().returncode == 0
-
-
-def test_embedded_servers_that_are_killed_are_restarted(tmp_path: Path) -> None:
-    with support.up(tmp_path, support.environment()) as system, system.api() as api:
-        who = support.cardholder(api)
-        before = system.ready["pids"]
-
-        for name in ("postgres", "redis"):
-            os.kill(before[name], signal.SIGKILL)
-
-        for name in ("postgres", "redis"):
-            _wait_for_another(system, name, before[name])
+        _kill_servers(again)
         eventually(lambda: _authorized(api, who["card"]))
-        assert system.verify().returncode == 0
+        assert again.verify().returncode == 0
+
+
+def _kill_servers(system: Up) -> None:
+    """Kill PostgreSQL and Redis, and wait until they have been restarted."""
+    before = system.ready["pids"]
+    for name in ("postgres", "redis"):
+        os.kill(before[name], signal.SIGKILL)
+    for name in ("postgres", "redis"):
+        _wait_for_another(system, name, before[name])
 
 
 def _after(system: Up, killed: int) -> int | None:

@@ -2,11 +2,18 @@
 
 from cardledger.workers.client import submit
 
-outcomes = submit(events, database_url=..., redis_url=...)
+outcomes = submit(events, database_url=..., redis_url=..., secret_key=...)
 """
 
-from cardledger.workers.client.errors import ReplyTimeoutError, UnavailableError
+from cardledger.workers.client.errors import OverloadedError, ReplyTimeoutError, UnavailableError
 from cardledger.workers.client.parsing import Unreadable
 from cardledger.workers.client.submission import Client, submit
 
-__all__ = ["Client", "ReplyTimeoutError", "UnavailableError", "Unreadable", "submit"]
+__all__ = [
+    "Client",
+    "OverloadedError",
+    "ReplyTimeoutError",
+    "UnavailableError",
+    "Unreadable",
+    "submit",
+]

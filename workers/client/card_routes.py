@@ -22,13 +22,19 @@ class CardRoutes:
         self._engine: Final = engine
         self._routes: Final[dict[Id, CardRoute]] = {}
 
-    async def get(self, card_id: Id) -> CardRoute | None:
-        """Return the route of a card; None when it does not exist."""
-        if card_id not in self._routes:
+    async def get(self, card_id: Id, *, platform_id: Id) -> CardRoute | None:
+        """Return the route of the platform's card; None when it has no such card.
+
+        A card of another platform is queried like one that does not exist, though it may be
+        cached: the time of the response must not tell them apart.
+        """
+        route = self._routes.get(card_id)
+        if route is None or route.owner.platform_id != platform_id:
             async with self._engine.connect() as outer:
-                routes = await self.load(await driver_async(outer), [card_id])
-            return routes.get(card_id)
-        return self._routes[card_id]
+                loaded = await inbox.routes_of(await driver_async(outer), [card_id])
+            self._keep(loaded)
+            route = loaded.get(card_id)
+        return route if route is not None and route.owner.platform_id == platform_id else None
 
     async def load(
         self, connection: AsyncConnection[Any], card_ids: Iterable[Id]
@@ -37,15 +43,18 @@ class CardRoutes:
 
         The result is the caller's own: the cache may be cleared while the query is awaited.
         """
-        if len(self._routes) > _CACHE_LIMIT:
-            self._routes.clear()
         wanted = set(card_ids)
         routes = {key: self._routes[key] for key in wanted if key in self._routes}
         if unknown := wanted - routes.keys():
             loaded = await inbox.routes_of(connection, unknown)
-            self._routes.update(loaded)
+            self._keep(loaded)
             routes.update(loaded)
         return routes
+
+    def _keep(self, loaded: Mapping[Id, CardRoute]) -> None:
+        if len(self._routes) > _CACHE_LIMIT:
+            self._routes.clear()
+        self._routes.update(loaded)
 
     @staticmethod
     async def owner_of(

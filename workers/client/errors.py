@@ -17,6 +17,13 @@ class UnavailableError(Exception):
     """
 
 
+class OverloadedError(UnavailableError):
+    """More authorizations wait than can be decided before their deadlines; none was accepted.
+
+    Submit them again in a second, or decline them.
+    """
+
+
 class ReplyTimeoutError(Exception):
     """No outcome arrived in time. The events are accepted and will be decided; ask again later."""
 

@@ -1,8 +1,14 @@
-"""Writes submissions to the inbox: those that arrive while one write runs share the next one."""
+"""Writes submissions to the inbox: those that arrive while one write runs share the next one.
+
+A write that takes longer than a moment, on a connection that is silent perhaps, does not hold up
+the next one. Callers have no order among each other, and a caller that needs one waits for the
+acceptance of its earlier events.
+"""
 
 import asyncio
-from asyncio import CancelledError, Future
+from asyncio import CancelledError, Future, Task
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,11 +20,15 @@ from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message, address
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.card_routes import CardRoutes
-from cardledger.workers.client.errors import STOPPED, UnavailableError
+from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, STOPPED, UnavailableError
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
 from cardledger.workers.client.pending import PendingOutcomes, abandon, fail, resolve
 from cardledger.workers.client.redis_gateway import RedisGateway
 from cardledger.workers.signals.doorbell import drain_all
+from cardledger.workers.signals.outage_log import DATABASE
+
+_PATIENCE_S: Final = 0.25  # How long a write may take before the next one begins.
+_CONCURRENT_WRITES: Final = 4  # Each has a connection of its own.
 
 _log = structlog.get_logger()
 
@@ -45,6 +55,7 @@ class InboxWriter:
         self._queue: list[Submission | MalformedSubmission] = []
         self._unaccepted: list[Future[None]] = []  # Of callers waiting for the next commit.
         self._has_queued: Final = asyncio.Event()
+        self._writes: Final[set[Task[None]]] = set()  # Under way.
         self._is_closed = False
 
     def put(self, submissions: Sequence[Submission | MalformedSubmission]) -> None:
@@ -66,9 +77,37 @@ class InboxWriter:
         return accepted
 
     async def write_next(self) -> None:
-        """Write what is queued; meanwhile the next write fills up."""
-        await self._has_queued.wait()
-        await self._gather()
+        """Write what is queued; meanwhile the next write fills up.
+
+        Returns when the write has ended, or is slow and fewer than four are under way.
+        """
+        try:
+            await self._has_queued.wait()
+            await self._gather()
+            write = asyncio.create_task(self._write_queued())
+            self._writes.add(write)
+            write.add_done_callback(self._forget)
+            await asyncio.wait([write], timeout=_PATIENCE_S)
+            while len(self._writes) >= _CONCURRENT_WRITES:
+                await asyncio.wait(self._writes, return_when=asyncio.FIRST_COMPLETED)
+        except CancelledError:
+            await self._cancel_writes()
+            raise
+
+    async def _cancel_writes(self) -> None:
+        """End the writes under way; a further cancellation of this task is one of theirs."""
+        while self._writes:
+            for write in self._writes:
+                write.cancel()
+            with suppress(CancelledError):
+                await asyncio.wait(self._writes)
+
+    def _forget(self, write: "Task[None]") -> None:
+        self._writes.discard(write)
+        if not write.cancelled() and (error := write.exception()) is not None:
+            _log.error("writing to the inbox failed", exc_info=error)
+
+    async def _write_queued(self) -> None:
         self._has_queued.clear()
         batch, self._queue = self._queue, []
         unaccepted, self._unaccepted = self._unaccepted, []
@@ -79,14 +118,19 @@ class InboxWriter:
             abandon(unaccepted)
             raise
         except Exception as error:  # noqa: BLE001 - whatever failed, the callers must not wait on
-            _log.warning("events not accepted", count=len(batch), error=str(error))
+            if isinstance(error, DATABASE_UNAVAILABLE):
+                DATABASE.failed(error)
+            else:
+                _log.warning("events not accepted", count=len(batch), error=str(error))
             fail((submission.outcome for submission in batch), error)
             fail(unaccepted, error)
             return
+        DATABASE.succeeded()
+        self._pending.accepted(messages)
         for accepted in unaccepted:
             if not accepted.done():
                 accepted.set_result(None)
-        await self._redis.notify(drain_all((message.lane, message.shard) for message in messages))
+        self._redis.notify(drain_all((message.lane, message.shard) for message in messages))
 
     def close(self) -> None:
         """Accept no more submissions."""
@@ -118,19 +162,17 @@ class InboxWriter:
             connection = await driver_async(outer)
             card_ids = filter(None, (item.card_id for item in valid))
             routes = await self._routes.load(connection, card_ids)
-            messages = [
-                address(
-                    item.body,
-                    await self._routes.owner_of(connection, item, routes),
-                    lane=item.lane,
-                    reply_to=self._redis.reply_list,
-                    at=now,
+            owners = [await self._routes.owner_of(connection, item, routes) for item in valid]
+            messages = []
+            for item, owner in zip(valid, owners, strict=True):
+                if item.is_withdrawn:
+                    continue
+                item.message = address(
+                    item.body, owner, lane=item.lane, reply_to=self._redis.reply_list, at=now
                 )
-                for item in valid
-            ]
-            # Before the commit: a worker may reply before this coroutine runs again.
-            for message, item in zip(messages, valid, strict=True):
-                self._pending.add(message, item.outcome)
+                messages.append(item.message)
+                # Before the commit: a worker may reply before this coroutine runs again.
+                self._pending.add(item.message, item.outcome, item.report_by)
             await inbox.accept_async(connection, messages)
             if malformed:
                 await rejections.keep(connection, [item.rejection(now) for item in malformed])

@@ -4,7 +4,6 @@ import asyncio
 from time import monotonic
 from typing import Final
 
-import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.engine import outcomes as recorded_outcomes
@@ -12,12 +11,11 @@ from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
 from cardledger.workers.client.pending import PendingOutcomes
 from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.signals.outage_log import DATABASE
 
-_POLL_INTERVAL_S: Final = 0.1
+_POLL_INTERVAL_S: Final = 0.05
 _PATIENCE_S: Final = 1.0  # How long a reply may take before its outcome is looked up.
 _PATIENCE_UNDER_LOAD_S: Final = 5.0  # The same while replies to other messages arrive.
-
-_log = structlog.get_logger()
 
 
 class OutcomeLookup:
@@ -39,8 +37,9 @@ class OutcomeLookup:
             async with self._engine.connect() as outer:
                 outcomes = await recorded_outcomes.find(await driver_async(outer), overdue)
         except DATABASE_UNAVAILABLE as error:
-            _log.warning("database unavailable; outcomes not looked up", error=str(error))
+            DATABASE.failed(error)
             return
+        DATABASE.succeeded()
         self._pending.resolve(outcomes.items())
 
     def _patience_s(self) -> float:

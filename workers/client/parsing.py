@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from cardledger.ledger.engine.parsing import card_id_of
 from cardledger.ledger.engine.records import RejectionRecord
-from cardledger.ledger.messaging.inbox import UNROUTED, Lane
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
@@ -35,7 +35,7 @@ class Unreadable:
 Event = NetworkEvent | Mapping[str, Any] | Unreadable
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Submission:
     """An event on its way to the inbox, and the future of its outcome."""
 
@@ -43,6 +43,9 @@ class Submission:
     platform_id: Id | None  # None: the operator, who may use every card.
     lane: Lane
     outcome: "Future[Outcome]"
+    report_by: float | None = None  # Of an approval, on the clock of `monotonic`.
+    message: Message | None = None  # Once it is being written.
+    is_withdrawn: bool = False  # It must not be written any more.
 
     @property
     def card_id(self) -> Id | None:

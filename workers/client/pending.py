@@ -14,12 +14,17 @@ from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client.errors import as_unavailable
 
 _LOOK_UP_LIMIT: Final = 1000  # Messages that one query looks up.
+_LOOK_UP_BEFORE_S: Final = 0.25  # Before a deadline; or after half of the time, if that is later.
+_LOOK_UP_AGAIN_S: Final = 0.05
 
 
 @dataclass(slots=True)
 class _Pending:
     message: Message
     outcome: "Future[Outcome]"
+    report_by: float | None  # Of an approval, on the clock of `monotonic`.
+    look_up_at: float  # Whatever the patience; on the same clock.
+    is_accepted: bool = False  # Its commit is known; until then the record cannot answer for it.
     checked_at: float = field(default_factory=monotonic)  # When submitted, then last looked up.
 
 
@@ -34,16 +39,35 @@ class PendingOutcomes:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def add(self, message: Message, outcome: "Future[Outcome]") -> None:
-        """Wait for the outcome of `message`."""
-        self._pending[message.id] = _Pending(message, outcome)
+    def add(
+        self, message: Message, outcome: "Future[Outcome]", report_by: float | None = None
+    ) -> None:
+        """Wait for the outcome of `message`, which is about to be committed or is committed.
 
-    def resolve(self, outcomes: Iterable[tuple[Id, Outcome]]) -> None:
-        """Set the futures of `outcomes`; those of messages unknown here are ignored."""
-        for message_id, outcome in outcomes:
-            pending = self._pending.pop(message_id, None)
+        An approval that arrives after `report_by` is not an outcome any more.
+        """
+        look_up_at = _look_up_at(monotonic(), report_by)
+        self._pending[message.id] = _Pending(message, outcome, report_by, look_up_at)
+
+    def accepted(self, messages: Iterable[Message]) -> None:
+        """Note that `messages` are committed: from now on they may be looked up."""
+        for message in messages:
+            pending = self._pending.get(message.id)
             if pending:
-                resolve(pending.outcome, outcome)
+                pending.is_accepted = True
+
+    def resolve(self, outcomes: Iterable[tuple[Id, Outcome]]) -> bool:
+        """Set the futures of `outcomes`; return whether any of them was waited for."""
+        now, before = monotonic(), len(self._pending)
+        for message_id, outcome in outcomes:
+            pending = self._pending.get(message_id)
+            if pending is None:
+                continue
+            if pending.report_by is not None and pending.report_by < now and outcome.is_approval:
+                continue
+            del self._pending[message_id]
+            resolve(pending.outcome, outcome)
+        return len(self._pending) < before
 
     def note_reply(self) -> None:
         """Note that a reply has arrived, which ends `wait_for_reply`."""
@@ -60,10 +84,17 @@ class PendingOutcomes:
     def take_overdue(self, patience_s: float) -> list[Message]:
         """Return messages to look up now, oldest first, and give each another `patience_s`."""
         now = monotonic()
-        overdue = [p for p in self._pending.values() if now - p.checked_at >= patience_s]
+        overdue = [
+            pending
+            for pending in self._pending.values()
+            if pending.is_accepted
+            and (now - pending.checked_at >= patience_s or now >= pending.look_up_at)
+        ]
         del overdue[_LOOK_UP_LIMIT:]
         for pending in overdue:
             pending.checked_at = now
+            if now >= pending.look_up_at:
+                pending.look_up_at = now + _LOOK_UP_AGAIN_S
         return [pending.message for pending in overdue]
 
     def forget_abandoned(self) -> None:
@@ -74,6 +105,13 @@ class PendingOutcomes:
     def abandon(self) -> None:
         """Cancel every future."""
         abandon(pending.outcome for pending in self._pending.values())
+
+
+def _look_up_at(now: float, report_by: float | None) -> float:
+    """Return when a message without a reply is looked up in any case: in time to report it."""
+    if report_by is None:
+        return float("inf")
+    return max((now + report_by) / 2, report_by - _LOOK_UP_BEFORE_S)
 
 
 def resolve(future: "Future[Outcome]", outcome: Outcome) -> None:

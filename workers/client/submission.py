@@ -8,6 +8,8 @@ import asyncio
 from asyncio import CancelledError, Future
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
 from typing import Any, Final, Self
 from uuid import UUID
 
@@ -18,19 +20,29 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import NetworkEvent
 from cardledger.schema.wire.outcomes import Outcome
-from cardledger.workers.client import parsing
+from cardledger.workers.client import parsing, replies
+from cardledger.workers.client.admission import Admission
 from cardledger.workers.client.background import BackgroundTasks
 from cardledger.workers.client.card_routes import CardRoutes
+from cardledger.workers.client.deadlines import DatabaseClock, Deadlines, late_approvals
 from cardledger.workers.client.errors import STOPPED, ReplyTimeoutError, UnavailableError
 from cardledger.workers.client.inbox_writer import InboxWriter
 from cardledger.workers.client.outcome_lookup import OutcomeLookup
-from cardledger.workers.client.parsing import Event, Submission
+from cardledger.workers.client.parsing import Event, MalformedSubmission, Submission
 from cardledger.workers.client.pending import PendingOutcomes, abandon
 from cardledger.workers.client.redis_gateway import RedisGateway
-from cardledger.workers.client.reply_listener import ReplyListener
+from cardledger.workers.client.replies import ForgedReplyError
+from cardledger.workers.client.timeout_reversals import TimeoutReversals
 from cardledger.workers.signals.doorbell import Doorbell, drain
+from cardledger.workers.signals.message_key import MessageKey
+from cardledger.workers.signals.repeated_warning import RepeatedWarning
 
 _GATHER_S: Final = 0.005
+
+_FORGED: Final = RepeatedWarning(
+    "replies without this installation's signature dropped; outcomes are looked up in PostgreSQL."
+    " Check CARDLEDGER_SECRET_KEY of all processes, and who writes to Redis"
+)
 
 
 class Client:
@@ -41,22 +53,29 @@ class Client:
         engine: AsyncEngine,
         redis_url: str,
         *,
+        secret_key: str | None = None,
         reply_timeout_s: float = 10.0,
         gather_s: float = _GATHER_S,
     ) -> None:
         """Write to the inbox through `engine`; send doorbells and get replies over `redis_url`.
 
+        `secret_key` is the server key, with which replies are verified. Without it, no reply is
+        believed: outcomes are looked up in PostgreSQL, twenty times a second.
         While outcomes are pending, a write waits up to `gather_s` for more events.
         """
         self._reply_timeout_s: Final = reply_timeout_s
-        self._redis: Final = RedisGateway(redis_url)
+        self._key: Final = None if secret_key is None else MessageKey(secret_key)
+        self._redis: Final = RedisGateway(redis_url, listens=self._key is not None)
         self._pending: Final = PendingOutcomes()
         self._routes: Final = CardRoutes(engine)
+        self._admission: Final = Admission()
         self._writer: Final = InboxWriter(
             engine, self._redis, self._pending, self._routes, gather_s=gather_s
         )
-        self._listener: Final = ReplyListener(self._redis, self._pending)
         self._lookup: Final = OutcomeLookup(engine, self._redis, self._pending)
+        self._clock: Final = DatabaseClock(engine)
+        self._reversals: Final = TimeoutReversals(engine, self._redis)
+        self._deadlines: Final = Deadlines(self._clock, self._reversals)
         self._tasks: Final = BackgroundTasks()
         self._is_stopped = False
 
@@ -69,7 +88,12 @@ class Client:
 
     async def start(self) -> None:
         """Start writing and listening."""
-        self._tasks.start(self._listener.listen, cancel_repeatedly=True)
+        await self._clock.read()
+        self._tasks.start(self._clock.read_again)
+        self._tasks.start(self._reversals.write_next)
+        if self._key is not None:
+            self._tasks.start(partial(self._listen, self._key), cancel_repeatedly=True)
+        self._tasks.start(self._redis.send_next, cancel_repeatedly=True)
         self._tasks.start(self._writer.write_next)
         self._tasks.start(self._lookup.poll)
 
@@ -86,6 +110,8 @@ class Client:
         finally:
             self._writer.abandon()
             self._pending.abandon()
+            await self._reversals.close()
+            await self._deadlines.stop()
             await self._redis.close()
 
     async def submit(
@@ -99,10 +125,14 @@ class Client:
 
         Shape: one outcome an event, in their order. Events of one lane are decided in the order
         in which they were submitted.
+        No approval is returned after the `decideBy` of its authorization, by PostgreSQL's clock:
+        then the outcome is DECLINED with the reason DECISION_TIMEOUT, and an approval that was
+        recorded all the same is reversed.
         `platform_id` limits them to the cards of one platform; None is for the operator.
-        Raises: UnavailableError, ReplyTimeoutError.
+        Raises: UnavailableError, ReplyTimeoutError; OverloadedError when they are authorizations
+        that could not be decided before `decideBy`.
         """
-        return await self._outcomes(self._put(events, platform_id, lane))
+        return await self.reported(self.put(events, platform_id, lane))
 
     async def submit_written(
         self, bodies: Iterable[Mapping[str, Any]], *, platform_id: Id
@@ -113,8 +143,8 @@ class Client:
         """
         create_future = asyncio.get_running_loop().create_future
         batch = [Submission(body, platform_id, Lane.LIVE, create_future()) for body in bodies]
-        self._writer.put(batch)
-        return await self._outcomes([item.outcome for item in batch])
+        self._queue(batch, Lane.LIVE)
+        return await self.reported(batch)
 
     async def enqueue(
         self,
@@ -125,12 +155,13 @@ class Client:
     ) -> "list[Future[Outcome]]":
         """Enqueue `events` durably and return at once; the futures bring their outcomes.
 
-        Shape: one future an event, in their order; they have no time limit. Events enqueued after
-        this has returned are decided after these.
+        Shape: one future an event, in their order; they have no time limit but `decideBy`, until
+        which they may bring an approval. Events enqueued after this has returned are decided after
+        these.
         `Unreadable` stands for a line that holds no event: it is kept as a rejection.
         Raises: UnavailableError; the events may have been accepted.
         """
-        futures = self._put(events, platform_id, lane)
+        futures = [item.outcome for item in self.put(events, platform_id, lane)]
         if not futures:
             return []
         accepted = self._writer.acceptance()  # Of the events above: nothing ran in between.
@@ -156,12 +187,12 @@ class Client:
         [outcome] = await self.submit_written([body], platform_id=platform_id)
         return outcome
 
-    async def card(self, card_id: Id) -> CardRoute | None:
-        """Return the owner and shard of a card, mostly from memory; None if it does not exist."""
-        return await self._routes.get(card_id)
+    async def card(self, card_id: Id, *, platform_id: Id) -> CardRoute | None:
+        """Return the owner and currency of the platform's card, mostly from memory, or None."""
+        return await self._routes.get(card_id, platform_id=platform_id)
 
     @property
-    def reply_list(self) -> str:
+    def reply_list(self) -> str | None:
         """The `reply_to` of a message whose outcome this client waits for."""
         return self._redis.reply_list
 
@@ -173,27 +204,66 @@ class Client:
         """
         future: Future[Outcome] = asyncio.get_running_loop().create_future()
         self._pending.add(message, future)
-        await self.notify(drain(message.lane, message.shard))
+        self._pending.accepted([message])
+        self._redis.notify([drain(message.lane, message.shard)])
         [outcome] = await self._outcomes([future])
         return outcome
 
     async def notify(self, *doorbells: Doorbell) -> None:
-        """Send `doorbells`; without Redis, sweepers find the work a little later."""
-        await self._redis.notify(doorbells)
+        """Have `doorbells` sent soon; without Redis, sweepers find the work a little later."""
+        self._redis.notify(doorbells)
 
     async def is_redis_available(self) -> bool:
         """Return whether Redis responds; without it outcomes arrive too, a little later."""
         return await self._redis.ping()
 
-    def _put(
+    def now(self) -> datetime:
+        """Return the time by PostgreSQL's clock, from which a `decideBy` should be counted."""
+        return self._clock.now()
+
+    def put(
         self, events: Iterable[Event], platform_id: Id | UUID | None, lane: Lane
-    ) -> "list[Future[Outcome]]":
-        """Queue `events` for the next write: all of them, or, on an error here, none."""
+    ) -> list[Submission | MalformedSubmission]:
+        """Queue `events` for the next write: all of them, or, on an error here, none.
+
+        For `submit`, which is this and `reported`. Raises: UnavailableError.
+        """
         if isinstance(platform_id, UUID):
             platform_id = Id(platform_id.bytes)
         batch = [parsing.parse(event, platform_id, lane) for event in events]
+        self._queue(batch, lane)
+        return batch
+
+    async def reported(self, batch: Sequence[Submission | MalformedSubmission]) -> list[Outcome]:
+        """Return the outcomes of `batch` as they may be reported when this returns.
+
+        Raises: UnavailableError, ReplyTimeoutError.
+        """
+        outcomes = await self._outcomes([item.outcome for item in batch])
+        return await self._deadlines.reported(batch, outcomes)
+
+    def _queue(self, batch: Sequence[Submission | MalformedSubmission], lane: Lane) -> None:
+        if lane is Lane.LIVE:
+            self._admission.admit(batch)
         self._writer.put(batch)
-        return [item.outcome for item in batch]
+        for item in batch:
+            if isinstance(item, Submission):
+                self._deadlines.watch(item)
+
+    async def _listen(self, key: MessageKey) -> None:
+        """Wait for one reply over Redis, and resolve the outcomes in it."""
+        reply = await self._redis.next_reply()
+        if reply is None:
+            return
+        assert self._redis.reply_list is not None, "made to listen"
+        try:
+            outcomes = list(replies.read(reply, self._redis.reply_list, key))
+        except ForgedReplyError:
+            _FORGED.note()
+            await self._redis.clear_replies()
+            return
+        if self._pending.resolve(outcomes):  # A reply that is repeated shows nothing.
+            self._pending.note_reply()
 
     @contextmanager
     def _unavailable_once_stopped(self) -> Iterator[None]:
@@ -227,17 +297,30 @@ def submit(  # noqa: PLR0913 - two URLs, and the parameters of Client.submit
     *,
     database_url: str,
     redis_url: str,
+    secret_key: str | None = None,
     platform_id: Id | UUID | None = None,
     lane: Lane = Lane.BULK,
     reply_timeout_s: float = 60.0,
 ) -> list[Outcome]:
-    """Do as `Client.submit` does, for a program without an event loop."""
+    """Do as `Client.submit` does, for a program without an event loop.
+
+    `secret_key` is the server key; without it the outcomes are looked up, a little later.
+    """
 
     async def run() -> list[Outcome]:
         engine = async_engine(database_url, keyed=True)
+
+        def client_of() -> Client:
+            return Client(engine, redis_url, secret_key=secret_key, reply_timeout_s=reply_timeout_s)
+
         try:
-            async with Client(engine, redis_url, reply_timeout_s=reply_timeout_s) as client:
-                return await client.submit(events, platform_id=platform_id, lane=lane)
+            async with client_of() as client:
+                batch = client.put(events, platform_id, lane)
+                outcomes = await client.reported(batch)
+            while late_approvals(batch, outcomes):  # The client takes a moment to stop.
+                async with client_of() as client:
+                    outcomes = await client.reported(batch)
+            return outcomes
         finally:
             await engine.dispose()
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 import dramatiq
 
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.doorbell import BULK_QUEUE, LIVE_QUEUE, PERIODIC_QUEUE
+from cardledger.workers.signals.doorbell_queue import MALFORMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,10 @@ def declare(broker: WakingBroker, handlers: Handlers) -> None:
     """
 
     def drain_inbox(lane: int, *shards: int) -> None:
-        handlers.drain(Lane(lane), shards)
+        if doorbell.exist(lane, shards):
+            handlers.drain(Lane(lane), shards)
+        else:
+            MALFORMED.note()
 
     for queue in (LIVE_QUEUE, BULK_QUEUE, PERIODIC_QUEUE):
         broker.declare_queue(queue)

@@ -5,16 +5,17 @@ each waits for the other, whatever the number of threads. So the two roles can b
 """
 
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import Event
+from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
 from dramatiq import Worker
-from dramatiq.middleware import AgeLimit, ShutdownNotifications
 
 from cardledger.ledger import sandbox
 from cardledger.ledger.cards import issuing
@@ -23,15 +24,25 @@ from cardledger.ledger.engine.commit import Engine, UnavailableError
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
+from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.process.actors import Handlers, declare
+from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_behind
+from cardledger.workers.process.health import STALE_S, Check, HealthReport, recent, role_name
+from cardledger.workers.process.schema_gate import SchemaGate
 from cardledger.workers.process.shard_scheduler import ShardScheduler
+from cardledger.workers.process.stop_request import StopRequest, stop_on
+from cardledger.workers.process.watch import Watch
 from cardledger.workers.signals.best_effort_redis import BestEffort
-from cardledger.workers.signals.broker import WakingBroker, connect
+from cardledger.workers.signals.broker import WakingBroker
+from cardledger.workers.signals.message_key import MessageKey
+from cardledger.workers.signals.outage_log import DATABASE
 from cardledger.workers.signals.periodic_task import PeriodicTask
+from cardledger.workers.signals.redis_connections import connect
 from cardledger.workers.signals.roles import WorkerRole
+from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.signals.webhook_signals import (
     Wakeable,
     WebhookWakeup,
@@ -39,15 +50,14 @@ from cardledger.workers.signals.webhook_signals import (
 )
 from cardledger.workers.webhooks.sender import CONNECTIONS, Sender
 
-_DOORBELL_AGE_LIMIT_MS: Final = 60_000  # The sweeper has run since; an older doorbell is moot.
-_REPLY_TIMEOUT_S: Final = 1.0
+_REPLY_TIMEOUT_S: Final = 0.5  # Of a thread that only sends to Redis.
+_TASK_LIMIT_S: Final = 15.0  # A statement of a periodic task works on a page of rows.
 # Concurrent batches of one lane in this process: one is decided while the other waits for
 # PostgreSQL. More of them would only be smaller.
 _CONCURRENT_BATCHES: Final = 2
 # Threads of the sweeper, which drains shards whose doorbell was lost. Each lane has its own, so
 # that without Redis, too, a file never keeps an authorization waiting.
 _SWEEPER_THREADS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
-_STOP_S: Final = 20.0
 
 _log = structlog.get_logger()
 
@@ -67,6 +77,7 @@ class WorkerConfig:
     webhook_retry_scale: float = 1.0
     sandbox: bool = True
     sandbox_delay_s: float = 30.0
+    health_dir: Path | None = None  # Of the health file; None: no report.
 
 
 def _adapters(config: WorkerConfig) -> Adapters:
@@ -90,29 +101,49 @@ class WorkerProcess:
         for component in self._components:
             component.start()
 
-    def stop(self) -> None:
-        """Finish what is in flight and end; waiting work stays in PostgreSQL."""
+    def stop(self, limit_s: float = STOP_S) -> None:
+        """Finish what is in flight and end; waiting work stays in PostgreSQL.
+
+        What is not finished after `limit_s` is left behind, to be rolled back or repeated.
+        """
+        deadline = StopDeadline(limit_s)
         for component in reversed(self._components):
-            component.stop()
+            component.stop(deadline.left_s)
+
+    def prove_progress(self) -> None:
+        """Return, unless threads of this process wait for each other."""
+        for component in self._components:
+            if isinstance(component, _EventWorker):
+                component.prove_progress()
 
 
 class _Component(Protocol):
     def start(self) -> None: ...
-    def stop(self) -> None: ...
+    def stop(self, limit_s: float) -> None: ...
 
 
 def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Component]:
     """Return the components of `config.role`; a component that is woken comes before its waker."""
     best_effort = BestEffort(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
     if config.role is WorkerRole.EVENTS:
-        return [_EventWorker(config, clock, best_effort, WebhookWakeup(best_effort))]
+        events = _EventWorker(config, clock, best_effort, WebhookWakeup(best_effort))
+        return [best_effort, events, *_report(config, events)]
     webhooks = _WebhookWorker(config, clock)
     if config.role is WorkerRole.WEBHOOKS:
         listener = WebhookWakeupListener(
             connect(config.redis_url), webhooks, every_s=config.sweep_interval_s
         )
-        return [webhooks, listener]
-    return [webhooks, _EventWorker(config, clock, best_effort, webhooks)]
+        return [webhooks, listener, *_report(config, webhooks)]
+    events = _EventWorker(config, clock, best_effort, webhooks)
+    return [best_effort, webhooks, events, *_report(config, webhooks, events)]
+
+
+def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> list[_Component]:
+    """Return the component that reports the health of `workers`, if it is wanted."""
+    if config.health_dir is None:
+        return []
+    checks = [check for worker in workers for check in worker.checks]
+    return [HealthReport(config.health_dir, role_name(config.role), checks)]
 
 
 class _WebhookWorker:
@@ -144,12 +175,16 @@ class _WebhookWorker:
         """Dispatch the outbox at once."""
         self._sender.wake_dispatch()
 
+    @property
+    def checks(self) -> list[Check]:
+        return [recent(task) for task in self._sender.tasks]
+
     def start(self) -> None:
         self._sender.start()
         self._sender.wake()
 
-    def stop(self) -> None:
-        self._sender.close()
+    def stop(self, limit_s: float) -> None:
+        self._sender.close(limit_s)
         self._database.dispose()
 
 
@@ -163,24 +198,28 @@ class _EventWorker:
         best_effort: BestEffort,
         webhooks: Wakeable,
     ) -> None:
-        """Reply over `best_effort`; wake `webhooks` when there may be webhooks to send."""
-        self._clock: Final = clock
+        """Reply over `best_effort`; wake `webhooks` when there may be webhooks to send.
+
+        Nothing is decided while `clock` is wrong.
+        """
         self._webhooks: Final = webhooks
         adapters = _adapters(config)
         self._issuer: Final = adapters.issuer
         # For the batches of every lane, and for the sweeper's query.
         connections = _CONCURRENT_BATCHES * len(Lane) + 1
-        self._batch_database: Final = sync_engine(
-            config.database_url, keyed=True, pool_size=connections, max_overflow=0
+        worker_id = batch_connections.new_worker_id()
+        self._batch_database: Final = batch_connections.batch_engine(
+            config.database_url, worker_id, pool_size=connections, max_overflow=0
         )
-        self._task_database: Final = sync_engine(config.database_url, pool_size=2, max_overflow=0)
+        self._task_database: Final = sync_engine(
+            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=2, max_overflow=0
+        )
         self._engine: Final = Engine(
             self._batch_database,
-            clock=clock,
             batch_size=config.batch_size,
             rail=adapters.funding_rail,
         )
-        self._replies: Final = Replies(best_effort)
+        self._replies: Final = Replies(best_effort, MessageKey(config.secret_key))
         # Files never take all the threads: one is left for authorizations.
         self._scheduler: Final = ShardScheduler(
             self._step,
@@ -198,12 +237,13 @@ class _EventWorker:
         self._card_activation: Final = PeriodicTask(
             "card activation", self._activate_cards, every_s=every_s
         )
+        self._due_timers: Final = timers.Timers(rail_connected=adapters.funding_rail is not None)
         self._timers: Final = PeriodicTask("timers", self._enqueue_due, every_s=every_s)
         self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=every_s)
-        broker = WakingBroker(
-            config.redis_url,
-            middleware=[AgeLimit(max_age=_DOORBELL_AGE_LIMIT_MS), ShutdownNotifications()],
+        self._watch: Final = Watch(
+            config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
+        broker = WakingBroker(config.redis_url)
         declare(
             broker,
             Handlers(
@@ -214,28 +254,47 @@ class _EventWorker:
         )
         self._worker: Final = Worker(broker, worker_threads=config.threads)
 
+    @property
+    def checks(self) -> list[Check]:
+        return [
+            recent(self._sweep),
+            recent(self._timers),
+            self._check_batches,
+            self._watch.check_clock,
+        ]
+
     def start(self) -> None:
+        self._watch.start()
         self._worker.start()
         for task in (self._card_activation, self._timers, self._sweep):
             task.start()
             task.wake()
 
-    def stop(self) -> None:
+    def stop(self, limit_s: float) -> None:
+        deadline = StopDeadline(limit_s)
         self._engine.stop()
-        self._sweep.stop(_STOP_S)
-        self._worker.stop(timeout=int(_STOP_S * 1000))
+        self._sweep.stop(deadline.left_s)
+        deadline.run(self._worker.stop)  # Its own limits are for each thread and connection.
         for pool in self._sweepers.values():
-            pool.shutdown(cancel_futures=True)
-        self._card_activation.stop(_STOP_S)
-        self._timers.stop(_STOP_S)
+            pool.shutdown(wait=False, cancel_futures=True)
+        wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)
+        for task in (self._card_activation, self._timers):
+            task.stop(deadline.left_s)
+        self._watch.stop(deadline.left_s)
         for engine in (self._batch_database, self._task_database):
             engine.dispose()
 
+    def prove_progress(self) -> None:
+        """Return, unless the scheduler is stuck."""
+        self._scheduler.prove_progress()
+
     def _step(self, lane: Lane, shards: Sequence[int]) -> Sequence[int]:
+        if not self._watch.is_clock_right:
+            return []  # When the clock is correct again, the watch wakes the sweeper.
         try:
             return self._engine.step(lane, shards, self._committed)
         except UnavailableError as error:
-            _log.warning("database unavailable; the sweeper will retry", error=str(error.__cause__))
+            DATABASE.failed(error.__cause__ or error)  # The sweeper tries again.
             return []
 
     def _committed(self, decided: list[Decided]) -> None:
@@ -248,8 +307,8 @@ class _EventWorker:
         try:
             waiting = self._engine.waiting()
         except UnavailableError as error:
-            _log.warning("database unavailable; the sweeper will retry", error=str(error.__cause__))
-            return False
+            raise (error.__cause__ or error) from None  # The task notes its failure.
+        DATABASE.succeeded()
         for lane, pool in self._sweepers.items():
             shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]
             running = [sweep for sweep in self._sweeps[lane] if not sweep.done()]
@@ -258,10 +317,19 @@ class _EventWorker:
             self._sweeps[lane] = running
         return False
 
+    def _check_batches(self) -> str | None:
+        seconds = self._scheduler.longest_s
+        if seconds <= STALE_S:
+            return None
+        return (
+            f"a batch has been running for {seconds:.0f} s; check what it waits for in PostgreSQL"
+        )
+
     def _enqueue_due(self) -> bool:
         """Put events that are due into the inbox."""
         with self._task_database.begin() as connection:
-            due = timers.enqueue_due(driver(connection), self._clock())
+            now = database_clock.read(driver(connection))
+            due = self._due_timers.enqueue_due(driver(connection), now)
         if due:
             self._sweep.wake()
         return False
@@ -270,31 +338,55 @@ class _EventWorker:
         if self._issuer is None:
             return False
         with self._task_database.begin() as connection:
-            activated = issuing.record_answers(connection, self._issuer, now=self._clock())
+            now = database_clock.read(driver(connection))
+            activated = issuing.record_answers(connection, self._issuer, now=now)
         if activated:
             self._webhooks.wake_dispatch()
         return bool(activated)
 
 
-def run(config: WorkerConfig, *, ready: Callable[[], None] = lambda: None) -> None:
-    """Work until SIGTERM or SIGINT; a second signal ends the process at once.
-
-    Calls `ready` once all components run.
-    """
-    stopping = Event()
-
-    def stop(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        stopping.set()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    process = WorkerProcess(config)
-    process.start()
-    _log.info(
-        "worker ready", role=config.role, threads=config.threads, batch_size=config.batch_size
+def _schema_is_usable(config: WorkerConfig, stop: StopRequest) -> bool:
+    """Wait until it is and return True, or False on `stop`; report what is missing."""
+    gate = SchemaGate(config.database_url)
+    reports = (
+        []
+        if config.health_dir is None
+        else [HealthReport(config.health_dir, role_name(config.role), [lambda: gate.problem])]
     )
-    ready()
-    stopping.wait()
-    process.stop()
-    _log.info("worker stopped")
+    for report in reports:
+        report.start()
+    try:
+        return gate.wait(stop)
+    finally:
+        for report in reports:
+            report.stop()
+
+
+def run(config: WorkerConfig, *, ready: Callable[[WorkerProcess], None] = lambda _: None) -> None:
+    """Work until SIGTERM or SIGINT, once the database has a schema that this release can use.
+
+    The process ends within ten seconds then, and at once with a second signal.
+
+    Calls `ready` with the process once all components run.
+    """
+
+    def restore_default(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+
+    known = set(threading.enumerate())
+    with (
+        stop_on(signal.SIGTERM, signal.SIGINT, handler=restore_default) as stop,
+        ended_in_time(stop),
+    ):
+        if not _schema_is_usable(config, stop):
+            return
+        process = WorkerProcess(config)
+        process.start()
+        _log.info(
+            "worker ready", role=config.role, threads=config.threads, batch_size=config.batch_size
+        )
+        ready(process)
+        stop.wait()
+        process.stop()
+        _log.info("worker stopped")
+        leave_threads_behind(known)

@@ -2,7 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from threading import Lock
+from threading import Lock, get_ident
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -12,6 +13,8 @@ from cardledger.ledger.messaging.inbox import SHARDS, Lane
 _SHARD_LIMIT: Final = SHARDS // 2
 """Shards in one batch: half of them, which leaves the other half for another thread, so that one
 decides while the other waits for PostgreSQL."""
+
+_EXISTING: Final = range(SHARDS)
 
 _log = structlog.get_logger()
 
@@ -35,24 +38,41 @@ class ShardScheduler:
         # Shards with work, in the order of their doorbells.
         self._waiting: Final[dict[Lane, dict[int, None]]] = defaultdict(dict)
         self._taken: Final[dict[Lane, set[int]]] = defaultdict(set)
+        self._began: Final[dict[int, float]] = {}  # The batches that run, by thread.
         self._active_threads: Final[Counter[Lane]] = Counter()
 
     def run(self, lane: Lane, shards: Iterable[int]) -> None:
-        """Drain `shards`, or leave them to the threads that are already active."""
+        """Drain `shards`, or leave them to the threads that are already active.
+
+        Those that do not exist are ignored: each would cost a query.
+        """
         self._notify(lane, shards)
         while taken := self._take(lane):
             unfinished: Sequence[int] = ()
+            self._began[get_ident()] = monotonic()
             try:
                 unfinished = self._step(lane, taken)
             except Exception:  # noqa: BLE001 - the other shards must be drained
                 # Nothing is lost: the messages stay in the inbox until the sweeper's next run.
                 _log.exception("drain failed", lane=lane.name, shards=taken)
             finally:
+                del self._began[get_ident()]
                 self._release(lane, taken, unfinished)
+
+    def prove_progress(self) -> None:
+        """Return, unless the threads wait for each other: nothing waits while it has the lock."""
+        with self._lock:
+            pass
+
+    @property
+    def longest_s(self) -> float:
+        """For how long the oldest of the running batches has been running; 0 when none runs."""
+        return monotonic() - min(self._began.copy().values(), default=monotonic())
 
     def _notify(self, lane: Lane, shards: Iterable[int]) -> None:
         with self._lock:
-            self._waiting[lane].update(dict.fromkeys(shards))
+            existing = (shard for shard in shards if shard in _EXISTING)
+            self._waiting[lane].update(dict.fromkeys(existing))
 
     def _take(self, lane: Lane) -> list[int]:
         with self._lock:

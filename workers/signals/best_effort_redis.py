@@ -1,38 +1,87 @@
-"""Commands to Redis that may be lost: nothing depends on them but time."""
+"""Commands to Redis that may be lost; a loss costs time only."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from threading import Condition, Thread
 from time import monotonic
 from typing import Final
 
 import redis
-import structlog
 from redis.client import Pipeline
 
-_UNAVAILABLE_S: Final = 1.0  # How long Redis counts as unavailable after a failure.
+from cardledger.workers.signals.outage_log import REDIS
 
-_log = structlog.get_logger()
+_UNAVAILABLE_S: Final = 1.0  # How long nothing is sent after a failure.
+_WAITING_LIMIT: Final = 1_000  # Of `send`; a batch of the engine makes two.
+_STOP_S: Final = 2.0
 
 
 class BestEffort:
-    """Sends commands; after a failure it sends none for a moment.
+    """Sends commands in a thread of its own; after a failure it sends none for a moment.
 
-    The engine sends between two batches, and a Redis that hangs must not delay the next batch: so
-    all senders of a process share one instance, and only one of them waits for the time-out.
+    The engine sends between two batches, and a Redis that is slow, hangs or is dead must not delay
+    the next batch: `send` never waits. Commands that wait together share a round trip. When too
+    many wait, the oldest are dropped: their callers have looked their outcomes up by now.
     """
 
     def __init__(self, client: redis.Redis) -> None:
-        """Send over `client`, which should have a short time-out."""
+        """Send over `client`, which should have a short time-out; `start` starts the thread."""
         self._client: Final = client
+        self._waiting: Final[deque[Callable[[Pipeline], object]]] = deque(maxlen=_WAITING_LIMIT)
+        self._changed: Final = Condition()
         self._unavailable_until = 0.0
+        self._is_stopping = False
+        self._thread: Final = Thread(target=self._run, name="best-effort redis", daemon=True)
+
+    def start(self) -> None:
+        """Start sending."""
+        self._thread.start()
+
+    def stop(self, limit_s: float = _STOP_S) -> None:
+        """Send what waits, if Redis is available, then end the thread."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+        self._thread.join(min(limit_s, _STOP_S))
 
     def send(self, fill: Callable[[Pipeline], object]) -> None:
-        """Send what `fill` puts on a pipeline, unless Redis is unavailable."""
-        if monotonic() < self._unavailable_until:
-            return
-        pipeline = self._client.pipeline(transaction=False)
-        fill(pipeline)
-        try:
-            pipeline.execute()
-        except redis.RedisError as error:
+        """Send what `fill` puts on a pipeline, later and unless Redis is unavailable."""
+        with self._changed:
+            if monotonic() >= self._unavailable_until:
+                self._waiting.append(fill)
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            pipeline = self._client.pipeline(transaction=False)
+            for fill in batch:
+                fill(pipeline)
+            try:
+                answers = pipeline.execute(raise_on_error=False)
+            except (redis.RedisError, OSError) as error:
+                self._note_failure(error)
+            else:
+                _note(answers)
+
+    def _next_batch(self) -> list[Callable[[Pipeline], object]]:
+        """Wait for commands and return them all; none once stopped."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self._is_stopping)
+            batch = list(self._waiting)
+            self._waiting.clear()
+            return batch
+
+    def _note_failure(self, error: Exception) -> None:
+        with self._changed:
             self._unavailable_until = monotonic() + _UNAVAILABLE_S
-            _log.warning("redis unavailable; falling back to polling", error=str(error))
+            self._waiting.clear()
+        REDIS.failed(error)
+
+
+def _note(answers: Iterable[object]) -> None:
+    """Note what Redis has answered; a command that it refused keeps no other from being sent."""
+    refusal = next((each for each in answers if isinstance(each, redis.RedisError)), None)
+    if refusal is None:
+        REDIS.succeeded()
+    else:
+        REDIS.failed(refusal)

@@ -5,6 +5,8 @@ waits a third of a second. Here it sleeps in BLPOP on a wake list, to which ever
 token. A token that is lost costs one time-out of that sleep, never a message (docs/decisions/0007).
 """
 
+import logging
+from collections.abc import Callable, Iterable
 from threading import Event
 from typing import Any, Final
 
@@ -12,43 +14,48 @@ import redis
 from dramatiq import Message, MessageProxy
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
 from dramatiq.errors import ConnectionClosed
-from dramatiq.middleware import Middleware
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from cardledger.workers.signals.doorbell import NAMESPACE, wake, wake_list
+from cardledger.workers.signals import doorbell_queue
+from cardledger.workers.signals.doorbell import (
+    NAMESPACE,
+    Doorbell,
+    is_known,
+    notify,
+    wake,
+    wake_list,
+)
+from cardledger.workers.signals.outage_log import REDIS
+from cardledger.workers.signals.redis_connections import connect
 
 _IDLE_MS: Final = 1000  # How long a consumer sleeps when no token wakes it.
-_SOCKET_TIMEOUT_S: Final = 5.0  # Above the sleep, so that sleeping is not taken for a failure.
-
-
-def connect(url: str, *, timeout_s: float = _SOCKET_TIMEOUT_S) -> redis.Redis:
-    """Return a client that fails at once instead of retrying by itself.
-
-    A repeated command would be a second doorbell, and ten retries last longer than an
-    authorization may take.
-    """
-    return redis.Redis.from_url(
-        url,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=1.0,
-        retry=Retry(NoBackoff(), 0),
-        health_check_interval=0,
-    )
 
 
 class WakingBroker(RedisBroker):
-    """Dramatiq's Redis broker with consumers that wake at once."""
+    """Dramatiq's Redis broker with consumers that wake at once and believe doorbells only."""
 
-    def __init__(self, url: str, middleware: list[Middleware]) -> None:
-        """Receive doorbells from the Redis at `url`."""
+    def __init__(self, url: str, *, accepts: Callable[[Doorbell], bool] = is_known) -> None:
+        """Receive the doorbells that `accepts` returns True for from the Redis at `url`."""
         super().__init__(  # type: ignore[no-untyped-call]  # Dramatiq's brokers have no types.
             client=connect(url),
-            middleware=middleware,
+            middleware=[],
             namespace=NAMESPACE,
-            # A sweep of dead workers' messages; it also scans for keys, so it should be rare.
-            maintenance_chance=50_000,
+            # A sweep of the messages of dead workers: doorbells leave Redis when they are taken.
+            maintenance_chance=0,
         )
+        self.accepts: Final = accepts
+
+    def declare_queue(self, queue_name: str) -> None:
+        """Declare a queue, without one for delayed messages: a doorbell is never delayed.
+
+        Its consumers do not log each attempt to reach Redis.
+        """
+        if queue_name in self.queues:
+            return
+        self.emit_before("declare_queue", queue_name)
+        self.queues.add(queue_name)
+        self.emit_after("declare_queue", queue_name)
+        logger = logging.getLogger(f"dramatiq.worker.ConsumerThread({queue_name})")
+        logger.addFilter(_is_no_connection_error)
 
     @property
     def consumer_class(self) -> type["_WakingConsumer"]:
@@ -64,16 +71,34 @@ class WakingBroker(RedisBroker):
         return sent
 
 
+def _is_no_connection_error(record: logging.LogRecord) -> bool:
+    """Return False for what `REDIS` has logged once."""
+    return not str(record.msg).startswith("Consumer encountered a connection error")
+
+
 class _WakingConsumer(_RedisConsumer):
     def __init__(self, broker: WakingBroker, queue_name: str, prefetch: int, timeout: int) -> None:
         super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
         self._has_capacity = Event()
 
     def ack(self, message: MessageProxy) -> None:
-        self._settle(super().ack, message)
+        """Make room for another doorbell; in Redis there is nothing left of this one."""
+        self.queued_message_ids.discard(message.message_id)
+        self._has_capacity.set()
 
-    def nack(self, message: MessageProxy) -> None:
-        self._settle(super().nack, message)
+    nack = ack
+
+    def requeue(self, messages: Iterable[MessageProxy]) -> None:
+        """Announce again, when the worker stops, what it has not begun."""
+        doorbells = [
+            Doorbell(message.queue_name, message.actor_name, message.args) for message in messages
+        ]
+        pipeline = self.broker.client.pipeline(transaction=False)
+        notify(pipeline, doorbells)
+        try:
+            pipeline.execute()
+        except redis.RedisError as error:
+            REDIS.failed(error)  # The sweepers of other workers find the work.
 
     def __next__(self) -> MessageProxy | None:
         """Return the next message; None after a sleep, for the worker to do housekeeping."""
@@ -82,10 +107,12 @@ class _WakingConsumer(_RedisConsumer):
                 self._fetch()
             if not self.message_cache:
                 self._sleep()
+                REDIS.succeeded()
                 return None
         except redis.RedisError as error:
+            REDIS.failed(error)
             raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
-        message = Message.decode(self.message_cache.pop(0))
+        message = self.message_cache.pop(0)
         self.queued_message_ids.add(message.message_id)
         return MessageProxy(message)
 
@@ -93,19 +120,16 @@ class _WakingConsumer(_RedisConsumer):
         self._has_capacity.clear()
         capacity = self.prefetch - self.outstanding_message_count
         if capacity > 0:
-            self.message_cache = self.broker.do_fetch(self.queue_name, capacity)
+            taken = doorbell_queue.take(
+                self.broker.client, self.queue_name, capacity, self.broker.accepts
+            )
+            # New messages: what a sender has put into the old one beside the doorbell is ignored.
+            self.message_cache = [
+                Message(each.queue, each.actor, each.args, kwargs={}, options={}) for each in taken
+            ]
 
     def _sleep(self) -> None:
         if self.outstanding_message_count >= self.prefetch:
             self._has_capacity.wait(self.timeout / 1000)
         else:
             self.broker.client.blpop([wake_list(self.queue_name)], timeout=_IDLE_MS / 1000)
-
-    def _settle(self, settle: Any, message: MessageProxy) -> None:  # noqa: ANN401 - ack or nack
-        try:
-            settle(message)
-        except redis.TimeoutError as error:
-            # redis-py does not count it among connection errors; for the worker it is one.
-            raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
-        finally:
-            self._has_capacity.set()

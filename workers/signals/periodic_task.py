@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 from threading import Event, Thread
+from time import monotonic
 from typing import Final
 
 import structlog
+
+from cardledger.ledger.storage.engines import is_unable
+from cardledger.workers.signals.outage_log import DATABASE
 
 _log = structlog.get_logger()
 
@@ -21,13 +25,16 @@ class PeriodicTask:
         self, name: str, work: Callable[[], bool], *, every_s: float, gather_s: float = 0.0
     ) -> None:
         """Make the thread; `start` starts it."""
-        self._name: Final = name
+        self.name: Final = name
+        self.succeeded_at = monotonic()
+        """When a run last ended without an exception, or the task was made."""
         self._work: Final = work
         self._every_s: Final = every_s
         self._gather_s: Final = gather_s
         self._woken: Final = Event()
         self._stopping: Final = Event()
         self._thread: Final = Thread(target=self._run, name=name, daemon=True)
+        self._failure: str | None = None  # Of the last run; None when it succeeded.
 
     def start(self) -> None:
         """Start the thread."""
@@ -49,8 +56,29 @@ class PeriodicTask:
                 self._stopping.wait(self._gather_s)
             self._woken.clear()
             try:
-                while not self._stopping.is_set() and self._work():
+                while not self._stopping.is_set() and self._run_once():
                     pass
-            except Exception:  # noqa: BLE001 - a periodic task never ends by itself
+            except Exception as error:  # noqa: BLE001 - a periodic task never ends by itself
                 # It runs again after the interval; what it works on is in PostgreSQL.
-                _log.exception("periodic task failed", task=self._name)
+                self._note_failure(error)
+
+    def _run_once(self) -> bool:
+        has_more = self._work()
+        self._note_success()
+        return has_more
+
+    def _note_failure(self, error: Exception) -> None:
+        """Log a failure once, however often it is repeated."""
+        failure = f"{type(error).__name__}: {error}"
+        if is_unable(error):
+            DATABASE.failed(error)
+        elif failure != self._failure:
+            _log.exception("periodic task failed; it is retried", task=self.name)
+        self._failure = failure
+
+    def _note_success(self) -> None:
+        self.succeeded_at = monotonic()
+        if self._failure is not None:  # Of other tasks it cannot say that they reach PostgreSQL.
+            self._failure = None
+            DATABASE.succeeded()
+            _log.info("periodic task succeeds again", task=self.name)

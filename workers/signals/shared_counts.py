@@ -1,19 +1,27 @@
-"""Counters that processes share over Redis: rate limits add their counts and read the totals."""
+"""Counts that processes share over Redis: rate limits add their own and read the totals.
 
-from collections.abc import Sequence
+Each process signs what it has counted, in a field of its own; what is not signed does not
+count. So a program that writes to Redis can hide the counts of other processes, as an outage does,
+and can neither add to them nor take away what this process has counted itself.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import redis.asyncio as redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-_KEY: Final = "cardledger:rate:{name}:{window}"
+from cardledger.ledger.storage.ids import new_id
+from cardledger.workers.signals.message_key import MessageKey
+from cardledger.workers.signals.redis_connections import connect_async
+
+_KEY: Final = "cardledger:counts:{name}:{window}"
+_OWN_LIMIT: Final = 100_000  # Counts of this process that are kept.
+_PROCESS_LIMIT: Final = 256  # Fields of a count that are verified; more are not ours.
 
 
 class SharedCountsUnavailableError(Exception):
-    """Redis did not answer; the counts may or may not have been added."""
+    """Redis did not answer; the counts may or may not have been added. Add them again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,32 +37,68 @@ class Increment:
 class SharedCounts:
     """Counters in Redis, by name and window."""
 
-    def __init__(self, redis_url: str) -> None:
-        """Connect on the first exchange."""
-        self._redis: Final = redis.Redis.from_url(
-            redis_url, socket_timeout=1.0, socket_connect_timeout=0.5, retry=Retry(NoBackoff(), 0)
-        )
+    def __init__(self, redis_url: str, secret_key: str) -> None:
+        """Connect on the first exchange; counts are signed with a key derived from the server's."""
+        self._redis: Final = connect_async(redis_url, timeout_s=1.0, connect_timeout_s=0.5)
+        self._key: Final = MessageKey(secret_key)
+        self._process: Final = new_id().hex().encode()
+        self._own: Final[dict[str, int]] = {}  # What this process has counted, oldest first.
 
     async def exchange(self, increments: Sequence[Increment]) -> list[tuple[int, int]]:
         """Add `increments`; return for each the total of its window and of the window before.
 
         Raises: SharedCountsUnavailableError.
         """
+        own: dict[str, int] = {}
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for increment in increments:
-                    key = _KEY.format(name=increment.name, window=increment.window)
-                    await pipeline.incrby(key, increment.times)  # Which only queues it.
-                    await pipeline.expire(key, increment.expires_s)
-                    await pipeline.get(
-                        _KEY.format(name=increment.name, window=increment.window - 1)
-                    )
+                    now, before = _keys_of(increment)
+                    own[now] = own.get(now, self._own.get(now, 0)) + increment.times
+                    signed = self._signed(now, own[now])
+                    await pipeline.hset(now, self._process, signed)  # Which only queues it.
+                    await pipeline.expire(now, increment.expires_s)
+                    await pipeline.hgetall(now)
+                    await pipeline.hgetall(before)
                 replies = await pipeline.execute()
         except (RedisError, OSError) as error:
             raise SharedCountsUnavailableError(str(error)) from error
-        totals = zip(replies[::3], replies[2::3], strict=True)
-        return [(int(now), int(before or 0)) for now, before in totals]
+        self._keep(own)
+        return [
+            (self._total(now, counts), self._total(before, counts_before))
+            for (now, before), counts, counts_before in zip(
+                map(_keys_of, increments), replies[2::4], replies[3::4], strict=True
+            )
+        ]
 
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
+
+    def _keep(self, own: Mapping[str, int]) -> None:
+        self._own.update(own)
+        for key in list(self._own)[: max(0, len(self._own) - _OWN_LIMIT)]:
+            del self._own[key]
+
+    def _total(self, key: str, counts: Mapping[bytes, bytes]) -> int:
+        """Return the sum of the signed `counts` at `key`, by process, and of this process's own."""
+        total = self._own.get(key, 0)
+        if len(counts) > _PROCESS_LIMIT:
+            return total
+        for process, signed in counts.items():
+            number, _, signature = signed.partition(b":")
+            if process != self._process and self._key.verify(
+                key, process + b":" + number, signature
+            ):
+                total += int(number)
+        return max(0, total)
+
+    def _signed(self, key: str, number: int) -> bytes:
+        signature = self._key.sign(key, b"%s:%d" % (self._process, number))
+        return b"%d:%s" % (number, signature)
+
+
+def _keys_of(increment: Increment) -> tuple[str, str]:
+    """Return the keys of the count of its window and of the window before."""
+    name, window = increment.name, increment.window
+    return _KEY.format(name=name, window=window), _KEY.format(name=name, window=window - 1)

@@ -4,23 +4,22 @@ These are not doorbells of Dramatiq, for there is one after every commit and not
 list holds one token at most. Losing every one of them loses nothing, because a sender also polls.
 """
 
+from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
 import redis
-import structlog
 from redis.client import Pipeline
 
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.doorbell import NAMESPACE
+from cardledger.workers.signals.outage_log import REDIS
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
 _WAKE: Final = f"{NAMESPACE}:webhooks.wake"
 _WAKE_DISPATCH: Final = f"{NAMESPACE}:webhooks.wake-dispatch"
 _LISTEN_S: Final = 1.0  # How long one wait lasts; a shutdown waits for its end.
 _STOP_S: Final = 5.0
-
-_log = structlog.get_logger()
 
 
 class Wakeable(Protocol):
@@ -62,26 +61,31 @@ class WebhookWakeupListener:
         self._client: Final = client
         self._by_list: Final = {_WAKE: webhooks.wake, _WAKE_DISPATCH: webhooks.wake_dispatch}
         self._task: Final = PeriodicTask("webhook wake-ups", self._listen, every_s=every_s)
-        self._is_unavailable = False
 
     def start(self) -> None:
         """Start listening."""
         self._task.start()
         self._task.wake()
 
-    def stop(self) -> None:
+    def stop(self, limit_s: float = _STOP_S) -> None:
         """Stop listening."""
-        self._task.stop(_STOP_S)
+        self._task.stop(limit_s)
 
     def _listen(self) -> bool:
         try:
             token = self._client.blpop(list(self._by_list), timeout=_LISTEN_S)
-        except redis.RedisError as error:
-            if not self._is_unavailable:
-                _log.warning("redis unavailable; falling back to polling", error=str(error))
-            self._is_unavailable = True
+            if token:
+                # Senders leave one token; any number is one wake-up, which has not begun yet.
+                self._client.unlink(token[0])
+        except redis.ResponseError as error:
+            REDIS.failed(error)
+            with suppress(redis.RedisError):
+                self._client.unlink(*self._by_list)  # A key of another type, perhaps.
             return False
-        self._is_unavailable = False
+        except redis.RedisError as error:
+            REDIS.failed(error)
+            return False
+        REDIS.succeeded()
         if token:
             list_name = token[0]
             assert isinstance(list_name, bytes), "this client decodes nothing"

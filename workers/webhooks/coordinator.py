@@ -16,11 +16,17 @@ import psycopg
 import structlog
 from sqlalchemy import Engine
 
-from cardledger.ledger.storage.engines import is_unable
+from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.ledger.webhooks import leases
-from cardledger.ledger.webhooks.leases import AttemptResult, BatchResult, Capacity, Delivery
+from cardledger.ledger.webhooks.leases import (
+    AttemptResult,
+    BatchResult,
+    Capacity,
+    Delivery,
+    RequestedTests,
+)
 from cardledger.schema.ids import Id
-from cardledger.workers.webhooks.fair_share import SLOW_S, FairShare
+from cardledger.workers.webhooks.fair_share import SLOW_S, Share
 
 # What a lease lasts beyond the time of an attempt: to start the attempt and to record it.
 _LEASE_MARGIN: Final = timedelta(seconds=5)
@@ -36,7 +42,7 @@ class Coordinator:
     def __init__(
         self,
         engine: Engine,
-        fair_share: FairShare,
+        share: Share,
         *,
         clock: Callable[[], datetime],
         attempt_timeout: timedelta,
@@ -51,7 +57,7 @@ class Coordinator:
         self._finished: Final[deque[tuple[Delivery, AttemptResult | None]]] = deque()
         # Everything below is used under this lock only.
         self._lock: Final = threading.Lock()
-        self._fair_share: Final = fair_share
+        self._share: Final = share
         self._unrecorded: Final[deque[AttemptResult]] = deque()
         self._is_closed = False
 
@@ -66,11 +72,11 @@ class Coordinator:
         """
         with self._lock:
             self._collect_finished()
-            capacity = None if self._is_closed else self._fair_share.capacity(time.monotonic())
+            capacity = None if self._is_closed else self._share.capacity(time.monotonic())
             if not self._unrecorded and (capacity is None or not capacity.total):
                 return 0
             claimed = self._record_and_claim(capacity)
-            self._fair_share.start(claimed, time.monotonic())
+            self._share.start(claimed, time.monotonic())
             self._send(claimed)
             return len(claimed)
 
@@ -90,8 +96,12 @@ class Coordinator:
             while self._unrecorded and time.monotonic() < deadline:
                 time.sleep(_RETRY_DELAY_S)
                 self.run_once()
-        except Exception:  # noqa: BLE001 - the sender stops in any case
-            _log.exception("webhook attempts not recorded", count=len(self._unrecorded))
+        except Exception as error:  # noqa: BLE001 - the sender stops in any case
+            _log.error(
+                "webhook attempts not recorded",
+                count=len(self._unrecorded),
+                error=message_of(error),
+            )
             return
         if self._unrecorded:
             _log.error("webhook attempts not recorded", count=len(self._unrecorded))
@@ -99,14 +109,14 @@ class Coordinator:
     def _collect_finished(self) -> None:
         while self._finished:
             delivery, result = self._finished.popleft()
-            self._fair_share.finish(delivery)
+            self._share.finish(delivery)
             if result is not None:
                 attempt = result.attempt
                 is_quick = attempt.status is not None and attempt.duration_ms < SLOW_S * 1000
-                self._fair_share.note_response(delivery.endpoint_id, is_quick=is_quick)
+                self._share.note_response(delivery.endpoint_id, is_quick=is_quick)
                 self._unrecorded.append(result)
 
-    def _record_and_claim(self, capacity: Capacity | None) -> list[Delivery]:
+    def _record_and_claim(self, capacity: Capacity | RequestedTests | None) -> list[Delivery]:
         """Record what can be recorded now, and claim what there is capacity for."""
         try:
             batch = self._commit(self._unrecorded, capacity)
@@ -142,7 +152,9 @@ class Coordinator:
             if passed_over:
                 self._unrecorded.append(result)
 
-    def _commit(self, results: Sequence[AttemptResult], capacity: Capacity | None) -> BatchResult:
+    def _commit(
+        self, results: Sequence[AttemptResult], capacity: Capacity | RequestedTests | None
+    ) -> BatchResult:
         with self._autocommit.connect() as connection:
             return leases.record_and_claim(
                 connection, results, capacity=capacity, at=self._clock(), lease=self._lease

@@ -1,10 +1,10 @@
 """How the sender's threads are shared among endpoints, and whose turn it is."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
-from cardledger.ledger.webhooks.leases import Capacity, Delivery
+from cardledger.ledger.webhooks.leases import Capacity, Delivery, RequestedTests
 from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.schema.ids import Id
 
@@ -12,6 +12,22 @@ SLOW_S: Final = 1.0
 """An endpoint that responds within this time may have several attempts at once."""
 
 _TURN_LIMIT: Final = 1_000  # Endpoints whose last turn is remembered; others count as new.
+
+
+class Share(Protocol):
+    """How many deliveries may be sent at a time, and of which endpoints."""
+
+    def capacity(self, now: float) -> Capacity | RequestedTests:
+        """Return how many attempts may start now."""
+
+    def start(self, deliveries: Sequence[Delivery], now: float) -> None:
+        """Note that attempts of `deliveries` start."""
+
+    def finish(self, delivery: Delivery) -> None:
+        """Note that the attempt of `delivery` has ended."""
+
+    def note_response(self, endpoint_id: Id, *, is_quick: bool) -> None:
+        """Note whether an endpoint responded quickly."""
 
 
 class FairShare:
@@ -61,7 +77,7 @@ class FairShare:
             turns=dict(self._turns),
         )
 
-    def start(self, deliveries: Iterable[Delivery], now: float) -> None:
+    def start(self, deliveries: Sequence[Delivery], now: float) -> None:
         """Note that attempts of `deliveries` start."""
         self._turn += 1
         for delivery in deliveries:
@@ -96,3 +112,29 @@ class FairShare:
     def _is_stuck(self, endpoint_id: Id, now: float) -> bool:
         # A quick endpoint that has become slow gets no more attempts until it responds.
         return any(now - since > SLOW_S for since in self._sending.get(endpoint_id, {}).values())
+
+
+class RequestedTestsShare:
+    """Shares threads among tests that a request waits for.
+
+    A platform has few of them at a time, so that there is no need for turns.
+    """
+
+    def __init__(self, concurrency: int) -> None:
+        """Share `concurrency` threads."""
+        self._left = concurrency
+
+    def capacity(self, _now: float) -> RequestedTests:
+        """Return how many tests may start now."""
+        return RequestedTests(total=self._left)
+
+    def start(self, deliveries: Sequence[Delivery], _now: float) -> None:
+        """Note that `deliveries` are being sent."""
+        self._left -= len(deliveries)
+
+    def finish(self, _delivery: Delivery) -> None:
+        """Note that a test has ended."""
+        self._left += 1
+
+    def note_response(self, _endpoint_id: Id, *, is_quick: bool) -> None:
+        """Take no notice: tests of slow endpoints are sent like others."""

@@ -2,43 +2,46 @@
 
 Any number of senders, in any number of processes, may run at once: PostgreSQL keeps which sender
 has leased which delivery, and until when. In this process some threads send, and do nothing else;
-one thread records their results and claims what is due (`coordinator`), another dispatches, and a
-third disables endpoints (`disabling`); none waits for another.
-Source: docs/decisions/0021-one-coordinator-for-attempts.md
+one thread records their results and claims what is due (`lane`), another dispatches, a third
+disables endpoints (`disabling`) and a fourth ends the deliveries of deleted ones; none waits for
+another. Tests that a request waits for have a lane of their own.
+Source: docs/decisions/0021-one-coordinator-for-attempts.md, 0043-webhook-tests.md
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
-import structlog
 from sqlalchemy import Engine
 
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
+from cardledger.ledger.webhooks import endpoints
 from cardledger.ledger.webhooks.dispatch import Dispatched
-from cardledger.ledger.webhooks.leases import Delivery
-from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.workers.signals.periodic_task import PeriodicTask
-from cardledger.workers.webhooks.attempts import AttemptMaker
-from cardledger.workers.webhooks.coordinator import Coordinator
+from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.webhooks.disabling import EndpointDisabler
-from cardledger.workers.webhooks.fair_share import FairShare
-from cardledger.workers.webhooks.http_client import HttpClient
+from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare, Share
+from cardledger.workers.webhooks.lane import Lane, LaneConfig
 from cardledger.workers.webhooks.signer_cache import SignerCache
 
 DISPATCH_LIMIT: Final = 500
 """Rows of the outbox that one database transaction dispatches."""
 
-CONNECTIONS: Final = 4
-"""Database connections of a sender: to dispatch, to record and claim, for keys, to disable."""
+DISCARD_LIMIT: Final = 500
+"""Deliveries of a deleted endpoint that one database transaction ends."""
 
+CONNECTIONS: Final = 6
+"""Database connections of a sender: to dispatch, to record and claim in each lane, for keys, to
+disable, to discard."""
+
+TEST_TIMEOUT_S: Final = 8.0
+"""How long the attempt of a requested test may take: its request waits for the result."""
+
+_TEST_CONCURRENCY: Final = 32
 _GATHER_S: Final = 0.01  # Rows that are written within a hundredth of a second share a dispatch.
 _STOP_S: Final = 20.0
-
-_log = structlog.get_logger()
 
 
 class Sender:
@@ -59,58 +62,70 @@ class Sender:
         """Build the parts; `start` starts them. Without wake-ups, poll `every_s`."""
         self._engine: Final = engine
         self._clock: Final = clock
-        timeout = timedelta(seconds=timeout_s)
-        self._http: Final = HttpClient(
-            timeout_s=timeout_s, connections=concurrency, allow_loopback=allow_loopback
-        )
-        self._attempts: Final = AttemptMaker(
-            SignerCache(engine, keys, clock),
-            self._http,
-            clock=clock,
-            timeout=timeout,
-            retry_scale=retry_scale,
-        )
-        self._threads: Final = ThreadPoolExecutor(concurrency, thread_name_prefix="webhooks")
-        self._coordinator: Final = Coordinator(
-            engine,
-            FairShare(concurrency),
-            clock=clock,
-            attempt_timeout=timeout,
-            send=self._send_in_threads,
-        )
         self._disabler: Final = EndpointDisabler(engine, every_s=every_s)
+        config = LaneConfig(
+            name="webhooks",
+            in_order=True,
+            concurrency=concurrency,
+            timeout_s=timeout_s,
+            retry_scale=retry_scale,
+            every_s=every_s,
+            allow_loopback=allow_loopback,
+        )
+        for_tests = replace(
+            config,
+            name="webhook tests",
+            in_order=False,
+            concurrency=_TEST_CONCURRENCY,
+            timeout_s=min(timeout_s, TEST_TIMEOUT_S),
+        )
+        signers = SignerCache(engine, keys, clock)
+
+        def lane(config: LaneConfig, share: Share) -> Lane:
+            on_result = self._disabler.consider
+            return Lane(config, engine, signers, share, clock=clock, on_result=on_result)
+
+        self._deliveries: Final = lane(config, FairShare(concurrency))
+        self._tests: Final = lane(for_tests, RequestedTestsShare(_TEST_CONCURRENCY))
         self._dispatching: Final = PeriodicTask(
             "dispatch", self._dispatch_batch, every_s=every_s, gather_s=_GATHER_S
         )
-        self._delivering: Final = PeriodicTask("webhooks", self._deliver_due, every_s=every_s)
+        self._discarding: Final = PeriodicTask("discard", self._discard_page, every_s=every_s)
+
+    @property
+    def tasks(self) -> list[PeriodicTask]:
+        """The tasks that use PostgreSQL at every interval."""
+        return [self._dispatching, self._deliveries.task, self._tests.task, self._discarding]
 
     def start(self) -> None:
         """Start dispatching and delivering."""
-        self._dispatching.start()
-        self._delivering.start()
+        for task in self.tasks:
+            task.start()
         self._disabler.start()
 
     def wake(self) -> None:
         """Dispatch the outbox, and send what is due or has become sendable, at once."""
-        self._dispatching.wake()
-        self._delivering.wake()
+        for task in self.tasks:
+            task.wake()
 
     def wake_dispatch(self) -> None:
         """Dispatch the outbox at once; the deliveries made from it are then sent."""
         self._dispatching.wake()
 
-    def close(self) -> None:
-        """Wait for the attempts under way, at most as long as one may take, and record them.
+    def close(self, limit_s: float = _STOP_S) -> None:
+        """Wait for the attempts under way and record them. Nothing new is begun.
 
-        Nothing new is begun.
+        Attempts that have not ended in `limit_s` are made again when their leases end.
         """
-        self._dispatching.stop(_STOP_S)
-        self._coordinator.close()
-        self._threads.shutdown(wait=True)
-        self._delivering.stop(_STOP_S)
-        self._coordinator.record_remaining()
-        self._disabler.stop(_STOP_S)
-        self._http.close()
+        deadline = StopDeadline(limit_s)
+        for task in (self._dispatching, self._discarding):
+            task.stop(deadline.left_s)
+        lanes = (self._deliveries, self._tests)
+        for lane in lanes:
+            lane.claim_nothing_more(deadline)
+        for lane in lanes:
+            lane.close(deadline)
+        deadline.run(lambda: self._disabler.stop(deadline.left_s))
 
     def dispatch(self) -> Dispatched:
         """Make deliveries of a batch of the outbox."""
@@ -119,38 +134,22 @@ class Sender:
 
     def deliver(self) -> int:
         """Record finished attempts and start what is due; return how many were started."""
-        return self._coordinator.run_once()
+        return self._deliveries.deliver()
+
+    def deliver_tests(self) -> int:
+        """Do as `deliver` does, with tests that a request waits for."""
+        return self._tests.deliver()
+
+    def discard(self) -> int:
+        """End a page of the deliveries of a deleted endpoint; return how many they were."""
+        with self._engine.begin() as connection:
+            return endpoints.discard_page(connection, limit=DISCARD_LIMIT)
 
     def _dispatch_batch(self) -> bool:
         dispatched = self.dispatch()
         if dispatched.deliveries:
-            self._delivering.wake()
+            self._deliveries.wake()
         return dispatched.has_more
 
-    def _deliver_due(self) -> bool:
-        self.deliver()
-        return False  # What exceeds the capacity waits for an attempt to end.
-
-    def _send_in_threads(self, deliveries: Sequence[Delivery]) -> None:
-        by_queue: dict[Queue, list[Delivery]] = defaultdict(list)
-        for delivery in deliveries:
-            by_queue[delivery.queue].append(delivery)
-        for queue in by_queue.values():
-            self._threads.submit(self._send_in_order, queue)
-
-    def _send_in_order(self, deliveries: Sequence[Delivery]) -> None:
-        """Send the webhooks of one resource to an endpoint, one after the other; in a thread."""
-        has_failed = False
-        for delivery in deliveries:
-            result = None
-            try:
-                # Webhooks behind one whose attempt raised must not overtake it.
-                result = None if has_failed else self._attempts.attempt(delivery)
-            except Exception:  # noqa: BLE001 - no thread waits for this one
-                # The lease ends, and the delivery is attempted again.
-                _log.exception("webhook attempt failed", webhook=delivery.webhook_id)
-                has_failed = True
-            self._coordinator.finish(delivery, result)
-            self._delivering.wake()
-            if result is not None:
-                self._disabler.consider(result)
+    def _discard_page(self) -> bool:
+        return self.discard() > 0

@@ -6,10 +6,9 @@ from typing import Annotated
 from fastapi import Depends, Request, Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.http.authentication import FAILURES
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.operations import Access, declare
-from cardledger.api.http.rate_limits import address_of, stranger
+from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import DeviceCodeContext, services_of
 from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import guarded_router
@@ -21,26 +20,33 @@ from cardledger.schema.wire.errors import Code
 
 async def _admit(request: Request) -> DeviceCodeContext:
     services = services_of(request)
-    code = request.path_params["code"]
-    with services.limits.guessing(FAILURES, stranger(address_of(request), "device code")):
-        async with services.reader.connect() as connection:
-            device_code = await device_codes.find(connection, code=code, keys=services.keys)
-            if device_code is None:
-                raise no_code()
-            now = services.clock()
-            if device_code.expires_at <= now:
-                # Checked here, so that an expired code is not replayed either: codes leak.
-                await _check(connection, device_code, now)
-    return DeviceCodeContext(services=services, device_code=device_code)
+    address, now = address_of(request), services.clock()
+    code_hash = device_codes.hash_of(services.keys, request.path_params["code"])
+    async with services.authenticator.looking_up(
+        address, _credential(code_hash), code_hash
+    ) as connection:
+        device_code = await device_codes.find(connection, code_hash)
+        spent = None
+        if device_code is not None and device_code.expires_at <= now:
+            # Checked here, so that an expired code is not replayed either: codes leak.
+            spent = await _refusal_of(connection, device_code, now)
+    if device_code is None:
+        services.authenticator.count_failure(address, credential=None)
+        raise no_code()
+    call = DeviceCodeContext(services=services, device_code=device_code)
+    if spent is not None:
+        raise _spent_error(call, spent)
+    return call
 
 
-async def _check(
+async def _refusal_of(
     connection: AsyncConnection, device_code: device_codes.DeviceCode, at: datetime
-) -> None:
+) -> device_codes.CodeRefusedError | None:
     try:
         await device_codes.check(connection, device_code, at)
     except device_codes.CodeRefusedError as error:
-        raise _spent_error(error) from None
+        return error
+    return None
 
 
 async def _context(request: Request) -> DeviceCodeContext:
@@ -68,7 +74,7 @@ async def redeem_agent_device_code(
                 connection, call.device_code, keys=call.keys, at=call.now()
             )
     except device_codes.CodeRefusedError as error:
-        raise _spent_error(error) from None
+        raise _spent_error(call, error) from None
     if connected is None:
         raise no_code()
     response = resource_response(connected)
@@ -76,5 +82,12 @@ async def redeem_agent_device_code(
     return response
 
 
-def _spent_error(error: device_codes.CodeRefusedError) -> ApiError:
+def _credential(code_hash: bytes) -> str:
+    return f"code:{code_hash.hex()}"
+
+
+def _spent_error(call: DeviceCodeContext, error: device_codes.CodeRefusedError) -> ApiError:
+    """Return the error of a code that cannot be redeemed any more, counted by the code."""
+    credential = _credential(call.device_code.code_hash)
+    call.services.authenticator.count_failure("", credential=credential)
     return ApiError(Code.INVALID_INPUT, str(error), details={"reason": error.reason.value})

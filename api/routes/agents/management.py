@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from cardledger.api.http.errors import ApiError, invalid, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
@@ -51,8 +51,9 @@ async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
     """Create an agent that acts for a customer, with a device code to connect a program.
 
     Only this response contains the code; it can be redeemed once, within fifteen minutes.
+    A platform has 10,000 agents at most: one more is 409 `CONFLICT`.
     """
-    with _api_errors("policy."):
+    with _api_errors("policy."), capped():
         async with call.writing() as connection:
             created = await agents.create(
                 connection,
@@ -173,16 +174,20 @@ async def update_agent_policy(
 @router.post("/agents/{agent_id}/device-codes", status_code=CREATED, response_model=AgentDeviceCode)
 @requires(Permission.MANAGE)
 async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Response:
-    """Create a new device code for an agent that is not connected; it replaces earlier codes."""
+    """Create a new device code for an agent that is not connected; it replaces earlier codes.
+
+    An agent gets 20 codes in fifteen minutes at most: one more is 409 `CONFLICT`.
+    """
     try:
-        async with call.writing() as connection:
-            device_code = await device_codes.create(
-                connection,
-                platform_id=call.platform_id,
-                agent_id=agent_id,
-                keys=call.keys,
-                at=call.now(),
-            )
+        with capped():
+            async with call.writing() as connection:
+                device_code = await device_codes.create(
+                    connection,
+                    platform_id=call.platform_id,
+                    agent_id=agent_id,
+                    keys=call.keys,
+                    at=call.now(),
+                )
     except device_codes.AgentConnectedError as error:
         raise ApiError(Code.CONFLICT, str(error)) from None
     if device_code is None:

@@ -9,7 +9,7 @@ from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import AgentCall
 from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires_agent
-from cardledger.api.routes import external_accounts as platform_accounts
+from cardledger.api.routes.customers import external_accounts as platform_accounts
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.customers import external_accounts

@@ -1,17 +1,19 @@
 """Webhook deliveries: their attempts, retries and replays."""
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from fastapi import Query, Response
 
+from cardledger.api.http import idempotency
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import error_responses
-from cardledger.api.http.request_context import PlatformCall, PlatformContext
+from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms.api_tokens import Permission
-from cardledger.ledger.webhooks import deliveries, endpoints
-from cardledger.ledger.webhooks.deliveries import NoEndpointError, Window
+from cardledger.ledger.webhooks import deliveries, endpoints, replays
+from cardledger.ledger.webhooks.replays import NoEndpointError, Window
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Page, WebhookDeliveryId
 from cardledger.schema.wire.errors import Code
@@ -79,7 +81,7 @@ async def retry_webhook_delivery(
     """
     try:
         async with call.writing() as connection:
-            exists = await deliveries.retry(
+            exists = await replays.retry(
                 connection,
                 platform_id=call.platform_id,
                 delivery_id=webhook_delivery_id,
@@ -90,7 +92,9 @@ async def retry_webhook_delivery(
                 connection, platform_id=call.platform_id, delivery_id=webhook_delivery_id
             )
     except NoEndpointError:
-        message = "The endpoint of the delivery was deleted; create an endpoint and retry."
+        message = (
+            "The delivery has no endpoint; POST /webhooks/replay sends what endpoints have missed."
+        )
         raise ApiError(Code.CONFLICT, message) from None
     if not exists or delivery is None:
         raise _no_delivery()
@@ -98,21 +102,9 @@ async def retry_webhook_delivery(
     return resource_response(delivery)
 
 
-@router.post(
-    "/webhooks/replay",
-    response_model=WebhookReplayed,
-    responses=error_responses(Code.REFERENCE_NOT_FOUND),
-)
-@requires(Permission.MANAGE)
-async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
-    """Send the deliveries of a time window again: all of them, or only the failed ones.
-
-    Webhook ids stay the same. One request replays about 10,000 deliveries at most, out of 100,000;
-    `nextCursor` continues the replay.
-    """
-    if body.until is not None and body.until < body.since:
-        raise invalid_field("until", "must not be before since")
-    await _check_endpoint(call, body.endpoint_id)
+async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
+    """Replay what `event` describes; repeated after a lost response, it is replayed again."""
+    body = WebhookReplay.model_validate(event["replay"])
     window = Window(
         endpoint_id=body.endpoint_id,
         since=body.since,
@@ -122,8 +114,8 @@ async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
     count, after = 0, body.cursor
     for _ in range(_BATCH_LIMIT):
         # One commit per batch: locks are short, and an interrupted replay keeps its progress.
-        async with call.services.writer.begin() as connection:
-            batch = await deliveries.replay(
+        async with call.writing() as connection:
+            batch = await replays.replay(
                 connection,
                 platform_id=call.platform_id,
                 window=window,
@@ -137,6 +129,27 @@ async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
     return resource_response(
         WebhookReplayed(count=count, has_more=after is not None, next_cursor=after)
     )
+
+
+@router.post(
+    "/webhooks/replay",
+    response_model=WebhookReplayed,
+    responses=error_responses(Code.REFERENCE_NOT_FOUND),
+)
+@requires(Permission.MANAGE, send=_replay)
+async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
+    """Send the deliveries of a time window again: all of them, or only the failed ones.
+
+    What an endpoint has missed while it was disabled, or before the platform had one, counts as
+    failed: it is sent to the endpoints that are enabled now. With `endpointId`, to that one, even
+    if it did not exist at the time. Webhook ids stay the same. One request replays about 10,000
+    deliveries at most, out of 100,000; `nextCursor` continues the replay.
+    """
+    if body.until is not None and body.until < body.since:
+        raise invalid_field("until", "must not be before since")
+    await _check_endpoint(call, body.endpoint_id)
+    event = {"replay": body.model_dump(mode="json", by_alias=True)}
+    return await _replay(call, await idempotency.settle(call, event))
 
 
 async def _check_endpoint(call: PlatformContext, endpoint_id: Id | None) -> None:

@@ -1,24 +1,18 @@
-"""Webhook endpoints: their secrets, signing keys and tests."""
+"""Webhook endpoints: their secrets and signing keys."""
 
-import asyncio
-import time
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import Query, Response
 
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
-from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
-from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes.platform_config import check_production
 from cardledger.ledger.platforms.api_tokens import Permission
-from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.webhooks import deliveries, endpoints, signing_keys
-from cardledger.ledger.webhooks.retry_policy import Attempt
-from cardledger.schema.ids import Id
-from cardledger.schema.wire.common import Page, WebhookEndpointId, public_id
+from cardledger.ledger.webhooks import endpoints, signing_keys
+from cardledger.schema.wire.common import Page, WebhookEndpointId
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.endpoints import (
     SigningKeyRotate,
@@ -27,19 +21,13 @@ from cardledger.schema.wire.webhooks.endpoints import (
     WebhookEndpointResource,
     WebhookEndpointsQuery,
     WebhookEndpointUpdate,
-    WebhookTest,
-    WebhookTestResource,
 )
-from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
 from cardledger.workers.signals import doorbell
-from cardledger.workers.webhooks.http_client import HEADERS, HttpClient
 
 _TAG = "Webhooks"
 _PATH = "/webhooks/endpoints"
 _ONE = _PATH + "/{webhook_endpoint_id}"
 _NO_CONTENT = 204
-# Shorter than for other webhooks: the caller waits for the test.
-_TEST_TIMEOUT_S: Final = 10.0
 
 router = guarded_router(_TAG)
 
@@ -50,7 +38,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
     """Create an endpoint; only this response contains its `secret`.
 
     It receives one `TEST` webhook. The `webhookEndpoint` of the settings is an endpoint as well,
-    with `isDefault`.
+    with `isDefault`. Besides it, a platform has 100 endpoints at most: one more is 409 `CONFLICT`.
     """
     _check_url(call, body.url)
     new = endpoints.NewEndpoint(
@@ -60,7 +48,7 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
         mode=body.mode,
         state=body.state,
     )
-    try:
+    with capped():
         async with call.writing() as connection:
             created = await endpoints.create(
                 connection,
@@ -69,10 +57,6 @@ async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCal
                 keys=call.keys,
                 at=call.now(),
             )
-    except endpoints.TooManyEndpointsError:
-        limit = endpoints.ENDPOINT_LIMIT
-        message = f"The platform has {limit} endpoints, the maximum; delete one first."
-        raise ApiError(Code.CONFLICT, message) from None
     await call.notify(doorbell.WEBHOOKS)
     return _secret(resource_response(created, CREATED))
 
@@ -111,8 +95,9 @@ async def update_webhook_endpoint(
 ) -> Response:
     """Change an endpoint; pending deliveries go to its new URL.
 
-    A new URL receives one `TEST` webhook. A disabled endpoint receives nothing until it is enabled
-    again; then it receives everything that is pending.
+    A new URL receives one `TEST` webhook. A disabled endpoint receives nothing, and has no new
+    deliveries. Enabled again, it receives what is still pending; `POST /webhooks/replay` with its
+    id sends what it has missed.
     """
     changes = _changes(body)
     if body.url is not None:
@@ -135,7 +120,10 @@ async def update_webhook_endpoint(
 async def delete_webhook_endpoint(
     webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
 ) -> Response:
-    """Delete an endpoint; its pending deliveries are kept and not sent."""
+    """Delete an endpoint; its pending deliveries are kept and not sent.
+
+    Within seconds they have the state `NO_ENDPOINT`.
+    """
     async with call.writing() as connection:
         existed = await endpoints.delete(
             connection,
@@ -145,6 +133,7 @@ async def delete_webhook_endpoint(
         )
     if not existed:
         raise _no_endpoint()
+    await call.notify(doorbell.WEBHOOKS)
     return Response(status_code=_NO_CONTENT)
 
 
@@ -200,85 +189,6 @@ async def rotate_webhook_signing_key(body: SigningKeyRotate, call: PlatformCall)
     return resource_response(SigningKeys(data=published))
 
 
-# --- tests -------------------------------------------------------------------------------------
-
-
-@router.post(
-    "/webhooks/test",
-    response_model=WebhookTestResource,
-    responses=error_responses(Code.REFERENCE_NOT_FOUND, Code.WEBHOOK_ENDPOINT_NOT_SET),
-)
-@requires(Permission.MANAGE)
-async def send_test_webhook(call: PlatformCall, body: WebhookTest | None = None) -> Response:
-    """Send one signed `TEST` to an endpoint now and return the result of the attempt.
-
-    Without `endpointId`, or without a body, to the `webhookEndpoint` of the settings. Disabled
-    endpoints are tested as well.
-    """
-    return resource_response(await send_test(call, None if body is None else body.endpoint_id))
-
-
-async def send_test(call: PlatformContext, endpoint_id: Id | None) -> WebhookTestResource:
-    """Send one `TEST` now and return the result; without `endpoint_id` to the default endpoint.
-
-    Raises: ApiError REFERENCE_NOT_FOUND; WEBHOOK_ENDPOINT_NOT_SET.
-    """
-    async with call.reading() as connection:
-        target = await endpoints.target(
-            connection,
-            platform_id=call.platform_id,
-            endpoint_id=endpoint_id,
-            keys=call.keys,
-            at=call.now(),
-        )
-    if target is None:
-        raise _no_endpoint() if endpoint_id else _not_set()
-    key, at = new_id(), call.now()
-    body = envelope(key, WebhookType.TEST, at, {})
-    signed = target.signer.sign(body, webhook_id=public_id("Webhook", key), at=at)
-    attempt = await asyncio.to_thread(_send, call, target.url, body, signed)
-    async with call.writing() as connection:
-        delivery_id = await deliveries.record_test(
-            connection,
-            platform_id=call.platform_id,
-            endpoint_id=target.endpoint_id,
-            webhook_id=key,
-            body=body,
-            attempt=attempt,
-        )
-    return WebhookTestResource(
-        delivery_id=delivery_id,
-        webhook_id=key,
-        endpoint_id=target.endpoint_id,
-        url=target.url,
-        delivered=attempt.delivered,
-        duration_ms=attempt.duration_ms,
-        response_status=attempt.status,
-        response_body=attempt.response_head,
-        error=attempt.error,
-    )
-
-
-def _send(call: PlatformContext, url: str, body: bytes, signed: dict[str, str]) -> Attempt:
-    """Make one attempt; runs in a thread, because it blocks."""
-    http = HttpClient(
-        timeout_s=_TEST_TIMEOUT_S, connections=1, allow_loopback=call.services.allow_loopback
-    )
-    at, started = call.now(), time.monotonic_ns()
-    try:
-        result = http.post(url, body, HEADERS | signed)
-    finally:
-        http.close()
-    return Attempt(
-        at=at,
-        ended_at=call.now(),
-        duration_ms=(time.monotonic_ns() - started) // 1_000_000,
-        status=result.status,
-        error=result.error,
-        response_head=result.head,
-    )
-
-
 def _changes(body: WebhookEndpointUpdate) -> dict[str, Any]:
     sent = {name: getattr(body, name) for name in body.model_fields_set}
     if not sent:
@@ -308,8 +218,3 @@ def _existing(endpoint: WebhookEndpointResource | None) -> WebhookEndpointResour
 
 def _no_endpoint() -> ApiError:
     return not_found(Code.REFERENCE_NOT_FOUND, "webhook endpoint")
-
-
-def _not_set() -> ApiError:
-    message = "The platform has no webhookEndpoint; set one with PATCH /config."
-    return ApiError(Code.WEBHOOK_ENDPOINT_NOT_SET, message)

@@ -27,6 +27,7 @@ from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import credentials
 from cardledger.install.http_client import HttpApi
 from cardledger.install.ready_file import Running
 from cardledger.ledger.messaging.inbox import Lane
@@ -97,7 +98,8 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
     ):
         result.tip = restaurant_tip.play(api, receiver, database_url)
         text.tip(out, result.tip)
-        result.played = _simulate_traffic(out, api, running, result.options)
+        secret_key = credentials.known_key(settings)
+        result.played = _simulate_traffic(out, api, running, secret_key, result.options)
         text.traffic(out, result.played)
         webhooks = _webhooks(out, system, database_url, receiver, since)
         result.verification = _verify(out, system, database_url, webhooks)
@@ -113,7 +115,9 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
 # --- simulated traffic -----------------------------------------------------------------------
 
 
-def _simulate_traffic(out: Console, api: HttpApi, running: Running, options: Options) -> Played:
+def _simulate_traffic(
+    out: Console, api: HttpApi, running: Running, secret_key: str | None, options: Options
+) -> Played:
     customers = [_customer(api, role) for role in _ROLES]
     cards = [
         CardInUse(card_id=card, weight=customer.role.weight)
@@ -135,6 +139,7 @@ def _simulate_traffic(out: Console, api: HttpApi, running: Running, options: Opt
             _play_rounds(
                 traffic,
                 running,
+                secret_key,
                 options.events,
                 top_up=lambda: _top_up(api, played),
                 advance=lambda: bar.update(task, completed=traffic.counts.sent),
@@ -165,9 +170,10 @@ def _wait_until_active(api: HttpApi, cards: Sequence[str]) -> None:
             time.sleep(0.02)
 
 
-async def _play_rounds(
+async def _play_rounds(  # noqa: PLR0913 - a system, and what to play
     traffic: Traffic,
     running: Running,
+    secret_key: str | None,
     events: int,
     *,
     top_up: Callable[[], None],
@@ -176,7 +182,12 @@ async def _play_rounds(
     """Submit round after round, as `cardledger submit` does, with deposits in between."""
     engine = async_engine(running.database_url, keyed=True, pool_size=2)
     try:
-        async with Client(engine, running.redis_url, reply_timeout_s=_ROUND_TIMEOUT_S) as client:
+        async with Client(
+            engine,
+            running.redis_url,
+            secret_key=secret_key,
+            reply_timeout_s=_ROUND_TIMEOUT_S,
+        ) as client:
             while sent := traffic.next_round(max(events // _ROUNDS, 50)):
                 await _play_round(client, traffic, sent, advance)
                 await asyncio.to_thread(top_up)

@@ -11,6 +11,7 @@ from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install.http_client import HttpApi
 from cardledger.ledger.projections import history
+from cardledger.schema import connections
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from cardledger.webhooks.receiver import Arrival, Receiver
@@ -165,7 +166,7 @@ def journal(
     """Return the journal of an account's deposits and of a card transaction, in order."""
     account = parse_id("InternalAccount", account_id)
     purchase = parse_id("CardTransaction", card_transaction_id)
-    with psycopg.connect(database_url) as connection:
+    with connections.connect(database_url) as connection:
         rows = connection.execute(_JOURNAL, {"account": account, "purchase": purchase}).fetchall()
         statuses = _statuses(connection, purchase, [row[0] for row in rows])
     return [

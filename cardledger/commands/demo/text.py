@@ -19,6 +19,7 @@ from cardledger.install.ready_file import Running
 from cardledger.webhooks.receiver import Arrival
 
 __all__ = [
+    "after",
     "as_dict",
     "goodbye",
     "port_taken",
@@ -103,7 +104,7 @@ def _journal(out: Console, lines: Sequence[JournalLine]) -> None:
         event = "POST-HOC PULL" if line.event == "PULLED" and pulls > 1 else line.event
         out.print(
             Text.assemble(
-                (f" {_milliseconds(line.at, began):>8}  ", "dim"),
+                (f" {after(line.at, began):>8}  ", "dim"),
                 (f"{event:<14}", "cyan"),
                 f"{_account(line.debit):<16}{_account(line.credit):<20}",
                 (f"{decimal(line.amount):>7}", "bold"),
@@ -381,8 +382,10 @@ def _account(kind: str | None) -> str:
     return names.get(kind, (kind or "").lower().replace("_", " "))
 
 
-def _milliseconds(at: datetime, began: datetime) -> str:
-    return f"+{(at - began).total_seconds() * 1000:,.0f} ms"
+def after(at: datetime, began: datetime) -> str:
+    """Return how long after `began` it is, in eight characters at most."""
+    seconds = (at - began).total_seconds()
+    return f"+{seconds * 1000:.0f} ms" if seconds < 1 else f"+{seconds:.1f} s"
 
 
 def _wrapped(text: str) -> Iterable[str]:

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-import psycopg
-
 from cardledger.commands import verify
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.queries.audit import Report
+from cardledger.schema import connections
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Arrival, Receiver
 
@@ -118,7 +117,7 @@ def wait_for_webhooks(
     """Wait until everything is delivered, or there is no more progress; compare both ends."""
     arguments = {"platform": Id.parse(platform_id), "since": since}
     most_delivered, progress_at = -1, time.monotonic()
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with connections.connect(database_url, reply_limit_s=None, autocommit=True) as connection:
         while True:
             states: dict[str, int] = dict(
                 connection.execute(_DELIVERIES_BY_STATE, arguments).fetchall()
@@ -148,7 +147,7 @@ def collect(
     report = verify.books(database_url, progress)
     seconds = time.monotonic() - began
     arguments = {"platform": Id.parse(platform_id)}
-    with psycopg.connect(database_url, autocommit=True) as connection:
+    with connections.connect(database_url, reply_limit_s=None, autocommit=True) as connection:
         trial_balance: dict[str, int] = dict(
             connection.execute(_TRIAL_BALANCE, arguments).fetchall()
         )

@@ -4,26 +4,34 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import BatchSnapshot, ChangeSet
 from cardledger.ledger.engine.decisions.card_closures import CardClosures
 from cardledger.ledger.engine.decisions.deposits import Deposits
-from cardledger.ledger.engine.decisions.network_events import AUTHORIZATIONS, NetworkEvents
+from cardledger.ledger.engine.decisions.network_events import NetworkEvents
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.timeout_reversals import TimeoutReversals
 from cardledger.ledger.engine.decisions.transfers import Transfers
 from cardledger.ledger.engine.parsing import (
     RejectedError,
     card_transaction_key_of,
     key_of,
-    rejected_error,
+    object_of,
+    occurred_at,
     rejection_of,
+    reversal_key_of,
+    type_of,
 )
 from cardledger.ledger.engine.records import Decided, OutcomeRow
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+from cardledger.schema.wire.network_events import AUTHORIZATIONS
+from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 
 
 class Batch:
@@ -45,6 +53,9 @@ class Batch:
         self._network_events: Final = NetworkEvents(self._changes, self._recovery, answers)
         self._card_closures: Final = CardClosures(self._changes, self._recovery)
         self._deposits: Final = Deposits(self._changes, self._recovery)
+        self._timeout_reversals: Final = TimeoutReversals(
+            self._changes, self._recovery, self._network_events, self._outcomes
+        )
         self._transfers: Final = Transfers(self._changes, self._recovery)
 
     @property
@@ -61,6 +72,8 @@ class Batch:
         self._transfers.fail(messages)
 
     def _decide(self, message: Message) -> Decided:
+        if message.customer_id >= inbox.CANARIES_FROM:
+            return Decided(message, OutcomeType.IGNORED)  # Nothing to write: its queue moves.
         key = key_of(message)
         size = self.writes.size
         try:
@@ -68,11 +81,18 @@ class Batch:
             if first:
                 return self._repeat(message, first)
             decided = self._dispatch(message)
-        except (RejectedError, KeyError, TypeError, ValueError, AttributeError) as error:
+        # Only these refuse a message. Any other exception is a defect, and never rejects it.
+        except (RejectedError, AmountOutOfRangeError) as error:
             if self.writes.size != size:
                 raise  # Half applied is our fault: the whole batch must be rolled back.
-            return self._reject(message, rejected_error(error))
+            return self._reject(message, _as_rejection(error))
+        if decided.reason is OutcomeFlag.NOT_DUE:
+            # Its timer sends it again, with this idempotency key: it has no outcome so far.
+            self.writes.duplicates.append(message.id)
+            return decided
         after = decided.roll_up
+        # A timeout reversal may have decided an authorization in the place of its own message.
+        message, key = decided.message, key_of(decided.message)
         row = self._outcomes[key] = OutcomeRow(
             key,
             message.body_hash,
@@ -86,7 +106,8 @@ class Batch:
         return decided
 
     def _dispatch(self, message: Message) -> Decided:
-        kind = message.body["type"]
+        kind = type_of(message)
+        occurred_at(message)  # An unreadable time is refused before anything is recorded with it.
         if kind in AUTHORIZATIONS:
             return self._network_events.authorize(message)
         if kind == inbox.DEPOSIT:
@@ -97,25 +118,37 @@ class Batch:
             return self._card_closures.release_holds(message)
         if kind == inbox.RECOVERY:
             return self._recovery.resume(message)
+        if kind == TIMEOUT_REVERSAL:
+            return self._timeout_reversals.settle(message)
         return self._network_events.record(message)
 
     def _repeat(self, message: Message, first: OutcomeRow) -> Decided:
-        if first.body_hash != message.body_hash:
+        if not inbox.repeats(message, first.body_hash):
             raise RejectedError(
                 RejectionReason.KEY_REUSED,
                 "Reference was already used for a different event; use a new reference.",
             )
-        return Decided(
+        decided = Decided(
             message,
             OutcomeType.DUPLICATE,
             reason=first.reason,
             first_outcome=OutcomeType(first.outcome),
             roll_up=self._current(message),
         )
+        if (
+            first.outcome == OutcomeType.APPLIED
+            and type_of(message) in AUTHORIZATIONS
+            and reversal_key_of(message) in self._outcomes
+        ):
+            decided.first_outcome = OutcomeType.DECLINED
+            decided.reason = DeclineReason.DECISION_TIMEOUT
+            decided.detail = timeout_reversals.DETAIL_AGAIN
+        self.writes.duplicates.append(message.id)
+        return decided
 
     def _current(self, message: Message) -> RollUp | None:
         """Return the current roll-up of the card transaction that `message` concerns, if any."""
-        if "issuerTransactionToken" not in message.body:
+        if "issuerTransactionToken" not in object_of(message):
             return None
         context = self._changes.card_transaction(card_transaction_key_of(message))
         return context.roll_up if context else None
@@ -126,3 +159,9 @@ class Batch:
         )
         self.fail_transfers([message])
         return Decided(message, OutcomeType.REJECTED, reason=error.reason, detail=error.detail)
+
+
+def _as_rejection(error: RejectedError | AmountOutOfRangeError) -> RejectedError:
+    if isinstance(error, RejectedError):
+        return error
+    return RejectedError(RejectionReason.AMOUNT_OUT_OF_RANGE, str(error))

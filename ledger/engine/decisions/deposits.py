@@ -8,12 +8,11 @@ from cardledger.ledger.core.entries import deposit_entry
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.recovery import Recovery
-from cardledger.ledger.engine.parsing import RejectedError, amount_of
+from cardledger.ledger.engine.parsing import RejectedError, amount_of, id_of
 from cardledger.ledger.engine.records import Decided, DepositRecord, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
 from cardledger.ledger.storage.ids import new_id
-from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
@@ -54,7 +53,7 @@ class Deposits:
         return Decided(message, OutcomeType.APPLIED)
 
     def _receiving_account(self, message: Message) -> LockedAccount:
-        account = self._changes.snapshot.accounts.get(Id.parse(message.body["accountId"]))
+        account = self._changes.snapshot.accounts.get(id_of(message.body, "accountId"))
         if account is None or account.customer_id != message.customer_id:
             raise RejectedError(
                 RejectionReason.UNKNOWN_ACCOUNT,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from cardledger.ledger.core import commands
@@ -19,7 +19,8 @@ from cardledger.ledger.engine.parsing import (
     card_transaction_key_of,
     flag_of,
     merchant_of,
-    occurred_at,
+    time_of,
+    value_of,
 )
 from cardledger.ledger.engine.records import Card, CardTransactionKey, Decided, Parked
 from cardledger.ledger.messaging import inbox
@@ -27,17 +28,10 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, opened
 from cardledger.ledger.storage.ids import new_id
-from cardledger.schema.wire.network_events import EventType, parse_time
+from cardledger.schema.wire.network_events import EventType
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 
-AUTHORIZATIONS: Final = frozenset(
-    {
-        EventType.AUTHORIZATION,
-        EventType.AUTHORIZATION_INCREMENT,
-        EventType.FINANCIAL_AUTHORIZATION,
-    }
-)
-"""The types of live authorizations: only these can be declined."""
+_BEFORE_EVERY_DECISION: Final = datetime(1, 1, 2, tzinfo=UTC)
 
 
 class NetworkEvents:
@@ -50,11 +44,11 @@ class NetworkEvents:
         self._rail: Final = rail
         self._parked: Final = {key: [*rows] for key, rows in changes.snapshot.parked.items()}
 
-    def authorize(self, message: Message) -> Decided:
-        """Approve or decline a live authorization."""
+    def authorize(self, message: Message, *, is_late: bool = False) -> Decided:
+        """Approve or decline a live authorization; decline it in any case when it `is_late`."""
         card, context = self._concerned(message)
         before, account, body = context.roll_up, context.account, message.body
-        decide_by = parse_time(body.get("decideBy"))
+        decide_by = time_of(body, "decideBy")
         descriptor = self._rail.descriptor(before.identity, body)
         command = commands.Authorize(
             amount=amount_of(body),
@@ -65,7 +59,7 @@ class NetworkEvents:
             max_spend=card.max_spend,
             issuer_decline=self._rail.issuer_decline(descriptor),
             decided_at=self._changes.now,
-            decide_by=decide_by,
+            decide_by=_BEFORE_EVERY_DECISION if is_late else decide_by,
             confirms_later=self._rail.confirms_later(descriptor),
             clears=body["type"] == EventType.FINANCIAL_AUTHORIZATION,
         )
@@ -89,6 +83,8 @@ class NetworkEvents:
         if waits(before.state, command) and "expiresAt" not in message.body:
             return self._park(message, context)
         known = before if before.state.sequence else None
+        if _is_early(message, self._changes.now):
+            return Decided(message, OutcomeType.IGNORED, reason=OutcomeFlag.NOT_DUE, roll_up=known)
         if _is_extended(message, before):
             return Decided(message, OutcomeType.IGNORED, reason=OutcomeFlag.EXTENDED, roll_up=known)
         decision = decide(before.state, command)
@@ -155,14 +151,13 @@ class NetworkEvents:
         """Return the card and the card transaction of a network event."""
         body = message.body
         key = card_transaction_key_of(message)
-        occurred_at(message)  # An unreadable time must be rejected now, not once it is parked.
         card = self._changes.snapshot.cards.get(key.card_id)
         if card is None or card.customer_id != message.customer_id:
             raise RejectedError(
                 RejectionReason.UNKNOWN_CARD,
                 "Unknown card: cardId does not match a card of this platform.",
             )
-        if body["currency"] != card.currency:
+        if value_of(body, "currency") != card.currency:
             raise RejectedError(
                 RejectionReason.INVALID_CURRENCY,
                 f"Currency must be {card.currency}, the currency of the card.",
@@ -234,9 +229,21 @@ def _with_merchant(roll_up: RollUp, body: Mapping[str, Any]) -> RollUp:
     return replace(roll_up, identity=identity)
 
 
+def _is_early(message: Message, now: datetime) -> bool:
+    """Return whether `message` is an expiry before its time: some clock was ahead.
+
+    An expiry that an operator wants before its time says `asOf` when.
+    """
+    scheduled = time_of(message.body, "expiresAt")
+    if scheduled is None:
+        return False
+    as_of = time_of(message.body, "asOf")
+    return scheduled > (now if as_of is None else max(now, as_of))
+
+
 def _is_extended(message: Message, roll_up: RollUp) -> bool:
     """Return whether `message` is an expiry whose authorization expires later by now."""
-    scheduled = parse_time(message.body.get("expiresAt"))
+    scheduled = time_of(message.body, "expiresAt")
     return scheduled is not None and (
         roll_up.expires_at is not None and scheduled < roll_up.expires_at
     )

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.engine.parsing import merchant_of
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections.card_transaction import Identity
 
@@ -23,8 +24,7 @@ class RailAnswers:
         """Return the merchant descriptor for the rail; empty where no rail is connected."""
         if self._rail is None:
             return ""
-        merchant = body.get("merchant") or {}
-        return identity.descriptor or merchant.get("descriptor") or ""
+        return identity.descriptor or merchant_of(body)[0] or ""
 
     def issuer_decline(self, descriptor: str) -> DeclineReason | None:
         """Return the decline of the issuer's processor; None: decide by the rules."""

@@ -18,7 +18,7 @@ from cardledger.ledger.core.events import (
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
-from cardledger.ledger.engine.parsing import occurred_at
+from cardledger.ledger.engine.parsing import RejectedError, id_of, occurred_at
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Decided, LockedAccount, Parked, PendingPull
 from cardledger.ledger.messaging import inbox
@@ -26,11 +26,12 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
-from cardledger.schema.wire.outcomes import OutcomeType
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 _FREES_MONEY: Final = frozenset({Credited, Released, Refunded, PullResized})
 
-_SOURCE: Final = "engine"  # Of the messages that the engine sends to itself.
+ENGINE: Final = "engine"
+"""The source of the messages that the engine sends to itself."""
 
 
 class Recovery:
@@ -105,8 +106,13 @@ class Recovery:
 
     def resume(self, message: Message) -> Decided:
         """Continue with a queue of debts that was too long for one message."""
-        account_id = Id.parse(message.body["accountId"])
-        self.recover(message, self._changes.snapshot.accounts[account_id])
+        account = self._changes.snapshot.accounts.get(id_of(message.body, "accountId"))
+        if account is None or account.customer_id != message.customer_id:
+            raise RejectedError(
+                RejectionReason.UNKNOWN_ACCOUNT,
+                "Unknown account: accountId does not match an internal account of this customer.",
+            )
+        self.recover(message, account)
         return Decided(message, OutcomeType.APPLIED)
 
     def _follow_up(self, account: LockedAccount) -> None:
@@ -114,7 +120,7 @@ class Recovery:
         key = new_id()
         body = {
             "type": inbox.RECOVERY,
-            "source": _SOURCE,
+            "source": ENGINE,
             "reference": str(key),
             "accountId": str(account.id),
         }

@@ -9,7 +9,7 @@ from cardledger.ledger.core import transfer as rules
 from cardledger.ledger.core.entries import transfer_entries
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.recovery import Recovery
-from cardledger.ledger.engine.parsing import RejectedError, transfers_of
+from cardledger.ledger.engine.parsing import RejectedError, id_of, transfers_of
 from cardledger.ledger.engine.records import Decided, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
@@ -28,7 +28,7 @@ class Transfers:
     def carry_out(self, message: Message) -> Decided:
         """Move the money of a transfer, or fail the transfer."""
         changes = self._changes
-        key = Id.parse(message.body["transferId"])
+        key = id_of(message.body, "transferId")
         transfer = self._in_progress(key, message.customer_id)
         if transfer is None:
             raise RejectedError(

@@ -34,7 +34,7 @@ def _day(value: object) -> object:
 
 Email = Annotated[Name, AfterValidator(_email)]
 PhoneNumber = Annotated[str, Field(strict=True, pattern=r"^\+[1-9][0-9]{1,14}$")]
-Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=str)]
+Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
 
 
 class Address(Request):

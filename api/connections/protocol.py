@@ -1,0 +1,354 @@
+"""uvicorn's HTTP protocol with limits of time and size, and the envelope for malformed requests.
+
+uvicorn waits without limit for the rest of a head or a body and for a client that does not read,
+accepts a head of any size, and parses every pipelined request that it has received. `routing`
+limits the size of a body. What happens for each request is a few attributes; the registry looks at
+the connections twice a second (docs/decisions/0040-connections.md).
+"""
+
+import asyncio
+import socket
+from asyncio import AbstractEventLoop
+from typing import Any, Final
+from uuid import uuid4
+
+import httptools
+from typing_extensions import override
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
+
+from cardledger.api.connections.limits import ConnectionLimits
+from cardledger.api.connections.registry import Admission, ConnectionRegistry
+from cardledger.api.connections.request_head import (
+    MAX_HEAD,
+    host_error,
+    is_one_request,
+    piece_end,
+)
+from cardledger.api.http.errors import (
+    HEAD_TOO_LARGE,
+    TOO_SLOW,
+    ApiError,
+    error_response,
+    unavailable,
+)
+from cardledger.api.http.middleware import PROBES, REQUEST_ID
+from cardledger.api.http.routing import MAX_BODY
+from cardledger.schema.wire.errors import Code
+
+MAX_REQUEST: Final = 16 * MAX_BODY
+"""The limit for a request with its chunk extensions and trailers.
+
+More than the loop reads at once: a body above `MAX_BODY` gets a response before it is cut off.
+"""
+
+_SEND_BUFFER: Final = 128 * 1024
+"""What the kernel keeps for a client that reads slowly, in bytes; Linux doubles it.
+
+The kernel takes more only when a third of it is free, so a client is seen to read after it has read
+that much. The kernel's own 4 MB would let a client at 1 Mbit/s look as if it had stopped for 10 s.
+"""
+
+_LINGER_S: Final = 1.0
+_AROUND: Final = len(": \r\n")
+_BAD_REQUEST: Final = 400
+_PROBE_PATHS: Final = frozenset(path.encode() for path in PROBES)
+
+_MALFORMED: Final = ApiError(
+    Code.INVALID_INPUT,
+    "Malformed HTTP/1.1 request; check the request line and the headers.",
+    status=_BAD_REQUEST,
+)
+_LARGE_HEAD: Final = ApiError(
+    Code.INVALID_INPUT,
+    f"Request line and headers too large; send at most {MAX_HEAD} bytes.",
+    status=HEAD_TOO_LARGE,
+)
+_FULL: Final = unavailable("Too many connections; use fewer, or retry in a moment.")
+
+
+def bounded(limits: ConnectionLimits) -> type[asyncio.Protocol]:
+    """Return a protocol for one uvicorn server, whose connections are within `limits`."""
+
+    class Bounded(BoundedProtocol):
+        registry = ConnectionRegistry(limits)
+
+    return Bounded
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection; implements `registry.Connection`."""
+
+    registry: ConnectionRegistry
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.url = b""  # uvicorn sets both when a request begins, which a malformed one never does.
+        self.headers = []
+        self.address = ""
+        self._is_in_head = True
+        self._head_size = 0
+        self._size = 0
+        self._problem = _MALFORMED
+        self._is_refused = False
+        self._is_for_health_only = False
+        # Pipelined requests that are not parsed yet, from `_held_at` on.
+        self._held = b""
+        self._held_at = 0
+        # By the registry's clock: since when the client is expected to send, or was idle; when it
+        # last sent something; what it had not read at the last look, and since when.
+        self._since = 0.0
+        self._received_at = 0.0
+        self._unread = 0
+        self._unread_since = 0.0
+
+    # --- of the registry -------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is between two requests, and its client has read the last response."""
+        return self.timeout_keep_alive_task is not None and not self._unread
+
+    def waiting_since(self) -> float | None:
+        """Return when its client had to do something next; None while a request is processed."""
+        if self._unread:
+            return self._unread_since
+        if self.pipeline:
+            return None
+        if self._has_responded():
+            return self._since
+        return self._received_at if self._awaits_body() else None
+
+    def check(self, now: float) -> None:
+        """Close it if its client took too long to send, or to read."""
+        if self._does_not_read(now) or self._is_refused or self.transport.is_closing():
+            return
+        limits = self.registry.limits
+        if self._has_responded():
+            # uvicorn closes an idle connection; what is not idle has sent a part of a request, or
+            # of a body that was not needed for the response.
+            limit_s = limits.head_timeout_s if self._is_in_head else limits.body_timeout_s
+            if not self.is_idle and self._has_passed(limit_s, self._since, now):
+                self.transport.close()
+        elif not self._awaits_body():
+            self._received_at = now  # This process is behind, not the client.
+        elif self._has_passed(limits.stall_timeout_s, self._received_at, now):
+            self._end_body(limits.stall_timeout_s)
+
+    def evict(self) -> None:
+        """Close it at once, without waiting for a client that does not read."""
+        self.transport.abort()
+
+    # --- of asyncio ------------------------------------------------------------------------
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
+        super().connection_made(transport)
+        accepted = transport.get_extra_info("socket")
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        self._since = self._received_at = self.registry.now
+        self.address = self.registry.address_of(self.client[0] if self.client else "")
+        admission = self.registry.admit(self, self.loop)
+        self._is_for_health_only = admission is Admission.HEALTH_ONLY
+        if admission is Admission.REFUSED:
+            transport.abort()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.registry.remove(self)
+        self._let_go()
+        super().connection_lost(exc)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused or self.transport.is_closing():
+            return
+        self._received_at = self.registry.now
+        if self._held or self._must_wait():
+            self._hold(self._held[self._held_at :] + data, 0)
+        elif is_one_request(data):
+            self._parse(data)
+        else:
+            self._parse_pieces(data, 0)
+
+    @override
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._continue_soon()
+
+    # --- of the parser ---------------------------------------------------------------------
+
+    @override
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        problem = self._head_problem()
+        if problem is not None:
+            self._problem = problem
+            raise _RefusedHeadError
+        self._head_size = 0
+        super().on_headers_complete()
+        if self._is_for_health_only:
+            self.cycle.keep_alive = False
+
+    @override
+    def on_message_complete(self) -> None:
+        self._is_in_head = True
+        self._size = 0
+        super().on_message_complete()
+
+    @override
+    def on_response_complete(self) -> None:
+        self._since = self.registry.now
+        super().on_response_complete()
+        self._continue_soon()
+
+    @override
+    def send_400_response(self, msg: str) -> None:
+        if self.transport.is_closing() or self._is_refused:
+            return
+        if self._must_wait():
+            # A complete request came before, whose response has not been sent yet.
+            self.cycle.keep_alive = False
+            return
+        self._refuse(_LARGE_HEAD if self._is_too_large() else self._problem)
+
+    # --- one request at a time -------------------------------------------------------------
+
+    def _has_responded(self) -> bool:
+        cycle: RequestResponseCycle | None = self.cycle  # None is missing in uvicorn's types.
+        return cycle is None or cycle.response_complete
+
+    def _awaits_body(self) -> bool:
+        return self.cycle.more_body and not (
+            self.flow.read_paused or self.cycle.waiting_for_100_continue
+        )
+
+    def _must_wait(self) -> bool:
+        """Whether no other request may be read before this one is answered, and its answer read."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return self.flow.write_paused or not (
+            cycle is None or cycle.response_complete or cycle.more_body
+        )
+
+    def _parse(self, data: bytes) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self._since = self.registry.now  # It was idle.
+        # The parser reports a header only when it is complete, so raw bytes are counted.
+        if self._is_in_head:
+            self._head_size += len(data)
+        self._size += len(data)
+        super().data_received(data)
+        if self._size > MAX_REQUEST:
+            self.transport.close()
+        if self._is_in_head and self._head_size > MAX_HEAD and not self._is_refused:
+            self._refuse(_LARGE_HEAD)
+
+    def _parse_pieces(self, data: bytes, start: int) -> None:
+        """Parse `data` from `start` on, until a request is complete; hold the rest."""
+        while start < len(data):
+            end = piece_end(data, start)
+            self._parse(data[start:end])
+            start = end
+            if self._is_refused or self.transport.is_closing():
+                break
+            if start < len(data) and self._must_wait():
+                self._hold(data, start)
+                return
+        self._let_go()
+
+    def _hold(self, data: bytes, start: int) -> None:
+        """Keep `data` from `start` on, and read no more, until the response has been read."""
+        self.flow.pause_reading()
+        is_within_limit = self.registry.hold(len(data) - len(self._held))
+        self._held, self._held_at = data, start
+        if not is_within_limit:
+            self.transport.abort()
+
+    def _let_go(self) -> None:
+        if self._held:
+            self.registry.hold(-len(self._held))
+            self._held, self._held_at = b"", 0
+
+    def _continue_soon(self) -> None:
+        if self._held and not self.transport.is_closing():
+            # uvicorn reads on when a response is complete.
+            self.flow.pause_reading()
+            self.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        if self._held and not self._must_wait() and not self.transport.is_closing():
+            self._parse_pieces(self._held, self._held_at)
+            if not self._held and not self.transport.is_closing():
+                self.flow.resume_reading()
+
+    # --- refusals --------------------------------------------------------------------------
+
+    def _head_problem(self) -> ApiError | None:
+        if self._is_for_health_only and self.url not in _PROBE_PATHS:
+            return _FULL
+        if self._is_too_large():
+            return _LARGE_HEAD
+        message = host_error(self.headers, self.parser.get_http_version())
+        if message is None:
+            return None
+        details = {"header": "Host"}
+        return ApiError(Code.INVALID_INPUT, message, details=details, status=_BAD_REQUEST)
+
+    def _is_too_large(self) -> bool:
+        if self._head_size <= MAX_HEAD:  # At least the size of the head.
+            return False
+        lines = sum(len(name) + len(value) + _AROUND for name, value in self.headers)
+        return len(self.url) + lines > MAX_HEAD
+
+    def _has_passed(self, limit_s: float, since: float, now: float) -> bool:
+        # `since` may be one tick too early.
+        return now - since >= limit_s + self.registry.tick_s
+
+    def _does_not_read(self, now: float) -> bool:
+        """Note what the client has left unread; close the connection when it reads nothing."""
+        unread = self.transport.get_write_buffer_size()
+        if unread and self._unread and unread >= self._unread:
+            if self._has_passed(self.registry.limits.stall_timeout_s, self._unread_since, now):
+                self.transport.abort()
+        else:
+            self._unread_since = now
+        self._unread = unread
+        return unread > 0
+
+    def _end_body(self, limit_s: float) -> None:
+        """Answer a request whose body does not arrive; its route finds the client disconnected."""
+        cycle = self.cycle
+        if cycle.response_started:
+            self.transport.close()
+            return
+        cycle.disconnected = True
+        cycle.message_event.set()
+        message = f"Request body timed out: nothing arrived for {limit_s:g} s."
+        self._refuse(ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW))
+
+    def _refuse(self, error: ApiError) -> None:
+        response = error_response(error)
+        headers = [*response.raw_headers, (REQUEST_ID.lower().encode(), str(uuid4()).encode())]
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        head = [STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n"]
+        self.transport.write(b"".join([*head, bytes(response.body)]))
+        # Closed at once, the connection would be reset by bytes still in transit, and the client
+        # could lose the response. So they are read for a moment and discarded.
+        self._is_refused = True
+        self.transport.write_eof()
+        self.loop.call_later(_LINGER_S, self.transport.close)
+
+
+class _RefusedHeadError(httptools.HttpParserError):
+    """Stops the parser on this connection; uvicorn treats the request as malformed."""

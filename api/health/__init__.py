@@ -1,0 +1,1 @@
+"""The checks behind `/readyz`: can this installation decide events?"""

@@ -1,0 +1,268 @@
+"""Observe the installation while it is probed, and answer whether it is ready.
+
+A loop observes it twice a second over a connection of its own, and an answer says what was observed
+last. So an answer takes no longer when PostgreSQL is silent or all connections are in use, and any
+number of callers cost one observation.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from time import monotonic
+from typing import Any, Final
+
+import structlog
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from cardledger.ledger.messaging import canaries, inbox
+from cardledger.ledger.storage import database_clock
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async
+from cardledger.schema import compatibility
+from cardledger.workers.client import Client
+
+_INTERVAL_S: Final = 0.5
+_OBSERVATION_LIMIT_S: Final = 2.0  # Of one observation: PostgreSQL is silent after that.
+_STALE_S: Final = 2.5  # An older observation is out of date.
+_ANSWER_LIMIT_S: Final = 1.5  # What the first caller waits for the first observation.
+_LINGER_S: Final = 30.0  # The loop runs for so long after the last probe.
+_NAMED_QUEUES: Final = 5
+
+_STALLS: Final = """
+    SELECT count(*) FILTER (WHERE is_whole_queue), count(*) FILTER (WHERE NOT is_whole_queue),
+        min(since) FILTER (WHERE is_whole_queue)
+    FROM stalled_queues
+"""
+_UNDEFINED_TABLE: Final = "42P01"
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A check that failed: what is wrong, and what to do."""
+
+    check: str
+    detail: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What one observation found; times are of the monotonic clock."""
+
+    at: float
+    revision: str | None
+    clock_ahead: timedelta  # Of this process, compared with PostgreSQL; zero within the round trip.
+    stuck: dict[canaries.Queue, float]
+    schema_problem: str | None  # Why this release may not use it; what to do.
+    stalled_queues: int = 0  # In which every message fails by a fault of ours.
+    stalled_cardholders: int = 0  # Whose messages fail, while their queue moves.
+    stalled_since: datetime | None = None  # By PostgreSQL's clock.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What `/readyz` says."""
+
+    state: dict[str, Any]
+    failures: list[Failure]
+
+
+class Readiness:
+    """Checks PostgreSQL, the schema, the clock and the queues for `/readyz`."""
+
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        client: Client,
+        *,
+        schema_head: str,
+        clock: Callable[[], datetime],
+    ) -> None:
+        """Observe over `engine`; nothing happens before the first question.
+
+        `clock` is the one that is compared with PostgreSQL's.
+        """
+        self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._client: Final = client
+        self._clock: Final = clock
+        self._schema_head: Final = schema_head
+        self._watch: Final = canaries.QueueWatch()
+        self._observed: Observed | None = None
+        self._error: str | None = None  # Of the last observation, when it failed.
+        self._redis = "does not answer"
+        self._asked_at = 0.0
+        self._since: Final[dict[str, datetime]] = {}
+        self._first: Final = asyncio.Event()
+        self._loop: asyncio.Task[None] | None = None
+
+    async def answer(self) -> Answer:
+        """Return the state as of the last observation, within two seconds whatever happens."""
+        self._asked_at = monotonic()
+        if self._loop is None or self._loop.done():
+            self._first.clear()
+            self._loop = asyncio.create_task(self._run(), name="readiness")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._first.wait(), _ANSWER_LIMIT_S)
+        failures = list(self._failures(monotonic()))
+        failing = {failure.check for failure in failures}
+        for check in self._since.keys() - failing:
+            del self._since[check]
+        now = self._clock()
+        checks = {
+            failure.check: {
+                "since": self._since.setdefault(failure.check, now).isoformat(),
+                "detail": failure.detail,
+                "fix": failure.fix,
+            }
+            for failure in failures
+        }
+        revision = self._observed.revision if self._observed else None
+        state = {
+            "postgresql": "does not answer" if "postgresql" in failing else "answers",
+            "redis": self._redis,
+            "schema": revision or "none",
+            "schemaWanted": self._schema_head,
+            "stalledCardholders": self._observed.stalled_cardholders if self._observed else 0,
+            "failedChecks": checks,
+        }
+        return Answer(state=state, failures=failures)
+
+    async def close(self) -> None:
+        """Stop observing."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+
+    # --- what failed -----------------------------------------------------------------------------
+
+    def _failures(self, now: float) -> Iterator[Failure]:
+        observed = self._observed
+        if observed is None or self._error or now - observed.at > _STALE_S:
+            yield Failure(
+                check="postgresql",
+                detail=self._error or "PostgreSQL does not answer.",
+                fix="Check DATABASE_URL, the server and the network to it.",
+            )
+            return  # The other results are out of date.
+        if observed.schema_problem is not None:
+            what, _, fix = observed.schema_problem.partition("; ")
+            yield Failure(check="schema", detail=_sentence(what), fix=_sentence(fix))
+            return
+        if observed.clock_ahead:
+            yield Failure(
+                check="clock",
+                detail=f"The clock of this process differs from PostgreSQL's by"
+                f" {observed.clock_ahead.total_seconds():+.3f} s.",
+                fix="Synchronize the clocks of both machines (NTP).",
+            )
+        if observed.stalled_queues:
+            yield Failure(
+                check="stalls",
+                detail=f"{observed.stalled_queues} queues have been stalled since"
+                f" {observed.stalled_since}: every event in them fails with an internal error.",
+                fix="See stalled_queues.error; the queues continue by themselves after the repair.",
+            )
+        if observed.stuck:
+            yield _stuck(observed.stuck)
+
+    # --- observing -------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        await asyncio.gather(self._observe(), self._ping())
+        self._first.set()
+        # Concurrently: a Redis that hangs must not delay the observation of PostgreSQL.
+        await asyncio.gather(self._repeat(self._observe), self._repeat(self._ping))
+
+    async def _repeat(self, check: Callable[[], Awaitable[None]]) -> None:
+        while monotonic() - self._asked_at < _LINGER_S:
+            await asyncio.sleep(_INTERVAL_S)
+            await check()
+
+    async def _ping(self) -> None:
+        is_available = await self._client.is_redis_available()
+        self._redis = "answers" if is_available else "does not answer"
+
+    async def _observe(self) -> None:
+        try:
+            async with asyncio.timeout(_OBSERVATION_LIMIT_S):
+                self._observed = await self._read()
+            self._error = None
+        except TimeoutError:
+            self._error = f"PostgreSQL did not answer within {_OBSERVATION_LIMIT_S:.0f} s."
+        except (*UNAVAILABLE_ERRORS, DBAPIError):
+            # An error of PostgreSQL can name hosts and roles, and `/readyz` is public.
+            self._error = "PostgreSQL is unavailable."
+        except Exception:  # noqa: BLE001 - a defect of ours must not stop the loop
+            self._error = "The state could not be read."
+            _log.exception("readiness check failed")
+
+    async def _read(self) -> Observed:
+        async with self._engine.connect() as outer:
+            try:
+                revision = await outer.scalar(text("SELECT version_num FROM alembic_version"))
+            except DBAPIError as error:
+                if getattr(error.orig, "sqlstate", None) != _UNDEFINED_TABLE:
+                    raise
+                revision = None
+            problem = await self._schema_problem(outer, revision)
+            if problem is not None:
+                return Observed(
+                    at=monotonic(),
+                    revision=revision,
+                    clock_ahead=timedelta(0),
+                    stuck={},
+                    schema_problem=problem,
+                )
+            queues, cardholders, since = (await outer.execute(text(_STALLS))).one()
+            connection = await driver_async(outer)
+            asked, asked_at = self._clock(), monotonic()
+            observation = await canaries.observe(connection, self._watch.outstanding)
+            now = monotonic()
+            self._watch.observe(observation, now)
+            stuck = self._watch.stuck(now)
+            sent = [canaries.canary(queue, observation.at) for queue in self._watch.due(now)]
+            if sent:
+                await inbox.accept_async(connection, sent)
+                self._watch.sent(sent, now)
+            took = timedelta(seconds=now - asked_at)
+            return Observed(
+                at=now,
+                revision=revision,
+                clock_ahead=database_clock.ahead(asked, observation.at, took),
+                stuck=stuck,
+                schema_problem=None,
+                stalled_queues=queues,
+                stalled_cardholders=cardholders,
+                stalled_since=since,
+            )
+
+    async def _schema_problem(
+        self, connection: AsyncConnection, revision: str | None
+    ) -> str | None:
+        """Return why this release may not use the schema of `revision`; None when it may."""
+        head, oldest_head = self._schema_head, None
+        if revision is not None and revision > head:
+            oldest_head = await connection.scalar(
+                text("SELECT oldest_head FROM schema_compatibility")
+            )
+        return compatibility.problem(revision, head=head, oldest_head=oldest_head)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _stuck(queues: dict[canaries.Queue, float]) -> Failure:
+    named = sorted(queues)[:_NAMED_QUEUES]
+    names = ", ".join(f"{lane.name.lower()}/{shard}" for lane, shard in named)
+    more = f" and {len(queues) - len(named)} more" if len(queues) > len(named) else ""
+    return Failure(
+        check="queues",
+        detail=f"No message was decided for {max(queues.values()):.0f} s in queues {names}{more}.",
+        fix="Check that workers run, and which session locks their rows: cardledger doctor.",
+    )

@@ -1,0 +1,1 @@
+"""Customers: the registry, verifications, beneficial owners and accounts."""

@@ -1,0 +1,213 @@
+"""`cardledger rejections`: list and retry rejected events.
+
+What each needs is imported when it runs, so that `--help` stays quick.
+"""
+
+# ruff: noqa: PLC0415 - see above.
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from cardledger.config.errors import FAILURE, USAGE, CommandError
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from cardledger.ledger.messaging.rejections import Rejection
+    from cardledger.schema.ids import Id
+
+app = typer.Typer(
+    name="rejections",
+    help="List and retry rejected events.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Data directory of the running system (default: .cardledger).",
+        show_default=False,
+    ),
+]
+Reason = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE", help="Only this reason, such as INTERNAL_ERROR.", show_default=False
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Rejected from this time on, such as 2026-03-01T12:00:00Z.",
+        show_default=False,
+    ),
+]
+_LIMIT: Final = 10_000
+
+Result = TypeVar("Result")
+
+
+@app.command("list")
+def list_rejections(
+    *,
+    reason: Reason = None,
+    since: Since = None,
+    limit: Annotated[
+        int, typer.Option(metavar="N", help="Maximum number of events.", min=1, max=_LIMIT)
+    ] = 50,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """List rejected events, newest first, one a line."""
+    from cardledger.ledger.messaging import rejections
+    from cardledger.ledger.messaging.rejections import Filter
+
+    which = Filter(reason=reason, since=_time(since))
+
+    async def find(connection: "AsyncConnection[Any]") -> "list[Rejection]":
+        return await rejections.find(connection, which, limit=limit)
+
+    found = _run(data_dir, find)
+    if as_json:
+        print(json.dumps([_as_dict(rejection) for rejection in found], indent=2))
+        return
+    for rejection in found:
+        retried = (
+            f"; retried {rejection.retried_at:%Y-%m-%dT%H:%M:%SZ}" if rejection.retried_at else ""
+        )
+        print(
+            f"{rejection.id}  {rejection.recorded_at:%Y-%m-%dT%H:%M:%SZ}  {rejection.reason}"
+            f"  {_quoted(rejection.source)}/{_quoted(rejection.reference)}"
+            f"  {_quoted(rejection.detail)}{retried}"
+        )
+    if not found:
+        print("none")
+
+
+@app.command()
+def retry(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID...", show_default=False)] = None,
+    *,
+    reason: Reason = None,
+    since: Since = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Enqueue rejected events again, with the body that was kept, each at most once.
+
+    Name them by ID, or all of a --reason. The exit code is 1 if one cannot be retried as it is.
+    """
+    from cardledger.ledger.messaging import rejections
+    from cardledger.ledger.messaging.rejections import RETRY_LIMIT, Filter, Retries
+
+    if bool(ids) == bool(reason):
+        raise CommandError("name either rejections by ID, or a --reason", code=USAGE)
+    moment = _time(since)
+    keys = None if reason else [_id(text) for text in ids or ()]
+    accepted = 0
+    # Of ids that are found, the reason why they cannot be retried follows, or none.
+    refused: dict[Id, str] = dict.fromkeys(keys or (), "no such rejection")
+    before: Id | None = None
+    while True:
+        which = Filter(
+            reason=reason, since=moment, ids=keys, before=before, not_retried=reason is not None
+        )
+
+        async def retry_page(
+            connection: "AsyncConnection[Any]", which: Filter = which
+        ) -> "tuple[list[Rejection], Retries]":
+            from datetime import UTC, datetime
+
+            found = await rejections.find(connection, which, limit=RETRY_LIMIT)
+            return found, await rejections.retry(connection, found, now=datetime.now(UTC))
+
+        found, retries = _run(data_dir, retry_page)
+        accepted += len(retries.accepted)
+        for rejection in found:
+            refused.pop(rejection.id, None)
+        refused |= retries.refused
+        if len(found) < RETRY_LIMIT:
+            break
+        before = found[-1].id
+    for key, why in refused.items():
+        print(f"{key}: {_quoted(why)}")
+    print(f"{accepted:,} enqueued again, {len(refused):,} not")
+    if refused:
+        raise typer.Exit(FAILURE)
+
+
+def _run(
+    data_dir: Path | None, work: "Callable[[AsyncConnection[Any]], Awaitable[Result]]"
+) -> Result:
+    """Run `work` in a database transaction of the installation."""
+    import asyncio
+
+    from sqlalchemy import NullPool
+    from sqlalchemy.exc import DBAPIError
+
+    from cardledger.config import configuration
+    from cardledger.install import discovery
+    from cardledger.ledger.storage.engines import async_engine, driver_async
+
+    async def run(url: str) -> Result:
+        engine = async_engine(url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            return await work(await driver_async(connection))
+
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    with discovery.database(settings) as url:
+        try:
+            return asyncio.run(run(url))
+        except DBAPIError as error:
+            raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+
+
+def _as_dict(rejection: "Rejection") -> dict[str, Any]:
+    fields = {
+        "id": str(rejection.id),
+        "platformId": str(rejection.platform_id),
+        "source": rejection.source,
+        "reference": rejection.reference,
+        "reason": rejection.reason,
+        "detail": rejection.detail,
+        "body": rejection.body,
+        "recordedAt": rejection.recorded_at.isoformat(),
+        "retriedAt": rejection.retried_at and rejection.retried_at.isoformat(),
+        "retriedAs": rejection.retried_as and str(rejection.retried_as),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _quoted(text: str | None) -> str:
+    """Return `text` without characters that a terminal obeys."""
+    return json.dumps(text)[1:-1] if text is not None else "-"
+
+
+def _id(text: str) -> "Id":
+    from cardledger.schema.ids import Id
+
+    try:
+        return Id.parse(text)
+    except ValueError:
+        raise CommandError(f"{_quoted(text)} is not the id of a rejection", code=USAGE) from None
+
+
+def _time(text: str | None) -> Any:  # noqa: ANN401 - a datetime, imported where it is needed
+    from datetime import UTC, datetime
+
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"--since {_quoted(text)}: write it like 2026-03-01T12:00:00Z", code=USAGE
+        ) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -1,0 +1,125 @@
+"""Cardholders whose rows another session has locked: batches leave them out for a while.
+
+A batch that waits for a lock keeps every cardholder in it waiting. So a cardholder who was found
+locked is left out of the next batches, and tried again, without waiting, after a delay that grows.
+Meanwhile the messages stay in the inbox, in their order.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from time import monotonic
+from typing import Any, Final
+
+from psycopg import Connection
+
+from cardledger.ledger.engine import reads
+from cardledger.ledger.engine.parsing import card_transaction_keys_of, transfers_of
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections import transfers
+from cardledger.ledger.storage import pg_arrays
+from cardledger.schema.ids import Id
+
+_FIRST_DELAY_S: Final = 0.05
+_LONGEST_DELAY_S: Final = 1.0
+_MEMORY_S: Final = 10.0  # Then a cardholder counts as free, and one batch may wait again.
+_SIZE_LIMIT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Delay:
+    seconds: float
+    ends_at: float  # On the clock of `monotonic`.
+
+
+class LockedCardholders:
+    """What the batches of one process know about locks of others; for several threads."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """Know of no lock. `clock` counts seconds."""
+        self._clock: Final = clock
+        self._lock: Final = Lock()
+        self._delays: dict[Id, _Delay] = {}  # By when they were found, at most `_SIZE_LIMIT`.
+
+    def left_out(self) -> list[Id]:
+        """Return the cardholders that a batch must not claim messages of now."""
+        if not self._delays:
+            return []
+        now = self._clock()
+        with self._lock:
+            return [key for key, delay in self._delays.items() if now < delay.ends_at]
+
+    def suspects(self, cardholders: Iterable[Id]) -> set[Id]:
+        """Return those of `cardholders` that were locked lately: a batch must not wait for them."""
+        delays = self._delays
+        return {key for key in cardholders if key in delays} if delays else set()
+
+    def note(self, tried: Iterable[Id], locked: Collection[Id]) -> set[Id]:
+        """Note that of the cardholders `tried` some were `locked`; return who was not before."""
+        now = self._clock()
+        with self._lock:
+            known = {
+                key: delay for key, delay in self._delays.items() if now < delay.ends_at + _MEMORY_S
+            }
+            before = {key: delay for key in tried if (delay := known.pop(key, None))}
+            known.update((key, _next(before.get(key), now)) for key in locked)
+            surplus = max(0, len(known) - _SIZE_LIMIT)
+            self._delays = dict(list(known.items())[surplus:])
+        return {key for key in locked if key not in before}
+
+
+def _next(last: _Delay | None, now: float) -> _Delay:
+    seconds = min(2 * last.seconds, _LONGEST_DELAY_S) if last else _FIRST_DELAY_S
+    return _Delay(seconds, now + seconds)
+
+
+_FREE_ACCOUNTS: Final = """
+    SELECT id FROM internal_accounts WHERE customer_id = ANY(%s)
+    ORDER BY id FOR UPDATE SKIP LOCKED
+"""
+_ACCOUNTS: Final = "SELECT id, customer_id FROM internal_accounts WHERE customer_id = ANY(%s)"
+
+# Those of the messages, and those that the money which they free may pay.
+_CARD_TRANSACTIONS: Final = """
+    SELECT t.id, t.customer_id FROM card_transactions t WHERE t.id IN (
+        SELECT c.id FROM unnest(%s, %s, %s) AS k (customer_id, card_id, token)
+        JOIN card_transactions c ON c.customer_id = k.customer_id AND c.card_id = k.card_id
+            AND c.issuer_transaction_token = k.token
+        UNION ALL
+        SELECT d.id FROM internal_accounts a CROSS JOIN LATERAL (
+            SELECT id FROM card_transactions WHERE account_id = a.id AND debt_id IS NOT NULL
+            ORDER BY debt_since, debt_id LIMIT %s
+        ) d
+        WHERE a.customer_id = ANY(%s)
+    )
+"""
+_FREE_CARD_TRANSACTIONS: Final = f"{_CARD_TRANSACTIONS} FOR UPDATE OF t SKIP LOCKED"
+
+
+def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -> set[Id]:
+    """Lock what is free of what `messages` change, until the end of the database transaction.
+
+    Returns the customers of whom another session has locked an account, a transfer, or a card
+    transaction of `messages` or with a debt. The pages of closed cards are not tried.
+    """
+    customers = pg_arrays.uuids(list({message.customer_id for message in messages}))
+    keys = reads.columns(card_transaction_keys_of(messages))
+    concerned = [*keys, reads.DEBTS_LIMIT, customers]
+    with connection.pipeline():
+        # The accounts first: while they are locked no batch opens a card transaction.
+        cursors = [
+            connection.cursor(binary=True).execute(statement, parameters)
+            for statement, parameters in (
+                (_FREE_ACCOUNTS, [customers]),
+                (_FREE_CARD_TRANSACTIONS, concerned),
+                (_ACCOUNTS, [customers]),
+                (_CARD_TRANSACTIONS, concerned),
+            )
+        ]
+    free, free_too, accounts, card_transactions = [cursor.fetchall() for cursor in cursors]
+    locked = {row[0] for row in (*free, *free_too)}
+    held = {customer for key, customer in (*accounts, *card_transactions) if key not in locked}
+    keys_of_transfers = transfers_of(messages)
+    if keys_of_transfers:
+        held |= transfers.locked_by_others(connection, keys_of_transfers)
+    return held

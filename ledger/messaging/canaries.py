@@ -1,0 +1,140 @@
+"""Canaries: messages that show whether a queue moves, without an effect of their own.
+
+The engine takes a canary out of its queue like any message and leaves nothing behind.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane, Message
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+
+Queue = tuple[Lane, int]
+
+SOURCE: Final = "canary"
+INTERVAL_S: Final = 1.5  # Between two canaries of a queue.
+STUCK_AFTER_S: Final = 2.5  # A worker sweeps every half second, and a batch takes a fraction of it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The state of the queues in PostgreSQL at one moment."""
+
+    at: datetime  # By PostgreSQL's clock.
+    heads: Mapping[Queue, Id | None]  # The oldest message of every queue.
+    waiting: frozenset[Id]  # Of the canaries that were asked for.
+
+
+@dataclass(slots=True)
+class _QueueState:
+    head: Id | None
+    unmoved_since: float
+    canary: Id | None = None
+    canary_since: float = field(default=float("-inf"))
+
+
+class QueueWatch:
+    """Decides which queues need a canary, and which are stuck.
+
+    Times are seconds of a monotonic clock, which the caller reads.
+    """
+
+    def __init__(self) -> None:
+        self._queues: Final[dict[Queue, _QueueState]] = {}
+
+    @property
+    def outstanding(self) -> list[tuple[Queue, Id]]:
+        """The canaries that were not decided at the last observation."""
+        return [(queue, state.canary) for queue, state in self._queues.items() if state.canary]
+
+    def observe(self, observed: Observation, now: float) -> None:
+        """Take note of what was `observed` at `now`."""
+        for queue, head in observed.heads.items():
+            state = self._queues.setdefault(queue, _QueueState(head, now))
+            if state.head != head or head is None:
+                state.head, state.unmoved_since = head, now
+            if state.canary not in observed.waiting:
+                state.canary = None
+
+    def due(self, now: float) -> list[Queue]:
+        """Return the queues that need a canary: without one, and without traffic.
+
+        A queue whose oldest message stays the same may wait for one cardholder only; the canary
+        behind that message tells.
+        """
+        return [
+            queue
+            for queue, state in self._queues.items()
+            if state.canary is None
+            and now - state.canary_since >= INTERVAL_S
+            and (state.head is None or now > state.unmoved_since)
+        ]
+
+    def sent(self, messages: Sequence[Message], now: float) -> None:
+        """Take note of canaries that are in the inbox."""
+        for message in messages:
+            state = self._queues[message.lane, message.shard]
+            state.canary, state.canary_since = message.id, now
+
+    def stuck(self, now: float) -> dict[Queue, float]:
+        """Return for how many seconds each queue that is stuck has not moved."""
+        return {
+            queue: now - state.unmoved_since
+            for queue, state in self._queues.items()
+            if state.canary is not None
+            and now - max(state.canary_since, state.unmoved_since) >= STUCK_AFTER_S
+        }
+
+
+def canary(queue: Queue, at: datetime) -> Message:
+    """Return a canary for `queue`."""
+    lane, shard = queue
+    key = new_id()
+    return Message(
+        lane=lane,
+        shard=shard,
+        id=key,
+        customer_id=Id(CANARIES_FROM[:-1] + bytes([CANARIES_FROM[-1] + shard])),
+        platform_id=inbox.UNROUTED.platform_id,
+        source=SOURCE,
+        reference=str(key),
+        body={"type": "CANARY"},
+        body_hash=b"",
+        reply_to=None,
+        received_at=at,
+    )
+
+
+_OBSERVE: Final = """
+    SELECT s.lane, s.shard, clock_timestamp(),
+        (SELECT id FROM inbox WHERE (lane, shard) = (s.lane, s.shard) ORDER BY id LIMIT 1),
+        (SELECT id FROM inbox WHERE (lane, shard, id) = (s.lane, s.shard, c.id))
+    FROM inbox_shards s
+    LEFT JOIN unnest(%s::int[], %s::int[], %s::uuid[]) AS c (lane, shard, id) USING (lane, shard)
+"""
+
+
+async def observe(
+    connection: AsyncConnection[Any], outstanding: Sequence[tuple[Queue, Id]]
+) -> Observation:
+    """Read the head of every queue, and which of the `outstanding` canaries wait; one statement."""
+    cursor = await connection.execute(
+        _OBSERVE,
+        [
+            [int(lane) for (lane, _), _ in outstanding],
+            [shard for (_, shard), _ in outstanding],
+            [key for _, key in outstanding],
+        ],
+    )
+    rows = await cursor.fetchall()
+    return Observation(
+        at=max(row[2] for row in rows),
+        heads={(Lane(lane), shard): head for lane, shard, _, head, _ in rows},
+        waiting=frozenset(row[4] for row in rows if row[4] is not None),
+    )

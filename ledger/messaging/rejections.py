@@ -1,0 +1,196 @@
+"""List rejections and retry them, each at most once.
+
+A rejection does not use up the idempotency key of its event, so the kept body is accepted again
+under the same source and reference. A retry that is rejected is a rejection of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from json import loads
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+from pydantic import ValidationError
+
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import UNROUTED, CardRoute, Lane, Message, Owner
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import parse_id
+from cardledger.schema.wire.errors import explain
+from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
+
+RETRY_LIMIT: Final = 500
+"""Rejections that one call retries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A rejected message, and the retry of it, if there was one."""
+
+    id: Id
+    customer_id: Id
+    platform_id: Id
+    source: str | None
+    reference: str | None
+    body: str
+    reason: str
+    detail: str | None
+    recorded_at: datetime
+    retried_as: Id | None
+    retried_at: datetime | None
+
+
+class NotRetriableError(Exception):
+    """The kept body cannot be accepted as it is; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which rejections are meant; None: any."""
+
+    platform_id: Id | None = None
+    reason: str | None = None
+    since: datetime | None = None
+    before: Id | None = None  # Only older ones than this.
+    ids: Sequence[Id] | None = None
+    not_retried: bool = False
+
+
+_FIND: Final = """
+    SELECT r.id, r.customer_id, r.platform_id, r.source, r.reference, r.body, r.reason, r.detail,
+        r.recorded_at, t.message_id AS retried_as, t.retried_at
+    FROM rejections r LEFT JOIN rejection_retries t ON t.rejection_id = r.id
+    WHERE (%(platform_id)s::uuid IS NULL OR r.platform_id = %(platform_id)s)
+        AND (%(reason)s::text IS NULL OR r.reason = %(reason)s)
+        AND (%(since)s::timestamptz IS NULL OR r.recorded_at >= %(since)s)
+        AND (%(before)s::uuid IS NULL OR r.id < %(before)s)
+        AND (%(ids)s::uuid[] IS NULL OR r.id = ANY(%(ids)s))
+        AND NOT (%(not_retried)s AND t.rejection_id IS NOT NULL)
+    ORDER BY r.id DESC LIMIT %(limit)s
+"""
+
+
+async def find(connection: AsyncConnection[Any], which: Filter, *, limit: int) -> list[Rejection]:
+    """Return at most `limit` rejections, the newest first."""
+    async with connection.cursor(row_factory=class_row(Rejection)) as cursor:
+        await cursor.execute(
+            _FIND,
+            {
+                "platform_id": which.platform_id,
+                "reason": which.reason,
+                "since": which.since,
+                "before": which.before,
+                "ids": None if which.ids is None else list(which.ids),
+                "not_retried": which.not_retried,
+                "limit": limit,
+            },
+        )
+        return await cursor.fetchall()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """What became of a call: messages by rejection, and why others were not accepted again."""
+
+    accepted: Mapping[Id, Id]
+    refused: Mapping[Id, str]
+
+
+# The first of two concurrent retries inserts the row; the second waits for its commit.
+_TAKE: Final = """
+    INSERT INTO rejection_retries (rejection_id, platform_id, message_id, retried_at)
+    SELECT k.rejection_id, k.platform_id, k.message_id, %s
+    FROM unnest(%s::uuid[], %s::uuid[], %s::uuid[]) AS k (rejection_id, platform_id, message_id)
+    ORDER BY k.rejection_id
+    ON CONFLICT (rejection_id) DO NOTHING RETURNING rejection_id
+"""
+
+
+async def retry(
+    connection: AsyncConnection[Any], found: Sequence[Rejection], *, now: datetime
+) -> Retries:
+    """Accept the bodies of `found` again, in the order of their arrival.
+
+    They are accepted, and the retries recorded, once the caller has committed.
+    """
+    ordered = sorted(found, key=lambda rejection: rejection.id)
+    routes = await inbox.routes_of(connection, filter(None, map(_card_of, ordered)))
+    messages: dict[Id, Message] = {}
+    refused: dict[Id, str] = {}
+    for rejection in ordered:
+        try:
+            messages[rejection.id] = _message(rejection, routes, now)
+        except NotRetriableError as error:
+            refused[rejection.id] = str(error)
+    cursor = await connection.execute(
+        _TAKE,
+        [
+            now,
+            list(messages),
+            [message.platform_id for message in messages.values()],
+            [message.id for message in messages.values()],
+        ],
+    )
+    taken = {key for (key,) in await cursor.fetchall()}
+    refused |= dict.fromkeys(messages.keys() - taken, "Already retried.")
+    accepted = {key: message for key, message in messages.items() if key in taken}
+    await inbox.accept_async(connection, list(accepted.values()))
+    return Retries(accepted={key: message.id for key, message in accepted.items()}, refused=refused)
+
+
+def _message(rejection: Rejection, routes: Mapping[Id, CardRoute], now: datetime) -> Message:
+    """Return the message that retries `rejection`.
+
+    Raises: NotRetriableError.
+    """
+    if rejection.retried_at is not None:
+        raise NotRetriableError("Already retried.")
+    body = _object(rejection)
+    if body is None:
+        raise NotRetriableError("The event is not a JSON object; submit a corrected one.")
+    if rejection.customer_id == UNROUTED.customer_id:
+        # Whatever was submitted is kept here, also what claims to be a message of the ledger.
+        body, owner = _validated(body), _owner(rejection, routes)
+    else:
+        owner = Owner(rejection.customer_id, rejection.platform_id)
+    if (body.get("source"), body.get("reference")) != (rejection.source, rejection.reference):
+        raise NotRetriableError("The event has no source and reference; submit a corrected one.")
+    try:
+        return inbox.address(body, owner, lane=Lane.BULK, reply_to=None, at=now)
+    except ValueError as error:  # Half of a surrogate pair, for example.
+        raise NotRetriableError(f"The event cannot be stored: {error}") from error
+
+
+def _object(rejection: Rejection) -> dict[str, Any] | None:
+    try:
+        body = loads(rejection.body)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _validated(body: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return body_of(NETWORK_EVENT.validate_python(body))
+    except ValidationError as error:
+        raise NotRetriableError(f"Malformed event: {explain(error)}") from error
+
+
+def _owner(rejection: Rejection, routes: Mapping[Id, CardRoute]) -> Owner:
+    card_id = _card_of(rejection)
+    route = routes.get(card_id) if card_id else None
+    if route and rejection.platform_id in {UNROUTED.platform_id, route.owner.platform_id}:
+        return route.owner
+    raise NotRetriableError("Unknown card: cardId does not match a card of this platform.")
+
+
+def _card_of(rejection: Rejection) -> Id | None:
+    """Return the card that a rejected event names, if any."""
+    body = _object(rejection)
+    public = body.get("cardId") if body else None
+    try:
+        return parse_id("Card", public) if isinstance(public, str) else None
+    except ValueError:
+        return None

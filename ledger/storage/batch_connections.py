@@ -1,0 +1,113 @@
+"""Connections of batches: short waits for locks, and the name of their worker.
+
+A batch owns its queues and accounts by the row locks of its database transaction. No other worker
+can take them while PostgreSQL holds these locks, and nothing of the batch is committed once they
+are gone: the transaction is the lease, and its roll-back the fence. A frozen worker keeps its
+locks, because PostgreSQL waits for its next statement. So every batch connection is named after its
+worker, and every worker has a *watch*: a connection on which it looks twice a second for batches
+that wait for their client while the watch of their worker is silent, and ends them
+(docs/decisions/0028).
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from secrets import token_hex
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection
+from sqlalchemy import Engine, event
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from cardledger.ledger.storage.engines import sync_engine
+
+LOCK_TIMEOUT_MS: Final = 250
+"""How long a batch waits for a lock. Another batch holds its locks for a tenth of that."""
+
+LEASE: Final = timedelta(seconds=2.5)
+"""How long a worker may be silent before others end its batches."""
+
+_SILENCE_LIMIT_S: Final = 10
+"""How long a batch may wait for a client whose worker is alive: slow, or short of processors."""
+
+_SETTINGS: Final = (
+    f"-c lock_timeout={LOCK_TIMEOUT_MS}ms"
+    # For the last worker, which no other watches.
+    f" -c idle_in_transaction_session_timeout={_SILENCE_LIMIT_S}s"
+)
+
+# From PostgreSQL 17 on. Unlike `statement_timeout` it ends a COPY that waits for its client.
+_TRANSACTION_TIMEOUT: Final = "SET transaction_timeout = '60s'"
+_TRANSACTION_TIMEOUT_VERSION: Final = 17_00_00
+
+_BATCH: Final = "cardledger batch"
+_WATCH: Final = "cardledger watch"
+
+
+def new_worker_id() -> str:
+    """Return a name for the connections of a worker process, unlike that of any other."""
+    return token_hex(6)
+
+
+def batch_engine(url: str, worker_id: str | None = None, **options: Any) -> Engine:  # noqa: ANN401 - handed through
+    """Return an engine for the batches of the worker `worker_id`, or of one without a watch."""
+    name = _BATCH if worker_id is None else f"{_BATCH} {worker_id}"
+    engine = sync_engine(url, keyed=True, application_name=name, settings=_SETTINGS, **options)
+    event.listen(engine, "connect", _limit_transactions)
+    return engine
+
+
+def watch_engine(url: str, worker_id: str) -> Engine:
+    """Return an engine for the watch of the worker `worker_id`: one connection, for `end_stale`."""
+    name = f"{_WATCH} {worker_id}"
+    return sync_engine(url, application_name=name, pool_size=1, max_overflow=0)
+
+
+def _limit_transactions(_: object, entry: ConnectionPoolEntry) -> None:
+    connection = entry.driver_connection
+    assert isinstance(connection, psycopg.Connection)
+    if connection.info.server_version >= _TRANSACTION_TIMEOUT_VERSION:
+        with connection.transaction():
+            connection.execute(_TRANSACTION_TIMEOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedBatch:
+    """A batch that was ended because its worker was silent."""
+
+    worker: str
+    silence: timedelta
+
+
+# `Client`: PostgreSQL has finished its statement, and waits for the next one or for the data
+# of a COPY. A batch that waits for a lock, the disk or a processor is slow, and left alone.
+_END_STALE: Final = f"""
+    SELECT b.application_name, b.silence, pg_terminate_backend(b.pid)
+    FROM (
+        SELECT pid, application_name,
+            clock_timestamp() - greatest(state_change, query_start) AS silence
+        FROM pg_stat_activity
+        WHERE datname = current_database() AND usename = current_user
+            AND starts_with(application_name, '{_BATCH}')
+            AND xact_start IS NOT NULL AND wait_event_type = 'Client'
+    ) b
+    WHERE b.silence > %(lease)s
+        AND (
+            b.silence > '{_SILENCE_LIMIT_S}s'
+            OR NOT EXISTS (
+                SELECT FROM pg_stat_activity w
+                WHERE w.datname = current_database() AND w.usename = current_user
+                    AND w.application_name = replace(b.application_name, '{_BATCH}', '{_WATCH}')
+                    AND w.query_start > clock_timestamp() - %(lease)s
+            )
+        )
+"""
+
+
+def end_stale(connection: Connection[Any], lease: timedelta = LEASE) -> list[EndedBatch]:
+    """End the batches of workers that have been silent for `lease`; return which.
+
+    PostgreSQL rolls each back and frees its locks; its messages are in the inbox for any worker.
+    """
+    rows = connection.execute(_END_STALE, {"lease": lease}).fetchall()
+    return [EndedBatch(name.removeprefix(_BATCH).strip(), silence) for name, silence, _ in rows]

@@ -1,0 +1,140 @@
+"""Tests that a platform requests: a delivery like others, whose result the request waits for.
+
+The delivery is written directly, not over the outbox, and has the id of its webhook. That, its type
+and that no attempt was made yet tell the sender to send it at once, to disabled endpoints as well.
+Source: docs/decisions/0043-webhook-tests.md
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.webhooks.leases import IS_REQUESTED_TEST
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.webhooks.endpoints import WebhookTestResource
+from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
+
+TEST_LIMIT: Final = 2
+"""The most tests of a platform that wait for their result at a time."""
+
+_CUSTOMER: Final = Id(bytes(16))  # Tests are about no cardholder.
+
+
+class TooManyTestsError(Exception):
+    """`TEST_LIMIT` tests of the platform wait for their result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointTest:
+    """A test of an endpoint; its id is that of its webhook and of its delivery."""
+
+    id: Id
+    platform_id: Id
+    endpoint_id: Id
+
+
+_ENDPOINT: Final = text(
+    """
+    SELECT id FROM webhook_endpoints
+    WHERE platform_id = :platform AND deleted_at IS NULL
+        AND CASE WHEN CAST(:endpoint AS uuid) IS NULL THEN is_default ELSE id = :endpoint END
+    """
+)
+
+
+async def find_endpoint(
+    connection: AsyncConnection, *, platform_id: Id, endpoint_id: Id | None
+) -> Id | None:
+    """Return `endpoint_id`, or the default endpoint's id; None: the platform does not have it."""
+    arguments = {"platform": platform_id, "endpoint": endpoint_id}
+    found: Id | None = await connection.scalar(_ENDPOINT, arguments)
+    return found
+
+
+_LOCK_PLATFORM: Final = text("SELECT FROM platforms WHERE id = :platform FOR NO KEY UPDATE")
+
+_EXISTS: Final = text(
+    "SELECT EXISTS (SELECT FROM webhook_deliveries WHERE id = :id AND customer_id = :customer)"
+)
+
+# One index scan per endpoint, of which a platform has few, whatever the backlog of each.
+_WAITING: Final = text(
+    f"""
+    SELECT count(*) FROM webhook_endpoints e
+    CROSS JOIN LATERAL (
+        SELECT FROM webhook_deliveries w
+        WHERE w.endpoint_id = e.id AND w.subject_id = e.id AND w.next_attempt_at IS NOT NULL
+            AND {IS_REQUESTED_TEST}
+        LIMIT :limit
+    ) test
+    WHERE e.platform_id = :platform AND e.deleted_at IS NULL
+    """
+)
+
+_INSERT: Final = text(
+    """
+    INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
+        next_attempt_at, created_at, webhook_id, endpoint_id)
+    VALUES (:id, :customer, :platform, :type, :endpoint, :body, 'PENDING', :at, :at, :id, :endpoint)
+    """
+)
+
+
+async def request(connection: AsyncConnection, test: EndpointTest, *, at: datetime) -> None:
+    """Store `test` to be sent, once; a repetition changes nothing.
+
+    Raises: TooManyTestsError.
+    """
+    # One after the other, for each sees the tests before it only when they are committed.
+    await connection.execute(_LOCK_PLATFORM, {"platform": test.platform_id})
+    key = {"id": test.id, "customer": _CUSTOMER}
+    if await connection.scalar(_EXISTS, key):
+        return
+    counted = {"platform": test.platform_id, "limit": TEST_LIMIT}
+    waiting = await connection.scalar(_WAITING, counted)
+    if (waiting or 0) >= TEST_LIMIT:
+        raise TooManyTestsError
+    row = {
+        **key,
+        "platform": test.platform_id,
+        "type": WebhookType.TEST.value,
+        "endpoint": test.endpoint_id,
+        "body": envelope(test.id, WebhookType.TEST, at, {}).decode(),
+        "at": at,
+    }
+    await connection.execute(_INSERT, row)
+
+
+_RESULT: Final = text(
+    """
+    SELECT w.state, e.url, a.duration_ms, a.status, a.response_head, a.error
+    FROM webhook_deliveries w JOIN webhook_endpoints e ON e.id = w.endpoint_id
+    LEFT JOIN LATERAL (
+        SELECT * FROM webhook_attempts t WHERE t.delivery_id = w.id ORDER BY t.number LIMIT 1
+    ) a ON true
+    WHERE w.id = :id AND w.customer_id = :customer AND (w.state <> 'PENDING' OR w.attempts > 0)
+    """
+)
+
+
+async def result(connection: AsyncConnection, test: EndpointTest) -> WebhookTestResource | None:
+    """Return the result of the first attempt of `test`; None: it has not ended."""
+    rows = await connection.execute(_RESULT, {"id": test.id, "customer": _CUSTOMER})
+    row = rows.one_or_none()
+    if row is None:
+        return None
+    is_unsent = row.duration_ms is None
+    return WebhookTestResource(
+        delivery_id=test.id,
+        webhook_id=test.id,
+        endpoint_id=test.endpoint_id,
+        url=row.url,
+        delivered=row.state == "DELIVERED",
+        duration_ms=row.duration_ms or 0,
+        response_status=row.status,
+        response_body=row.response_head,
+        error="the endpoint was deleted before the test was sent" if is_unsent else row.error,
+    )

@@ -1,0 +1,265 @@
+"""Retries and replays: deliveries are due again, and missed webhooks become deliveries.
+
+A webhook that an endpoint missed while it was disabled is stored without an endpoint (`dispatch`);
+a replay copies it for each endpoint that subscribes and has no delivery of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+import psycopg
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.ids import first_id_at
+from cardledger.ledger.webhooks.dispatch import delivery_id
+from cardledger.ledger.webhooks.ordering import LATER, LOCK_QUEUES, RELEASE_NEXT, queue_position
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.webhooks.envelope import WebhookType
+
+REPLAY_BATCH_SIZE: Final = 500
+"""Deliveries that one database transaction makes due again."""
+
+_SCAN_BATCH_SIZE: Final = 5000
+# The lease of an attempt under way ends within this time; it must not be sent a second time.
+_LEASE_LIMIT: Final = timedelta(minutes=1)
+# A delivery's id has its time from the clock of the process that dispatched it.
+_CLOCK_DIFFERENCE: Final = timedelta(days=1)
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class NoEndpointError(Exception):
+    """The delivery has no endpoint: it was deleted, or no enabled one wanted the webhook."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """The deliveries to replay: of one endpoint or all, created in a period, failed ones or all."""
+
+    endpoint_id: Id | None
+    since: datetime
+    until: datetime | None
+    only_failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """How many deliveries are due again, and the id to continue after; None: the replay is done."""
+
+    count: int
+    after: Id | None
+
+
+class _Replayable(NamedTuple):
+    """A delivery and the endpoint to which it goes."""
+
+    id: Id
+    customer_id: Id
+    webhook_id: Id
+    endpoint_id: Id | None
+    subject_id: Id
+    sequence: int | None
+    is_fifo: bool
+    is_missed: bool  # To be copied: it has no endpoint of its own.
+
+
+_COLUMNS: Final = """
+    w.id, w.customer_id, w.webhook_id, e.id, w.subject_id, w.sequence, e.mode = 'FIFO'
+"""
+
+# A webhook without an endpoint stands for all that have missed it: `replay` copies it for each.
+_BY_ID: Final = f"""
+    SELECT {_COLUMNS}, false FROM webhook_deliveries w
+    LEFT JOIN webhook_endpoints e ON e.platform_id = w.platform_id AND e.deleted_at IS NULL
+        AND e.id = w.endpoint_id
+    WHERE w.id = %(id)s AND w.platform_id = %(platform)s
+"""
+
+
+async def retry(
+    connection: AsyncConnection, *, platform_id: Id, delivery_id: Id, at: datetime
+) -> bool:
+    """Make a delivery due again, whatever its state; return whether the platform has it.
+
+    The webhook id stays the same, so that receivers recognise a duplicate.
+    Raises: NoEndpointError.
+    """
+    driver = await driver_async(connection)
+    arguments = {"platform": platform_id, "id": delivery_id}
+    row = await (await driver.execute(_BY_ID, arguments)).fetchone()
+    if row is None:
+        return False
+    delivery = _Replayable._make(row)
+    if delivery.endpoint_id is None:
+        raise NoEndpointError
+    await _make_due(driver, [delivery], at)
+    return True
+
+
+_SCANNED: Final = """
+    SELECT * FROM webhook_deliveries
+    WHERE platform_id = %(platform)s AND id > %(after)s AND id < %(before)s
+    ORDER BY id LIMIT %(scan_limit)s
+"""
+
+# What an endpoint has missed is a webhook that it subscribes to and that is stored without an
+# endpoint. One that did not exist at the time receives it only when the replay names it, or when it
+# is the default endpoint.
+_MATCHING: Final = f"""
+    SELECT {_COLUMNS}, w.endpoint_id IS NULL
+    FROM ({_SCANNED}) w
+    JOIN webhook_endpoints e ON e.platform_id = w.platform_id AND e.deleted_at IS NULL
+        AND (e.id = w.endpoint_id
+            OR w.endpoint_id IS NULL AND e.state = 'ENABLED'
+                AND (cardinality(e.event_types) = 0 OR w.type = ANY (e.event_types)
+                    OR split_part(w.type, '.', 1) || '.*' = ANY (e.event_types))
+                AND NOT (w.type = %(disabled)s AND w.subject_id = e.id)
+                AND (e.is_default OR e.id = %(endpoint)s OR e.created_at <= w.created_at))
+    WHERE w.type <> %(test)s AND w.created_at >= %(since)s AND w.created_at <= %(until)s
+        AND (%(endpoint)s::uuid IS NULL OR e.id = %(endpoint)s)
+        AND (w.state IN ('FAILED', 'NO_ENDPOINT')
+            OR w.state = 'DELIVERED' AND NOT %(only_failed)s
+            OR w.next_attempt_at > %(leases_end)s AND w.next_attempt_at < %(later)s)
+    ORDER BY w.id, e.id LIMIT %(limit)s
+"""
+
+_SCAN_PROGRESS: Final = f"SELECT count(*), max(id::text)::uuid FROM ({_SCANNED}) w"
+
+
+async def replay(
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    window: Window,
+    after: Id | None,
+    at: datetime,
+) -> Replayed:
+    """Make the next deliveries of `window` due again, at most `REPLAY_BATCH_SIZE` of them.
+
+    Deliveries that wait for a retry are due at once. What enabled endpoints have missed becomes
+    deliveries. Tests are skipped.
+    """
+    arguments = _arguments(platform_id, window, after, at)
+    driver = await driver_async(connection)
+    rows = await (await driver.execute(_MATCHING, arguments)).fetchall()
+    progress = await (await driver.execute(_SCAN_PROGRESS, arguments)).fetchone()
+    assert progress is not None
+    scanned, last = progress
+    matching = [_Replayable._make(row) for row in rows]
+    if len(matching) == REPLAY_BATCH_SIZE:
+        # The endpoints of the last delivery may not all be there, so it is left for the next batch.
+        matching = [one for one in matching if one.id != matching[-1].id] or matching
+        next_after: Id | None = matching[-1].id
+    else:
+        next_after = last if scanned == _SCAN_BATCH_SIZE else None
+    due = [one for one in matching if not one.is_missed]
+    due += await _copy(driver, [one for one in matching if one.is_missed])
+    return Replayed(count=await _make_due(driver, due, at) if due else 0, after=next_after)
+
+
+def _arguments(
+    platform_id: Id, window: Window, after: Id | None, at: datetime
+) -> dict[str, object]:
+    until = window.until or at
+    first = first_id_at(_shifted(window.since, -_CLOCK_DIFFERENCE))
+    return {
+        "platform": platform_id,
+        "after": max(after, first) if after else first,
+        "before": first_id_at(_shifted(until, _CLOCK_DIFFERENCE)),
+        "scan_limit": _SCAN_BATCH_SIZE,
+        "limit": REPLAY_BATCH_SIZE,
+        "endpoint": window.endpoint_id,
+        "since": window.since,
+        "until": until,
+        "only_failed": window.only_failed,
+        "leases_end": at + _LEASE_LIMIT,
+        "later": LATER,
+        "test": WebhookType.TEST.value,
+        "disabled": WebhookType.WEBHOOK_ENDPOINT_DISABLED.value,
+    }
+
+
+def _shifted(moment: datetime, by: timedelta) -> datetime:
+    """Return `moment` later `by` a time, or the first or the last of all times."""
+    try:
+        return moment + by
+    except OverflowError:
+        return _FIRST if by < timedelta(0) else _LAST
+
+
+_COPY: Final = """
+    INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, sequence, body,
+        state, created_at, webhook_id, endpoint_id)
+    SELECT copy.id, w.customer_id, w.platform_id, w.type, w.subject_id, w.sequence, w.body,
+        'NO_ENDPOINT', w.created_at, w.webhook_id, copy.endpoint
+    FROM unnest(%(ids)s::uuid[], %(sources)s::uuid[], %(customers)s::uuid[], %(endpoints)s::uuid[])
+        AS copy (id, source, customer_id, endpoint)
+    JOIN webhook_deliveries w ON w.id = copy.source AND w.customer_id = copy.customer_id
+    ON CONFLICT (id, customer_id) DO NOTHING RETURNING id
+"""
+
+
+async def _copy(
+    driver: psycopg.AsyncConnection[Any], missed: Sequence[_Replayable]
+) -> list[_Replayable]:
+    """Store `missed` for their endpoints; return those that had no delivery before."""
+    if not missed:
+        return []
+    copies = {delivery_id(one.id, one.webhook_id, one.endpoint_id): one for one in missed}
+    inserted = await driver.execute(
+        _COPY,
+        {
+            "ids": list(copies),
+            "sources": [one.id for one in copies.values()],
+            "customers": [one.customer_id for one in copies.values()],
+            "endpoints": [one.endpoint_id for one in copies.values()],
+        },
+    )
+    return [copies[key]._replace(id=key) for (key,) in await inserted.fetchall()]
+
+
+# A delivery that waits for its retry is due at once and keeps its attempts; an attempt under way is
+# left alone.
+_MAKE_DUE: Final = """
+    UPDATE webhook_deliveries w SET
+        state = 'PENDING',
+        next_attempt_at = replayed.due,
+        endpoint_id = replayed.endpoint,
+        attempts_before = CASE WHEN w.state = 'PENDING' THEN w.attempts_before ELSE w.attempts END
+    FROM unnest(%(ids)s::uuid[], %(customers)s::uuid[], %(endpoints)s::uuid[],
+        %(due)s::timestamptz[]) AS replayed (id, customer_id, endpoint, due)
+    WHERE w.id = replayed.id AND w.customer_id = replayed.customer_id
+        AND (w.state <> 'PENDING'
+            OR w.next_attempt_at > %(leases_end)s AND w.next_attempt_at < %(later)s)
+"""
+
+
+async def _make_due(
+    driver: psycopg.AsyncConnection[Any], deliveries: Sequence[_Replayable], at: datetime
+) -> int:
+    queues = list({(one.endpoint_id, one.subject_id) for one in deliveries if one.is_fifo})
+    columns = [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
+    if queues:
+        await driver.execute(LOCK_QUEUES, columns)
+    changed = await driver.execute(
+        _MAKE_DUE,
+        {
+            "ids": [one.id for one in deliveries],
+            "customers": [one.customer_id for one in deliveries],
+            "endpoints": [one.endpoint_id for one in deliveries],
+            "due": [
+                queue_position(one.sequence, one.webhook_id) if one.is_fifo else at
+                for one in deliveries
+            ],
+            "leases_end": at + _LEASE_LIMIT,
+            "later": LATER,
+        },
+    )
+    if queues:
+        endpoints, subjects = columns
+        release = {"endpoints": endpoints, "subjects": subjects, "at": at, "later": LATER}
+        await driver.execute(RELEASE_NEXT, release)
+    return changed.rowcount

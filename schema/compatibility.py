@@ -1,0 +1,45 @@
+"""Which releases may use a schema: a window, so that a newer schema does not stop an older release.
+
+Migrations that an earlier release can work with leave `schema_compatibility.oldest_head` as it is;
+one that it cannot work with moves it.
+"""
+
+from pathlib import Path
+from typing import Final
+
+_VERSIONS: Final = Path(__file__).parent / "migrations" / "versions"
+
+
+def head() -> str:
+    """Return the newest revision that this release knows, as `migrate.head` does without Alembic.
+
+    The names of migrations begin with their revision. Importing Alembic and every migration would
+    delay the start of each process.
+    """
+    return max(path.name[:4] for path in _VERSIONS.glob("[0-9][0-9][0-9][0-9]_*.py"))
+
+
+def is_usable(revision: str | None, *, head: str, oldest_head: str | None) -> bool:
+    """Return whether a release whose newest revision is `head` may use a database at `revision`.
+
+    `oldest_head` is what the database says: the newest revision of the oldest release that may use
+    it; None when it says nothing. Revisions are numbers of four digits.
+    """
+    if revision is None or revision < head:
+        return False
+    return revision == head or (oldest_head is not None and oldest_head <= head)
+
+
+def problem(revision: str | None, *, head: str, oldest_head: str | None) -> str | None:
+    """Return why the release may not use the database, and what to do; None when it may."""
+    if is_usable(revision, head=head, oldest_head=oldest_head):
+        return None
+    if revision is None or revision < head:
+        return (
+            f"the database has schema {revision or 'none'}, this release needs {head};"
+            " run `cardledger migrate`"
+        )
+    return (
+        f"the database has schema {revision}, which this release, of {head}, cannot use; deploy the"
+        " release that belongs to it"
+    )

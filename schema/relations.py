@@ -1,0 +1,50 @@
+"""The tables and views that each revision of the schema created.
+
+`cardledger.schema.tables` describes the newest revision only. What moves an older installation has
+to know its own relations: a name that came later may belong to a table of the user's.
+"""
+
+from typing import Final
+
+CREATED: Final = {
+    "0001": (
+        "alembic_version",
+        "api_tokens",
+        "card_reveals",
+        "card_transaction_events",
+        "card_transactions",
+        "cards",
+        "customers",
+        "deposits",
+        "entries",
+        "inbox",
+        "inbox_shards",
+        "internal_accounts",
+        "journal",
+        "outbox",
+        "outcomes",
+        "parked",
+        "pending_pulls",
+        "platforms",
+        "rejections",
+        "system_accounts",
+        "webhook_attempts",
+        "webhook_deliveries",
+    ),
+    "0002": ("idempotency_keys",),
+    "0003": ("external_accounts",),
+    "0004": ("agent_device_codes", "agents"),
+    "0005": ("agent_actions", "transfers"),
+    "0006": ("beneficial_owners", "verifications"),
+    "0007": ("webhook_endpoints", "webhook_signing_keys"),
+    "0011": ("acceptances", "duplicates"),
+    "0012": ("stalled_queues", "rejection_retries", "schema_compatibility"),
+}
+"""Relations by the revision that created them. A released revision never changes."""
+
+
+def at(revision: str) -> list[str]:
+    """Return the names of all relations of an installation at `revision`."""
+    return [
+        name for created_in, names in CREATED.items() if created_in <= revision for name in names
+    ]

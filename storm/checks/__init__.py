@@ -1,0 +1,1 @@
+"""The promises, checked against the record."""

@@ -1,0 +1,1 @@
+"""The kinds of faults, and what each may use."""

@@ -1,0 +1,1 @@
+"""The load during faults, and the answers that callers receive."""

@@ -1,0 +1,254 @@
+"""One storm from its beginning to its report."""
+
+import logging
+import platform
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx2
+import psycopg
+import structlog
+from redis import RedisError
+
+from cardledger.embedded.child_server import ServerError
+from storm.checks import promises, record, recovery
+from storm.checks.record import Reader
+from storm.faults.arena import Arena, DidNotStrikeError, Fault, SkippedError, Strike
+from storm.faults.crashes import CRASHES
+from storm.faults.errors import ERRORS
+from storm.faults.silences import SILENCES
+from storm.load import population
+from storm.load.callers import Load
+from storm.load.journal import Journal
+from storm.report import Report
+from storm.system import System, wait_until
+from tests.storm import FlakyReceiver
+
+KINDS: Final = {fault.kind: fault for fault in (*CRASHES, *SILENCES, *ERRORS)}
+
+RATE: Final = 40.0
+"""Calls a second."""
+
+_ATTEMPTS: Final = 3  # Of a fault to strike; between two of them the load has gone on.
+_CALM_S: Final = (1.5, 3.0)  # Between two faults, for the recovery from the first.
+_SWITCH_S: Final = 0.0002
+_QUIET_TIMEOUT_S: Final = 90.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a storm is made of; the same options make the same schedule."""
+
+    seed: int
+    seconds: float
+    rate: float = RATE
+    cardholders: int = 32
+    kinds: Sequence[str] = tuple(KINDS)
+    home: Path | None = None  # Kept; else a temporary directory.
+
+    @property
+    def command(self) -> str:
+        """The command that does the same again."""
+        words = ["make storm", f"SEED={self.seed}", f"MINUTES={self.seconds / 60:g}"]
+        extra = [] if len(self.kinds) == len(KINDS) else [f'--kind "{one}"' for one in self.kinds]
+        if self.rate != RATE:
+            extra.append(f"--rate {self.rate:g}")
+        return " ".join([*words, f"ARGS='{' '.join(extra)}'"] if extra else words)
+
+
+def run(options: Options, *, progress: bool = False) -> Report:
+    """Run a storm and return its report.
+
+    Raises: CommandError, ServerError, TimeoutError when the system does not start.
+    """
+    home = options.home or Path(tempfile.mkdtemp(prefix="cardledger-storm-"))
+    interval = sys.getswitchinterval()
+    # The proxy shares this process with the load: it must not wait 5 ms for every piece of data.
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        with (
+            _logs_in(home / "storm.log"),
+            System(home) as system,
+            FlakyReceiver(failing=0.1, seed=options.seed) as receiver,
+        ):
+            return _Storm(options, system, receiver, progress=progress).run()
+    finally:
+        sys.setswitchinterval(interval)
+        if options.home is None:
+            shutil.rmtree(home, ignore_errors=True)
+
+
+class _Storm:
+    def __init__(
+        self, options: Options, system: System, receiver: FlakyReceiver, *, progress: bool
+    ) -> None:
+        self._options: Final = options
+        self._system: Final = system
+        self._receiver: Final = receiver
+        self._progress: Final = progress
+        self._strikes: Final[list[Strike]] = []
+        self._not_struck: Final[dict[str, str]] = {}
+        self._skipped: Final[dict[str, str]] = {}
+        self._pause: Final = threading.Event()
+
+    def run(self) -> Report:
+        began = time.monotonic()
+        system, options = self._system, self._options
+        record.instrument(system)
+        self._tell("processes start")
+        system.start_processes()
+        wait_until(self._is_ready, "the API serves")
+        cardholders = population.populate(system, options.cardholders)
+        population.connect_agents(system, cardholders)
+        population.subscribe(system, self._receiver)
+        journal = Journal()
+        load = Load(system, cardholders, journal, seed=options.seed, rate=options.rate)
+        reader = Reader(system)
+        load.start()
+        wait_until(load.is_warm.is_set, "the accounts are funded")
+        reader.start()
+        try:
+            self._strike_all(load)
+            self._tell("the faults are over; waiting for the callers")
+            load.stop()
+            self._tell("waiting until all is quiet")
+            left = self._wait_until_quiet()
+        except BaseException:
+            load.stop(patience_s=0)  # An interrupt, or an error: there is nothing to report.
+            raise
+        finally:
+            reader.stop()
+        self._tell("checking")
+        return self._report(journal, load, reader, left, time.monotonic() - began)
+
+    # --- faults --------------------------------------------------------------------------------
+
+    def _strike_all(self, load: Load) -> None:
+        """Strike with one kind after the other, in rounds, until the time is over."""
+        chance = random.Random(self._options.seed)
+        arena = Arena(self._system, self._options.seed)
+        deadline = time.monotonic() + self._options.seconds
+        self._pause.wait(_CALM_S[0])
+        while time.monotonic() < deadline:
+            kinds = [KINDS[kind] for kind in self._options.kinds]
+            chance.shuffle(kinds)
+            for fault in kinds:
+                if time.monotonic() > deadline:
+                    return
+                load.check()
+                if fault.kind not in self._skipped:
+                    self._strike(arena, fault)
+                    self._pause.wait(chance.uniform(*_CALM_S))
+
+    def _strike(self, arena: Arena, fault: Fault) -> None:
+        for _ in range(_ATTEMPTS):
+            arena.struck()
+            try:
+                proof = fault.strike(arena)
+            except SkippedError as reason:
+                self._skipped[fault.kind] = str(reason)
+                return
+            except DidNotStrikeError as why:
+                if not any(strike.kind == fault.kind for strike in self._strikes):
+                    self._not_struck[fault.kind] = str(why)
+                self._pause.wait(0.5)
+                continue
+            except (psycopg.Error, RedisError, ServerError, TimeoutError) as error:
+                self._not_struck[fault.kind] = f"{type(error).__name__}: {error}"
+                self._system.restore_servers()
+                continue
+            self._not_struck.pop(fault.kind, None)
+            self._strikes.append(
+                Strike(
+                    kind=fault.kind,
+                    began=arena.struck_at,
+                    ended=time.time(),
+                    proof=proof,
+                    is_crash=fault.is_crash,
+                )
+            )
+            self._tell(f"{fault.kind}: {proof}")
+            return
+
+    # --- afterwards ------------------------------------------------------------------------------
+
+    def _wait_until_quiet(self) -> dict[str, int]:
+        """Return what still waits when nothing has moved any more, at best nothing."""
+        deadline = time.monotonic() + _QUIET_TIMEOUT_S
+        with self._system.connect() as connection:
+            while any((left := promises.waiting(connection)).values()):
+                if time.monotonic() > deadline:
+                    return left
+                self._pause.wait(0.2)
+        return left
+
+    def _report(
+        self, journal: Journal, load: Load, reader: Reader, left: dict[str, int], seconds: float
+    ) -> Report:
+        found = record.read(self._system)
+        recoveries, waits = recovery.recoveries(self._strikes, journal, found)
+        return Report(
+            command=self._options.command,
+            about=f"{platform.machine()}, Python {platform.python_version()},"
+            f" {self._system.postgres.origin}, {self._system.redis.origin}",
+            seconds=seconds,
+            acknowledged=journal.acknowledged,
+            decided=len(found.decisions),
+            retried=journal.errors,
+            skipped_sends=load.skipped,
+            strikes=self._strikes,
+            not_struck=self._not_struck,
+            skipped=self._skipped,
+            promises=[
+                promises.lost(journal, found),
+                promises.doubled(self._system, journal, found),
+                promises.told_late(journal),
+                promises.wrongly_rejected(journal, found),
+                promises.stuck(left, journal),
+                promises.conserved(reader.snapshots, reader.violations),
+                promises.replayed(self._system, found),
+                promises.ordered(journal, found),
+                promises.delivered(self._system, self._receiver),
+            ],
+            recoveries=recoveries,
+            recovery_p50_s=recovery.quantile(waits, 0.5),
+            recovery_p99_s=recovery.quantile(waits, 0.99),
+        )
+
+    def _is_ready(self) -> bool:
+        try:
+            answer = httpx2.get(f"{self._system.base_url}/readyz", timeout=5, trust_env=False)
+        except httpx2.TransportError:
+            return False
+        return answer.is_success
+
+    def _tell(self, line: str) -> None:
+        if self._progress:
+            print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _logs_in(file: Path) -> Iterator[None]:
+    """Have what our own client logs written to `file`: faults are no news on the terminal."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    before = structlog.get_config()
+    handler = logging.FileHandler(file)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    with file.open("a", encoding="utf-8") as log:
+        structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+        try:
+            yield
+        finally:
+            structlog.configure(**before)
+            root.removeHandler(handler)
+            handler.close()

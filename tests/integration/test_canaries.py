@@ -1,0 +1,69 @@
+"""A canary moves through its queue and leaves nothing behind."""
+
+import asyncio
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging import canaries, inbox
+from cardledger.ledger.messaging.canaries import Observation, Queue
+from cardledger.ledger.messaging.inbox import SHARDS, Lane, Message
+from cardledger.ledger.queries.audit import verify
+from cardledger.schema.ids import Id
+from cardledger.schema.tables import metadata
+from tests.world import World, open_world
+
+QUEUES: list[Queue] = [(lane, shard) for lane in Lane for shard in range(SHARDS)]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+def observe(world: World, outstanding: list[tuple[Queue, Id]]) -> Observation:
+    async def read() -> Observation:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            return await canaries.observe(connection, outstanding)
+
+    return asyncio.run(read())
+
+
+def send(world: World) -> dict[Queue, Message]:
+    at = observe(world, []).at
+    sent = {queue: canaries.canary(queue, at) for queue in QUEUES}
+    with psycopg.connect(world.app_url) as connection:
+        inbox.accept(connection, list(sent.values()))
+    return sent
+
+
+def rows_by_table(world: World) -> dict[str, int]:
+    return {table.name: world.count(table.name) for table in metadata.sorted_tables}
+
+
+def test_a_canary_of_every_queue_is_decided_and_leaves_no_row(world: World) -> None:
+    before = rows_by_table(world)
+    sent = send(world)
+    outstanding = [(queue, message.id) for queue, message in sent.items()]
+    waiting = observe(world, outstanding)
+
+    decided = [decision for lane in Lane for decision in world.drain(world.engine(), lane)]
+
+    assert waiting.waiting == {message.id for message in sent.values()}
+    assert waiting.heads == {queue: message.id for queue, message in sent.items()}
+    assert {decision.message.id for decision in decided} == waiting.waiting
+    assert {decision.outcome for decision in decided} == {"IGNORED"}
+    assert observe(world, outstanding).waiting == frozenset()
+    assert rows_by_table(world) == before
+
+
+def test_a_canary_that_waits_is_no_difference_to_the_audit(world: World) -> None:
+    send(world)
+
+    report = verify(world.database)
+
+    assert report.holds, report.differences
+    assert report.waiting == 0

@@ -1,0 +1,158 @@
+"""One clock: PostgreSQL's. What a process takes for the time decides nothing."""
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.engine import timers
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.queries import acceptances
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import Outcome, OutcomeFlag, OutcomeType
+from cardledger.workers.client import Client
+from tests.integration.workers import outcome_types, with_client, working
+from tests.waiting import eventually, limit_s
+from tests.world import Cardholder, World, open_world
+
+WEEK_AND_A_DAY = timedelta(days=8)
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+def status(world: World, cardholder: Cardholder, token: str) -> str:
+    found: str = world.account(cardholder)["transactions"][token]["status"]
+    return found
+
+
+def make_due(world: World, cardholder: Cardholder, token: str) -> None:
+    world.connection.execute(
+        "UPDATE card_transactions SET expires_at = now() - interval '1 second'"
+        " WHERE customer_id = %s AND issuer_transaction_token = %s",
+        [cardholder.owner.customer_id, token],
+    )
+
+
+def watched_for_a_second(world: World) -> bool:
+    """Return whether a worker has looked a second after the latest message was accepted."""
+    return bool(
+        world.rows(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name LIKE 'cardledger watch%%' AND query_start >"
+            " (SELECT max(received_at) + interval '1 second' FROM inbox)"
+        )
+    )
+
+
+class SetClock:
+    """The clock of a process, which a test sets."""
+
+    ahead = timedelta(0)
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    for token in ("due", "open"):
+        world.process(world.engine(), [(cardholder, world.authorization(cardholder, token, 1))])
+    clock = SetClock()
+    clock.ahead = timedelta(days=8)
+
+    with working(world, redis_url, clock=clock):
+        make_due(world, cardholder, "due")
+        # The timers go by PostgreSQL's clock, and nothing is decided.
+        eventually(lambda: world.count("inbox") == 1)
+        world.accept([(cardholder, world.authorization(cardholder, "new", 1))])
+        eventually(lambda: watched_for_a_second(world))
+        assert world.count("inbox") == 2
+        clock.ahead = timedelta(0)
+        eventually(lambda: world.count("inbox") == 0)
+
+    assert [status(world, cardholder, token) for token in ("due", "open", "new")] == [
+        "VOIDED",
+        "AUTHORIZED",
+        "AUTHORIZED",
+    ]
+    world.check_books(cardholder)
+
+
+def test_a_worker_twenty_seconds_ahead_declines_nothing(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    clock = SetClock()
+    clock.ahead = timedelta(seconds=20)
+    in_time = (datetime.now(UTC) + timedelta(seconds=limit_s())).isoformat()
+    events = [world.authorization(cardholder, f"T{n}", 1, decideBy=in_time) for n in range(20)]
+
+    async def submit(client: Client) -> list[Outcome]:
+        waiting = asyncio.ensure_future(client.submit(events))
+        while world.count("inbox") < len(events):
+            await asyncio.wait([waiting], timeout=0.01)
+        clock.ahead = timedelta(0)
+        return await waiting
+
+    with working(world, redis_url, clock=clock):
+        outcomes = with_client(world, redis_url, submit)
+
+    assert outcome_types(outcomes) == ["APPLIED"] * len(events)
+
+
+def test_an_expiry_before_its_time_is_ignored_and_decided_at_its_time(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    now = datetime.now(UTC)
+    engine = world.engine(clock=lambda: now)
+    world.process(engine, [(cardholder, world.authorization(cardholder, "T1", 1))])
+
+    # As a worker of an earlier release enqueues it, whose clock is ahead.
+    [early] = expiries(world, engine, cardholder, now + WEEK_AND_A_DAY)
+    assert (early.outcome, early.reason) == (OutcomeType.IGNORED, OutcomeFlag.NOT_DUE)
+    assert status(world, cardholder, "T1") == "AUTHORIZED"
+
+    now += WEEK_AND_A_DAY
+    [expired] = expiries(world, engine, cardholder, now)
+
+    assert expired.message.reference == early.message.reference
+    assert expired.outcome is OutcomeType.APPLIED
+    assert status(world, cardholder, "T1") == "VOIDED"
+    with psycopg.connect(world.url) as connection:
+        assert list(acceptances.differences(connection)) == []
+
+
+def expiries(world: World, engine: Engine, cardholder: Cardholder, now: datetime) -> list[Decided]:
+    """Enqueue and decide what is due at `now`; return the decisions about `cardholder`."""
+    decided = world.run_timers(engine, now)
+    return [one for one in decided if one.message.customer_id == cardholder.owner.customer_id]
+
+
+def test_an_operator_may_expire_authorizations_before_their_time(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    world.process(world.engine(), [(cardholder, world.authorization(cardholder, "T1", 1))])
+
+    with psycopg.connect(world.app_url) as connection:
+        list(timers.enqueue_all_due(connection, datetime.now(UTC) + WEEK_AND_A_DAY))
+    world.drain(world.engine(), Lane.BULK)
+
+    assert status(world, cardholder, "T1") == "VOIDED"

@@ -1,0 +1,316 @@
+"""No approval is reported after its deadline, and what was not reported is reversed."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.timeout_reversals import SOURCE
+from cardledger.ledger.queries import acceptances
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
+from cardledger.workers.client import Client, UnavailableError, submit
+from cardledger.workers.process.main import WorkerProcess
+from tests.integration.workers import outcome_types, with_client, working
+from tests.waiting import eventually
+from tests.world import Cardholder, World, open_world
+
+_STALL = """
+CREATE TABLE stalls (id int);
+CREATE FUNCTION stall() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+    WHILE EXISTS (SELECT FROM stalls WHERE id = 1) LOOP PERFORM pg_sleep(0.005); END LOOP;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER stall AFTER INSERT ON outcomes DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION stall();
+"""
+"""Holds every commit of the engine at its end, after the engine's own check of the deadline."""
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        made.connection.execute(_STALL)
+        made.connection.execute(_STALL_REVERSALS)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+@pytest.fixture(scope="module")
+def worker(world: World, redis_url: str) -> Iterator[WorkerProcess]:
+    with working(world, redis_url, sweep_interval_s=0.05) as process:
+        yield process
+
+
+_STALL_REVERSALS = f"""
+CREATE FUNCTION stall_reversal() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+    WHILE EXISTS (SELECT FROM stalls WHERE id = 2) LOOP PERFORM pg_sleep(0.005); END LOOP;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER stall BEFORE INSERT ON inbox FOR EACH ROW WHEN (NEW.source = '{SOURCE}')
+    EXECUTE FUNCTION stall_reversal();
+"""
+"""Holds the acceptance of timeout reversals, and of nothing else."""
+
+
+@contextmanager
+def stalled_reversals(world: World) -> Iterator[None]:
+    world.connection.execute("INSERT INTO stalls VALUES (2)")
+    try:
+        yield
+    finally:
+        world.connection.execute("DELETE FROM stalls")
+
+
+@contextmanager
+def stalled_commits(world: World) -> Iterator[None]:
+    world.connection.execute("INSERT INTO stalls VALUES (1)")
+    try:
+        yield
+    finally:
+        world.connection.execute("DELETE FROM stalls WHERE id = 1")
+
+
+def authorization(
+    world: World, client: Client, cardholder: Cardholder, token: str, within_s: float
+) -> dict[str, Any]:
+    decide_by = client.now() + timedelta(seconds=within_s)
+    return world.authorization(cardholder, token, 100, decideBy=decide_by.isoformat())
+
+
+def is_idle(world: World) -> bool:
+    return not world.count("inbox")
+
+
+def kinds(world: World, cardholder: Cardholder) -> list[str]:
+    rows = world.rows(
+        "SELECT kind FROM card_transaction_events WHERE customer_id = %s"
+        " ORDER BY card_transaction_id, sequence",
+        cardholder.owner.customer_id,
+    )
+    return [kind for (kind,) in rows]
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_approval_whose_commit_stalls_is_reported_as_declined_and_reversed(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+    events: list[dict[str, Any]] = []
+
+    async def submitting(client: Client) -> Outcome:
+        events.append(authorization(world, client, cardholder, "T1", 0.7))
+        [outcome] = await client.submit(events)
+        return outcome
+
+    async def again(client: Client) -> Outcome:
+        later = client.now() + timedelta(seconds=30)
+        [outcome] = await client.submit([events[0] | {"decideBy": later.isoformat()}])
+        return outcome
+
+    with stalled_commits(world):
+        first = with_client(world, redis_url, submitting)
+        assert world.count("inbox"), "the commit was not held"
+    eventually(lambda: is_idle(world))
+    repeated = with_client(world, redis_url, again)
+
+    assert (first.outcome, first.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert first.detail is not None
+    assert kinds(world, cardholder) == [
+        "AUTHORIZED",
+        "PULLED",
+        "AUTHORIZATION_REVERSED",
+        "RELEASED",
+    ]
+    assert world.balance(cardholder) == 1000
+    world.check_books(cardholder)
+    assert (repeated.outcome, repeated.first_outcome) == (
+        OutcomeType.DUPLICATE,
+        OutcomeType.DECLINED,
+    )
+    assert repeated.reason == "DECISION_TIMEOUT"
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_program_without_an_event_loop_is_answered_in_time_too(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+    [(now,)] = world.rows("SELECT clock_timestamp()")
+    decide_by = (now + timedelta(seconds=1)).isoformat()
+
+    with stalled_commits(world):
+        [outcome] = submit(
+            [world.authorization(cardholder, "T1", 100, decideBy=decide_by)],
+            database_url=world.app_url,
+            redis_url=redis_url,
+        )
+    eventually(lambda: is_idle(world))
+
+    assert (outcome.outcome, outcome.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert world.balance(cardholder) == 1000
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_approval_whose_reply_is_lost_is_read_from_the_record_in_time(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+    # The worker's replies go to another database of the same Redis, so that none arrives.
+    parts = urlsplit(redis_url)
+    other = parts._replace(path=f"/{int(parts.path.removeprefix('/') or 0) + 1}").geturl()
+
+    async def submitting(client: Client) -> tuple[Outcome, bool]:
+        event = authorization(world, client, cardholder, "T1", 0.9)
+        [outcome] = await client.submit([event])
+        return outcome, client.now().isoformat() < event["decideBy"]
+
+    outcome, is_in_time = with_client(world, other, submitting)
+
+    assert outcome.outcome is OutcomeType.APPLIED
+    assert is_in_time
+    assert kinds(world, cardholder) == ["AUTHORIZED", "PULLED"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_an_acceptance_that_stalls_is_not_reported_as_declined_and_leaves_no_hold(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+
+    async def submitting(client: Client) -> None:
+        with psycopg.connect(world.url) as outsider:
+            outsider.execute("LOCK TABLE inbox IN SHARE MODE")
+            with pytest.raises(UnavailableError, match="reversal is not recorded yet"):
+                await client.submit([authorization(world, client, cardholder, "T1", 0.3)])
+        await asyncio.to_thread(eventually, lambda: is_decided(world, cardholder))
+
+    with_client(world, redis_url, submitting)
+    eventually(lambda: is_idle(world))
+
+    assert kinds(world, cardholder) == ["DECLINED"]
+    world.check_books(cardholder)
+
+
+def is_decided(world: World, cardholder: Cardholder) -> bool:
+    return bool(kinds(world, cardholder))
+
+
+def is_reversed(world: World, cardholder: Cardholder) -> bool:
+    return "AUTHORIZATION_REVERSED" in kinds(world, cardholder)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_repetition_is_not_approved_while_the_reversal_is_not_recorded(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    """It was reported as a duplicate of an approval, and the approval was reversed after that."""
+    cardholder = world.cardholder(platform, 1000)
+    event = world.authorization(cardholder, "T1", 100)
+
+    def attempt(client: Client, *, within_s: float) -> dict[str, Any]:
+        return {**event, "decideBy": (client.now() + timedelta(seconds=within_s)).isoformat()}
+
+    async def is_refused(client: Client) -> None:
+        with pytest.raises(UnavailableError, match="reversal is not recorded yet"):
+            await client.submit([attempt(client, within_s=0.3)])
+
+    async def submitting(client: Client) -> Outcome:
+        with stalled_reversals(world):
+            with stalled_commits(world):
+                await is_refused(client)
+            await asyncio.to_thread(eventually, lambda: is_decided(world, cardholder))
+            await is_refused(client)
+        await asyncio.to_thread(eventually, lambda: is_reversed(world, cardholder))
+        [outcome] = await client.submit([attempt(client, within_s=2)])
+        return outcome
+
+    outcome = with_client(world, redis_url, submitting)
+
+    assert (outcome.outcome, outcome.first_outcome) == (OutcomeType.DUPLICATE, OutcomeType.DECLINED)
+    world.check_books(cardholder)
+
+
+@pytest.mark.usefixtures("worker")
+def test_a_client_that_stops_leaves_no_reversal_unwritten(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+
+    async def submitting(client: Client) -> None:
+        event = authorization(world, client, cardholder, "T1", 0.3)
+        with psycopg.connect(world.url) as outsider:
+            outsider.execute("LOCK TABLE inbox IN SHARE MODE")
+            with pytest.raises(UnavailableError):
+                await client.submit([event])
+
+    with_client(world, redis_url, submitting)
+    eventually(lambda: is_decided(world, cardholder))
+
+    assert kinds(world, cardholder) == ["DECLINED"]
+
+
+@pytest.mark.usefixtures("worker")
+def test_no_approval_is_reported_late_while_commits_stall_at_random(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    chance = random.Random(14)  # noqa: S311 - reproducible stalls
+    cardholders = [world.cardholder(platform, 100_000) for _ in range(16)]
+    reported: dict[str, tuple[Cardholder, Outcome, bool]] = {}
+
+    async def ask(client: Client, number: int) -> None:
+        cardholder = cardholders[number % len(cardholders)]
+        event = authorization(world, client, cardholder, f"S{number}", chance.uniform(0.2, 0.8))
+        [outcome] = await client.submit([event])
+        is_late = client.now().isoformat() > event["decideBy"]
+        reported[f"S{number}"] = (cardholder, outcome, is_late)
+
+    async def stall(stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            with stalled_commits(world):
+                await _pause(stop, chance.uniform(0.0, 0.6))
+            await _pause(stop, chance.uniform(0.0, 0.3))
+
+    async def run(client: Client) -> None:
+        stop = asyncio.Event()
+        stalling = asyncio.create_task(stall(stop))
+        for first in range(0, 400, 20):
+            await asyncio.gather(*(ask(client, number) for number in range(first, first + 20)))
+        stop.set()
+        await stalling
+
+    with_client(world, redis_url, run)
+    eventually(lambda: is_idle(world))
+
+    outcomes = [outcome for _, outcome, _ in reported.values()]
+    assert len(outcomes) == 400
+    assert set(outcome_types(outcomes)) == {"APPLIED", "DECLINED"}
+    assert not [
+        token for token, (_, outcome, late) in reported.items() if late and outcome.is_approval
+    ]
+    states = dict(world.rows("SELECT issuer_transaction_token, authorized FROM card_transactions"))
+    for token, (_, outcome, _) in reported.items():
+        assert states[token] == (100 if outcome.is_approval else 0), token
+    for cardholder in cardholders:
+        world.check_books(cardholder)
+    with psycopg.connect(world.url) as connection:
+        assert list(acceptances.differences(connection)) == []
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,180 @@
+"""A Redis that hangs costs no more than one that is dead, and neither costs a caller anything."""
+
+import asyncio
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import pytest
+from redis.client import Pipeline
+
+from cardledger.embedded.redis_server import OwnRedis
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.inbox import SHARDS, Lane
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import Outcome
+from cardledger.workers.client import Client
+from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.signals.best_effort_redis import BestEffort
+from cardledger.workers.signals.doorbell import CARDS, drain
+from cardledger.workers.signals.redis_connections import connect
+from tests.integration.workers import dead_redis, outcome_types, with_client, working
+from tests.waiting import eventually
+from tests.world import Cardholder, World, open_world
+
+__all__ = ["dead_redis"]  # A fixture.
+
+_ROUNDS = 10
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+@pytest.fixture
+def silent_redis() -> Iterator[str]:
+    """The URL of a port that accepts connections and never responds."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        yield f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop the process `pid` without ending it."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def own_redis() -> Iterator[OwnRedis]:
+    """A Redis that a test may stop."""
+    with tempfile.TemporaryDirectory(prefix="cardledger-tests-") as directory:
+        server = OwnRedis(Path(directory))
+        server.start()
+        yield server
+        server.stop()
+
+
+async def one_after_the_other(world: World, cardholder: Cardholder, client: Client) -> float:
+    """Submit authorizations one by one; return how long they took, in seconds."""
+    began = perf_counter()
+    outcomes: list[Outcome] = []
+    for number in range(_ROUNDS):
+        outcomes += await client.submit([world.authorization(cardholder, f"T{number}", 10)])
+    took_s = perf_counter() - began
+    assert outcome_types(outcomes) == ["APPLIED"] * _ROUNDS
+    assert world.balance(cardholder) == 1000 - 10 * _ROUNDS
+    return took_s
+
+
+def test_a_redis_that_never_answers_costs_no_more_than_a_dead_one(
+    world: World, platform: Id, dead_redis: str, silent_redis: str
+) -> None:
+    took_s = {}
+    for url in (dead_redis, silent_redis):
+        with working(world, url, sweep_interval_s=0.05):
+            cardholder = world.cardholder(platform, 1000)
+            took_s[url] = with_client(world, url, partial(one_after_the_other, world, cardholder))
+
+    # A wait for Redis in every call would take a second for each of them.
+    assert took_s[silent_redis] < 3 * took_s[dead_redis] + 1
+
+
+def test_a_redis_that_stops_answering_delays_no_caller_and_is_used_again_when_it_goes_on(
+    world: World, platform: Id, own_redis: OwnRedis
+) -> None:
+    pid = own_redis.pid
+    assert pid is not None
+
+    first, second, third = (world.cardholder(platform, 1000) for _ in range(3))
+
+    async def three_times(client: Client) -> float:
+        await one_after_the_other(world, first, client)
+        with stopped(pid):
+            stopped_s = await one_after_the_other(world, second, client)
+            assert not await client.is_redis_available()
+        await asyncio.to_thread(eventually, lambda: client._redis._can_listen)
+        assert await client.is_redis_available()
+        await one_after_the_other(world, third, client)
+        return stopped_s
+
+    with working(world, own_redis.url, sweep_interval_s=0.05):
+        stopped_s = with_client(world, own_redis.url, three_times)
+
+    # The first submission waits until the missing reply is looked up, the others do not.
+    assert stopped_s < _ROUNDS / 2 + 1
+
+
+def test_no_caller_waits_for_a_doorbell(silent_redis: str) -> None:
+    async def notify_many() -> tuple[float, int]:
+        gateway = RedisGateway(silent_redis)
+        sending = asyncio.create_task(gateway.send_next())
+        began = perf_counter()
+        for number in range(10_000):
+            gateway.notify([drain(Lane.LIVE, number % SHARDS), CARDS])
+        took_s = perf_counter() - began
+        waiting = len(gateway._doorbells)
+        await sending
+        assert not gateway.is_available
+        await gateway.close()
+        return took_s, waiting
+
+    took_s, waiting = asyncio.run(notify_many())
+
+    assert waiting == 2, "doorbells merge"
+    assert took_s < 5, "of a second for each, if they were sent one by one"
+
+
+def test_concurrent_health_checks_share_one_ping(silent_redis: str) -> None:
+    async def ping_many() -> tuple[set[bool], float]:
+        gateway = RedisGateway(silent_redis)
+        began = perf_counter()
+        answers = await asyncio.gather(*(gateway.ping() for _ in range(100)))
+        took_s = perf_counter() - began
+        pool = gateway._sending.connection_pool
+        connections = len(pool._available_connections) + len(pool._in_use_connections)
+        await gateway.close()
+        assert connections <= 1
+        return set(answers), took_s
+
+    answers, _ = asyncio.run(ping_many())
+
+    assert answers == {False}
+
+
+def test_commands_that_wait_are_bounded_and_dropped_when_redis_hangs(silent_redis: str) -> None:
+    filled: list[int] = []
+
+    def ping(number: int, pipeline: Pipeline) -> None:
+        filled.append(number)
+        pipeline.ping()
+
+    client = connect(silent_redis, timeout_s=0.2)
+    best_effort = BestEffort(client)
+    for number in range(5_000):
+        best_effort.send(partial(ping, number))
+    best_effort.start()
+    eventually(lambda: best_effort._unavailable_until)
+    best_effort.send(partial(ping, -1))
+    best_effort.stop()
+    client.close()
+
+    assert filled == list(range(4_000, 5_000)), "the newest of them, in one round trip"

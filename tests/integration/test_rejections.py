@@ -1,0 +1,220 @@
+"""Rejections: listed, and retried once, with the body that was kept."""
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.engine import rejections as kept
+from cardledger.ledger.engine.records import Decided, RejectionRecord
+from cardledger.ledger.messaging import rejections
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane
+from cardledger.ledger.messaging.rejections import Filter, Retries
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+from tests.command_process import run_command
+from tests.system.support import environment
+from tests.waiting import eventually
+from tests.world import Cardholder, World, open_world, outcomes_of
+
+Result = TypeVar("Result")
+Connection = psycopg.AsyncConnection[Any]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+def asked(world: World, work: Callable[[Connection], Awaitable[Result]]) -> Result:
+    """Return the result of `work` in a database transaction of the application."""
+
+    async def run() -> Result:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            return await work(connection)
+
+    return asyncio.run(run())
+
+
+async def retried(connection: Connection, which: Filter) -> Retries:
+    found = await rejections.find(connection, which, limit=100)
+    return await rejections.retry(connection, found, now=datetime.now(UTC))
+
+
+def retry(world: World, *ids: Id, platform_id: Id | None = None) -> Retries:
+    which = Filter(ids=ids, platform_id=platform_id)
+    return asked(world, lambda connection: retried(connection, which))
+
+
+def rejected(world: World, cardholder: Cardholder) -> Id:
+    """Keep a clearing of 10.00 USD as quarantined, as an earlier release did for its own faults."""
+    body = world.clearing(cardholder, "T1", 1000)
+    record = RejectionRecord(
+        id=new_id(),
+        customer_id=cardholder.owner.customer_id,
+        platform_id=cardholder.owner.platform_id,
+        source=body["source"],
+        reference=body["reference"],
+        body=json.dumps(body),
+        reason=RejectionReason.INTERNAL_ERROR,
+        detail="Internal processing error.",
+        recorded_at=datetime.now(UTC),
+    )
+    asked(world, lambda connection: kept.keep(connection, [record]))
+    return record.id
+
+
+def submitted(world: World, body: dict[str, Any], platform_id: Id, reason: str) -> Id:
+    """Keep `body` as the client keeps what it does not accept."""
+    record = RejectionRecord(
+        id=new_id(),
+        customer_id=UNROUTED.customer_id,
+        platform_id=platform_id,
+        source=body.get("source"),
+        reference=body.get("reference"),
+        body=json.dumps(body),
+        reason=reason,
+        detail=None,
+        recorded_at=datetime.now(UTC),
+    )
+    asked(world, lambda connection: kept.keep(connection, [record]))
+    return record.id
+
+
+def test_a_retried_event_is_applied_once(world: World, platform: Id) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    key = rejected(world, cardholder)
+
+    first = retry(world, key)
+    again = retry(world, key)
+    decided = drained(world)
+
+    assert list(first.accepted) == [key]
+    assert again.accepted == {}
+    assert again.refused == {key: "Already retried."}
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert decided[0].message.id == first.accepted[key]
+    assert world.account(cardholder)["balance"] == 4000
+    [row] = asked(world, lambda connection: rejections.find(connection, Filter(ids=[key]), limit=1))
+    assert row.retried_as == first.accepted[key]
+    world.check_books(cardholder)
+
+
+def drained(world: World) -> list[Decided]:
+    return world.drain(world.engine(), Lane.BULK)
+
+
+def test_two_retries_at_once_accept_the_event_once(world: World, platform: Id) -> None:
+    key = rejected(world, world.cardholder(platform, 5000))
+
+    async def both() -> list[Retries]:
+        connect = psycopg.AsyncConnection.connect
+        async with await connect(world.app_url) as one, await connect(world.app_url) as other:
+            first = await retried(one, Filter(ids=[key]))
+            second = asyncio.create_task(retried(other, Filter(ids=[key])))
+            # The second has read that there is no retry yet: it waits for the first.
+            await asyncio.to_thread(eventually, lambda: is_waiting(world))
+            await one.commit()
+            return [first, await second]
+
+    first, second = asyncio.run(both())
+
+    assert list(first.accepted) == [key]
+    assert (second.accepted, second.refused) == ({}, {key: "Already retried."})
+    assert outcomes_of(drained(world)) == ["APPLIED"]
+
+
+def is_waiting(world: World) -> bool:
+    return bool(
+        world.rows(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND wait_event_type = 'Lock' AND query LIKE '%%INSERT INTO rejection_retries%%'"
+        )
+    )
+
+
+def test_an_event_of_a_card_that_is_known_by_now_is_applied(world: World, platform: Id) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    body = world.clearing(cardholder, "T1", 1000)
+    key = submitted(world, body, platform, RejectionReason.UNKNOWN_CARD)
+
+    retries = retry(world, key)
+
+    assert list(retries.accepted) == [key]
+    assert outcomes_of(drained(world)) == ["APPLIED"]
+
+
+def test_what_a_platform_has_made_up_is_never_accepted_by_a_retry(
+    world: World, platform: Id
+) -> None:
+    cardholder, foreign = world.cardholder(platform, 5000), world.cardholder(world.platform(), 5000)
+    forged = [
+        world.deposit(cardholder, 10**9),
+        {**world.clearing(cardholder, "T1", 10), "type": "PULL_CONFIRMATION", "succeeded": True},
+        {**world.clearing(cardholder, "T1", 10), "unknown": 1},
+        world.clearing(foreign, "T1", 10),
+    ]
+    keys = [submitted(world, body, platform, RejectionReason.MALFORMED) for body in forged]
+
+    retries = retry(world, *keys)
+
+    assert retries.accepted == {}
+    assert set(retries.refused) == set(keys)
+    assert retries.refused[keys[3]].startswith("Unknown card")
+    assert world.count("inbox") == 0
+
+
+def test_a_platform_neither_sees_nor_retries_the_rejections_of_another(
+    world: World, platform: Id
+) -> None:
+    key = rejected(world, world.cardholder(platform, 5000))
+    other = world.platform()
+
+    seen = asked(
+        world, lambda connection: rejections.find(connection, Filter(platform_id=other), limit=9)
+    )
+    retries = retry(world, key, platform_id=other)
+
+    assert seen == []
+    assert (retries.accepted, retries.refused) == ({}, {})
+
+
+def test_the_command_line_lists_and_retries(world: World, platform: Id, tmp_path: Path) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    key = rejected(world, cardholder)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        env = environment(DATABASE_URL=world.app_url)
+        return run_command("rejections", *arguments, env=env, cwd=tmp_path)
+
+    listed = run("list", "--reason", "INTERNAL_ERROR", "--limit", "1")
+    as_json = run("list", "--json", "--limit", "1")
+    done = run("retry", str(key))
+    again = run("retry", str(key))
+    neither = run("retry")
+
+    assert listed.returncode == 0, listed.stderr
+    assert listed.stdout.startswith(f"{key}  ")
+    assert json.loads(as_json.stdout)[0]["id"] == str(key)
+    assert (done.returncode, done.stdout) == (0, "1 enqueued again, 0 not\n"), done.stderr
+    assert again.returncode == 1
+    assert "Already retried." in again.stdout
+    assert neither.returncode == 2
+    [decided] = [
+        each for each in drained(world) if each.message.customer_id == cardholder.owner.customer_id
+    ]
+    assert decided.outcome is OutcomeType.APPLIED

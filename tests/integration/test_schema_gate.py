@@ -1,0 +1,99 @@
+"""A worker on a schema that its release cannot use waits, says so, and decides nothing."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema import migrate
+from cardledger.workers.process.schema_gate import SchemaGate
+from tests.integration.workers import config_of
+from tests.waiting import eventually, limit_s
+from tests.worker_process import worker_process
+from tests.world import World, open_world
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+def declare(world: World, revision: str, oldest_head: str) -> None:
+    world.connection.execute("UPDATE alembic_version SET version_num = %s", [revision])
+    world.connection.execute("UPDATE schema_compatibility SET oldest_head = %s", [oldest_head])
+
+
+@pytest.mark.parametrize(
+    ("revision", "oldest_head", "problem"),
+    [
+        ("0011", "0011", "run `cardledger migrate`"),
+        ("9999", "9999", "deploy the release that belongs to it"),
+    ],
+)
+def test_a_worker_waits_for_a_schema_that_it_can_use(
+    world: World, revision: str, oldest_head: str, problem: str
+) -> None:
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.stdlib.BoundLogger)
+    declare(world, revision, oldest_head)
+    try:
+        with capture_logs() as logs, ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(SchemaGate(world.app_url).wait, Event())
+            eventually(lambda: logs)
+            was_done = waiting.done()
+            declare(world, migrate.head(), migrate.head())
+            usable = waiting.result(limit_s())
+    finally:
+        declare(world, migrate.head(), migrate.head())
+        structlog.configure(**before)
+
+    assert (was_done, usable) == (False, True)
+    [line] = logs
+    assert line["problem"].endswith(problem)
+
+
+def test_a_newer_schema_that_says_so_can_be_used(world: World) -> None:
+    declare(world, "9999", migrate.head())
+
+    try:
+        assert SchemaGate(world.app_url).wait(Event())
+    finally:
+        declare(world, migrate.head(), migrate.head())
+
+
+def test_a_worker_that_is_stopped_while_it_waits_ends(world: World) -> None:
+    stopping = Event()
+    stopping.set()
+
+    assert not SchemaGate(world.app_url).wait(stopping)
+
+
+def test_a_worker_process_decides_once_the_schema_has_been_migrated(
+    world: World, redis_url: str
+) -> None:
+    cardholder = world.cardholder(world.platform(), 1000)
+    declare(world, "0011", "0011")
+    world.accept([(cardholder, world.clearing(cardholder, "T1", 400))])
+
+    with worker_process(config_of(world, redis_url)):
+        eventually(lambda: is_asking(world))
+        undecided = world.count("inbox")
+        declare(world, migrate.head(), migrate.head())
+        eventually(lambda: world.count("inbox") == 0)
+
+    assert undecided == 1
+    assert world.balance(cardholder) == 600
+
+
+def is_asking(world: World) -> bool:
+    return bool(
+        world.rows(
+            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid() AND query LIKE '%%schema_compatibility%%'"
+        )
+    )

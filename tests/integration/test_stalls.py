@@ -1,0 +1,272 @@
+"""A failure that is ours rejects nothing: what it concerns waits, and goes on after the repair."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import structlog
+from psycopg import sql
+from structlog.testing import capture_logs
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.records import Decided
+from cardledger.schema.ids import Id
+from tests.waiting import eventually
+from tests.world import Cardholder, World, open_world, outcomes_of
+
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+def drain_until(world: World, engine: Engine, count: int) -> list[Decided]:
+    """Drain until `count` messages are decided, in their order of arrival."""
+    decided: list[Decided] = []
+
+    def is_done() -> bool:
+        decided.extend(world.drain(engine))
+        return len(decided) >= count
+
+    eventually(is_done)
+    return sorted(decided, key=lambda decision: decision.message.id)
+
+
+def stalls(world: World) -> list[tuple[Any, ...]]:
+    return world.rows(
+        "SELECT lane, shard, is_whole_queue, customer_id, message_id, error FROM stalled_queues"
+    )
+
+
+def neighbours(world: World, platform: Id, count: int, balance: int = 1000) -> list[Cardholder]:
+    """Return cardholders in the same queue."""
+    first = world.cardholder(platform, balance)
+    found = [first]
+    while len(found) < count:
+        other = world.cardholder(platform)
+        if other.shard == first.shard:
+            world.process(world.engine(), [(other, world.deposit(other, balance))])
+            found.append(other)
+    return found
+
+
+@contextmanager
+def logged() -> Iterator[list[Any]]:
+    """Collect what is logged, which the tests' configuration drops."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.stdlib.BoundLogger)
+    try:
+        with capture_logs() as logs:
+            yield logs
+    finally:
+        structlog.configure(**before)
+
+
+@contextmanager
+def revoked(world: World, right: str) -> Iterator[None]:
+    """Take `right`, of the form "INSERT ON entries", from the application for a while."""
+    [(name,)] = world.rows(
+        "SELECT rolname FROM pg_roles WHERE has_table_privilege(rolname, 'entries', 'INSERT')"
+        " AND NOT rolsuper AND rolcanlogin"
+    )
+    role = sql.Identifier(name)
+    world.connection.execute(sql.SQL(f"REVOKE {right} FROM {{}}").format(role))
+    try:
+        yield
+    finally:
+        world.connection.execute(sql.SQL(f"GRANT {right} TO {{}}").format(role))
+
+
+# --- systemic ------------------------------------------------------------------------------------
+
+
+def test_a_revoked_right_stops_the_queue_and_rejects_nothing(world: World, platform: Id) -> None:
+    cardholders = neighbours(world, platform, 5)
+    events = [
+        (cardholder, world.clearing(cardholder, f"T{n}", 10))
+        for n in range(10)
+        for cardholder in cardholders
+    ]
+    engine = world.engine()
+
+    with revoked(world, "INSERT ON entries"):
+        messages = world.accept(events)
+        with logged() as logs:
+            for _ in range(5):
+                assert world.drain(engine) == []
+        stopped = stalls(world)
+        waiting = world.count("inbox")
+    decided = drain_until(world, engine, len(events))
+
+    assert waiting == len(events)
+    shard = cardholders[0].shard
+    [(*queue, message_id, error)] = [row for row in stopped if row[2]]
+    assert queue == [0, shard, True, Id(bytes(16))]
+    assert message_id in {message.id for message in messages}
+    assert error.startswith("42501: permission denied for table entries")
+    errors = [entry for entry in logs if entry["log_level"] == "error"]
+    assert len(errors) <= 5  # Four cardholders and the queue: once each, whatever was tried since.
+    assert next(entry for entry in errors if "customer_id" not in entry)["shard"] == shard
+    assert not any("exc_info" in entry for entry in logs)
+    assert [decision.message.id for decision in decided] == [message.id for message in messages]
+    assert outcomes_of(decided) == ["APPLIED"] * len(events)
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+    for cardholder in cardholders:
+        world.check_books(cardholder)
+
+
+@pytest.mark.parametrize(
+    ("broken", "repaired"),
+    [
+        (
+            (
+                "ALTER TABLE card_transaction_events ADD COLUMN added int NOT NULL DEFAULT 0;"
+                " ALTER TABLE card_transaction_events ALTER COLUMN added DROP DEFAULT"
+            ),
+            "ALTER TABLE card_transaction_events DROP COLUMN added",
+        ),
+        (
+            "ALTER TABLE entries RENAME COLUMN line TO place",
+            "ALTER TABLE entries RENAME COLUMN place TO line",
+        ),
+        (
+            "ALTER TABLE outcomes ALTER COLUMN outcome TYPE varchar(3) USING left(outcome, 3)",
+            "ALTER TABLE outcomes ALTER COLUMN outcome TYPE text",
+        ),
+        (
+            "ALTER TABLE inbox RENAME COLUMN reply_to TO answer_to",
+            "ALTER TABLE inbox RENAME COLUMN answer_to TO reply_to",
+        ),
+    ],
+    ids=["not-null", "undefined-column", "narrowed", "unreadable-queue"],
+)
+def test_a_schema_of_another_release_rejects_nothing(
+    world: World, platform: Id, broken: str, repaired: str
+) -> None:
+    cardholders = [world.cardholder(platform, 1000) for _ in range(3)]
+    messages = world.accept(
+        [(each, world.clearing(each, f"T{n}", 10)) for n in range(4) for each in cardholders]
+    )
+    engine = world.engine()
+    queues = engine.waiting()
+    decided_early: list[Decided] = []
+
+    world.connection.execute(broken.encode())
+    try:
+        for _ in range(3):
+            for lane, shard in queues:
+                engine.drain(lane, [shard], decided_early.extend)
+    finally:
+        world.connection.execute(repaired.encode())
+    decided = drain_until(world, engine, len(messages))
+
+    assert decided_early == []
+    assert outcomes_of(decided) == ["APPLIED"] * len(messages)
+
+
+def test_a_worker_that_is_started_later_clears_what_an_earlier_one_has_left(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+    world.accept([(cardholder, world.clearing(cardholder, "T1", 10))])
+    with revoked(world, "INSERT ON entries"):
+        assert world.drain(world.engine()) == []
+        assert stalls(world)
+
+    successor = world.engine()
+    decided = drain_until(world, successor, 1)
+    successor.waiting()
+
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert stalls(world) == []
+
+
+# --- one cardholder ------------------------------------------------------------------------------
+
+
+def test_a_value_of_a_newer_release_holds_back_its_cardholder_alone(
+    world: World, platform: Id
+) -> None:
+    strange, other = neighbours(world, platform, 2)
+    world.connection.execute("ALTER TABLE cards DROP CONSTRAINT IF EXISTS cards_state_check")
+    world.connection.execute(
+        "UPDATE cards SET state = 'HIBERNATING' WHERE id = %s", [strange.card_id]
+    )
+    first = [(strange, world.clearing(strange, f"T{n}", 10)) for n in range(3)]
+    second = [(other, world.clearing(other, f"T{n}", 10)) for n in range(3)]
+    sent = [event for pair in zip(first, second, strict=True) for event in pair]
+    engine = world.engine()
+    world.accept(sent)
+
+    others = drain_until(world, engine, 3)
+    [row] = stalls(world)
+    world.connection.execute("UPDATE cards SET state = 'ACTIVE' WHERE id = %s", [strange.card_id])
+    its_own = drain_until(world, engine, 3)
+
+    assert {decision.message.customer_id for decision in others} == {other.owner.customer_id}
+    assert row[2:4] == (False, strange.owner.customer_id)
+    assert row[5].startswith("KeyError: 'HIBERNATING' (reads.py:")
+    assert outcomes_of(others + its_own) == ["APPLIED"] * 6
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_a_message_that_a_constraint_refuses_waits_for_the_repair_with_those_behind_it(
+    world: World, platform: Id
+) -> None:
+    cardholder, other = neighbours(world, platform, 2)
+    events = [world.clearing(cardholder, f"T{n}", 10) for n in range(4)]
+    engine = world.engine()
+    world.connection.execute(
+        sql.SQL("ALTER TABLE outcomes ADD CONSTRAINT curse CHECK (reference <> {})").format(
+            events[1]["reference"]
+        )
+    )
+    try:
+        world.accept(
+            [(cardholder, event) for event in events] + [(other, world.clearing(other, "T", 10))]
+        )
+        before = drain_until(world, engine, 2)
+        for _ in range(3):
+            assert world.drain(engine) == []
+    finally:
+        world.connection.execute("ALTER TABLE outcomes DROP CONSTRAINT curse")
+
+    after = drain_until(world, engine, 3)
+
+    assert outcomes_of(before) == ["APPLIED"] * 2
+    assert [decision.message.reference for decision in after] == [
+        event["reference"] for event in events[1:]
+    ]
+    assert outcomes_of(after) == ["APPLIED"] * 3
+    world.check_books(cardholder)
+
+
+def test_a_poison_message_without_neighbours_waits_until_one_succeeds(
+    world: World, platform: Id
+) -> None:
+    cardholder, other = neighbours(world, platform, 2)
+    key = world.insert_unchecked(
+        cardholder,
+        json.dumps(world.card_closed(cardholder)),
+        reference="".join(f"{n:05}" for n in range(30_000)),
+    )
+    engine = world.engine()
+
+    alone = world.drain(engine)
+    world.accept([(other, world.clearing(other, "T", 10))])
+    decided = drain_until(world, engine, 2)
+
+    assert alone == []
+    assert {str(decision.outcome) for decision in decided} == {"REJECTED", "APPLIED"}
+    assert world.rows("SELECT reason FROM rejections WHERE id = %s", key) == [("INTERNAL_ERROR",)]

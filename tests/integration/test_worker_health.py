@@ -1,0 +1,94 @@
+"""The check of a worker turns red when the worker cannot work, and green when it can again."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.workers.process import health_file
+from cardledger.workers.process.health import role_name
+from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.signals.roles import WorkerRole
+from tests.api.support import SECRET_KEY, closed_port
+from tests.proxy import proxy_to, through
+from tests.waiting import eventually
+from tests.worker_process import worker_process
+
+
+@pytest.fixture
+def config(app_database_url: DatabaseUrl, redis_url: str, tmp_path: Path) -> WorkerConfig:
+    return WorkerConfig(
+        database_url=app_database_url,
+        redis_url=redis_url,
+        secret_key=SECRET_KEY,
+        threads=4,
+        health_dir=tmp_path,
+    )
+
+
+def problems(config: WorkerConfig) -> list[str]:
+    assert config.health_dir is not None
+    return health_file.problems(config.health_dir, role_name(config.role))
+
+
+@pytest.mark.parametrize("role", [None, *WorkerRole])
+def test_a_worker_of_every_role_is_healthy_until_it_stops(
+    config: WorkerConfig, role: WorkerRole | None
+) -> None:
+    config = replace(config, role=role)
+
+    with worker_process(config):
+        eventually(lambda: not problems(config))
+
+    assert problems(config)
+
+
+def test_a_frozen_worker_is_found_and_recovers(config: WorkerConfig) -> None:
+    with worker_process(config) as pid:
+        eventually(lambda: not problems(config))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: "frozen" in "".join(problems(config)), timeout_s=5)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        eventually(lambda: not problems(config))
+
+
+def test_a_worker_without_postgresql_is_found_and_one_without_redis_is_healthy(
+    config: WorkerConfig,
+) -> None:
+    away = replace(config, database_url=f"postgresql://ada@127.0.0.1:{closed_port()}/nothing")
+    with worker_process(away):
+        eventually(lambda: "database unavailable" in "".join(problems(away)), timeout_s=10)
+
+    no_redis = replace(config, redis_url=f"redis://127.0.0.1:{closed_port()}")
+    with worker_process(no_redis):
+        eventually(lambda: not problems(no_redis))
+
+
+def test_a_silent_postgresql_is_found_and_its_return_too(config: WorkerConfig) -> None:
+    url = DatabaseUrl(config.database_url)
+    with proxy_to(url) as proxy:
+        silenced = replace(config, database_url=through(url, proxy))
+        with worker_process(silenced):
+            eventually(lambda: not problems(silenced))
+            proxy.freeze()
+            eventually(lambda: bool(problems(silenced)), timeout_s=6)
+            held = proxy.held_chunks
+            proxy.thaw()
+            eventually(lambda: not problems(silenced))
+
+    assert held > 0
+
+
+def test_a_table_that_is_locked_is_found(config: WorkerConfig, database_url: DatabaseUrl) -> None:
+    with worker_process(config), psycopg.connect(database_url) as outsider:
+        eventually(lambda: not problems(config))
+        outsider.execute("LOCK TABLE inbox")
+        eventually(lambda: bool(problems(config)), timeout_s=6)
+        outsider.rollback()
+        eventually(lambda: not problems(config))

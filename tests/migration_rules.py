@@ -1,0 +1,223 @@
+"""What a revision must not do while the previous release runs: docs/deploying.md as a check.
+
+It reads the statements that a revision would execute (`cardledger migrate --sql`), so raw SQL,
+files and Alembic's operations are checked alike. It knows statements, not data: whether a new
+constraint refuses what the previous release writes is for a reviewer to see.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from alembic import command
+from alembic.script import Script, ScriptDirectory
+
+from cardledger.schema import migrate
+
+_TOKEN: Final = re.compile(
+    r"(?P<comment>--[^\n]*|/\*.*?\*/)|(?P<body>\$(?P<tag>\w*)\$.*?\$(?P=tag)\$)"
+    r"|(?P<literal>'(?:[^']|'')*')|(?P<end>;)|(?P<other>[^$';/-]+|.)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A statement without comments and literals; the body of a DO block is part of it."""
+
+    text: str
+    in_transaction: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What is forbidden: a pattern with the name of the table as the group `table`, if it has one.
+
+    A table that the revision creates itself has no rows and no users: nothing is forbidden there.
+    """
+
+    pattern: re.Pattern[str]
+    problem: str
+
+
+def _rule(pattern: str, problem: str) -> Rule:
+    return Rule(pattern=re.compile(pattern, re.IGNORECASE | re.DOTALL), problem=problem)
+
+
+_ALTERS: Final = r"\bALTER TABLE (?:IF EXISTS )?(?:ONLY )?\"?(?P<table>\w+)\"? .*?"
+_CLAUSE: Final = r"(?:[^,()]|\((?:[^()]|\([^()]*\))*\))*"  # Up to the next comma.
+_VOLATILE: Final = r"(?:gen_random_uuid|random|clock_timestamp|nextval|timeofday|uuid\w*)\s*\("
+
+# The previous release reads and writes the schema of this revision: forbidden on the way up, unless
+# the revision says which releases it is compatible with.
+_COMPATIBILITY: Final = (
+    _rule(
+        r"\bDROP (?:TABLE|VIEW|MATERIALIZED|FUNCTION|PROCEDURE|TYPE|SEQUENCE|SCHEMA|ROLE"
+        r"|TRIGGER)\b",
+        "removes what the previous release uses",
+    ),
+    _rule(
+        _ALTERS + r"\bDROP (?!CONSTRAINT\b|NOT NULL\b)",
+        "removes a column or a default that the previous release uses",
+    ),
+    _rule(r"\bRENAME\b", "renames what the previous release uses"),
+    _rule(
+        _ALTERS + r"\bADD (?:COLUMN )?(?!CONSTRAINT\b|CHECK\b)"
+        rf"(?!{_CLAUSE}\bDEFAULT\b){_CLAUSE}\bNOT NULL\b",
+        "adds a column that the previous release does not fill: NOT NULL needs a DEFAULT",
+    ),
+    _rule(_ALTERS + r"\bSET NOT NULL\b", "requires a value that the previous release may not give"),
+    _rule(r"\bREVOKE\b", "takes a right that the previous release uses"),
+    _rule(r"\bSET SCHEMA\b", "moves what the previous release uses"),
+)
+
+# These block all use of the table while they run: forbidden up and down.
+_LOCKS: Final = (
+    _rule(
+        r"\bCREATE (?:UNIQUE )?INDEX (?!CONCURRENTLY\b).*?\bON (?:ONLY )?\"?(?P<table>\w+)",
+        "blocks writes while it builds an index: use create_index_concurrently",
+    ),
+    _rule(
+        r"\bDROP INDEX (?!CONCURRENTLY\b)",
+        "locks the table of an index: use drop_index_concurrently",
+    ),
+    _rule(
+        r"\bREINDEX\b(?!.*\bCONCURRENTLY\b)|\bCLUSTER\b|\bVACUUM\b|\bREFRESH MATERIALIZED\b",
+        "blocks writes while it rewrites the table",
+    ),
+    _rule(
+        _ALTERS + r"\bALTER (?:COLUMN )?\"?\w+\"? (?:SET DATA )?TYPE\b",
+        "rewrites the table: add a column of the new type instead",
+    ),
+    _rule(
+        _ALTERS + r"\bADD (?:COLUMN )?(?:\w+ (?:SMALL|BIG)?SERIAL\b|"
+        rf"{_CLAUSE}\bGENERATED\b|{_CLAUSE}\bDEFAULT {_VOLATILE})",
+        "rewrites the table: a value for each row is a change in pages",
+    ),
+    _rule(
+        _ALTERS + r"\bADD (?:CONSTRAINT|CHECK|FOREIGN|UNIQUE|PRIMARY|EXCLUDE)\b"
+        r"(?!.*\b(?:NOT VALID|USING INDEX)\b)",
+        "blocks writes while it reads the whole table: NOT VALID here, VALIDATE in the next"
+        " revision; or USING INDEX",
+    ),
+    _rule(r"\bTRUNCATE\b|\bLOCK TABLE\b|\bLOCK \w+ IN\b", "locks a table"),
+)
+
+_ROWS: Final = re.compile(
+    r"^(?:WITH\b.*)?\b(?:UPDATE (?:ONLY )?|DELETE FROM (?:ONLY )?|INSERT INTO (?=.*\bSELECT\b))"
+    r"\"?(?P<table>\w+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_ALTERED: Final = re.compile(
+    r"\b(?:ALTER TABLE (?:IF EXISTS )?(?:ONLY )?|CREATE (?:OR REPLACE )?(?:CONSTRAINT )?TRIGGER .*?"
+    r" ON )\"?(?P<table>\w+)",
+    re.IGNORECASE | re.DOTALL,
+)
+_CREATED: Final = re.compile(r"\bCREATE TABLE (?:IF NOT EXISTS )?\"?(\w+)", re.IGNORECASE)
+_BOOKKEEPING: Final = re.compile(
+    r"^(?:BEGIN|COMMIT|(?:UPDATE|INSERT INTO|DELETE FROM)"
+    r" (?:alembic_version|schema_compatibility))\b"
+)
+
+
+def problems(upgrade: str, downgrade: str = "", *, is_contract: bool = False) -> list[str]:
+    """Return what forbids to execute the statements of a revision while the previous release runs.
+
+    `is_contract`: the revision says which releases can use the schema after it, so it may remove
+    what only older ones use.
+    """
+    up, down = list(statements(upgrade)), list(statements(downgrade))
+    created = {name for each in up for name in _CREATED.findall(each.text)}
+    found = [f"up: {problem}" for problem in _on_locks(up, created)]
+    if not is_contract:
+        found += [f"up: {problem}" for problem in _on_rules(up, _COMPATIBILITY, created)]
+    # What the revision created, it may also remove: the next release has stopped by then.
+    return found + [f"down: {problem}" for problem in _on_locks(down, created)]
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Yield the statements of `text` one by one, in a form that patterns can read."""
+    parts: list[str] = []
+    in_transaction = False
+    for token in _TOKEN.finditer(f"{text};"):
+        if token["end"] is None:
+            parts.append(_readable(token, " ".join("".join(parts).split())))
+            continue
+        statement = " ".join("".join(parts).split())
+        parts = []
+        in_transaction = statement == "BEGIN" or (in_transaction and statement != "COMMIT")
+        if statement and not _BOOKKEEPING.match(statement):
+            yield Statement(statement, in_transaction)
+
+
+def _readable(token: re.Match[str], before: str) -> str:
+    if token["comment"]:
+        return " "
+    if token["body"]:
+        # A DO block is executed now, with what it puts together; a function is executed later.
+        return f" {token['body']} " if before.upper().startswith("DO") else " body "
+    return "''" if token["literal"] else token[0]
+
+
+def _on_locks(found: list[Statement], created: set[str]) -> Iterator[str]:
+    yield from _on_rules(found, _LOCKS, created)
+    for each in found:
+        rows = _ROWS.search(each.text)
+        in_pages = not each.in_transaction and " LIMIT " in each.text.upper()
+        if rows and rows["table"] not in created and not in_pages:
+            yield f"changes any number of rows, use change_in_pages: {each.text}"
+    inside = [each for each in found if each.in_transaction]
+    if inside and len(inside) < len(found):
+        yield f"a step outside of a transaction is a revision of its own, without {inside[0].text}"
+    altered = {
+        name
+        for each in inside
+        for name in (match["table"] for match in _ALTERED.finditer(each.text))
+        if name not in created
+    }
+    if len(altered) > 1:
+        yield f"holds locks on several tables, make several revisions: {', '.join(sorted(altered))}"
+    validating = [each for each in inside if "VALIDATE CONSTRAINT" in each.text.upper()]
+    if validating and len(inside) > len(validating):
+        yield "reads a table while locks of other statements are held: VALIDATE is a revision alone"
+
+
+def _on_rules(found: list[Statement], rules: tuple[Rule, ...], created: set[str]) -> Iterator[str]:
+    for each in found:
+        for rule in rules:
+            match = rule.pattern.search(each.text)
+            if match and match.groupdict().get("table") not in created:
+                yield f"{rule.problem}: {each.text}"
+
+
+# --- the revisions of this release ----------------------------------------------------------------
+
+
+def revisions() -> list[Script]:
+    """Return all revisions of this release, oldest first."""
+    return [*ScriptDirectory(str(migrate._MIGRATIONS)).walk_revisions()][::-1]
+
+
+def problems_of(revision: Script) -> list[str]:
+    """Return what forbids to apply `revision` while the previous release runs."""
+    before = revision.down_revision or "base"
+    oldest_head = getattr(revision.module, "oldest_head", None)
+    found = problems(
+        _printed(command.upgrade, f"{before}:{revision.revision}"),
+        _printed(command.downgrade, f"{revision.revision}:{before}"),
+        is_contract=oldest_head is not None,
+    )
+    known = {each.revision for each in revisions() if each.revision < revision.revision}
+    if oldest_head is not None and oldest_head not in known:
+        found.append(f"oldest_head is {oldest_head!r}, which is no revision before this one")
+    return found
+
+
+def _printed(run: Callable[..., None], span: str) -> str:
+    config = migrate._config(None)
+    config.output_buffer = io.StringIO()
+    config.attributes["schema"] = None
+    run(config, span, sql=True)
+    return config.output_buffer.getvalue()

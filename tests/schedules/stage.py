@@ -1,0 +1,90 @@
+"""A stage for a few processes: a new cardholder, and the databases of two workers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Engine as Database
+
+from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.schema.ids import Id
+from tests.schedules.actors import Act, accept, accepting, draining, sweeping
+from tests.schedules.books import books_of
+from tests.schedules.driver import Actor, Choice, Driver, Faults, reconnect
+from tests.schedules.scenarios import MakeMessage
+from tests.world import Cardholder, World
+
+Databases = tuple[Database, Database]
+
+
+def far_ahead() -> datetime:
+    """Return a time at which every authorization has expired."""
+    return datetime.now(UTC) + timedelta(days=400)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A cardholder, and the databases of two workers."""
+
+    world: World
+    databases: Databases
+    cardholder: Cardholder
+
+    def draining(self, number: int, lane: Lane = Lane.LIVE) -> Act:
+        """A worker, to whose clock every authorization is due."""
+        engine = self.world.engine(clock=far_ahead, database=self.databases[number], batch_size=2)
+        return draining(engine, self.cardholder, lane)
+
+    def sweeping(self, number: int) -> Act:
+        """A sweeper of the same time."""
+        return sweeping(self.databases[number], far_ahead())
+
+    def accepting(self, number: int, messages: Sequence[Message]) -> Act:
+        """A client that writes `messages` to the inbox."""
+        return accepting(self.databases[number], messages)
+
+    def messages(self, makers: Sequence[MakeMessage]) -> list[dict[str, Any]]:
+        """Return messages about the cardholder."""
+        return [make(self.world, self.cardholder) for make in makers]
+
+    def accept(self, *makers: MakeMessage, lane: Lane = Lane.LIVE) -> None:
+        """Let messages about the cardholder wait to be decided."""
+        accept(self.world, self.cardholder, self.messages(makers), lane)
+
+    def books(self) -> dict[str, Any]:
+        """Return everything that is recorded about the cardholder, without ids and times."""
+        return books_of(self.world, self.cardholder)
+
+
+class Theatre:
+    """Plays what a few processes do at once, each time on a new stage."""
+
+    def __init__(self, world: World, platform: Id, driver: Driver, databases: Databases) -> None:
+        self.world: Final = world
+        self._platform: Final = platform
+        self._driver: Final = driver
+        self._databases: Final = databases
+
+    def stage(self, history: Sequence[MakeMessage], balance: int = 50_000) -> Stage:
+        """Return a new stage, on which `history` has been decided."""
+        cardholder = self.world.cardholder(self._platform)
+        stage = Stage(self.world, self._databases, cardholder)
+        deposit = self.world.deposit(cardholder, balance)
+        accept(self.world, cardholder, [deposit, *stage.messages(history)])
+        self.world.drain(self.world.engine())
+        return stage
+
+    def play(
+        self, acts: Sequence[Act], choose: Choice, faults: Faults | None = None
+    ) -> list[Actor]:
+        """Play `acts`; `faults` strike the first of them. Afterwards the sweepers run."""
+        reconnect(self._databases)
+        actors = [
+            Actor(f"process {number}", act, {} if number else faults)
+            for number, act in enumerate(acts)
+        ]
+        self._driver.play(actors, choose)
+        for lane in Lane:
+            self.world.drain(self.world.engine(clock=far_ahead), lane)
+        return actors

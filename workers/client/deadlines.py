@@ -1,0 +1,192 @@
+"""Deadlines of live authorizations: no approval is reported after `decideBy`.
+
+A caller that has no outcome by then receives a decline. A timeout reversal, durable before that
+answer, settles the authorization accordingly (docs/decisions/0036).
+"""
+
+import asyncio
+from asyncio import Task
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.messaging.timeout_reversals import DETAIL
+from cardledger.ledger.storage.database_clock import Reading
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.schema.wire import outcomes
+from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
+from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, UnavailableError
+from cardledger.workers.client.parsing import MalformedSubmission, Submission
+from cardledger.workers.client.pending import resolve
+from cardledger.workers.client.timeout_reversals import TimeoutReversals
+from cardledger.workers.signals.outage_log import DATABASE
+
+_NOW: Final = "SELECT clock_timestamp()"
+_READ_INTERVAL_S: Final = 5.0  # Of PostgreSQL's clock.
+_READ_TIMEOUT_S: Final = 1.0
+_MARGIN_S: Final = 0.01  # For an approval on its way from here to the caller.
+_DURABLE_WITHIN_S: Final = 1.0
+_TIMER_LIMIT_S: Final = 3600.0  # A deadline may be years away, a timer of an event loop may not.
+
+_NOT_ACCEPTED: Final = (
+    "the authorization was not accepted before its decideBy and is not recorded; submit it again"
+    " with the same reference"
+)
+_UNKNOWN: Final = (
+    "the authorization has no outcome by its decideBy, and its reversal is not recorded yet: it is"
+    " not approved; submit it again with the same reference to read its outcome"
+)
+
+
+class DatabaseClock:
+    """The time of PostgreSQL, read every few seconds and continued by the monotonic clock.
+
+    The clock of this process may be wrong; the engine decides by PostgreSQL's.
+    It is ahead of PostgreSQL by at most the round trip of a reading, never behind: a deadline by
+    this clock has not passed in PostgreSQL yet.
+    """
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
+        # Until the first reading there is only the clock of this process.
+        self._reading = Reading(datetime.now(UTC), monotonic())
+
+    def now(self) -> datetime:
+        """Return the present time."""
+        return self._reading.now()
+
+    def monotonic_at(self, moment: datetime) -> float:
+        """Return what `monotonic` shows when PostgreSQL's clock shows `moment`."""
+        return self._reading.received_at + (moment - self._reading.at).total_seconds()
+
+    async def read(self) -> None:
+        """Read the time; without PostgreSQL, the last reading stays."""
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S), self._engine.connect() as outer:
+                connection = await driver_async(outer)
+                sent_at = monotonic()
+                cursor = await connection.execute(_NOW)
+                row = await cursor.fetchone()
+        except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
+            DATABASE.failed(error)
+            return
+        DATABASE.succeeded()
+        assert row is not None, "a SELECT without FROM has a row"
+        # As if it had been read when the query was sent: not before it was.
+        self._reading = Reading(row[0], sent_at)
+
+    async def read_again(self) -> None:
+        """Wait a while, then read the time."""
+        await asyncio.sleep(_READ_INTERVAL_S)
+        await self.read()
+
+
+class Deadlines:
+    """Ends the wait for outcomes at their deadlines, by PostgreSQL's clock."""
+
+    def __init__(self, clock: DatabaseClock, reversals: TimeoutReversals) -> None:
+        self._clock: Final = clock
+        self._reversals: Final = reversals
+        self._settling: Final[set[Task[None]]] = set()
+
+    def watch(self, submission: Submission) -> None:
+        """Give the outcome of `submission` its time limit, if it has a deadline.
+
+        A repetition of an authorization whose reversal is not durable yet fails at once: decided
+        before that reversal, it would be reported as approved and then reversed.
+        """
+        body = submission.body
+        if body["type"] not in AUTHORIZATIONS:
+            return
+        if self._reversals.has_queued(body["source"], body["reference"]):
+            submission.is_withdrawn = True
+            submission.outcome.set_exception(UnavailableError(_UNKNOWN))
+            return
+        decide_by = parse_time(body.get("decideBy"))
+        if decide_by is None:
+            return
+        submission.report_by = self._clock.monotonic_at(decide_by) - _MARGIN_S
+        self._wait(submission, submission.report_by)
+
+    async def reported(
+        self, submissions: Sequence[Submission | MalformedSubmission], results: Sequence[Outcome]
+    ) -> list[Outcome]:
+        """Return `results` as they may be reported now: approvals in time, or declined.
+
+        Raises: UnavailableError.
+        """
+        outcomes_now = list(results)
+        while late := late_approvals(submissions, outcomes_now):
+            for place, submission in late:
+                outcomes_now[place] = await self._settle(submission)
+        return outcomes_now
+
+    async def stop(self) -> None:
+        """Return when every deadline that has passed is settled."""
+        if self._settling:
+            await asyncio.wait(self._settling)
+
+    def _wait(self, submission: Submission, until: float) -> None:
+        delay_s = min(until - monotonic(), _TIMER_LIMIT_S)
+        timer = asyncio.get_running_loop().call_later(delay_s, self._expire, submission, until)
+        submission.outcome.add_done_callback(lambda _: timer.cancel())
+
+    def _expire(self, submission: Submission, until: float) -> None:
+        if submission.outcome.done():
+            return
+        if until - monotonic() > _TIMER_LIMIT_S / 2:
+            self._wait(submission, until)
+        else:
+            task = asyncio.create_task(self._end(submission))
+            self._settling.add(task)
+            task.add_done_callback(self._settling.discard)
+
+    async def _end(self, submission: Submission) -> None:
+        try:
+            outcome = await self._settle(submission)
+        except UnavailableError as error:
+            if not submission.outcome.done():
+                submission.outcome.set_exception(error)
+        else:
+            resolve(submission.outcome, outcome)
+
+    async def _settle(self, submission: Submission) -> Outcome:
+        """Return the outcome of `submission` once its reversal is durable.
+
+        Raises: UnavailableError when it was never accepted, or the reversal is not durable soon.
+        """
+        if submission.message is None:
+            submission.is_withdrawn = True
+            raise UnavailableError(_NOT_ACCEPTED)
+        durable = self._reversals.put(submission.message)
+        try:
+            async with asyncio.timeout(_DURABLE_WITHIN_S):
+                await asyncio.shield(durable)
+        except TimeoutError:
+            raise UnavailableError(_UNKNOWN) from None
+        return outcomes.outcome(
+            submission.message.reference,
+            OutcomeType.DECLINED,
+            reason=DeclineReason.DECISION_TIMEOUT,
+            detail=DETAIL,
+        )
+
+
+def late_approvals(
+    submissions: Sequence[Submission | MalformedSubmission], results: Sequence[Outcome]
+) -> list[tuple[int, Submission]]:
+    """Return the approvals among `results` whose deadline has passed, with their places."""
+    now = monotonic()
+    return [
+        (place, submission)
+        for place, (submission, outcome) in enumerate(zip(submissions, results, strict=True))
+        if isinstance(submission, Submission)
+        and submission.report_by is not None
+        and submission.report_by < now
+        and outcome.is_approval
+    ]

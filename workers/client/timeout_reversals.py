@@ -1,0 +1,100 @@
+"""Writes timeout reversals to the inbox, and tries again until they are durable."""
+
+import asyncio
+from asyncio import Future
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.timeout_reversals import reversal_of
+from cardledger.ledger.storage.engines import driver_async
+from cardledger.ledger.storage.ids import new_id
+from cardledger.workers.client.errors import DATABASE_UNAVAILABLE
+from cardledger.workers.client.redis_gateway import RedisGateway
+from cardledger.workers.signals.doorbell import drain_all
+
+_ROWS_PER_WRITE: Final = 1_000
+_FIRST_WRITE_TIMEOUT_S: Final = 0.4  # A retry, on another connection, is still in time.
+_WRITE_TIMEOUT_LIMIT_S: Final = 5.0
+_RETRY_DELAY_S: Final = 0.1
+
+_log = structlog.get_logger()
+
+
+class TimeoutReversals:
+    """A queue of timeout reversals, at most one for each submission that callers wait for.
+
+    Apart from the writes of submissions: a write that stalls is what they are for. In which order
+    the two are committed does not matter.
+    """
+
+    def __init__(self, engine: AsyncEngine, redis: RedisGateway) -> None:
+        self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
+        self._redis: Final = redis
+        self._queue: Final[deque[tuple[Message, Future[None]]]] = deque()
+        self._keys: Final[Counter[tuple[str, str]]] = Counter()  # Of what is queued.
+        self._has_queued: Final = asyncio.Event()
+        self._timeout_s = _FIRST_WRITE_TIMEOUT_S
+
+    def put(self, authorization: Message) -> "Future[None]":
+        """Queue the reversal of `authorization`; return a future that is set once it is durable."""
+        durable: Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((reversal_of(authorization, at=datetime.now(UTC)), durable))
+        self._keys[authorization.source, authorization.reference] += 1
+        self._has_queued.set()
+        return durable
+
+    def has_queued(self, source: str, reference: str) -> bool:
+        """Return whether the reversal of this authorization is not durable yet."""
+        return (source, reference) in self._keys
+
+    async def write_next(self) -> None:
+        """Write what is queued."""
+        await self._has_queued.wait()
+        if not await self._write():
+            await asyncio.sleep(_RETRY_DELAY_S)
+
+    async def close(self) -> None:
+        """Write what is still queued, if PostgreSQL is available."""
+        while self._queue and await self._write():
+            pass
+        if self._queue:
+            references = [message.body["authorization"]["reference"] for message, _ in self._queue]
+            _log.error("timeout reversals not written", references=references)
+
+    async def _write(self) -> bool:
+        """Write the oldest; return whether they are durable. They stay queued until they are."""
+        batch = [self._queue[n] for n in range(min(len(self._queue), _ROWS_PER_WRITE))]
+        # With new ids: an earlier attempt whose reply was lost may have been committed. The
+        # idempotency key makes the second of the two a duplicate.
+        messages = [replace(message, id=new_id()) for message, _ in batch]
+        try:
+            async with asyncio.timeout(self._timeout_s), self._engine.connect() as outer:
+                await inbox.accept_async(await driver_async(outer), messages)
+        except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
+            _log.warning("timeout reversals not written yet", count=len(batch), error=str(error))
+            self._timeout_s = min(2 * self._timeout_s, _WRITE_TIMEOUT_LIMIT_S)
+            return False
+        self._timeout_s = _FIRST_WRITE_TIMEOUT_S
+        for message, durable in batch:
+            self._queue.popleft()
+            self._forget(message.body["authorization"])
+            if not durable.done():
+                durable.set_result(None)
+        if not self._queue:
+            self._has_queued.clear()
+        self._redis.notify(drain_all((message.lane, message.shard) for message in messages))
+        return True
+
+    def _forget(self, authorization: Mapping[str, Any]) -> None:
+        key = authorization["source"], authorization["reference"]
+        self._keys[key] -= 1
+        if not self._keys[key]:
+            del self._keys[key]

@@ -1,0 +1,87 @@
+"""The health file of a worker: written by its own threads, read by the check of its container.
+
+Standard library only, so that the check is quick. Ages are of the monotonic clock, which the
+processes of a machine share and which is never set.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+FRESH_S: Final = 3.0
+"""How old a file may be: it is written every second, and by a frozen process not at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """The health that a worker reports."""
+
+    role: str
+    pid: int
+    written_at: float
+    problems: Sequence[str]  # Each with what to do; none when all is well.
+    redis: str  # Never a problem: without it outcomes come a little later.
+
+
+def write(directory: Path, health: Health) -> None:
+    """Write `health` to the file of its process, whole or not at all.
+
+    Raises: OSError.
+    """
+    directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+    path = _path(directory, health.role, health.pid)
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(asdict(health)), encoding="utf-8")
+    fresh.replace(path)
+
+
+def remove(directory: Path, role: str, pid: int) -> None:
+    """Remove the file of a process that stops in good order."""
+    _path(directory, role, pid).unlink(missing_ok=True)
+
+
+def problems(directory: Path, role: str, *, now: float | None = None) -> list[str]:
+    """Return what is wrong with the workers of `role` that run here; nothing when all is well.
+
+    Files of processes that have ended do not count, but some worker must run.
+    """
+    now = monotonic() if now is None else now
+    running = [health for health in _read(directory, role) if _runs(health.pid)]
+    if not running:
+        return [f"no worker ({role}) runs here; start one, or set CARDLEDGER_DATA_DIR to its own"]
+    found = []
+    for health in running:
+        age = now - health.written_at
+        if age > FRESH_S:
+            found.append(
+                f"worker {health.pid} has not reported for {age:.0f} s: it is frozen; restart it"
+            )
+        else:
+            found += [f"worker {health.pid}: {problem}" for problem in health.problems]
+    return found
+
+
+def _read(directory: Path, role: str) -> Iterator[Health]:
+    for path in sorted(directory.glob(f"worker-{role}-*.json")):
+        try:
+            yield Health(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            continue  # Removed since the listing, or written by another release.
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _path(directory: Path, role: str, pid: int) -> Path:
+    return directory / f"worker-{role}-{pid}.json"

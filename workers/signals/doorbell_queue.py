@@ -1,0 +1,118 @@
+"""Takes doorbells from Redis: a few at a time, and only those that our own senders could have sent.
+
+Whatever else is found under the keys of a queue is deleted, at a bounded cost for each call. A
+doorbell is taken once and never put back: the sweeper finds the work that it announced.
+Source: docs/decisions/0041-redis-is-not-trusted.md
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from time import time
+from typing import Final
+
+import redis
+from pydantic_core import from_json
+
+from cardledger.ledger.messaging.inbox import SHARDS
+from cardledger.workers.signals.doorbell import (
+    REPAIR,
+    TOKEN_LIMIT,
+    Doorbell,
+    announced_set,
+    keys_of,
+)
+from cardledger.workers.signals.repeated_warning import RepeatedWarning
+
+_SIZE_LIMIT: Final = 1024  # Bytes of a message; one for all shards has 300.
+_ID_LIMIT: Final = 64
+_LENGTH_LIMIT: Final = 1000  # Doorbells that wait in a queue; senders leave one for each shard.
+_AGE_LIMIT_MS: Final = 60_000  # The sweeper has run since; an older doorbell is moot.
+
+MALFORMED: Final = RepeatedWarning("malformed doorbells dropped; check who writes to Redis")
+"""What was dropped, for this process."""
+
+# A queue that is longer than senders make it is emptied, because sweepers find the work sooner.
+_TAKE: Final = f"""
+    {REPAIR}
+    local announced, messages, queue, wake_list = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+    local count, size_limit, id_limit = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+    local length_limit, token_limit = tonumber(ARGV[4]), tonumber(ARGV[5])
+    local dropped = repair(announced, 'set') + repair(messages, 'hash')
+        + repair(queue, 'list') + repair(wake_list, 'list')
+    local longest = math.max(redis.call('LLEN', queue), redis.call('HLEN', messages),
+        redis.call('SCARD', announced))
+    if longest > length_limit then
+        dropped = dropped + longest
+        redis.call('UNLINK', queue, messages, announced)
+    end
+    if redis.call('LLEN', wake_list) > token_limit then redis.call('UNLINK', wake_list) end
+    local taken = {{}}
+    for _ = 1, count do
+        local id = redis.call('LPOP', queue)
+        if not id then break end
+        local size = #id <= id_limit and redis.call('HSTRLEN', messages, id) or 0
+        if 0 < size and size <= size_limit then
+            taken[#taken + 1] = redis.call('HGET', messages, id)
+        else
+            dropped = dropped + 1
+        end
+        redis.call('HDEL', messages, id)
+    end
+    return {{dropped, taken}}
+"""
+
+
+def take(
+    client: redis.Redis, queue: str, count: int, accepts: Callable[[Doorbell], bool]
+) -> list[Doorbell]:
+    """Take up to `count` doorbells of `queue`; return those that are valid, recent and accepted.
+
+    What they announce may be announced again from now on.
+    Bounds: one round trip, and a second one when there are any; `count` messages of 1 KB.
+    Raises: redis.RedisError.
+    """
+    limits = count, _SIZE_LIMIT, _ID_LIMIT, _LENGTH_LIMIT, TOKEN_LIMIT
+    dropped, bodies = client.eval(_TAKE, 4, *keys_of(queue), *limits)
+    taken = list(_read(bodies, queue, accepts))
+    dropped += len(bodies) - len(taken)
+    if dropped:
+        MALFORMED.note(dropped, queue=queue)
+    if not taken:
+        return []
+    subjects = {subject for doorbell, _ in taken for subject in doorbell.subjects}
+    # When it fails, sweepers find the work; the doorbells just taken must be run.
+    with suppress(redis.RedisError):
+        client.srem(announced_set(queue), *subjects)
+    oldest = time() * 1000 - _AGE_LIMIT_MS
+    return [doorbell for doorbell, sent_at in taken if sent_at > oldest]
+
+
+def _read(
+    bodies: Sequence[bytes], queue: str, accepts: Callable[[Doorbell], bool]
+) -> Iterator[tuple[Doorbell, int]]:
+    for body in bodies:
+        read = _parse(body, queue)
+        if read is not None and accepts(read[0]):
+            yield read
+
+
+def _parse(body: bytes, queue: str) -> tuple[Doorbell, int] | None:
+    """Return the doorbell in a message of Dramatiq, and when it was sent in ms; None if malformed.
+
+    Options are ignored: they could have the message delayed, repeated or sent on.
+    """
+    try:
+        fields = from_json(body)
+    except ValueError:
+        return None
+    match fields:
+        case {
+            "queue_name": str(name),
+            "actor_name": str(actor),
+            "args": list(args),
+            "kwargs": dict(named),
+            "message_timestamp": int(sent_at),
+        } if name == queue and not named:
+            if len(args) <= 1 + SHARDS and all(type(argument) is int for argument in args):
+                return Doorbell(queue, actor, tuple(args)), sent_at
+    return None
