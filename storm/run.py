@@ -245,7 +245,17 @@ def _logs_in(file: Path) -> Iterator[None]:
     root = logging.getLogger()
     root.addHandler(handler)
     with file.open("a", encoding="utf-8") as log:
-        structlog.configure(logger_factory=structlog.PrintLoggerFactory(log))
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.format_exc_info,
+                structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+            logger_factory=structlog.PrintLoggerFactory(log),
+            cache_logger_on_first_use=False,
+        )
         try:
             yield
         finally:

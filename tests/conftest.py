@@ -8,6 +8,7 @@ after Ctrl-C, a crash or a kill -9 of the worker.
 """
 
 import functools
+import logging
 import os
 import shutil
 import tempfile
@@ -43,6 +44,17 @@ settings.register_profile(
 settings.register_profile("brief", parent=settings.get_profile("ci"), max_examples=50)
 settings.register_profile("nightly", parent=settings.get_profile("ci"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """Undo what a test, or a command that it calls, configures of the logs of this process."""
+    root = logging.getLogger()
+    configured, handlers, level = structlog.get_config(), root.handlers[:], root.level
+    yield
+    structlog.configure(**configured)
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,17 +7,22 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 from cardledger.workers.client import Client, submit
+from cardledger.workers.client.errors import UnavailableError
 from cardledger.workers.process.main import WorkerProcess
+from storm.proxy import Trap
 from tests.integration.workers import dead_redis, outcome_types, references, with_client, working
-from tests.waiting import eventually
+from tests.proxy import Proxy, proxy_to, through
+from tests.waiting import eventually, limit_s
 from tests.world import Cardholder, World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
@@ -322,3 +327,26 @@ def comparable(wire: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
         }
         stable["present"] = sorted(changing & set(card_transaction))
     return stable
+
+
+def test_a_log_that_fails_does_not_keep_callers_waiting(
+    world: World, platform: Id, app_database_url: DatabaseUrl, redis_url: str
+) -> None:
+    event = world.authorization(world.cardholder(platform, 10_000), "T1", 100)
+
+    async def submit_after_the_loss(proxy: Proxy) -> None:
+        engine = async_engine(through(app_database_url, proxy))
+        async with Client(engine, redis_url) as client:
+            structlog.configure(processors=[_fail], wrapper_class=structlog.BoundLogger)
+            proxy.cut_at(b"COPY", Trap.BEFORE)
+            async with asyncio.timeout(limit_s()):
+                with pytest.raises(UnavailableError):
+                    await client.enqueue([event])
+        await engine.dispose()
+
+    with proxy_to(app_database_url) as proxy:
+        asyncio.run(submit_after_the_loss(proxy))
+
+
+def _fail(*_: object) -> dict[str, Any]:
+    raise OSError("the log's disk is full")

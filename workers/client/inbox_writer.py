@@ -118,18 +118,19 @@ class InboxWriter:
             abandon(unaccepted)
             raise
         except Exception as error:  # noqa: BLE001 - whatever failed, the callers must not wait on
+            # Before the log, which may fail too.
+            fail((submission.outcome for submission in batch), error)
+            fail(unaccepted, error)
             if isinstance(error, DATABASE_UNAVAILABLE):
                 DATABASE.failed(error)
             else:
                 _log.warning("events not accepted", count=len(batch), error=str(error))
-            fail((submission.outcome for submission in batch), error)
-            fail(unaccepted, error)
             return
-        DATABASE.succeeded()
         self._pending.accepted(messages)
         for accepted in unaccepted:
             if not accepted.done():
                 accepted.set_result(None)
+        DATABASE.succeeded()
         self._redis.notify(drain_all((message.lane, message.shard) for message in messages))
 
     def close(self) -> None:
