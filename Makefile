@@ -146,7 +146,7 @@ runtime: $(STAMP) ## Install wheel and runtime lock only, import all modules, ch
 LOWEST := .venv-lowest
 LOWEST_STAMP := $(LOWEST)/.installed
 LOWEST_TESTS := tests/core tests/integration/test_engine.py tests/integration/test_workers.py \
-  tests/api/test_flow.py tests/api/test_protocol.py tests/api/test_idempotency.py tests/system/test_cli.py
+  tests/api/test_flow.py tests/api/protocol tests/api/test_idempotency.py tests/system/test_cli.py
 
 .PHONY: test-lowest
 test-lowest: $(LOWEST_STAMP) ## Run part of the tests on the oldest supported dependencies
