@@ -121,14 +121,16 @@ class BoundedProtocol(HttpToolsProtocol):
         return self.timeout_keep_alive_task is not None and not self._unread
 
     def waiting_since(self) -> float | None:
-        """Return when its client had to do something next; None while a request is processed."""
+        """Return since when its client has had something to do; None while a request is processed.
+
+        For a head or a body that is since the request began, not since its last byte: a client that
+        sends a byte now and then is as slow as one that sends none.
+        """
         if self._unread:
-            return self._unread_since
+            return self._since
         if self.pipeline:
             return None
-        if self._has_responded():
-            return self._since
-        return self._received_at if self._awaits_body() else None
+        return self._since if self._has_responded() or self._awaits_body() else None
 
     def check(self, now: float) -> None:
         """Close it if its client took too long to send, or to read."""
@@ -270,14 +272,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def _hold(self, data: bytes, start: int) -> None:
         """Keep `data` from `start` on, and read no more, until the response has been read."""
         self.flow.pause_reading()
-        is_within_limit = self.registry.hold(len(data) - len(self._held))
+        is_within_limit = self.registry.hold(self.address, len(data) - len(self._held))
         self._held, self._held_at = data, start
         if not is_within_limit:
             self.transport.abort()
 
     def _let_go(self) -> None:
         if self._held:
-            self.registry.hold(-len(self._held))
+            self.registry.hold(self.address, -len(self._held))
             self._held, self._held_at = b"", 0
 
     def _continue_soon(self) -> None:

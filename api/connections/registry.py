@@ -1,47 +1,22 @@
 """The open connections of a server: how many there are, which one makes room, and their clock."""
 
-import heapq
 from asyncio import AbstractEventLoop, TimerHandle
-from collections.abc import Collection
+from collections import Counter
 from enum import Enum, auto
-from operator import itemgetter
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from cardledger.api.connections.addresses import counted_as, is_within
+from cardledger.api.connections.crowd import Connection, Crowd
 from cardledger.api.connections.limits import RESERVE, ConnectionLimits
 
 _TICK_S: Final = 0.5
 _TICKS_PER_LIMIT: Final = 8
-_FRESH_S: Final = 1.0
-_BATCH_SHARE: Final = 64
 _LOG_INTERVAL_S: Final = 10.0
 _HELD_LIMIT: Final = 64 * 1024 * 1024
 
-# Which connection makes room first.
-_SLOW, _IDLE, _FRESH = range(3)
-
 _log = structlog.get_logger()
-
-
-class Connection(Protocol):
-    """What the registry knows of a connection."""
-
-    address: str  # Under which it is counted; empty: under none.
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it is between two requests, and its client has read the last response."""
-
-    def waiting_since(self) -> float | None:
-        """Return when its client had to do something next; None while a request is processed."""
-
-    def check(self, now: float) -> None:
-        """Close it if its client took too long."""
-
-    def evict(self) -> None:
-        """Close it at once."""
 
 
 class Admission(Enum):
@@ -67,10 +42,15 @@ class ConnectionRegistry:
         self.now = 0.0
         self._ticked_at = 0.0
         self._timer: TimerHandle | None = None
-        self._admitted: Final[set[Connection]] = set()
-        self._by_address: Final[dict[str, set[Connection]]] = {}  # Those of `_admitted`.
-        self._reserved: Final[set[Connection]] = set()
+        self._admitted: Final = Crowd()
+        self._by_address: Final[dict[str, Crowd]] = {}  # Those of `_admitted`.
+        self._reserved: Final = Crowd()
+        self._searched: Final[set[Crowd]] = set()  # Since the last look.
+        # One address may hold the same share of all bytes as of all connections.
+        share = min(limits.per_address, limits.connections)
+        self._held_limit_per_address: Final = _HELD_LIMIT * share // limits.connections
         self._held = 0
+        self._held_by: Final[Counter[str]] = Counter()
         self._evicted = 0
         self._refused = 0
         self._logged_at = -_LOG_INTERVAL_S
@@ -87,16 +67,11 @@ class ConnectionRegistry:
         if self._timer is None:
             self._ticked_at = loop.time()
             self._timer = loop.call_later(self.tick_s, self._tick, loop)
-        peers = self._by_address.get(connection.address, ()) if connection.address else ()
-        crowd: Collection[Connection] = ()
-        if len(peers) >= self.limits.per_address:
-            crowd = peers
-        elif len(self._admitted) >= self.limits.connections:
-            crowd = self._admitted
-        if not crowd or self._make_room(crowd):
+        crowd = self._full_crowd(connection.address)
+        if crowd is None or self._make_room(crowd):
             self._admitted.add(connection)
             if connection.address:
-                self._by_address.setdefault(connection.address, set()).add(connection)
+                self._by_address.setdefault(connection.address, Crowd()).add(connection)
             return Admission.ADMITTED
         if len(self._reserved) < RESERVE or self._make_room(self._reserved):
             self._reserved.add(connection)
@@ -114,35 +89,36 @@ class ConnectionRegistry:
             if not peers:
                 del self._by_address[connection.address]
 
-    def hold(self, size: int) -> bool:
-        """Count `size` bytes that wait to be parsed; negative when they have been.
+    def hold(self, address: str, size: int) -> bool:
+        """Count `size` bytes of `address` that wait to be parsed; negative when they have been.
 
-        Returns whether all connections together hold no more than they may.
+        Returns whether neither the address, if there is one, nor all together hold too much.
         """
         self._held += size
-        return self._held <= _HELD_LIMIT
+        if not address:
+            return self._held <= _HELD_LIMIT
+        held = self._held_by[address] = self._held_by[address] + size
+        if not held:
+            del self._held_by[address]
+        return held <= self._held_limit_per_address and self._held <= _HELD_LIMIT
 
-    def _make_room(self, crowd: Collection[Connection]) -> bool:
-        """Close the connections of `crowd` that need it least; return whether there was one.
+    def _full_crowd(self, address: str) -> Crowd | None:
+        """Return the connections of which one makes room for another from `address`, if needed."""
+        peers = self._by_address.get(address)
+        if peers is not None and len(peers) >= self.limits.per_address:
+            return peers
+        return self._admitted if len(self._admitted) >= self.limits.connections else None
 
-        Looking at all takes milliseconds when there are thousands, so several are closed at once.
-        """
-        ranked = [(rank, each) for each in crowd if (rank := self._rank(each)) is not None]
-        count = max(1, len(crowd) // _BATCH_SHARE)
-        for _, victim in heapq.nsmallest(count, ranked, key=itemgetter(0)):
-            self.remove(victim)
-            victim.evict()
-            self._evicted += 1
-        return bool(ranked)
-
-    def _rank(self, connection: Connection) -> tuple[int, float] | None:
-        since = connection.waiting_since()
-        if since is None:
-            return None
-        if connection.is_idle:
-            return _IDLE, since
-        # A connection that has just been opened has had no time to send its request.
-        return (_FRESH if self.now - since < _FRESH_S else _SLOW), since
+    def _make_room(self, crowd: Crowd) -> bool:
+        """Close the connection of `crowd` that needs it least; return whether there was one."""
+        self._searched.add(crowd)
+        victim = crowd.victim(self.now)
+        if victim is None:
+            return False
+        self.remove(victim)
+        victim.evict()
+        self._evicted += 1
+        return True
 
     def _tick(self, loop: AbstractEventLoop) -> None:
         at = loop.time()
@@ -150,6 +126,9 @@ class ConnectionRegistry:
         self._ticked_at = at
         for connection in [*self._admitted, *self._reserved]:
             connection.check(self.now)
+        for crowd in self._searched:
+            crowd.forget()
+        self._searched.clear()
         self._log_full()
         self._timer = loop.call_later(self.tick_s, self._tick, loop) if len(self) else None
 

@@ -15,6 +15,7 @@ from cardledger.api.connections.addresses import (
     parse_networks,
     with_mapped,
 )
+from cardledger.api.connections.crowd import FRESH_S, Crowd
 from cardledger.api.connections.limits import (
     DEFAULT_CONNECTIONS,
     RESERVE,
@@ -31,6 +32,8 @@ from cardledger.api.connections.request_head import (
     is_one_request,
     piece_end,
 )
+
+MEBIBYTE = 1024 * 1024
 
 # --- limits ------------------------------------------------------------------------------------
 
@@ -167,8 +170,10 @@ class Peer:
     is_idle: bool = False
     checked_at: list[float] = field(default_factory=list)
     is_open: bool = True
+    looks: int = 0
 
     def waiting_since(self) -> float | None:
+        self.looks += 1
         return self.since
 
     def check(self, now: float) -> None:
@@ -288,9 +293,108 @@ def test_time_in_which_the_process_did_not_run_hardly_counts(loop: Loop) -> None
     assert peer.checked_at == [100.5, 101.5, 102.0]
 
 
+peers = st.builds(
+    Peer, since=st.none() | st.floats(min_value=0, max_value=100), is_idle=st.booleans()
+)
+
+
+@given(st.lists(peers, min_size=1, max_size=20))
+def test_connections_make_room_in_one_order_slow_then_idle_then_fresh(members: list[Peer]) -> None:
+    def order(peer: Peer) -> tuple[int, float]:
+        assert peer.since is not None
+        return (1 if peer.is_idle else 2 if 100.0 - peer.since < FRESH_S else 0), peer.since
+
+    crowd = Crowd()
+    for peer in members:
+        crowd.add(peer)
+    closed: list[Peer] = []
+    while (victim := crowd.victim(100.0)) is not None:
+        assert isinstance(victim, Peer)
+        crowd.discard(victim)
+        closed.append(victim)
+
+    waiting = [peer for peer in members if peer.since is not None]
+    assert [order(peer) for peer in closed] == sorted(order(peer) for peer in waiting)
+
+
+def test_a_connection_that_is_used_since_the_look_stays(loop: Loop) -> None:
+    first, second, third = (Peer(since=50.0 + number, is_idle=True) for number in range(3))
+    filled = registry(per_address=3)
+    admit(filled, loop, first, second, third, Peer())
+    assert not first.is_open
+
+    second.since = None
+    admit(filled, loop, Peer(since=100.0))
+
+    assert second.is_open
+    assert not third.is_open
+
+
+def test_a_connection_that_was_opened_since_the_look_makes_room_as_well(loop: Loop) -> None:
+    filled = registry(per_address=1)
+    opened = [Peer(since=100.0) for _ in range(9)]
+
+    assert set(admit(filled, loop, *opened)) == {Admission.ADMITTED}
+
+    assert [peer.is_open for peer in opened] == [False] * 8 + [True]
+
+
+def test_what_became_slow_is_found_after_the_next_tick(loop: Loop) -> None:
+    idle = [Peer(since=50.0, is_idle=True) for _ in range(4)]
+    filled = registry()
+    admit(filled, loop, *idle, Peer(since=100.0))
+    late = next(peer for peer in idle[::-1] if peer.is_open)
+    late.since, late.is_idle = 60.0, False
+
+    loop.seconds += 0.5
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    admit(filled, loop, Peer(since=100.5))
+
+    assert not late.is_open
+
+
+def test_a_new_connection_does_not_cost_a_look_at_all_others(loop: Loop) -> None:
+    many = [Peer(address="", since=50.0, is_idle=True) for _ in range(4000)]
+    filled = registry(connections=4000)
+    admit(filled, loop, *many)
+
+    arriving = [Peer(address="", since=100.0) for _ in range(1000)]
+
+    assert set(admit(filled, loop, *arriving)) == {Admission.ADMITTED}
+    assert sum(peer.looks for peer in many + arriving) <= 4000 + 2 * 1000
+    assert sum(not peer.is_open for peer in many) == 1000
+
+
+def test_nor_does_it_while_all_others_are_busy(loop: Loop) -> None:
+    busy = [Peer(address="", since=None) for _ in range(4000)]
+    filled = registry(connections=4000)
+    admit(filled, loop, *busy)
+
+    admit(filled, loop, *(Peer(address="", since=None) for _ in range(200)))
+
+    assert sum(peer.looks for peer in busy) <= 200 * 100
+
+
 def test_what_all_connections_hold_together_is_limited() -> None:
     holding = registry()
 
-    assert holding.hold(64 * 1024 * 1024)
-    assert not holding.hold(1)
-    assert holding.hold(-1)
+    assert all(holding.hold(f"192.0.2.{number}", 16 * MEBIBYTE) for number in range(4))
+    assert not holding.hold("192.0.2.9", 1)
+    assert holding.hold("192.0.2.9", -1)
+
+
+def test_one_address_holds_no_larger_share_of_bytes_than_of_connections() -> None:
+    holding = registry(connections=8, per_address=2)
+
+    assert holding.hold("192.0.2.1", 16 * MEBIBYTE)
+    assert not holding.hold("192.0.2.1", 1)
+    assert holding.hold("192.0.2.2", 16 * MEBIBYTE)
+    assert holding.hold("192.0.2.1", -1)
+
+
+def test_what_a_proxy_holds_is_not_limited_as_of_an_address() -> None:
+    holding = registry(connections=8, per_address=2)
+
+    assert holding.hold("", 64 * MEBIBYTE)
+    assert not holding.hold("", 1)
