@@ -15,6 +15,7 @@ from uuid import uuid4
 import httptools
 from typing_extensions import override
 from uvicorn import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -27,6 +28,7 @@ from cardledger.api.connections.registry import Admission, ConnectionRegistry
 from cardledger.api.connections.request_head import (
     MAX_HEAD,
     host_error,
+    is_body_within,
     is_one_request,
     piece_end,
 )
@@ -55,6 +57,9 @@ that much. The kernel's own 4 MB would let a client at 1 Mbit/s look as if it ha
 """
 
 _LINGER_S: Final = 1.0
+_PIECES_AT_ONCE: Final = 64
+"""Pieces that are parsed before the event loop has its turn; a client chooses their size."""
+
 _AROUND: Final = len(": \r\n")
 _BAD_REQUEST: Final = 400
 _PROBE_PATHS: Final = frozenset(path.encode() for path in PROBES)
@@ -85,6 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection; implements `registry.Connection`."""
 
     registry: ConnectionRegistry
+    flow: "_Flow"
 
     def __init__(
         self,
@@ -101,7 +107,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_size = 0
         self._size = 0
         self._problem = _MALFORMED
-        self._is_refused = False
+        # What the parser stopped at; sent after the responses to the requests before it.
+        self._refusal: ApiError | None = None
+        self._is_ended = False  # The last byte is written; what still arrives is discarded.
+        # `Connection: close` was chosen only because the body may never be read to its end.
+        self._is_kept_once_read = False
         self._is_for_health_only = False
         # Pipelined requests that are not parsed yet, from `_held_at` on.
         self._held = b""
@@ -126,15 +136,13 @@ class BoundedProtocol(HttpToolsProtocol):
         For a head or a body that is since the request began, not since its last byte: a client that
         sends a byte now and then is as slow as one that sends none.
         """
-        if self._unread:
+        if self._unread or self._is_ended:
             return self._since
-        if self.pipeline:
-            return None
         return self._since if self._has_responded() or self._awaits_body() else None
 
     def check(self, now: float) -> None:
         """Close it if its client took too long to send, or to read."""
-        if self._does_not_read(now) or self._is_refused or self.transport.is_closing():
+        if self._does_not_read(now) or self._is_ended or self.transport.is_closing():
             return
         limits = self.registry.limits
         if self._has_responded():
@@ -146,17 +154,35 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not self._awaits_body():
             self._received_at = now  # This process is behind, not the client.
         elif self._has_passed(limits.stall_timeout_s, self._received_at, now):
-            self._end_body(limits.stall_timeout_s)
+            message = f"Request body timed out: nothing arrived for {limits.stall_timeout_s:g} s."
+            self._end_body(ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW))
 
     def evict(self) -> None:
         """Close it at once, without waiting for a client that does not read."""
         self.transport.abort()
+
+    # --- of uvicorn ------------------------------------------------------------------------
+
+    @override
+    def shutdown(self) -> None:
+        self._is_kept_once_read = False
+        super().shutdown()
+
+    def close_after_response(self) -> None:
+        """Close it: at once only if its client is not known to be sending anything more."""
+        if self.transport.is_closing() or self._is_ended:
+            return
+        if self._is_in_head and not (self._held or self.pipeline or self.flow.read_paused):
+            self.transport.close()
+        else:
+            self._end()
 
     # --- of asyncio ------------------------------------------------------------------------
 
     @override
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # As uvicorn has it.
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         accepted = transport.get_extra_info("socket")
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         self._since = self._received_at = self.registry.now
@@ -171,10 +197,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self.registry.remove(self)
         self._let_go()
         super().connection_lost(exc)
+        if self.cycle is not None:
+            self.cycle.transport = self.transport  # Ends the circle of references.
 
     @override
     def data_received(self, data: bytes) -> None:
-        if self._is_refused or self.transport.is_closing():
+        if self._is_stopped():
+            self._discard(len(data))
             return
         self._received_at = self.registry.now
         if self._held or self._must_wait():
@@ -192,55 +221,92 @@ class BoundedProtocol(HttpToolsProtocol):
     # --- of the parser ---------------------------------------------------------------------
 
     @override
+    def on_message_begin(self) -> None:
+        self._unset_keepalive_if_required()  # Set since these bytes arrived: see `_rest_read`.
+        super().on_message_begin()
+
+    @override
     def on_headers_complete(self) -> None:
-        self._is_in_head = False
         problem = self._head_problem()
         if problem is not None:
             self._problem = problem
             raise _RefusedHeadError
-        self._head_size = 0
         super().on_headers_complete()
+        self._is_in_head = False
+        self._head_size = 0
+        cycle = self.cycle
+        cycle.transport = _ResponseTransport(self)
         if self._is_for_health_only:
-            self.cycle.keep_alive = False
+            cycle.keep_alive = False
+        # A response that is sent before such a body has arrived ends the connection, and says so:
+        # the body may be too long to be discarded, or never come after a refused `100-continue`.
+        is_read_anyway = not self.expect_100_continue and is_body_within(MAX_BODY, self.headers)
+        self._is_kept_once_read = cycle.keep_alive and not is_read_anyway
+        if not is_read_anyway:
+            cycle.keep_alive = False
 
     @override
     def on_message_complete(self) -> None:
         self._is_in_head = True
         self._size = 0
         super().on_message_complete()
+        if self.cycle.response_complete:
+            self._rest_read()
+        elif self._is_kept_once_read and not self.cycle.response_started:
+            self.cycle.keep_alive = True
 
     @override
     def on_response_complete(self) -> None:
         self._since = self.registry.now
         super().on_response_complete()
+        if self._is_ended or not self._is_in_head:
+            self._unset_keepalive_if_required()  # It is not idle: a body is still arriving.
         self._continue_soon()
 
     @override
     def send_400_response(self, msg: str) -> None:
-        if self.transport.is_closing() or self._is_refused:
-            return
-        if self._must_wait():
-            # A complete request came before, whose response has not been sent yet.
-            self.cycle.keep_alive = False
-            return
-        self._refuse(_LARGE_HEAD if self._is_too_large() else self._problem)
+        if not self._is_stopped():
+            self._refuse_in_turn(_LARGE_HEAD if self._is_too_large() else self._problem)
 
     # --- one request at a time -------------------------------------------------------------
+
+    def _is_stopped(self) -> bool:
+        """Whether no more is parsed on this connection."""
+        return self._is_ended or self._refusal is not None or self.transport.is_closing()
+
+    def _discard(self, size: int) -> None:
+        self._size += size
+        if self._size > MAX_REQUEST:
+            self.flow.pause_reading()
 
     def _has_responded(self) -> bool:
         cycle: RequestResponseCycle | None = self.cycle  # None is missing in uvicorn's types.
         return cycle is None or cycle.response_complete
 
     def _awaits_body(self) -> bool:
-        return self.cycle.more_body and not (
-            self.flow.read_paused or self.cycle.waiting_for_100_continue
+        """Whether the request that is being answered lacks a part of its body."""
+        return (
+            not self.pipeline
+            and self.cycle.more_body
+            and not (self.flow.read_paused or self.cycle.waiting_for_100_continue)
         )
 
     def _must_wait(self) -> bool:
-        """Whether no other request may be read before this one is answered, and its answer read."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return self.flow.write_paused or not (
-            cycle is None or cycle.response_complete or cycle.more_body
+        """Whether no more may be parsed before a request is answered, and its answer read.
+
+        One request is parsed ahead where its head arrived with the end of a body. uvicorn keeps it
+        in `pipeline`, and `cycle` is the newest: the one being answered while `pipeline` is empty.
+        """
+        if self.flow.write_paused or self.pipeline:
+            return True
+        return not (self._has_responded() or self.cycle.more_body)
+
+    def _rest_read(self) -> None:
+        """Begin to wait for the next request: the body was answered before it had arrived."""
+        self._since = self.registry.now
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
     def _parse(self, data: bytes) -> None:
@@ -253,24 +319,27 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._size > MAX_REQUEST:
             self.transport.close()
-        if self._is_in_head and self._head_size > MAX_HEAD and not self._is_refused:
-            self._refuse(_LARGE_HEAD)
+        if self._is_in_head and self._head_size > MAX_HEAD and self._refusal is None:
+            self._refuse_in_turn(_LARGE_HEAD)
 
     def _parse_pieces(self, data: bytes, start: int) -> None:
         """Parse `data` from `start` on, until a request is complete; hold the rest."""
-        while start < len(data):
+        for _ in range(_PIECES_AT_ONCE):
             end = piece_end(data, start)
             self._parse(data[start:end])
             start = end
-            if self._is_refused or self.transport.is_closing():
-                break
-            if start < len(data) and self._must_wait():
+            if start == len(data) or self._is_stopped():
+                self._let_go()
+                return
+            if self._must_wait():
                 self._hold(data, start)
                 return
-        self._let_go()
+        self._hold(data, start)
+        self._continue_soon()
 
     def _hold(self, data: bytes, start: int) -> None:
         """Keep `data` from `start` on, and read no more, until the response has been read."""
+        self.flow.is_holding = True
         self.flow.pause_reading()
         is_within_limit = self.registry.hold(self.address, len(data) - len(self._held))
         self._held, self._held_at = data, start
@@ -281,17 +350,21 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._held:
             self.registry.hold(self.address, -len(self._held))
             self._held, self._held_at = b"", 0
+        self.flow.is_holding = False
 
     def _continue_soon(self) -> None:
-        if self._held and not self.transport.is_closing():
-            # uvicorn reads on when a response is complete.
-            self.flow.pause_reading()
+        has_work = self._held or self._refusal is not None
+        if has_work and not self._is_ended and not self.transport.is_closing():
             self.loop.call_soon(self._continue)
 
     def _continue(self) -> None:
-        if self._held and not self._must_wait() and not self.transport.is_closing():
+        if self._is_ended or self.transport.is_closing() or self._must_wait():
+            return
+        if self._refusal is not None:
+            self._refuse_when_due(self._refusal)
+        elif self._held:
             self._parse_pieces(self._held, self._held_at)
-            if not self._held and not self.transport.is_closing():
+            if not self._held and not self._is_stopped():
                 self.flow.resume_reading()
 
     # --- refusals --------------------------------------------------------------------------
@@ -328,16 +401,31 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = unread
         return unread > 0
 
-    def _end_body(self, limit_s: float) -> None:
-        """Answer a request whose body does not arrive; its route finds the client disconnected."""
-        cycle = self.cycle
-        if cycle.response_started:
-            self.transport.close()
+    def _refuse_in_turn(self, error: ApiError) -> None:
+        """Refuse what the parser stopped at, after the responses to the requests before it."""
+        self._refusal = error
+        self._let_go()
+        self.flow.pause_reading()
+        self._refuse_when_due(error)
+
+    def _refuse_when_due(self, error: ApiError) -> None:
+        if self._must_wait():
             return
-        cycle.disconnected = True
-        cycle.message_event.set()
-        message = f"Request body timed out: nothing arrived for {limit_s:g} s."
-        self._refuse(ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW))
+        if self._is_in_head:
+            self._refuse(error)
+        else:
+            self._end_body(error)
+
+    def _end_body(self, error: ApiError) -> None:
+        """Refuse a request for its body, unless it has a response; its route finds itself alone."""
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if cycle.response_started:
+            self._end()
+        else:
+            self._refuse(error)
 
     def _refuse(self, error: ApiError) -> None:
         response = error_response(error)
@@ -345,11 +433,57 @@ class BoundedProtocol(HttpToolsProtocol):
         lines = [b"%b: %b\r\n" % header for header in headers]
         head = [STATUS_LINE[error.status], *lines, b"connection: close\r\n\r\n"]
         self.transport.write(b"".join([*head, bytes(response.body)]))
-        # Closed at once, the connection would be reset by bytes still in transit, and the client
-        # could lose the response. So they are read for a moment and discarded.
-        self._is_refused = True
+        self._end()
+
+    def _end(self) -> None:
+        """Write nothing more, and close in a moment.
+
+        Closed at once, the connection would be reset by bytes still in transit, and the client
+        could lose the response. So they are read for a moment and discarded.
+        """
+        self._is_ended = True
+        self._size = 0
+        self._since = self.registry.now
+        self.pipeline.clear()
+        self._let_go()
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
         self.transport.write_eof()
         self.loop.call_later(_LINGER_S, self.transport.close)
+
+
+class _ResponseTransport(asyncio.Transport):
+    """What a response is written to."""
+
+    def __init__(self, connection: BoundedProtocol) -> None:
+        super().__init__()
+        self._connection: Final = connection
+        self._transport: Final = connection.transport
+
+    @override
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._transport.write(data)
+
+    @override
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    @override
+    def close(self) -> None:
+        self._connection.close_after_response()
+
+
+class _Flow(FlowControl):
+    """Reads on only when nothing waits to be parsed; uvicorn would when a body is asked for."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__(transport)
+        self.is_holding = False
+
+    @override
+    def resume_reading(self) -> None:
+        if not self.is_holding:
+            super().resume_reading()
 
 
 class _RefusedHeadError(httptools.HttpParserError):

@@ -30,6 +30,16 @@ def host_error(headers: Sequence[tuple[bytes, bytes]], version: str) -> str | No
     return None if version == "1.0" else "Missing header Host; send it once."
 
 
+def is_body_within(limit: int, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether the body is known to have at most `limit` bytes, before it is read."""
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return False
+        if name == b"content-length":  # Digits only: the parser has checked it.
+            return len(value) <= len(str(limit)) and int(value) <= limit
+    return True
+
+
 def is_one_request(data: bytes) -> bool:
     """Return whether `data` is short and has at most one end of a head."""
     return len(data) <= PIECE and data.count(HEAD_END) < 2  # noqa: PLR2004 - two

@@ -174,21 +174,31 @@ def server(
     watch: LoopWatch | None = None,
 ) -> Iterator[str]:
     """Serve the application on a free port; yields the URL of its root."""
-    within = limits or ConnectionLimits(head_timeout_s=TIMEOUT_S, stall_timeout_s=TIMEOUT_S)
     app: ASGIApp = GuardedApp(create_app(config, clock=clock))
-    served = uvicorn.Server(
-        server_config(watch.wrap(app) if watch else app, within, host="127.0.0.1", port=0)
-    )
+    with serving(watch.wrap(app) if watch else app, limits) as served:
+        yield url_of(served)
+
+
+@contextmanager
+def serving(app: ASGIApp, limits: ConnectionLimits | None = None) -> Iterator[uvicorn.Server]:
+    """Serve `app` on a free port, as an API process does; yields its server."""
+    within = limits or ConnectionLimits(head_timeout_s=TIMEOUT_S, stall_timeout_s=TIMEOUT_S)
+    served = uvicorn.Server(server_config(app, within, host="127.0.0.1", port=0))
     thread = threading.Thread(target=served.run)
     thread.start()
     eventually(lambda: served.started or not thread.is_alive())
     assert thread.is_alive(), "the server did not start"
-    [listening] = served.servers[0].sockets
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield served
     finally:
         served.should_exit = True
         thread.join(limit_s())
+
+
+def url_of(served: uvicorn.Server) -> str:
+    """Return the URL of the root of a server that has started."""
+    [listening] = served.servers[0].sockets
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
 def closed_port() -> int:

@@ -29,6 +29,7 @@ from cardledger.api.connections.request_head import (
     HEAD_END,
     PIECE,
     host_error,
+    is_body_within,
     is_one_request,
     piece_end,
 )
@@ -156,6 +157,23 @@ def test_a_head_with_its_body_is_one_request() -> None:
     assert is_one_request(head + b"{}")
     assert not is_one_request(head + b"{}" + head)
     assert not is_one_request(b"x" * (PIECE + 1))
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_within"),
+    [
+        ([], True),
+        ([(b"content-length", b"0")], True),
+        ([(b"host", b"x"), (b"content-length", b"1000")], True),
+        ([(b"content-length", b"1001")], False),
+        ([(b"content-length", b"99999")], False),
+        ([(b"transfer-encoding", b"chunked")], False),
+    ],
+)
+def test_the_length_of_a_body_is_known_from_its_head(
+    headers: list[tuple[bytes, bytes]], *, is_within: bool
+) -> None:
+    assert is_body_within(1000, headers) == is_within
 
 
 # --- the registry ------------------------------------------------------------------------------

@@ -84,6 +84,11 @@ def numbers_of(data: bytes) -> list[int]:
     return [int(number) for number in re.findall(rb"x-request-id: (\d+)\r\n", data)]
 
 
+def statuses_of(data: bytes) -> list[int]:
+    """Return the statuses of the responses in `data`, in their order."""
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", data)]
+
+
 def send_in_parts(opened: socket.socket, data: bytes, size: int) -> None:
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for start in range(0, len(data), size):

@@ -1,11 +1,32 @@
 """Requests that are sent before the response to the request before."""
 
+import asyncio
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from tests.api.protocol.support import all_of, connection, head, numbers_of, send_in_parts
-from tests.api.support import Tenant
+from cardledger.api.connections.limits import ConnectionLimits
+from tests.api.protocol.support import (
+    PATIENCE_S,
+    all_of,
+    connection,
+    head,
+    numbers_of,
+    one_of,
+    send_in_parts,
+    statuses_of,
+)
+from tests.api.support import TIMEOUT_S, LoopWatch, Tenant, serving, url_of
+
+LONGEST_S = 0.05  # Of the event loop, for one thing.
 
 
 @pytest.mark.parametrize("size", [7, 1000, 10_000_000])
@@ -32,3 +53,129 @@ def test_pipelined_requests_are_answered_in_their_order(
         sent.result()
 
     assert numbers_of(received) == list(range(count + 1))
+
+
+# --- an application that shows what has been parsed --------------------------------------------
+
+
+class Echo:
+    """Sends back the id of a request, and counts the requests that are parsed ahead meanwhile.
+
+    A request for /held is answered after `release`.
+    """
+
+    def __init__(self) -> None:
+        self.watch = LoopWatch()
+        self.release = threading.Event()
+        self.parsed_ahead = 0
+        self._server: uvicorn.Server | None = None
+        routes = [Route(path, self._respond, methods=["POST"]) for path in ("/", "/held")]
+        self._app = Starlette(routes=routes)
+
+    @contextmanager
+    def served(self, limits: ConnectionLimits | None = None) -> Iterator[str]:
+        with serving(self.watch.wrap(self._app), limits) as self._server:
+            try:
+                yield url_of(self._server)
+            finally:
+                self.release.set()
+
+    async def _respond(self, request: Request) -> Response:
+        assert self._server is not None
+        await request.body()
+        # As a route does that notices when its client leaves.
+        listening = asyncio.ensure_future(request.receive())
+        await asyncio.sleep(0)
+        opened = [
+            each for each in self._server.server_state.connections if hasattr(each, "pipeline")
+        ]
+        self.parsed_ahead = max(self.parsed_ahead, *(len(each.pipeline) for each in opened))
+        if request.url.path == "/held":
+            await asyncio.to_thread(self.release.wait, TIMEOUT_S)
+        listening.cancel()
+        return Response(headers={"x-request-id": request.headers.get("x-request-id", "")})
+
+
+def post(number: int, *headers: str, path: str = "/") -> bytes:
+    lines = [f"POST {path} HTTP/1.1", "Host: x", f"X-Request-Id: {number}", *headers, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def test_requests_with_bodies_are_parsed_one_by_one() -> None:
+    echo, count = Echo(), 3000
+    requests = [post(number, "Content-Length: 1") + b"x" for number in range(count)]
+    data = b"".join(requests) + post(count, "Connection: close", "Content-Length: 0")
+
+    with echo.served() as url, connection(url) as opened, ThreadPoolExecutor(1) as sender:
+        echo.watch.longest_s()
+        sent = sender.submit(opened.sendall, data)
+        received = all_of(opened)
+        sent.result()
+        longest_s = echo.watch.longest_s()
+
+    assert numbers_of(received) == list(range(count + 1))
+    assert echo.parsed_ahead <= 2
+    assert longest_s < LONGEST_S
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-A: " + b"x" * 40_000,
+        post(0, "Transfer-Encoding: chunked") + b"x\r\n",
+    ],
+    ids=["request line", "no host", "large head", "chunk"],
+)
+@pytest.mark.parametrize("parts", [100, 10_000_000])
+def test_a_refusal_comes_after_the_responses_to_the_requests_before(
+    malformed: bytes, parts: int
+) -> None:
+    echo, count = Echo(), 300
+    data = b"".join(post(number, "Content-Length: 1") + b"x" for number in range(count))
+    first = post(count, "Content-Length: 1", path="/held") + b"x"
+
+    with echo.served() as url, connection(url) as opened, ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(send_in_parts, opened, first + data + malformed, parts)
+        if parts > len(data):
+            sent.result()
+        echo.release.set()
+        received = all_of(opened)
+        sent.result()
+
+    assert numbers_of(received) == [count, *range(count)]
+    assert statuses_of(received)[:-1] == [200] * (count + 1)
+    assert statuses_of(received)[-1] in {400, 431}
+    assert received.count(b"connection: close") == 1
+
+
+def test_a_body_that_stops_is_refused_after_the_response_to_the_request_before() -> None:
+    echo = Echo()
+    limits = ConnectionLimits(stall_timeout_s=PATIENCE_S, head_timeout_s=TIMEOUT_S)
+    requests = post(1, "Content-Length: 1", path="/held") + b"x" + post(2, "Content-Length: 5")
+
+    with echo.served(limits) as url, connection(url) as opened:
+        opened.sendall(requests)
+        with connection(url) as other:
+            other.sendall(post(3, "Content-Length: 5"))
+            assert statuses_of(all_of(other)) == [408]  # As much time has passed for `opened`.
+        echo.release.set()
+        received = all_of(opened)
+
+    assert statuses_of(received) == [200, 408]
+    assert numbers_of(received) == [1]
+
+
+def test_a_body_of_empty_lines_does_not_block_the_event_loop() -> None:
+    echo = Echo()
+    request = post(1, "Content-Length: 900000") + b"\r\n\r\n" * 225_000
+
+    with echo.served() as url, connection(url) as opened:
+        echo.watch.longest_s()
+        opened.sendall(request)
+        received = one_of(opened)
+        longest_s = echo.watch.longest_s()
+
+    assert numbers_of(received) == [1]
+    assert longest_s < LONGEST_S

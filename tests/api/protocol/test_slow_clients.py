@@ -64,10 +64,11 @@ def test_a_body_that_stops_in_the_middle_times_out(impatient: str, tenant: Tenan
     assert time.monotonic() - begin >= PATIENCE_S / 2 * 0.9
 
 
+@pytest.mark.parametrize("length", [1000, 100_000])
 def test_an_unread_body_that_arrives_byte_by_byte_is_given_up(
-    impatient: str, tenant: Tenant
+    impatient: str, tenant: Tenant, length: int
 ) -> None:
-    request = head(tenant, "Content-Length: 100000", request="GET {}/config HTTP/1.1")
+    request = head(tenant, f"Content-Length: {length}", request="GET {}/config HTTP/1.1")
     with connection(impatient) as opened:
         opened.sendall(request)
 
