@@ -114,6 +114,19 @@ def dispatch(connection: Connection, *, limit: int, at: datetime) -> Dispatched:
     return Dispatched(len(fanned_out), len(deliveries), has_more=has_more)
 
 
+_IS_OVER: Final = "SELECT pg_try_advisory_xact_lock_shared(%s)"
+
+
+def is_over(driver: psycopg.Connection[Any]) -> bool:
+    """Return whether no dispatch is under way, and let none begin in this database transaction.
+
+    The next statement sees the deliveries of every dispatch that read an endpoint before now.
+    """
+    row = driver.execute(_IS_OVER, [DISPATCH_LOCK]).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
 def wants(event_types: Collection[str], kind: str) -> bool:
     """Return whether `event_types` selects `kind`: by name, by `<GROUP>.*`, or by being empty."""
     return not event_types or kind in event_types or f"{kind.partition('.')[0]}.*" in event_types

@@ -18,7 +18,7 @@ from cardledger.schema.wire.webhooks.endpoints import WebhookTestResource
 from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope
 
 TEST_LIMIT: Final = 2
-"""The most tests of a platform that wait for their result at a time."""
+"""The most tests of a platform that wait for their result or are under way at a time."""
 
 _CUSTOMER: Final = Id(bytes(16))  # Tests are about no cardholder.
 
@@ -60,7 +60,8 @@ _EXISTS: Final = text(
     "SELECT EXISTS (SELECT FROM webhook_deliveries WHERE id = :id AND customer_id = :customer)"
 )
 
-# One index scan per endpoint, of which a platform has few, whatever the backlog of each.
+# One index scan per endpoint, of which a platform has few, whatever the backlog of each. A deleted
+# endpoint counts while a test of it is under way: deleting it does not free the sender's thread.
 _WAITING: Final = text(
     f"""
     SELECT count(*) FROM webhook_endpoints e
@@ -70,15 +71,20 @@ _WAITING: Final = text(
             AND {IS_REQUESTED_TEST}
         LIMIT :limit
     ) test
-    WHERE e.platform_id = :platform AND e.deleted_at IS NULL
+    WHERE e.platform_id = :platform AND (e.deleted_at IS NULL OR e.discarded_at IS NULL)
     """
 )
 
+# A deleted endpoint may be marked as discarded, so that nothing would end a pending delivery to it.
 _INSERT: Final = text(
     """
     INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
         next_attempt_at, created_at, webhook_id, endpoint_id)
-    VALUES (:id, :customer, :platform, :type, :endpoint, :body, 'PENDING', :at, :at, :id, :endpoint)
+    SELECT :id, :customer, e.platform_id, :type, e.id, :body,
+        CASE WHEN e.deleted_at IS NULL THEN 'PENDING' ELSE 'NO_ENDPOINT' END,
+        CASE WHEN e.deleted_at IS NULL THEN CAST(:at AS timestamptz) END, :at, :id, e.id
+    FROM webhook_endpoints e WHERE e.id = :endpoint AND e.platform_id = :platform
+    FOR KEY SHARE
     """
 )
 

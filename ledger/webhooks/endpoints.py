@@ -14,7 +14,8 @@ from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.engines import driver as driver_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
-from cardledger.ledger.webhooks import signatures
+from cardledger.ledger.webhooks import dispatch, signatures
+from cardledger.ledger.webhooks.leases import IS_REQUESTED_TEST
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import (
@@ -33,6 +34,8 @@ FORMER_SECRET_LIFETIME: Final = timedelta(hours=24)
 
 GIVES_UP_AFTER: Final = timedelta(days=5)
 """How long every attempt of an endpoint may fail before the endpoint is disabled."""
+
+_DELETED_PAGE_SIZE: Final = 100  # Endpoints that one look for pending deliveries takes.
 
 _ENDPOINTS: Final = tables.webhook_endpoints.c
 
@@ -156,40 +159,60 @@ async def delete(
     deleted = await connection.execute(
         tables.webhook_endpoints.update()
         .where(*_is(platform_id, endpoint_id))
-        .values(deleted_at=at, updated_at=at)
+        .values(deleted_at=at, updated_at=at, discarded_at=None)
     )
     return deleted.rowcount == 1
 
 
-# The endpoint stays deleted until the page is committed: its URL may be set again. Subqueries with
-# a limit read the first entries of an index, whatever the number of deliveries.
-_DISCARD: Final = """
-    WITH deleted AS MATERIALIZED (
-        SELECT e.id FROM webhook_endpoints e
+# The endpoints stay deleted until the page is committed: a URL may be set again. A replay that has
+# read one of them before its deletion holds its row, and is waited for by skipping the endpoint.
+_LOCK_DELETED: Final = """
+    SELECT id FROM webhook_endpoints WHERE deleted_at IS NOT NULL AND discarded_at IS NULL
+    ORDER BY deleted_at LIMIT %s FOR UPDATE SKIP LOCKED
+"""
+
+# A requested test under way is left to its sender: it counts among its platform's tests until then.
+# Subqueries with a limit read the first entries of an index, whatever the number of deliveries.
+_DISCARD: Final = f"""
+    WITH page AS MATERIALIZED (
+        SELECT pending.* FROM unnest(%(endpoints)s::uuid[]) AS deleted (id)
         CROSS JOIN LATERAL (
-            SELECT FROM webhook_deliveries w
-            WHERE w.endpoint_id = e.id AND w.next_attempt_at IS NOT NULL LIMIT 1
-        ) pending
-        WHERE e.deleted_at IS NOT NULL LIMIT 1 FOR SHARE OF e SKIP LOCKED
-    ), page AS MATERIALIZED (
-        SELECT first.* FROM deleted CROSS JOIN LATERAL (
             SELECT w.id, w.customer_id FROM webhook_deliveries w
             WHERE w.endpoint_id = deleted.id AND w.next_attempt_at IS NOT NULL
+                AND NOT ({IS_REQUESTED_TEST} AND w.next_attempt_at > %(at)s)
             ORDER BY w.next_attempt_at, w.webhook_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
-        ) first
+        ) pending
+        LIMIT %(limit)s
     )
     UPDATE webhook_deliveries w SET state = 'NO_ENDPOINT', next_attempt_at = NULL
     FROM page WHERE w.id = page.id AND w.customer_id = page.customer_id
 """
 
+_MARK_DISCARDED: Final = """
+    UPDATE webhook_endpoints e SET discarded_at = %(at)s
+    WHERE e.id = ANY (%(endpoints)s::uuid[]) AND NOT EXISTS (
+        SELECT FROM webhook_deliveries w
+        WHERE w.endpoint_id = e.id AND w.next_attempt_at IS NOT NULL)
+"""
 
-def discard_page(connection: Connection, *, limit: int) -> int:
-    """End up to `limit` pending deliveries of a deleted endpoint; return how many.
+
+def discard_page(connection: Connection, *, limit: int, at: datetime) -> int:
+    """End up to `limit` pending deliveries of deleted endpoints; return how many.
 
     They are kept with the state NO_ENDPOINT. Rows that another transaction has locked are left for
-    the next call.
+    the next call. An endpoint without pending deliveries is marked and not looked at again, unless
+    a dispatch is under way, which may have read the endpoint before its deletion.
     """
-    return driver_of(connection).execute(_DISCARD, {"limit": limit}).rowcount
+    driver = driver_of(connection)
+    endpoints = [key for (key,) in driver.execute(_LOCK_DELETED, [_DELETED_PAGE_SIZE])]
+    if not endpoints:
+        return 0
+    arguments = {"endpoints": endpoints, "limit": limit, "at": at}
+    ended = driver.execute(_DISCARD, arguments).rowcount
+    # Last and only for a moment: a dispatch that begins now waits for the end of this transaction.
+    if ended < limit and dispatch.is_over(driver):
+        driver.execute(_MARK_DISCARDED, arguments)
+    return ended
 
 
 async def rotate_secret(
@@ -253,7 +276,9 @@ async def set_default(
         )
         await _queue_test(connection, platform_id, rows.one(), at)
     elif stored.deleted_at is not None or (stored.url, stored.state) != (url, "ENABLED"):
-        values: dict[str, Any] = dict.fromkeys(("disabled_reason", "failing_since", "deleted_at"))
+        values: dict[str, Any] = dict.fromkeys(
+            ("disabled_reason", "failing_since", "deleted_at", "discarded_at")
+        )
         values |= {"url": url, "state": "ENABLED", "updated_at": at}
         await _queue_test(connection, platform_id, await _update(connection, stored.id, values), at)
 

@@ -112,9 +112,14 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedTests:
-    """How many requested tests a sender can take: a platform has few at a time."""
+    """How many requested tests a sender can take: in total, and of each platform.
+
+    `shares` are what platforms with tests under way may have besides, `share` is for the others.
+    """
 
     total: int
+    share: int
+    shares: Mapping[Id, int] = field(default_factory=dict)
 
 
 IS_REQUESTED_TEST: Final = "w.type = 'TEST' AND w.id = w.webhook_id AND w.attempts = 0"
@@ -172,19 +177,26 @@ _CLAIM: Final = f"""
 # Of disabled endpoints, too, and beside their other attempts. One index scan per endpoint again:
 # the subject of a test is its endpoint.
 _CLAIM_TESTS: Final = f"""
-    WITH taken AS MATERIALIZED (
-        SELECT test.*, e.updated_at, e.url, e.mode = 'FIFO' AS is_fifo, e.failing_since
+    WITH due AS MATERIALIZED (
+        SELECT test.*, e.updated_at, e.url, e.mode = 'FIFO' AS is_fifo, e.failing_since, s.share,
+            row_number() OVER (
+                PARTITION BY e.platform_id ORDER BY test.next_attempt_at, test.webhook_id) AS rank
         FROM webhook_endpoints e
+        CROSS JOIN LATERAL (
+            SELECT coalesce((%(shares)s::jsonb ->> e.platform_id::text)::int4, %(share)s) AS share
+        ) s
         CROSS JOIN LATERAL (
             SELECT w.id, w.customer_id, w.next_attempt_at, w.webhook_id
             FROM webhook_deliveries w
             WHERE w.endpoint_id = e.id AND w.subject_id = e.id AND w.next_attempt_at <= %(at)s
                 AND {IS_REQUESTED_TEST}
-            ORDER BY w.next_attempt_at, w.webhook_id LIMIT %(total)s
+            ORDER BY w.next_attempt_at, w.webhook_id LIMIT s.share
             FOR UPDATE SKIP LOCKED
         ) test
         WHERE e.deleted_at IS NULL
-        ORDER BY test.next_attempt_at, test.webhook_id LIMIT %(total)s
+    ), taken AS MATERIALIZED (
+        SELECT * FROM due WHERE rank <= share
+        ORDER BY next_attempt_at, webhook_id LIMIT %(total)s
     )
     UPDATE webhook_deliveries w SET next_attempt_at = %(leased_until)s
     FROM taken WHERE w.id = taken.id AND w.customer_id = taken.customer_id
@@ -331,8 +343,14 @@ def _claim(
     leased_until: datetime,
 ) -> None:
     if isinstance(capacity, RequestedTests):
-        arguments = {"at": at, "leased_until": leased_until, "total": capacity.total}
-        cursor.execute(_CLAIM_TESTS, arguments)
+        tests = {
+            "at": at,
+            "leased_until": leased_until,
+            "total": capacity.total,
+            "share": capacity.share,
+            "shares": Jsonb({str(key): share for key, share in capacity.shares.items()}),
+        }
+        cursor.execute(_CLAIM_TESTS, tests)
         return
     busy_endpoints, busy_subjects = columns(capacity.busy)
     arguments = {

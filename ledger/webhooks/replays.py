@@ -237,9 +237,22 @@ _MAKE_DUE: Final = """
 """
 
 
+# Until the commit the endpoint is not marked as discarded, so that what becomes due now and goes to
+# an endpoint that is deleted meanwhile ends as well. It does not wait for the deletion.
+_LOCK_ENDPOINTS: Final = """
+    SELECT id FROM webhook_endpoints WHERE id = ANY (%s::uuid[]) AND deleted_at IS NULL
+    ORDER BY id FOR KEY SHARE
+"""
+
+
 async def _make_due(
-    driver: psycopg.AsyncConnection[Any], deliveries: Sequence[_Replayable], at: datetime
+    driver: psycopg.AsyncConnection[Any], replayed: Sequence[_Replayable], at: datetime
 ) -> int:
+    locked = await driver.execute(
+        _LOCK_ENDPOINTS, [list({one.endpoint_id for one in replayed if one.endpoint_id})]
+    )
+    existing = {key for (key,) in await locked.fetchall()}
+    deliveries = [one for one in replayed if one.endpoint_id in existing]
     queues = list({(one.endpoint_id, one.subject_id) for one in deliveries if one.is_fifo})
     columns = [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
     if queues:

@@ -41,7 +41,10 @@ webhook_endpoints = Table(
         comment="Subscribed event types, such as CARD_TRANSACTION.*; empty: all.",
     ),
     text_column("mode", "FIFO: strictly in order for each resource; PARALLEL: no order."),
-    text_column("state", "ENABLED or DISABLED; deliveries to a disabled endpoint wait."),
+    text_column(
+        "state",
+        "ENABLED or DISABLED; a disabled endpoint misses new webhooks, pending deliveries wait.",
+    ),
     text_column("disabled_reason", "PLATFORM, GONE or FAILING; null: enabled.", nullable=True),
     Column(
         "secret",
@@ -58,6 +61,16 @@ webhook_endpoints = Table(
     timestamp("created_at", "Time of creation."),
     timestamp("updated_at", "Time of the last change."),
     timestamp("deleted_at", "When the platform deleted it; null: not deleted.", nullable=True),
+    timestamp(
+        "discarded_at",
+        "When no delivery to it was pending any more after its deletion; null: not yet.",
+        nullable=True,
+    ),
+    timestamp(
+        "collects_until",
+        "Until when webhooks wait for it although it is disabled; null: it misses them.",
+        nullable=True,
+    ),
     CheckConstraint("mode IN ('FIFO', 'PARALLEL')", name="mode"),
     CheckConstraint("state IN ('ENABLED', 'DISABLED')", name="state"),
     CheckConstraint(
@@ -76,6 +89,13 @@ Index(
     "webhook_endpoints_platform_id_idx",
     webhook_endpoints.c.platform_id,
     webhook_endpoints.c.id,
+)
+# The deleted endpoints whose pending deliveries are to be ended.
+Index(
+    "webhook_endpoints_discard_idx",
+    webhook_endpoints.c.deleted_at,
+    postgresql_where=webhook_endpoints.c.deleted_at.isnot(None)
+    & webhook_endpoints.c.discarded_at.is_(None),
 )
 # The endpoints that count against the platform's cap.
 Index(
@@ -164,7 +184,11 @@ webhook_deliveries = Table(
     timestamp("created_at", "When the webhook was dispatched."),
     timestamp("delivered_at", "When the receiver accepted it.", nullable=True),
     key("webhook_id", "Webhook id sent to receivers, the same for all endpoints and attempts."),
-    key("endpoint_id", "The endpoint; null: no endpoint was configured.", nullable=True),
+    key(
+        "endpoint_id",
+        "The endpoint; null: stored for replays, because endpoints missed it or there was none.",
+        nullable=True,
+    ),
     count("attempts_before", "Number of attempts before the last retry or replay request."),
     PrimaryKeyConstraint("id", "customer_id"),
     CheckConstraint("state IN ('PENDING', 'DELIVERED', 'FAILED', 'NO_ENDPOINT')", name="state"),

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from cardledger.ledger.webhooks.leases import Delivery
 from cardledger.schema.ids import Id
-from cardledger.workers.webhooks.fair_share import FairShare
+from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUICK, SLOW = Id(bytes(15) + b"\x01"), Id(bytes(15) + b"\x02")
@@ -80,3 +80,20 @@ def test_a_later_turn_has_a_higher_number() -> None:
 
     turns = fair_share.capacity(0.0).turns
     assert turns[SLOW] < turns[QUICK]
+
+
+def test_a_platform_has_its_limit_of_tests_until_their_attempts_have_ended() -> None:
+    share = RequestedTestsShare(32, platform_limit=2)
+    tests = [delivery(1, QUICK), delivery(2, SLOW)]  # Of one platform.
+
+    share.start(tests, 0.0)
+    during = share.capacity(0.0)
+    share.finish(tests[0])
+    between = share.capacity(0.0)
+    share.finish(tests[1])
+    after = share.capacity(0.0)
+
+    platform = tests[0].platform_id
+    assert (during.total, during.share, during.shares) == (30, 2, {platform: 0})
+    assert (between.total, between.shares) == (31, {platform: 1})
+    assert (after.total, after.shares) == (32, {})

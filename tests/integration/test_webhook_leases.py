@@ -8,17 +8,20 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from sqlalchemy import select
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import endpoint_tests, replays
 from cardledger.ledger.webhooks import endpoints as webhook_endpoints
+from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
 from cardledger.ledger.webhooks.endpoint_tests import EndpointTest, TooManyTestsError
 from cardledger.ledger.webhooks.leases import AttemptResult, Capacity, Delivery, RequestedTests
 from cardledger.ledger.webhooks.ordering import lock_queues
 from cardledger.ledger.webhooks.replays import Window
 from cardledger.ledger.webhooks.retry_policy import Attempt
+from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from tests.integration.test_webhook_endpoints import emit_in_sequence
 from tests.integration.test_webhooks import ROOM, Platform, World, at_once, world_in
@@ -223,7 +226,7 @@ async def replayed_while_deleted(world: World, url: DatabaseUrl, platform: Platf
 
 def discarded(world: World, limit: int = 500) -> int:
     with world.engine.begin() as connection:
-        return webhook_endpoints.discard_page(connection, limit=limit)
+        return webhook_endpoints.discard_page(connection, limit=limit, at=world.clock())
 
 
 def test_the_deliveries_of_a_deleted_endpoint_end_page_by_page_beside_those_of_others(
@@ -243,6 +246,96 @@ def test_the_deliveries_of_a_deleted_endpoint_end_page_by_page_beside_those_of_o
     assert world.delivery(kept).state == "PENDING"
     world.round(delivered(world, [under_way]), None)
     assert world.delivery(under_way.webhook).state == "DELIVERED", "what has arrived has arrived"
+
+
+def is_marked(world: World, endpoint: Id | None) -> bool:
+    columns = tables.webhook_endpoints.c
+    with world.engine.connect() as connection:
+        wanted = select(columns.discarded_at).where(columns.id == endpoint)
+        return connection.scalar(wanted) is not None
+
+
+def test_a_deleted_endpoint_is_looked_at_until_its_deliveries_have_ended(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    platform, idle = (world.platform("http://127.0.0.1:9/") for _ in range(2))
+    world.emit(platform)
+    world.dispatch()
+    for endpoint in (platform.endpoint, idle.endpoint):
+        world.change(endpoint, deleted_at=world.clock())
+    other_session.execute(
+        "SELECT FROM webhook_deliveries WHERE endpoint_id = %s FOR UPDATE", [platform.endpoint]
+    )
+
+    assert discarded(world) == 0, "its delivery is locked"
+    before = (is_marked(world, platform.endpoint), is_marked(world, idle.endpoint))
+    other_session.rollback()
+    assert discarded(world) == 1
+
+    assert before == (False, True)
+    assert is_marked(world, platform.endpoint)
+    with world.engine.connect() as connection:
+        looked_at = connection.exec_driver_sql(
+            "SELECT count(*) FROM webhook_endpoints"
+            " WHERE deleted_at IS NOT NULL AND discarded_at IS NULL"
+        )
+        assert looked_at.scalar() == 0
+
+
+def test_a_deleted_endpoint_is_not_marked_while_a_dispatch_may_still_add_deliveries(
+    world: World, other_session: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    key = world.emit(platform)
+    other_session.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
+    other_session.execute(_ADD_DELIVERY, [new_id(), key, platform.endpoint])
+    world.change(platform.endpoint, deleted_at=world.clock())
+
+    early = discarded(world)
+    other_session.commit()
+
+    assert (early, discarded(world)) == (0, 1)
+    assert world.delivery(key).state == "NO_ENDPOINT"
+
+
+_ADD_DELIVERY = """
+    INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
+        next_attempt_at, created_at, webhook_id, endpoint_id)
+    SELECT %s, o.customer_id, o.platform_id, o.type, o.subject_id, '{}', 'PENDING', now(), now(),
+        o.id, e.id
+    FROM outbox o JOIN webhook_endpoints e ON e.platform_id = o.platform_id
+    WHERE o.id = %s AND e.id = %s
+"""
+
+
+def test_a_deleted_endpoint_is_not_marked_while_a_replay_may_still_add_deliveries(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    key = world.emit(platform)
+    world.dispatch()
+    [claimed] = world.claim()
+    world.record(claimed, failure(world), retry_at=None)
+
+    early = asyncio.run(discarded_during_a_replay(world, app_database_url, platform))
+
+    assert (early, discarded(world)) == (0, 1)
+    assert world.delivery(key).state == "NO_ENDPOINT"
+
+
+async def discarded_during_a_replay(world: World, url: DatabaseUrl, platform: Platform) -> int:
+    """Delete the endpoint and discard its deliveries before the replay is committed."""
+    an_hour_ago = world.clock() - timedelta(hours=1)
+    window = Window(endpoint_id=None, since=an_hour_ago, until=None, only_failed=True)
+    engine = async_engine(url)
+    async with engine.begin() as connection:
+        await replays.replay(
+            connection, platform_id=platform.id, window=window, after=None, at=world.clock()
+        )
+        world.change(platform.endpoint, deleted_at=world.clock())
+        ended = discarded(world)
+    await engine.dispose()
+    return ended
 
 
 def test_an_endpoint_that_is_set_again_keeps_its_pending_deliveries(world: World) -> None:
@@ -277,13 +370,82 @@ def test_a_requested_test_waits_for_no_other_delivery_and_a_platform_has_two(
     world.change(platform.endpoint, state="ENABLED", disabled_reason=None)
     others = world.claim(replace(ROOM, busy=[under_way.queue]))
     assert not {one.id for one in others} & accepted
-    claimed = world.round([], RequestedTests(total=5)).claimed
+    claimed = world.round([], TESTS).claimed
     assert {one.id for one in claimed} == accepted
-    assert world.round([], RequestedTests(total=5)).claimed == []
+    assert world.round([], TESTS).claimed == []
     world.round(delivered(world, claimed), None)
     [last] = {one.id for one in tests} - accepted
     refused = [one for one in tests if one.id == last]
     assert asyncio.run(accepted_at_once(world, app_database_url, refused)) == {last}
+
+
+TESTS = RequestedTests(total=100, share=2)
+
+
+def test_deleting_endpoints_frees_no_place_of_a_platform_while_their_tests_are_under_way(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+
+    def requested() -> EndpointTest:
+        endpoint = world.endpoint(platform, "http://127.0.0.1:9/")
+        test = EndpointTest(id=new_id(), platform_id=platform.id, endpoint_id=endpoint)
+        accepted = asyncio.run(accepted_at_once(world, app_database_url, [test]))
+        return test if accepted else refuse()
+
+    def refuse() -> EndpointTest:
+        raise TooManyTestsError
+
+    tests = [requested() for _ in range(2)]
+    under_way = world.round([], TESTS).claimed
+    for test in tests:
+        world.change(test.endpoint_id, deleted_at=world.clock())
+
+    assert discarded(world) == 0
+    with pytest.raises(TooManyTestsError):
+        requested()
+    world.round(delivered(world, under_way[:1]), None)
+    requested()
+    world.round(delivered(world, under_way[1:]), None)
+    assert [world.delivery(test.id).state for test in tests] == ["DELIVERED"] * 2
+
+
+def test_a_leased_test_of_a_deleted_endpoint_ends_with_its_lease(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform("http://127.0.0.1:9/")
+    assert platform.endpoint is not None
+    test = EndpointTest(id=new_id(), platform_id=platform.id, endpoint_id=platform.endpoint)
+    asyncio.run(accepted_at_once(world, app_database_url, [test]))
+    world.round([], TESTS)
+    world.change(platform.endpoint, deleted_at=world.clock())
+    assert discarded(world) == 0
+
+    world.clock.advance(minutes=1)
+
+    assert discarded(world) == 1
+    assert world.delivery(test.id).state == "NO_ENDPOINT"
+
+
+def test_a_sender_takes_as_many_tests_of_a_platform_as_it_has_left(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    crowd, other = (world.platform() for _ in range(2))
+    tests = [
+        EndpointTest(
+            id=new_id(),
+            platform_id=one.id,
+            endpoint_id=world.endpoint(one, "http://127.0.0.1:9/"),
+        )
+        for one in (crowd, crowd, other)
+    ]
+    asyncio.run(accepted_at_once(world, app_database_url, tests))
+
+    first = world.round([], replace(TESTS, shares={crowd.id: 1})).claimed
+    second = world.round([], replace(TESTS, shares={crowd.id: 0})).claimed
+
+    assert sorted(one.platform_id for one in first) == sorted([crowd.id, other.id])
+    assert second == []
 
 
 async def accepted_at_once(world: World, url: DatabaseUrl, tests: list[EndpointTest]) -> set[Id]:

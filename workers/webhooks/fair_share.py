@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.ledger.webhooks.leases import Capacity, Delivery, RequestedTests
 from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.schema.ids import Id
@@ -117,24 +118,36 @@ class FairShare:
 class RequestedTestsShare:
     """Shares threads among tests that a request waits for.
 
-    A platform has few of them at a time, so that there is no need for turns.
+    A platform has few of them at a time, so that there is no need for turns. They are counted here
+    until their attempts have ended: the record of a test may end before, with its endpoint.
     """
 
-    def __init__(self, concurrency: int) -> None:
-        """Share `concurrency` threads."""
-        self._left = concurrency
+    def __init__(self, concurrency: int, *, platform_limit: int = TEST_LIMIT) -> None:
+        """Share `concurrency` threads, `platform_limit` at most for one platform."""
+        self._concurrency: Final = concurrency
+        self._platform_limit: Final = platform_limit
+        self._sending: Final[Counter[Id]] = Counter()  # By platform.
 
     def capacity(self, _now: float) -> RequestedTests:
         """Return how many tests may start now."""
-        return RequestedTests(total=self._left)
+        return RequestedTests(
+            total=self._concurrency - self._sending.total(),
+            share=self._platform_limit,
+            shares={
+                platform: max(self._platform_limit - count, 0)
+                for platform, count in self._sending.items()
+            },
+        )
 
     def start(self, deliveries: Sequence[Delivery], _now: float) -> None:
         """Note that `deliveries` are being sent."""
-        self._left -= len(deliveries)
+        self._sending.update(delivery.platform_id for delivery in deliveries)
 
-    def finish(self, _delivery: Delivery) -> None:
+    def finish(self, delivery: Delivery) -> None:
         """Note that a test has ended."""
-        self._left += 1
+        self._sending[delivery.platform_id] -= 1
+        if not self._sending[delivery.platform_id]:
+            del self._sending[delivery.platform_id]
 
     def note_response(self, _endpoint_id: Id, *, is_quick: bool) -> None:
         """Take no notice: tests of slow endpoints are sent like others."""

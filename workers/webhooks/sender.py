@@ -30,7 +30,7 @@ DISPATCH_LIMIT: Final = 500
 """Rows of the outbox that one database transaction dispatches."""
 
 DISCARD_LIMIT: Final = 500
-"""Deliveries of a deleted endpoint that one database transaction ends."""
+"""Deliveries of deleted endpoints that one database transaction ends."""
 
 CONNECTIONS: Final = 6
 """Database connections of a sender: to dispatch, to record and claim in each lane, for keys, to
@@ -141,9 +141,9 @@ class Sender:
         return self._tests.deliver()
 
     def discard(self) -> int:
-        """End a page of the deliveries of a deleted endpoint; return how many they were."""
+        """End a page of the deliveries of deleted endpoints; return how many they were."""
         with self._engine.begin() as connection:
-            return endpoints.discard_page(connection, limit=DISCARD_LIMIT)
+            return endpoints.discard_page(connection, limit=DISCARD_LIMIT, at=self._clock())
 
     def _dispatch_batch(self) -> bool:
         dispatched = self.dispatch()
