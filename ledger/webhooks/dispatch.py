@@ -1,8 +1,8 @@
 """Dispatch of the outbox: each webhook becomes one delivery per enabled endpoint that subscribes.
 
-Disabled endpoints have no deliveries. For all of those that subscribe, and for a platform without
-endpoints, the webhook is stored once, without an endpoint; a replay copies it
-(`replays`). The body is rendered here, once: every attempt sends the same bytes.
+Disabled endpoints have no deliveries, except those that collect webhooks. For all others that
+subscribe, and for a platform without endpoints, the webhook is stored once, without an endpoint; a
+replay copies it (`replays`). The body is rendered here, once: every attempt sends the same bytes.
 Source: docs/decisions/0043-webhook-tests.md
 """
 
@@ -14,11 +14,13 @@ from typing import Any, Final, NamedTuple
 import psycopg
 import structlog
 from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.projections import accounts, card_transaction, history
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.engines import driver as driver_of
+from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import beside, numbered_ids
 from cardledger.ledger.webhooks.ordering import Queue, lock_queues, queue_position
 from cardledger.schema.ids import Id
@@ -61,6 +63,7 @@ class _Endpoint(NamedTuple):
     event_types: list[str]
     is_fifo: bool
     is_enabled: bool
+    collects: bool  # Although it is disabled: a replay has named it (`replays.collect`).
 
 
 class _Rendered(NamedTuple):
@@ -97,7 +100,7 @@ def dispatch(connection: Connection, *, limit: int, at: datetime) -> Dispatched:
     claimed = _claim_outbox(driver, limit, at)
     if not claimed:
         return Dispatched(0, 0, has_more=False)
-    fanned_out = _fan_out(driver, claimed, limit)
+    fanned_out = _fan_out(driver, claimed, limit, at)
     rendered = _render(driver, [row for row, _ in fanned_out])
     deliveries = list(_deliveries(fanned_out, rendered))
     done = [row for row, _ in fanned_out if row.id in rendered]
@@ -125,6 +128,25 @@ def is_over(driver: psycopg.Connection[Any]) -> bool:
     row = driver.execute(_IS_OVER, [DISPATCH_LOCK]).fetchone()
     assert row is not None
     return bool(row[0])
+
+
+_UNDER_WAY: Final = """
+    SELECT virtualtransaction FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = 0 AND objid = %s AND objsubid = 1 AND granted
+        AND mode = 'ExclusiveLock'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+async def under_way(connection: AsyncConnection) -> str | None:
+    """Return the database transaction that dispatches now, or None.
+
+    A lock is released after its transaction has become visible: once this is another one, what the
+    first has dispatched can be read. Waiting for the lock would take a connection meanwhile.
+    """
+    driver = await driver_async(connection)
+    row = await (await driver.execute(_UNDER_WAY, [DISPATCH_LOCK])).fetchone()
+    return None if row is None else str(row[0])
 
 
 def wants(event_types: Collection[str], kind: str) -> bool:
@@ -155,21 +177,24 @@ def _claim_outbox(driver: psycopg.Connection[Any], limit: int, at: datetime) -> 
 
 
 _ENDPOINTS: Final = """
-    SELECT id, platform_id, event_types, mode = 'FIFO', state = 'ENABLED' FROM webhook_endpoints
-    WHERE platform_id = ANY (%s::uuid[]) AND deleted_at IS NULL ORDER BY platform_id, id
+    SELECT id, platform_id, event_types, mode = 'FIFO', state = 'ENABLED',
+        coalesce(collects_until > %(at)s, false)
+    FROM webhook_endpoints
+    WHERE platform_id = ANY (%(platforms)s::uuid[]) AND deleted_at IS NULL ORDER BY platform_id, id
 """
 
 
 def _fan_out(
-    driver: psycopg.Connection[Any], rows: Sequence[_Row], limit: int
+    driver: psycopg.Connection[Any], rows: Sequence[_Row], limit: int, at: datetime
 ) -> list[tuple[_Row, list[_Endpoint | None]]]:
     """Return the first of `rows` with their endpoints: one row, or more within `limit` deliveries.
 
     An ordered delivery takes an advisory lock, and PostgreSQL has some thousands of locks in all.
     """
     by_platform: dict[Id, list[_Endpoint]] = defaultdict(list)
+    arguments = {"platforms": list({row.platform_id for row in rows}), "at": at}
     with driver.cursor(binary=True) as cursor:
-        for columns in cursor.execute(_ENDPOINTS, [list({row.platform_id for row in rows})]):
+        for columns in cursor.execute(_ENDPOINTS, arguments):
             endpoint = _Endpoint._make(columns)
             by_platform[endpoint.platform_id].append(endpoint)
     fanned_out: list[tuple[_Row, list[_Endpoint | None]]] = []
@@ -186,10 +211,13 @@ def _fan_out(
 def _receivers(endpoints: Sequence[_Endpoint], row: _Row) -> list[_Endpoint | None]:
     """Return the endpoints that receive `row`; None among them: it is stored for replays."""
     subscribers = [endpoint for endpoint in endpoints if _subscribes(endpoint, row)]
+    is_test = row.type == WebhookType.TEST
     receivers: list[_Endpoint | None] = [
-        endpoint for endpoint in subscribers if endpoint.is_enabled
+        endpoint
+        for endpoint in subscribers
+        if endpoint.is_enabled or (endpoint.collects and not is_test)
     ]
-    is_missed = len(receivers) < len(subscribers) and row.type != WebhookType.TEST
+    is_missed = len(receivers) < len(subscribers) and not is_test
     return [*receivers, None] if is_missed or not endpoints else receivers
 
 

@@ -35,6 +35,9 @@ FORMER_SECRET_LIFETIME: Final = timedelta(hours=24)
 GIVES_UP_AFTER: Final = timedelta(days=5)
 """How long every attempt of an endpoint may fail before the endpoint is disabled."""
 
+COLLECTS_FOR: Final = timedelta(hours=24)
+"""How long webhooks wait for a disabled endpoint after a replay has named it."""
+
 _DELETED_PAGE_SIZE: Final = 100  # Endpoints that one look for pending deliveries takes.
 
 _ENDPOINTS: Final = tables.webhook_endpoints.c
@@ -140,7 +143,7 @@ async def change(
         return None
     values: dict[str, Any] = {**changes, "updated_at": at}
     if values.get("state") == "ENABLED":
-        values |= {"disabled_reason": None, "failing_since": None}
+        values |= {"disabled_reason": None, "failing_since": None, "collects_until": None}
     elif values.get("state") == "DISABLED" and before.state == "ENABLED":
         values["disabled_reason"] = "PLATFORM"
     row = await _update(connection, endpoint_id, values)
@@ -277,7 +280,7 @@ async def set_default(
         await _queue_test(connection, platform_id, rows.one(), at)
     elif stored.deleted_at is not None or (stored.url, stored.state) != (url, "ENABLED"):
         values: dict[str, Any] = dict.fromkeys(
-            ("disabled_reason", "failing_since", "deleted_at", "discarded_at")
+            ("disabled_reason", "failing_since", "deleted_at", "discarded_at", "collects_until")
         )
         values |= {"url": url, "state": "ENABLED", "updated_at": at}
         await _queue_test(connection, platform_id, await _update(connection, stored.id, values), at)
@@ -296,6 +299,20 @@ _INSERT_DISABLED: Final = """
     VALUES (%(id)s, %(customer_id)s, %(platform_id)s, %(type)s, %(subject_id)s, %(data)s,
         %(recorded_at)s)
 """
+
+
+async def collect(
+    connection: AsyncConnection, *, platform_id: Id, endpoint_id: Id, at: datetime
+) -> None:
+    """Let webhooks wait for the endpoint `endpoint_id`, if it is disabled, until it is enabled.
+
+    For `COLLECTS_FOR` at most: an endpoint that is not enabled then misses them again.
+    """
+    await connection.execute(
+        tables.webhook_endpoints.update()
+        .where(*_is(platform_id, endpoint_id), _ENDPOINTS.state == "DISABLED")
+        .values(collects_until=at + COLLECTS_FOR)
+    )
 
 
 def disable(

@@ -76,6 +76,23 @@ def queue_position(sequence: int | None, webhook: Id) -> datetime:
     return LATER + timedelta(microseconds=position)
 
 
+_POSITION: Final = """
+    %(later)s + interval '1 microsecond' * coalesce(
+        w.sequence, ('x' || left(replace(w.webhook_id::text, '-', ''), 12))::bit(48)::bigint)
+"""
+
+TAKE_BACK: Final = f"""
+    UPDATE webhook_deliveries w SET next_attempt_at = {_POSITION}
+    FROM unnest(%(endpoints)s::uuid[], %(subjects)s::uuid[]) AS queue (endpoint, subject)
+    WHERE w.endpoint_id = endpoint AND w.subject_id = subject AND w.next_attempt_at < %(later)s
+"""
+"""Gives due deliveries the `queue_position` that they had, so that earlier ones can precede them.
+
+For endpoints to which nothing is sent. The result of an attempt still under way is recorded all the
+same: a success stands, and a failure changes nothing, as after the end of a lease.
+"""
+
+
 def columns(queues: Collection[Queue]) -> list[list[Id]]:
     """Return the endpoints of `queues`, and the resources."""
     return [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]

@@ -1,10 +1,12 @@
 """Retries and replays: deliveries are due again, and missed webhooks become deliveries.
 
 A webhook that an endpoint missed while it was disabled is stored without an endpoint (`dispatch`);
-a replay copies it for each endpoint that subscribes and has no delivery of it.
+a replay copies it for each endpoint that subscribes and has no delivery of it. A replay that names
+a disabled endpoint makes what it has missed wait in order, until the endpoint is enabled.
+Source: docs/decisions/0018-webhook-ordering.md
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -15,7 +17,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import first_id_at
 from cardledger.ledger.webhooks.dispatch import delivery_id
-from cardledger.ledger.webhooks.ordering import LATER, LOCK_QUEUES, RELEASE_NEXT, queue_position
+from cardledger.ledger.webhooks.ordering import (
+    LATER,
+    LOCK_QUEUES,
+    RELEASE_NEXT,
+    TAKE_BACK,
+    Queue,
+    columns,
+    queue_position,
+)
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.envelope import WebhookType
 
@@ -27,6 +37,10 @@ _SCAN_BATCH_SIZE: Final = 5000
 _LEASE_LIMIT: Final = timedelta(minutes=1)
 # A delivery's id has its time from the clock of the process that dispatched it.
 _CLOCK_DIFFERENCE: Final = timedelta(days=1)
+# The time of a webhook is that of its dispatcher before it waited for its turn, two seconds at
+# most, by another clock than the platform's times. A missed webhook is copied once, so more of them
+# than the window has do no harm.
+_MISSED_MARGIN: Final = timedelta(minutes=1)
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -106,19 +120,22 @@ _SCANNED: Final = """
 """
 
 # What an endpoint has missed is a webhook that it subscribes to and that is stored without an
-# endpoint. One that did not exist at the time receives it only when the replay names it, or when it
-# is the default endpoint.
+# endpoint. One that is disabled receives it only when the replay names it; one that did not exist
+# at the time, when the replay names it or it is the default endpoint.
 _MATCHING: Final = f"""
     SELECT {_COLUMNS}, w.endpoint_id IS NULL
     FROM ({_SCANNED}) w
     JOIN webhook_endpoints e ON e.platform_id = w.platform_id AND e.deleted_at IS NULL
         AND (e.id = w.endpoint_id
-            OR w.endpoint_id IS NULL AND e.state = 'ENABLED'
+            OR w.endpoint_id IS NULL AND (e.state = 'ENABLED' OR e.id = %(endpoint)s)
                 AND (cardinality(e.event_types) = 0 OR w.type = ANY (e.event_types)
                     OR split_part(w.type, '.', 1) || '.*' = ANY (e.event_types))
                 AND NOT (w.type = %(disabled)s AND w.subject_id = e.id)
-                AND (e.is_default OR e.id = %(endpoint)s OR e.created_at <= w.created_at))
-    WHERE w.type <> %(test)s AND w.created_at >= %(since)s AND w.created_at <= %(until)s
+                AND (e.is_default OR e.id = %(endpoint)s
+                    OR e.created_at <= w.created_at + %(margin)s))
+    WHERE w.type <> %(test)s
+        AND w.created_at >= CASE WHEN w.endpoint_id IS NULL THEN %(missed_since)s ELSE %(since)s END
+        AND w.created_at <= CASE WHEN w.endpoint_id IS NULL THEN %(missed_until)s ELSE %(until)s END
         AND (%(endpoint)s::uuid IS NULL OR e.id = %(endpoint)s)
         AND (w.state IN ('FAILED', 'NO_ENDPOINT')
             OR w.state = 'DELIVERED' AND NOT %(only_failed)s
@@ -139,8 +156,8 @@ async def replay(
 ) -> Replayed:
     """Make the next deliveries of `window` due again, at most `REPLAY_BATCH_SIZE` of them.
 
-    Deliveries that wait for a retry are due at once. What enabled endpoints have missed becomes
-    deliveries. Tests are skipped.
+    Deliveries that wait for a retry are due at once. What enabled endpoints and the named one have
+    missed becomes deliveries. Tests are skipped.
     """
     arguments = _arguments(platform_id, window, after, at)
     driver = await driver_async(connection)
@@ -174,6 +191,9 @@ def _arguments(
         "endpoint": window.endpoint_id,
         "since": window.since,
         "until": until,
+        "margin": _MISSED_MARGIN,
+        "missed_since": _shifted(window.since, -_MISSED_MARGIN),
+        "missed_until": _shifted(until, _MISSED_MARGIN),
         "only_failed": window.only_failed,
         "leases_end": at + _LEASE_LIMIT,
         "later": LATER,
@@ -240,8 +260,8 @@ _MAKE_DUE: Final = """
 # Until the commit the endpoint is not marked as discarded, so that what becomes due now and goes to
 # an endpoint that is deleted meanwhile ends as well. It does not wait for the deletion.
 _LOCK_ENDPOINTS: Final = """
-    SELECT id FROM webhook_endpoints WHERE id = ANY (%s::uuid[]) AND deleted_at IS NULL
-    ORDER BY id FOR KEY SHARE
+    SELECT id, state = 'ENABLED' FROM webhook_endpoints
+    WHERE id = ANY (%s::uuid[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
 """
 
 
@@ -251,12 +271,15 @@ async def _make_due(
     locked = await driver.execute(
         _LOCK_ENDPOINTS, [list({one.endpoint_id for one in replayed if one.endpoint_id})]
     )
-    existing = {key for (key,) in await locked.fetchall()}
-    deliveries = [one for one in replayed if one.endpoint_id in existing]
-    queues = list({(one.endpoint_id, one.subject_id) for one in deliveries if one.is_fifo})
-    columns = [[endpoint for endpoint, _ in queues], [subject for _, subject in queues]]
+    is_enabled: dict[Id | None, bool] = dict(await locked.fetchall())
+    deliveries = [one for one in replayed if one.endpoint_id in is_enabled]
+    queues = {
+        (one.endpoint_id, one.subject_id)
+        for one in deliveries
+        if one.is_fifo and one.endpoint_id is not None
+    }
     if queues:
-        await driver.execute(LOCK_QUEUES, columns)
+        await driver.execute(LOCK_QUEUES, columns(queues))
     changed = await driver.execute(
         _MAKE_DUE,
         {
@@ -271,8 +294,13 @@ async def _make_due(
             "later": LATER,
         },
     )
+    if of_disabled := {queue for queue in queues if not is_enabled[queue[0]]}:
+        await driver.execute(TAKE_BACK, _of_queues(of_disabled, at))
     if queues:
-        endpoints, subjects = columns
-        release = {"endpoints": endpoints, "subjects": subjects, "at": at, "later": LATER}
-        await driver.execute(RELEASE_NEXT, release)
+        await driver.execute(RELEASE_NEXT, _of_queues(queues, at))
     return changed.rowcount
+
+
+def _of_queues(queues: Collection[Queue], at: datetime) -> dict[str, object]:
+    endpoints, subjects = columns(queues)
+    return {"endpoints": endpoints, "subjects": subjects, "at": at, "later": LATER}

@@ -1,18 +1,19 @@
 """Webhook deliveries: their attempts, retries and replays."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 from fastapi import Query, Response
 
 from cardledger.api.http import idempotency
-from cardledger.api.http.errors import ApiError, invalid_field, not_found
+from cardledger.api.http.errors import ApiError, invalid_field, not_found, unavailable
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms.api_tokens import Permission
-from cardledger.ledger.webhooks import deliveries, endpoints, replays
+from cardledger.ledger.webhooks import deliveries, dispatch, endpoints, replays
 from cardledger.ledger.webhooks.replays import NoEndpointError, Window
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import Page, WebhookDeliveryId
@@ -32,6 +33,10 @@ _REPLAY_LIMIT: Final = 10_000
 # A window of years may hold millions of deliveries that need no replay; the caller must not wait
 # until all of them are read.
 _BATCH_LIMIT: Final = 20
+# Pauses between two looks whether a dispatch is over, in seconds: most take less than the first.
+_FIRST_PAUSE_S: Final = 0.02
+_PAUSE_FACTOR: Final = 1.5
+_PAUSE_LIMIT_S: Final = 0.5
 
 router = guarded_router(_TAG)
 
@@ -105,6 +110,16 @@ async def retry_webhook_delivery(
 async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
     """Replay what `event` describes; repeated after a lost response, it is replayed again."""
     body = WebhookReplay.model_validate(event["replay"])
+    if body.endpoint_id is not None and body.until is None:
+        # Committed before anything is replayed: what is dispatched from now on waits behind it.
+        async with call.writing() as connection:
+            await endpoints.collect(
+                connection,
+                platform_id=call.platform_id,
+                endpoint_id=body.endpoint_id,
+                at=call.now(),
+            )
+    await _wait_for_dispatch(call)
     window = Window(
         endpoint_id=body.endpoint_id,
         since=body.since,
@@ -131,6 +146,30 @@ async def _replay(call: RequestContext, event: Mapping[str, Any]) -> Response:
     )
 
 
+async def _wait_for_dispatch(call: RequestContext) -> None:
+    """Wait until the dispatch that is under way is over, without a connection between two looks.
+
+    It may have read an endpoint as disabled that is enabled or collects webhooks by now: what it
+    stores as missed is to be replayed.
+    Raises: ApiError SERVICE_UNAVAILABLE.
+    """
+    wait_s = call.services.reply_timeout.total_seconds()
+    loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
+    deadline = loop.time() + wait_s
+    first = await _dispatch_under_way(call)
+    while first is not None and await _dispatch_under_way(call) == first:
+        if loop.time() + pause_s > deadline:
+            message = f"Webhooks are being dispatched for more than {wait_s:g} s; retry the replay."
+            raise unavailable(message)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * _PAUSE_FACTOR, _PAUSE_LIMIT_S)
+
+
+async def _dispatch_under_way(call: RequestContext) -> str | None:
+    async with call.reading() as connection:
+        return await dispatch.under_way(connection)
+
+
 @router.post(
     "/webhooks/replay",
     response_model=WebhookReplayed,
@@ -142,8 +181,10 @@ async def replay_webhooks(body: WebhookReplay, call: PlatformCall) -> Response:
 
     What an endpoint has missed while it was disabled, or before the platform had one, counts as
     failed: it is sent to the endpoints that are enabled now. With `endpointId`, to that one, even
-    if it did not exist at the time. Webhook ids stay the same. One request replays about 10,000
-    deliveries at most, out of 100,000; `nextCursor` continues the replay.
+    if it did not exist at the time. If that one is disabled, all of it waits in order until it is
+    enabled; without `until`, new webhooks wait behind it for 24 hours. Webhook ids stay the same.
+    One request replays about 10,000 deliveries at most, out of 100,000; `nextCursor` continues the
+    replay.
     """
     if body.until is not None and body.until < body.since:
         raise invalid_field("until", "must not be before since")

@@ -97,7 +97,7 @@ async def update_webhook_endpoint(
 
     A new URL receives one `TEST` webhook. A disabled endpoint receives nothing, and has no new
     deliveries. Enabled again, it receives what is still pending; `POST /webhooks/replay` with its
-    id sends what it has missed.
+    id sends what it has missed: before it is enabled, to receive all in order.
     """
     changes = _changes(body)
     if body.url is not None:
