@@ -1,5 +1,7 @@
 """The sender during failures of PostgreSQL, of one attempt and of dispatching."""
 
+import asyncio
+import socket
 import threading
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -13,10 +15,12 @@ from sqlalchemy.exc import OperationalError
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
+from cardledger.ledger.webhooks.endpoint_tests import EndpointTest
 from cardledger.ledger.webhooks.ordering import lock_queues
 from cardledger.webhooks.receiver import Reply
 from cardledger.workers.signals.outage_log import DATABASE
 from tests.integration.test_webhook_endpoints import emit_in_sequence, own_secret
+from tests.integration.test_webhook_leases import accepted_at_once
 from tests.integration.test_webhooks import (  # noqa: F401 - a fixture
     World,
     at_least,
@@ -293,3 +297,58 @@ def test_a_closing_sender_records_a_result_whose_queue_is_briefly_locked(
         other_session.rollback()
     closing.join(limit_s())
     assert world.delivery(key).state == "DELIVERED"
+
+
+def test_a_closing_sender_begins_nothing_while_dispatching_waits_for_a_lock(
+    world: World, receiver: Receiver, database_url: DatabaseUrl
+) -> None:
+    platform = connected(world, receiver)
+    key = world.emit(platform)
+    world.dispatch()
+    with psycopg.connect(database_url) as other_session:
+        other_session.execute("SELECT pg_advisory_xact_lock(%s)", [DISPATCH_LOCK])
+        sender = world.sender()
+        with psycopg.connect(database_url, autocommit=True) as connection:
+
+            def waits() -> bool:
+                sender.wake_dispatch()
+                waiting = (
+                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                )
+                return connection.execute(waiting).fetchone() == (1,)
+
+            eventually(waits)
+        closing = threading.Thread(target=sender.close)
+        closing.start()
+        [dispatching, *_] = sender.tasks
+        eventually(dispatching._stopping.is_set)
+
+        sender.deliver()
+
+        other_session.rollback()
+    closing.join(limit_s())
+    assert not closing.is_alive()
+    assert (world.delivery(key).attempts, receiver.received) == (0, [])
+
+
+def test_a_silent_receiver_takes_no_time_to_stop_from_the_other_lane(
+    world: World, receiver: Receiver, app_database_url: DatabaseUrl
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        world.emit(world.platform(f"http://127.0.0.1:{silent.getsockname()[1]}/"))
+        platform = connected(world, receiver)
+        assert platform.endpoint is not None
+        receiver.reply(Reply(delay_s=0.5))
+        test = EndpointTest(id=new_id(), platform_id=platform.id, endpoint_id=platform.endpoint)
+        asyncio.run(accepted_at_once(world, app_database_url, [test]))
+        sender = world.sender(timeout_s=limit_s(60))
+        sender.run_once()
+        sender.deliver_tests()
+        receiver.wait_for(at_least(1))
+
+        closing = threading.Thread(target=sender.close, args=[limit_s(5)])
+        closing.start()
+
+        eventually(lambda: world.delivery(test.id).state == "DELIVERED")
+    closing.join(limit_s())
+    assert not closing.is_alive(), "the silent receiver has left"

@@ -55,11 +55,11 @@ class Coordinator:
         self._send: Final = send
         # Appended to by the sending threads.
         self._finished: Final[deque[tuple[Delivery, AttemptResult | None]]] = deque()
+        self._is_closed = False
         # Everything below is used under this lock only.
         self._lock: Final = threading.Lock()
         self._share: Final = share
         self._unrecorded: Final[deque[AttemptResult]] = deque()
-        self._is_closed = False
 
     def finish(self, delivery: Delivery, result: AttemptResult | None) -> None:
         """Leave the result of an attempt to be recorded; None when there was no attempt."""
@@ -81,9 +81,13 @@ class Coordinator:
             return len(claimed)
 
     def close(self) -> None:
-        """Claim nothing more."""
+        """Claim nothing more; a round that is under way may still, until `wait_for_round`."""
+        self._is_closed = True  # Without the lock: a round may wait for PostgreSQL.
+
+    def wait_for_round(self) -> None:
+        """Wait for the end of the round that is under way."""
         with self._lock:
-            self._is_closed = True
+            pass
 
     def record_remaining(self) -> None:
         """Record what was sent; try again while another transaction holds a row, as dispatch does.

@@ -90,16 +90,17 @@ class Lane:
         """Record finished attempts and start what is due; return how many were started."""
         return self._coordinator.run_once()
 
-    def claim_nothing_more(self, deadline: StopDeadline) -> None:
-        """Begin nothing new."""
-        deadline.run(self._coordinator.close, reserve_s=_RECORD_S)
-        self._threads.shutdown(wait=False)
+    def claim_nothing_more(self) -> None:
+        """Begin nothing new; takes no time."""
+        self._coordinator.close()
 
     def close(self, deadline: StopDeadline) -> None:
         """Wait for the attempts under way and record them.
 
         Attempts that have not ended before `deadline` are made again when their leases end.
         """
+        deadline.run(self._coordinator.wait_for_round, reserve_s=_RECORD_S)
+        self._threads.shutdown(wait=False)
         _, unfinished = wait_for(self._sending.copy(), max(0.0, deadline.left_s - _RECORD_S))
         if unfinished:
             _log.warning("webhook attempts left behind; they are repeated", count=len(unfinished))

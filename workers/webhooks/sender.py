@@ -11,6 +11,7 @@ Source: docs/decisions/0021-one-coordinator-for-attempts.md, 0043-webhook-tests.
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from sqlalchemy import Engine
@@ -118,13 +119,16 @@ class Sender:
         Attempts that have not ended in `limit_s` are made again when their leases end.
         """
         deadline = StopDeadline(limit_s)
-        for task in (self._dispatching, self._discarding):
-            task.stop(deadline.left_s)
+        # What takes no time comes first: no wait may let another part begin something new.
         lanes = (self._deliveries, self._tests)
         for lane in lanes:
-            lane.claim_nothing_more(deadline)
-        for lane in lanes:
-            lane.close(deadline)
+            lane.claim_nothing_more()
+        for task in (self._dispatching, self._discarding):
+            task.stop(0)
+        # None waits for the receivers or the locks of another.
+        waits = [partial(lane.close, deadline) for lane in lanes]
+        waits += [partial(t.stop, limit_s) for t in (self._dispatching, self._discarding)]
+        deadline.run_together(waits)
         deadline.run(lambda: self._disabler.stop(deadline.left_s))
 
     def dispatch(self) -> Dispatched:
