@@ -68,7 +68,7 @@ async def fund_internal_account(
 
 
 async def _send_test(call: RequestContext, event: Mapping[str, Any]) -> Response:
-    tested = await endpoint_tests.result_of(call, event)
+    tested = await endpoint_tests.result_of(call, event, needs_response=True)
     if tested.response_status is None:
         message = f"The webhook got no response: {tested.error}; check webhookEndpoint."
         raise ApiError(Code.WEBHOOK_DELIVERY_ERROR, message, details={"url": tested.url})

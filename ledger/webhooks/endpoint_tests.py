@@ -5,13 +5,14 @@ and that no attempt was made yet tell the sender to send it at once, to disabled
 Source: docs/decisions/0043-webhook-tests.md
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.storage.ids import beside
 from cardledger.ledger.webhooks.leases import IS_REQUESTED_TEST
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import WebhookTestResource
@@ -52,6 +53,36 @@ async def find_endpoint(
     arguments = {"platform": platform_id, "endpoint": endpoint_id}
     found: Id | None = await connection.scalar(_ENDPOINT, arguments)
     return found
+
+
+# The tests of a key have the time and the order of the first one in their ids (`beside`).
+_LAST: Final = text(
+    """
+    SELECT id, state <> 'PENDING' AND last_status IS NULL FROM webhook_deliveries
+    WHERE id >= :first AND id <= :last AND customer_id = :customer AND platform_id = :platform
+        AND endpoint_id = :endpoint AND webhook_id = id
+    ORDER BY created_at DESC, id DESC LIMIT 1
+    """
+)
+
+
+async def repetition(connection: AsyncConnection, test: EndpointTest) -> EndpointTest:
+    """Return the test that a request for `test` stands for: after one without response, the next.
+
+    Its id follows from those before it, so that concurrent repetitions request one test.
+    """
+    near = {
+        "first": Id(test.id[:8] + bytes(8)),
+        "last": Id(test.id[:8] + b"\xff" * 8),
+        "customer": _CUSTOMER,
+        "platform": test.platform_id,
+        "endpoint": test.endpoint_id,
+    }
+    last = (await connection.execute(_LAST, near)).one_or_none()
+    if last is None:
+        return test
+    key, is_unanswered = last
+    return replace(test, id=beside(test.id, key) if is_unanswered else key)
 
 
 _LOCK_PLATFORM: Final = text("SELECT FROM platforms WHERE id = :platform FOR NO KEY UPDATE")

@@ -70,9 +70,13 @@ async def test_event(call: RequestContext, endpoint_id: Id | None) -> Mapping[st
     return await idempotency.settle(call, event)
 
 
-async def result_of(call: RequestContext, event: Mapping[str, Any]) -> WebhookTestResource:
+async def result_of(
+    call: RequestContext, event: Mapping[str, Any], *, needs_response: bool = False
+) -> WebhookTestResource:
     """Have the test of `event` sent, if it was not yet, and return its result.
 
+    With `needs_response`, a test without one is an error, which no key keeps (decision 15): a
+    repetition of the request sends another test.
     Raises: ApiError RATE_LIMITED; SERVICE_UNAVAILABLE when there is no result in time.
     """
     test = EndpointTest(
@@ -80,6 +84,9 @@ async def result_of(call: RequestContext, event: Mapping[str, Any]) -> WebhookTe
         platform_id=call.platform_id,
         endpoint_id=Id.parse(event["endpointId"]),
     )
+    if needs_response:
+        async with call.reading() as connection:
+            test = await endpoint_tests.repetition(connection, test)
     try:
         with call.services.webhook_tests.enter(call.platform_id):
             async with call.writing() as connection:

@@ -1,0 +1,31 @@
+"""A test of the sandbox, repeated with its `Idempotency-Key`."""
+
+from uuid import uuid4
+
+import httpx2
+
+from cardledger.api.app import ApiConfig
+from cardledger.webhooks.receiver import Reply
+from tests.api.support import Api, closed_port, new_tenant, ok, refused
+from tests.receiver import Receiver
+
+
+def test_a_test_without_a_response_is_sent_again_with_its_key(
+    root: str, api_config: ApiConfig
+) -> None:
+    headers = {"Idempotency-Key": str(uuid4())}
+    with Api(root, new_tenant(api_config.database_url)) as own, Receiver() as receiver:
+        receiver.reply_always(Reply())
+        ok(own.patch("/config", {"webhookEndpoint": f"http://127.0.0.1:{closed_port()}/"}))
+
+        def test() -> httpx2.Response:
+            return own.http.post("/sandbox/webhooks/test", headers=headers)
+
+        for _ in range(2):
+            refused(test(), 400, "WEBHOOK_DELIVERY_ERROR")
+        ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
+        first, again = test(), test()
+
+    assert ok(first)["response_status"] == 200
+    assert ok(again) == ok(first), "a success is kept"
+    assert again.headers["Idempotent-Replayed"] == "true"
