@@ -1,10 +1,12 @@
 """A request to stop is received from any thread, and in any thread that a signal is sent to."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -134,3 +136,54 @@ def test_a_process_ends_although_a_thread_of_it_hangs(what: str, code: int, line
 
     assert line in printed
     assert "hanging" in printed
+
+
+MUTE = """
+import sys
+import structlog
+from cardledger.config import logs
+
+logs.configure("info", "json")
+"""
+
+
+@pytest.fixture
+def full_pipe() -> Iterator[int]:
+    """The end of a pipe on which the next write blocks, because no process reads it."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with suppress(BlockingIOError):
+        while os.write(writer, bytes(4096)):
+            pass
+    os.set_blocking(writer, True)
+    yield writer
+    os.close(reader)
+    os.close(writer)
+
+
+@pytest.mark.parametrize(("what", "code"), [("main", EXIT_CODE), ("thread", 0)])
+def test_a_process_ends_although_standard_error_is_blocked(
+    full_pipe: int, what: str, code: int
+) -> None:
+    assert ends_with(MUTE + HANGING, what, stderr=full_pipe) == code
+
+
+def test_a_process_ends_while_its_main_thread_waits_to_log(full_pipe: int) -> None:
+    # The main thread then holds the lock of the log handler.
+    logging_one = HANGING.replace("hanging.join()", "structlog.get_logger().info('stopping')")
+
+    assert ends_with(MUTE + logging_one, "main", stderr=full_pipe) == EXIT_CODE
+
+
+def ends_with(program: str, what: str, *, stderr: int) -> int:
+    """Return the exit code of `program`, which is asked to stop once it is ready."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, what], stdout=subprocess.PIPE, stderr=stderr, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.terminate()
+            return process.wait(limit_s(10))
+        finally:
+            process.kill()

@@ -5,9 +5,9 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 
@@ -17,6 +17,7 @@ STOP_S: Final = 7.0
 """For the parts of a process to end in good order."""
 
 _END_S: Final = 9.0  # From the request to the end of the process.
+_REPORT_S: Final = 0.5  # For its last lines.
 
 EXIT_CODE: Final = 75
 """Of a process that did not stop in good order (EX_TEMPFAIL)."""
@@ -34,8 +35,12 @@ def ended_in_time(stop: StopRequest, limit_s: float = _END_S) -> Iterator[None]:
 
     def end() -> None:
         if not done.wait(limit_s):
-            _log.error("process did not stop in time; ended", limit_s=limit_s, busy=_activities())
-            _exit(EXIT_CODE)
+            _exit(
+                EXIT_CODE,
+                lambda: _log.error(
+                    "process did not stop in time; ended", limit_s=limit_s, busy=_activities()
+                ),
+            )
 
     stop.when_requested(end)
     try:
@@ -53,14 +58,23 @@ def leave_threads_behind(known: set[threading.Thread]) -> None:
         thread.join(0.1)  # Those of a pool end a moment after it.
     busy = [thread.name for thread in threads if thread.is_alive()]
     if busy:
-        _log.warning("threads left behind", threads=busy)
-        _exit(0)
+        _exit(0, lambda: _log.warning("threads left behind", threads=busy))
 
 
-def _exit(code: int) -> None:
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+def _exit(code: int, report: Callable[[], object]) -> NoReturn:
+    """End the process with `report` as its last lines, if they can be written in time."""
+
+    def write() -> None:
+        report()
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    # In a thread of its own: a pipe that is full and that no process reads blocks for good, and so
+    # does the lock of the log handler while another thread writes to that pipe.
+    thread = threading.Thread(target=write, name="last lines", daemon=True)
+    thread.start()
+    thread.join(_REPORT_S)
     os._exit(code)
 
 
