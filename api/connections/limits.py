@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from cardledger.api.connections.addresses import Network
+from cardledger.api.addresses import Network
 
 DEFAULT_CONNECTIONS: Final = 4000
 ADDRESS_SHARE: Final = 4

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from cardledger.api.connections.addresses import counted_as, is_within
+from cardledger.api.addresses import counted_as, is_within
 from cardledger.api.connections.crowd import Connection, Crowd
 from cardledger.api.connections.limits import RESERVE, ConnectionLimits
 

@@ -5,7 +5,7 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from cardledger.api.connections.addresses import with_mapped
+from cardledger.api.addresses import with_mapped
 from cardledger.api.connections.limits import ConnectionLimits
 from cardledger.api.connections.protocol import bounded
 

@@ -11,8 +11,9 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from cardledger.api.addresses import counted_as
 from cardledger.api.http.errors import ApiError
-from cardledger.api.http.rate_limits import RateLimits, network_of, remember
+from cardledger.api.http.rate_limits import RateLimits, remember
 from cardledger.ledger.agents import access_tokens
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import AgentPermission
@@ -41,7 +42,7 @@ class Authenticator:
     """Authenticates callers; right credentials pass, whatever others did from their address.
 
     So secrets are compared first, and failures are counted afterwards: by id, or by address where
-    the id has never existed (docs/decisions/0042-failures-are-counted-by-id.md). Tokens are cached
+    there is no such id (docs/decisions/0042-failures-are-counted-by-id.md). Tokens are cached
     by client id for a short time. Callers from an address over the limit take turns at the
     database, unless their credentials have succeeded before.
     """
@@ -92,7 +93,8 @@ class Authenticator:
         token = _bearer(authorization)
         presented = self._keys.hash_secret(token)
         named = access_tokens.agent_id_in(token)
-        async with self.looking_up(address, str(named), presented) as connection:
+        credential = None if named is None else str(named)
+        async with self.looking_up(address, credential, presented) as connection:
             found = await agents.authenticate(connection, token, presented)
         if found.agent is not None:
             remember(self._proven, presented, None, limit=_CACHE_LIMIT)
@@ -106,17 +108,17 @@ class Authenticator:
 
     @asynccontextmanager
     async def looking_up(
-        self, address: str, credential: str, presented: bytes
+        self, address: str, credential: str | None, presented: bytes
     ) -> AsyncIterator[AsyncConnection]:
         """Return a connection on which to look up the credentials of a caller from `address`.
 
-        When their id `credential` or the address is over the limit on failures, callers take turns,
-        so that guesses occupy few connections; those whose secret, with the hash `presented`, has
-        succeeded before do not.
+        When the address is over the limit on failures, or their id `credential`, if they have one,
+        callers take turns, so that guesses occupy few connections; those whose secret, with the
+        hash `presented`, has succeeded before do not.
         """
         is_guessing = presented not in self._proven and any(
             self._limits.is_exceeded(FAILURES, _counted_as(address, counted))
-            for counted in (credential, None)
+            for counted in {credential, None}
         )
         turn = self._turns if is_guessing else nullcontext()
         async with turn, self._engine.connect() as connection:
@@ -142,7 +144,7 @@ class Authenticator:
 
 
 def _counted_as(address: str, credential: str | None) -> str:
-    return network_of(address) if credential is None else f"id:{credential}"
+    return counted_as(address) if credential is None else f"id:{credential}"
 
 
 def require(token: Token, permission: Permission) -> None:

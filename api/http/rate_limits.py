@@ -12,7 +12,6 @@ import time
 from asyncio import Task
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from ipaddress import IPv4Address, ip_address, ip_network
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -195,17 +194,6 @@ def remember(table: "OrderedDict[_Key, _Value]", key: _Key, value: _Value, *, li
 def address_of(request: Request) -> str:
     """Return the caller's address; behind a proxy the forwarded one."""
     return request.client.host if request.client is not None else ""
-
-
-def network_of(address: str) -> str:
-    """Return what callers from `address` are counted by: the address, of IPv6 its /64 network."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:  # A Unix socket has no address.
-        return ""
-    if isinstance(parsed, IPv4Address):
-        return str(parsed)
-    return str(parsed.ipv4_mapped or ip_network((int(parsed), 64), strict=False).network_address)
 
 
 def _rate_limited(rate: Rate, wait_s: float) -> ApiError:

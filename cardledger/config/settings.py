@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from cardledger.api.connections import addresses
+from cardledger.api import addresses
 from cardledger.api.http import sliding_window
 from cardledger.schema import location
 

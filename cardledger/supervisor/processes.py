@@ -96,8 +96,8 @@ def connection_limits(settings: Settings, *, open_files: int) -> "ConnectionLimi
 
     Raises: CommandError when the files are too few.
     """
+    from cardledger.api.addresses import parse_networks
     from cardledger.api.connections import limits
-    from cardledger.api.connections.addresses import parse_networks
 
     try:
         connections = limits.connections_of(open_files, settings.connection_limit)

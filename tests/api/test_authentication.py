@@ -111,6 +111,26 @@ def test_callers_with_an_id_over_the_limit_take_turns_at_the_database(
     assert asyncio.run(act()) == 4
 
 
+def test_callers_without_an_id_wait_for_no_id_called_none(
+    app_database_url: str, redis_url: str
+) -> None:
+    async def act() -> int:
+        engine = async_engine(app_database_url, pool_size=20)
+        limits = RateLimits({FAILURES: Rate(1, 86_400)}, redis_url, SECRET_KEY)
+        authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits)
+        authenticator.count_failure("10.0.0.1", credential="None")
+        used = Connections(engine)
+        tokens = (f"Bearer of an earlier release {number}" for number in range(20))
+        await asyncio.gather(
+            *(authenticator.agent([token], address="10.0.0.2") for token in tokens),
+            return_exceptions=True,
+        )
+        await engine.dispose()
+        return used.most
+
+    assert asyncio.run(act()) > 4
+
+
 def test_callers_from_an_address_over_the_limit_take_turns_at_the_database(
     app_database_url: str, redis_url: str
 ) -> None:

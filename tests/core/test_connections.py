@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.api.connections.addresses import (
+from cardledger.api.addresses import (
     counted_as,
     is_within,
     parse_networks,
