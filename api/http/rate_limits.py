@@ -12,6 +12,7 @@ import time
 from asyncio import Task
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
@@ -23,6 +24,7 @@ from cardledger.api.http.errors import ApiError
 from cardledger.api.http.sliding_window import Count, Rate
 from cardledger.schema.wire.errors import Code
 from cardledger.workers.signals.shared_counts import (
+    EXCHANGE_LIMIT,
     Increment,
     SharedCounts,
     SharedCountsUnavailableError,
@@ -60,7 +62,10 @@ class RateLimits:
         self._counts: Final[dict[str, OrderedDict[str, Count]]] = {
             name: OrderedDict() for name in self._limits
         }
-        self._unsent: dict[tuple[str, str, int], int] = {}
+        # By caller and window, oldest first, for the next exchanges.
+        self._unsent: Final[dict[str, OrderedDict[tuple[str, int], int]]] = {
+            name: OrderedDict() for name in self._limits
+        }
         self._has_unsent: Final = asyncio.Event()
         self._shared: Final = SharedCounts(redis_url, secret_key)
         self._task: Task[None] | None = None
@@ -96,8 +101,7 @@ class RateLimits:
         if wait_s > 0:
             raise _rate_limited(rate, wait_s)
         count.now += 1
-        self._keep_unsent((name, who, count.window), 1)
-        self._has_unsent.set()
+        self._keep_unsent(name, (who, count.window))
 
     def is_exceeded(self, name: str, who: str) -> bool:
         """Return whether `who` is over the limit `name` now; counts nothing."""
@@ -115,10 +119,12 @@ class RateLimits:
         sliding_window.turn(count, window)
         return count
 
-    def _keep_unsent(self, key: tuple[str, str, int], times: int) -> None:
+    def _keep_unsent(self, name: str, key: tuple[str, int]) -> None:
         """Keep a count for the next exchange; beyond the limit it stays in this process."""
-        if key in self._unsent or len(self._unsent) < _COUNT_LIMIT:
-            self._unsent[key] = self._unsent.get(key, 0) + times
+        unsent = self._unsent[name]
+        if key in unsent or len(unsent) < _COUNT_LIMIT:
+            unsent[key] = unsent.get(key, 0) + 1
+            self._has_unsent.set()
 
     # --- between processes -----------------------------------------------------------------
 
@@ -138,49 +144,60 @@ class RateLimits:
                 is_away = False
 
     async def _exchange(self) -> None:
-        """Add the unsent counts to the common counts in Redis and read the totals."""
-        sending, self._unsent = self._unsent, {}
-        self._has_unsent.clear()
-        increments = [
-            Increment(
-                name=f"{name}:{who}",
-                window=window,
-                times=times,
-                expires_s=2 * self._limits[name].period_s + 1,
-            )
-            for (name, who, window), times in sending.items()
-        ]
-        try:
-            totals = await self._shared.exchange(increments)
-        except BaseException:
-            for unsent, times in sending.items():
-                self._keep_unsent(unsent, times)
-            self._has_unsent.set()
-            raise
+        """Add unsent counts to the common counts in Redis and read the totals.
+
+        Of each limit the oldest ones, so that a flood against one limit delays no other.
+        """
+        share = EXCHANGE_LIMIT // max(1, len(self._limits))
+        sending = {
+            (name, who, window): times
+            for name, unsent in self._unsent.items()
+            for (who, window), times in islice(unsent.items(), share)
+        }
+        totals = await self._shared.exchange(
+            [
+                Increment(
+                    name=f"{name}:{who}",
+                    window=window,
+                    times=times,
+                    expires_s=2 * self._limits[name].period_s + 1,
+                )
+                for (name, who, window), times in sending.items()
+            ]
+        )
         for (name, who, window), (now, before) in zip(sending, totals, strict=True):
+            self._forget_sent(name, (who, window), sending[name, who, window])
             self._learn(name, who, window, now, before)
+        if not any(self._unsent.values()):
+            self._has_unsent.clear()
+
+    def _forget_sent(self, name: str, key: tuple[str, int], times: int) -> None:
+        unsent = self._unsent[name]
+        unsent[key] -= times
+        if not unsent[key]:  # Nothing was counted during the exchange.
+            del unsent[key]
 
     def _learn(self, name: str, who: str, window: int, now: int, before: int) -> None:
         count = self._counts[name].get(who)
         if count is None:
             return
-        total = max(0, now + self._unsent.get((name, who, window), 0))
+        total = max(0, now + self._unsent[name].get((who, window), 0))
         if count.window == window:
             count.now, count.before = total, max(0, before)
         elif count.window == window + 1:  # A new window began during the exchange.
             count.before = total
 
     def _prune(self) -> None:
-        """Remove expired counts and unsent counts of expired windows."""
+        """Remove expired counts, where they are many, and unsent counts of expired windows."""
         at = self._clock()
         past = {name: sliding_window.window_of(rate, at) - 1 for name, rate in self._limits.items()}
         for name, counts in self._counts.items():
             if len(counts) >= _PRUNE_THRESHOLD:
                 for who in [who for who, count in counts.items() if count.window < past[name]]:
                     del counts[who]
-        if len(self._unsent) >= _PRUNE_THRESHOLD:
-            for key in [key for key in self._unsent if key[2] < past[key[0]]]:
-                del self._unsent[key]
+        for name, unsent in self._unsent.items():
+            while unsent and next(iter(unsent))[1] < past[name]:
+                unsent.popitem(last=False)
 
 
 def remember(table: "OrderedDict[_Key, _Value]", key: _Key, value: _Value, *, limit: int) -> None:

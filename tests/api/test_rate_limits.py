@@ -15,6 +15,10 @@ from cardledger.api.http import rate_limits
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.sliding_window import Rate
+from cardledger.workers.signals.shared_counts import (
+    EXCHANGE_LIMIT,
+    SharedCountsUnavailableError,
+)
 from tests.api.support import (
     SECRET_KEY,
     AgentApi,
@@ -251,7 +255,7 @@ def test_expired_counts_are_dropped(redis_url: str) -> None:
             limits.admit("requests", f"token {number}")
         now = 100.0
         limits._prune()
-        return len(limits._counts["requests"]) + len(limits._unsent)
+        return len(limits._counts["requests"]) + len(limits._unsent["requests"])
 
     assert asyncio.run(act()) == 0
 
@@ -272,7 +276,7 @@ def test_counts_are_bounded_and_a_flood_of_addresses_displaces_no_platform(
                 limits.admit("failures", "10.0.0.1")  # In use, so it is not displaced.
         with pytest.raises(ApiError):
             limits.admit("requests", "platform")
-        return len(limits._counts["failures"]), len(limits._unsent)
+        return len(limits._counts["failures"]), len(limits._unsent["failures"])
 
     assert asyncio.run(act()) == (100, 100)
 
@@ -296,3 +300,55 @@ def test_counts_of_other_processes_are_included(redis_url: str) -> None:
                 other.admit("requests", "token")
 
     asyncio.run(act())
+
+
+def test_few_unsent_counts_of_a_past_window_are_dropped_too(redis_url: str) -> None:
+    now = 0.0
+
+    async def act() -> list[tuple[str, int]]:
+        nonlocal now
+        limits = RateLimits({"requests": Rate(9, 1)}, redis_url, SECRET_KEY, clock=lambda: now)
+        limits.admit("requests", "expired")
+        now = 2.0
+        limits.admit("requests", "present")
+        limits._prune()
+        return list(limits._unsent["requests"])
+
+    assert asyncio.run(act()) == [("present", 2)]
+
+
+def test_a_flood_against_one_limit_delays_the_counts_of_no_other(redis_url: str) -> None:
+    day = Rate(1_000, 86_400)
+
+    async def act() -> tuple[int, list[int]]:
+        limits = RateLimits({"failures": day, "requests": day}, redis_url, SECRET_KEY)
+        for number in range(2 * EXCHANGE_LIMIT):
+            limits.admit("failures", f"network {number}")
+        limits.admit("requests", "platform")
+        await limits._exchange()
+        sent = len(limits._unsent["requests"]), [len(limits._unsent["failures"])]
+        while limits._has_unsent.is_set():
+            await limits._exchange()
+            sent[1].append(len(limits._unsent["failures"]))
+        await limits._shared.close()
+        return sent
+
+    unsent, flood = asyncio.run(act())
+
+    assert unsent == 0
+    assert flood == [3 * EXCHANGE_LIMIT // 2, EXCHANGE_LIMIT, EXCHANGE_LIMIT // 2, 0]
+
+
+def test_counts_that_could_not_be_sent_are_sent_later() -> None:
+    async def act() -> dict[tuple[str, int], int]:
+        limits = RateLimits(
+            {"requests": Rate(9, 86_400)}, f"redis://127.0.0.1:{closed_port()}", SECRET_KEY
+        )
+        limits.admit("requests", "platform")
+        limits.admit("requests", "platform")
+        with pytest.raises(SharedCountsUnavailableError):
+            await limits._exchange()
+        assert limits._has_unsent.is_set()
+        return dict(limits._unsent["requests"])
+
+    assert list(asyncio.run(act()).values()) == [2]
