@@ -196,6 +196,7 @@ def _database(
     if schema.state != FAIL:
         yield _role(connection)
         yield _triggers(connection)
+        yield _stalls(connection)
     yield _secret_key(settings, connection if schema.state != FAIL else None)
 
 
@@ -339,6 +340,27 @@ def _triggers(connection: psycopg.Connection[Any]) -> Finding:
             fix=f"psql -c '{enable}'",
         )
     return Finding(name="append-only", state=OK, detail=f"enforced on {len(APPEND_ONLY)} tables")
+
+
+_STALLED: Final = """
+    SELECT count(*) FILTER (WHERE is_whole_queue), count(*) FILTER (WHERE NOT is_whole_queue),
+        min(since)
+    FROM stalled_queues
+"""
+
+
+def _stalls(connection: psycopg.Connection[Any]) -> Finding:
+    [(queues, cardholders, since)] = connection.execute(_STALLED)
+    if not queues and not cardholders:
+        return Finding(name="stalls", state=OK, detail="no queue and no cardholder is stalled")
+    columns = "lane, shard, is_whole_queue, customer_id, error, since"
+    return Finding(
+        name="stalls",
+        state=FAIL if queues else WARN,
+        detail=f"{queues} queue(s) and {cardholders} cardholder(s) have internal errors, the first"
+        f" since {since:%Y-%m-%d %H:%M:%S %Z}; they continue by themselves after the repair",
+        fix=f"psql -c 'SELECT {columns} FROM {_schema_name(connection)}.stalled_queues'",
+    )
 
 
 def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) -> Finding:

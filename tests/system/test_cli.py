@@ -156,6 +156,37 @@ def test_migrate_goes_up_and_down_and_gives_the_application_its_password(
         assert down.stdout == f"schema {migrate.head()} -> none\n"
 
 
+def test_doctor_shows_stalled_queues_and_the_command_that_lists_their_errors(
+    postgres_url: DatabaseUrl,
+) -> None:
+    stall = """
+        INSERT INTO cardledger.stalled_queues VALUES (0, 3, %s,
+            '00000000-0000-0000-0000-000000000000', NULL, 'division by zero', 1, now(), now())
+    """
+    with support.own_database(postgres_url) as url:
+        env = environment(DATABASE_URL=url)
+        run("migrate", env=env)
+        findings = [_finding("stalls", env)]
+        with psycopg.connect(url, autocommit=True) as connection:
+            for is_whole_queue in (False, True):
+                connection.execute(stall, [is_whole_queue])
+                findings.append(_finding("stalls", env))
+            command = re.fullmatch(r"psql -c '(.*)'", findings[-1]["fix"])
+            assert command is not None
+            listed = connection.execute(command[1].encode()).fetchall()
+
+    assert [finding["state"] for finding in findings] == ["ok", "warn", "fail"]
+    assert findings[1]["detail"].startswith("0 queue(s) and 1 cardholder(s) have internal errors")
+    assert findings[2]["detail"].startswith("1 queue(s) and 1 cardholder(s) have internal errors")
+    assert [row[4] for row in listed] == ["division by zero"] * 2
+
+
+def _finding(name: str, env: dict[str, str]) -> dict[str, str]:
+    findings = json.loads(run("doctor", "--json", env=env).stdout)["findings"]
+    [finding] = [finding for finding in findings if finding["name"] == name]
+    return dict(finding)
+
+
 def test_migrate_prints_its_statements() -> None:
     printed = run("migrate", "--sql")
 
