@@ -14,7 +14,7 @@ from cardledger.api import BASE_PATH
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
-from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight
+from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
@@ -169,6 +169,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 client=client,
                 in_flight=InFlight(),
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
+                turns=Turns(),
                 keys=keys,
                 authenticator=Authenticator(reader, keys, limits),
                 limits=limits,

@@ -147,6 +147,12 @@ def unavailable(message: str, headers: Mapping[str, str] | None = None) -> ApiEr
     return ApiError(Code.SERVICE_UNAVAILABLE, message, headers=headers)
 
 
+def too_many_waiting(message: str) -> ApiError:
+    """Return the error of a request that is refused at once, because others of its caller wait."""
+    headers = {"Retry-After": str(RETRY_AFTER_S), "retry-after-ms": str(RETRY_AFTER_S * 1000)}
+    return ApiError(Code.RATE_LIMITED, message, headers=headers)
+
+
 def install(app: FastAPI) -> None:
     """Make every failure of `app` a response with the envelope."""
     for raised in UNAVAILABLE_ERRORS:

@@ -82,7 +82,7 @@ async def _with_rows(
 ) -> Response:
     """Run the route in the database transaction that uses the key and stores the response."""
     claim = attempt.claim
-    async with call.services.writer.begin() as connection:
+    async with call.begin() as connection:
         if await idempotency_keys.use(connection, claim, at=call.now()):
             attempt.connection = connection
             response = await handle(request)
@@ -116,7 +116,7 @@ async def _with_event(
             f" {HEADER}: it is applied once."
         )
         raise unavailable(message) from None
-    async with call.services.writer.begin() as connection:
+    async with call.begin() as connection:
         ours = await idempotency_keys.keep(
             connection, claim, stored_response(response), keys=call.keys, at=call.now()
         )
@@ -132,7 +132,7 @@ async def settle(call: RequestContext, event: dict[str, Any]) -> Mapping[str, An
         return event
     claim = call.attempt.claim
     named = {**event, "reference": claim.reference}
-    async with call.services.writer.begin() as connection:
+    async with call.begin() as connection:
         if await idempotency_keys.use(connection, claim, at=call.now(), event=named):
             return named
     kept = await _kept(call, claim)  # Another process has used this key.

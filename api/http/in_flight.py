@@ -1,20 +1,20 @@
 """Requests in progress in this process.
 
 Concurrent requests with one `Idempotency-Key` wait for the first of them. Requests that wait for
-others may be few of a platform at a time.
+others may be few of a platform at a time, and those that write take turns.
 """
 
 import asyncio
-from asyncio import Future
+from asyncio import Future, Semaphore
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 from fastapi import Response
 
-from cardledger.api.http.errors import ApiError
+from cardledger.api.http.errors import ApiError, too_many_waiting
 from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
@@ -22,6 +22,9 @@ from cardledger.workers.client import UnavailableError
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
+
+WAITING_LIMIT: Final = 200
+"""The most requests of a caller that wait for their turn to write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,57 @@ class ConcurrencyLimit:
             self._entered[platform_id] -= 1
             if not self._entered[platform_id]:
                 del self._entered[platform_id]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Who writes, and how many requests of this caller write at a time in this process."""
+
+    who: str
+    at_once: int
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The requests of one caller: those that write and those that wait."""
+
+    free: Semaphore
+    requests: int = 0
+
+
+class Turns:
+    """Requests of one caller that write, few at a time; the others wait in the order they came.
+
+    Requests of one caller tend to want the same row or advisory lock. In PostgreSQL each of them
+    would wait for it with a connection, until none is left for other callers; here they wait
+    without one.
+    """
+
+    def __init__(self, *, waiting_limit: int = WAITING_LIMIT) -> None:
+        """Let `waiting_limit` requests of a caller wait."""
+        self._waiting_limit: Final = waiting_limit
+        self._queues: Final[dict[str, _Queue]] = {}
+
+    @asynccontextmanager
+    async def take(self, turn: Turn) -> AsyncIterator[None]:
+        """Wait for `turn` and keep it for the block.
+
+        Raises: ApiError RATE_LIMITED at once when too many wait; the block is not entered.
+        """
+        queue = self._queues.get(turn.who)
+        if queue is None:
+            queue = self._queues[turn.who] = _Queue(Semaphore(turn.at_once))
+        if queue.requests >= turn.at_once + self._waiting_limit:
+            message = f"{self._waiting_limit} requests of this caller wait to write, the maximum."
+            raise too_many_waiting(message)
+        queue.requests += 1
+        try:
+            async with queue.free:
+                yield
+        finally:
+            queue.requests -= 1
+            if not queue.requests:
+                del self._queues[turn.who]
 
 
 def stored_response(response: Response) -> Answer:

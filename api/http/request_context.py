@@ -1,11 +1,11 @@
 """The context of a request: the services of this process and the authenticated caller."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
-from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight
+from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
@@ -26,6 +26,12 @@ from cardledger.schema.wire.common import public_id
 from cardledger.workers.client import Client
 from cardledger.workers.signals.doorbell import Doorbell
 
+# Requests that write at a time, of the 40 connections of a process: two platforms with all of
+# their agents leave some to others (docs/decisions/0042-failures-are-counted-by-id.md).
+_PLATFORM_WRITERS: Final = 12
+_AGENT_WRITERS: Final = 6  # Of all agents of a platform, which leave it its own.
+_CODE_WRITERS: Final = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
@@ -36,6 +42,7 @@ class Services:
     client: Client
     in_flight: InFlight
     webhook_tests: ConcurrencyLimit
+    turns: Turns
     keys: KeyRing
     authenticator: Authenticator
     limits: RateLimits
@@ -75,6 +82,11 @@ class RequestContext(ABC):
         """The owner of the caller's idempotency keys and cursors; empty for the platform."""
 
     @property
+    @abstractmethod
+    def turn(self) -> Turn:
+        """Whose requests take turns with this one to write."""
+
+    @property
     def client(self) -> Client:
         """The client that submits messages to the workers."""
         return self.services.client
@@ -106,7 +118,16 @@ class RequestContext(ABC):
         """
         if self.attempt is not None and self.attempt.connection is not None:
             return nullcontext(self.attempt.connection)
-        return self.services.writer.begin()
+        return self.begin()
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """Yield a connection in a database transaction of its own, once it is the caller's turn.
+
+        Raises: ApiError RATE_LIMITED when too many requests of the caller wait.
+        """
+        async with self.services.turns.take(self.turn), self.services.writer.begin() as connection:
+            yield connection
 
     async def notify(self, *doorbells: Doorbell) -> None:
         """Ring `doorbells` after the rows of this request are committed."""
@@ -132,6 +153,11 @@ class PlatformContext(RequestContext):
     def idempotency_scope(self) -> str:
         return ""
 
+    @property
+    @override
+    def turn(self) -> Turn:
+        return Turn(f"platform {self.platform_id}", _PLATFORM_WRITERS)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext(RequestContext):
@@ -148,6 +174,11 @@ class AgentContext(RequestContext):
     @override
     def idempotency_scope(self) -> str:
         return public_id("Agent", self.agent.id)
+
+    @property
+    @override
+    def turn(self) -> Turn:
+        return Turn(f"agents of {self.platform_id}", _AGENT_WRITERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +197,12 @@ class DeviceCodeContext(RequestContext):
     def idempotency_scope(self) -> str:
         # Not the agent's: another code of the agent must not replay this code's response.
         return f"DeviceCode:{self.device_code.code_hash.hex()}"
+
+    @property
+    @override
+    def turn(self) -> Turn:
+        # Not the platform's: many may know a code that was redeemed.
+        return Turn(self.idempotency_scope, _CODE_WRITERS)
 
 
 def services_of(request: Request) -> Services:

@@ -42,6 +42,9 @@ class DeviceCode:
     agent_id: Id
     platform_id: Id
     expires_at: datetime
+    redeemed_at: datetime | None
+    replaced_at: datetime | None
+    is_agent_deleted: bool
 
 
 class CodeRefusal(StrEnum):
@@ -71,14 +74,16 @@ async def create(
 
     Raises: AgentConnectedError, CapReachedError.
     """
-    agent = await agents.locked_row(connection, platform_id=platform_id, agent_id=agent_id)
-    if agent is None:
-        return None
-    if agent.is_connected:
-        raise AgentConnectedError(
-            "The agent is already connected; delete it and create another agent."
-        )
-    await _check_count(connection, agent_id, at)
+    # First without the lock: what is refused waits for no other request.
+    for find_agent in (agents.read_row, agents.locked_row):
+        agent = await find_agent(connection, platform_id=platform_id, agent_id=agent_id)
+        if agent is None:
+            return None
+        if agent.is_connected:
+            raise AgentConnectedError(
+                "The agent is already connected; delete it and create another agent."
+            )
+        await _check_count(connection, agent_id, at)
     await connection.execute(
         update(tables.agent_device_codes)
         .where(
@@ -118,7 +123,14 @@ async def find(connection: AsyncConnection, code_hash: bytes) -> DeviceCode | No
     """Return the device code with this hash, or None when it has never existed."""
     agent = tables.agents.c
     rows = await connection.execute(
-        select(agent.id, agent.platform_id, _CODES.expires_at)
+        select(
+            agent.id,
+            agent.platform_id,
+            agent.deleted_at,
+            _CODES.expires_at,
+            _CODES.redeemed_at,
+            _CODES.replaced_at,
+        )
         .join(tables.agent_device_codes, _CODES.agent_id == agent.id)
         .where(_CODES.code_hash == code_hash)
     )
@@ -130,6 +142,9 @@ async def find(connection: AsyncConnection, code_hash: bytes) -> DeviceCode | No
         agent_id=row.id,
         platform_id=row.platform_id,
         expires_at=row.expires_at,
+        redeemed_at=row.redeemed_at,
+        replaced_at=row.replaced_at,
+        is_agent_deleted=row.deleted_at is not None,
     )
 
 
@@ -141,13 +156,19 @@ async def redeem(
     None when the agent is deleted. Of two concurrent calls the second finds the code redeemed.
     Raises: CodeRefusedError.
     """
+    # As the code was found: what is refused takes no lock.
+    if device_code.is_agent_deleted:
+        return None
+    check(device_code, at)
     # The agent first, as `create` does; while it is locked, its codes do not change.
     row = await agents.locked_row(
         connection, platform_id=device_code.platform_id, agent_id=device_code.agent_id
     )
     if row is None:
         return None
-    await check(connection, device_code, at)
+    current = await find(connection, device_code.code_hash)
+    assert current is not None
+    check(current, at)
     await connection.execute(
         update(tables.agent_device_codes)
         .where(_CODES.code_hash == device_code.code_hash)
@@ -160,23 +181,17 @@ async def redeem(
     )
 
 
-async def check(connection: AsyncConnection, device_code: DeviceCode, at: datetime) -> None:
-    """Raise CodeRefusedError unless the code can be redeemed."""
-    rows = await connection.execute(
-        select(_CODES.redeemed_at, _CODES.replaced_at, _CODES.expires_at).where(
-            _CODES.code_hash == device_code.code_hash
-        )
-    )
-    row = rows.one()
-    if row.redeemed_at is not None:
+def check(device_code: DeviceCode, at: datetime) -> None:
+    """Raise CodeRefusedError unless the code, as it was found, can be redeemed."""
+    if device_code.redeemed_at is not None:
         raise CodeRefusedError(
             CodeRefusal.REDEEMED, "This code was already redeemed; a code works once."
         )
-    if row.replaced_at is not None:
+    if device_code.replaced_at is not None:
         raise CodeRefusedError(
             CodeRefusal.REPLACED, "This code was replaced by a newer code; redeem the newer code."
         )
-    if row.expires_at <= at:
+    if device_code.expires_at <= at:
         raise CodeRefusedError(
             CodeRefusal.EXPIRED, "This code has expired; request a new code from the platform."
         )

@@ -122,6 +122,14 @@ async def locked(connection: AsyncConnection, *, platform_id: Id, agent_id: Id) 
     return None if row is None else _agent(row)
 
 
+async def read_row(
+    connection: AsyncConnection, *, platform_id: Id, agent_id: Id
+) -> Row[*tuple[Any, ...]] | None:
+    """Return the columns of the platform's agent; None when there is no such agent."""
+    rows = await connection.execute(_SHOWN.where(*_live(platform_id, agent_id)))
+    return rows.one_or_none()
+
+
 async def locked_row(
     connection: AsyncConnection, *, platform_id: Id, agent_id: Id
 ) -> Row[*tuple[Any, ...]] | None:
@@ -178,8 +186,7 @@ async def get(
     connection: AsyncConnection, *, platform_id: Id, agent_id: Id, at: datetime
 ) -> AgentResource | None:
     """Return the platform's agent with its usage at `at`, or None when it has no such agent."""
-    rows = await connection.execute(_SHOWN.where(*_live(platform_id, agent_id)))
-    row = rows.one_or_none()
+    row = await read_row(connection, platform_id=platform_id, agent_id=agent_id)
     return None if row is None else _render(row, await usage.of_agent(connection, agent_id, at), at)
 
 

@@ -33,9 +33,14 @@ async def check(
     and table. At most `limit` rows are counted.
     Raises: CapReachedError, with `noun` in its message.
     """
+
+    async def check_count() -> None:
+        own = select(table.c.id).where(table.c.platform_id == platform_id, *conditions).limit(limit)
+        if await connection.scalar(select(func.count()).select_from(own.subquery())) == limit:
+            message = f"The platform has {limit:,} {noun}, the maximum; delete one first."
+            raise CapReachedError(message, limit=limit)
+
+    await check_count()  # At the cap, requests are refused without waiting for each other.
     await connection.execute(_LOCK, {"name": f"{table.name}/{platform_id}"})
     # A statement of its own, after the lock: it sees what the previous holder has committed.
-    rows = select(table.c.id).where(table.c.platform_id == platform_id, *conditions).limit(limit)
-    if await connection.scalar(select(func.count()).select_from(rows.subquery())) == limit:
-        message = f"The platform has {limit:,} {noun}, the maximum; delete one first."
-        raise CapReachedError(message, limit=limit)
+    await check_count()

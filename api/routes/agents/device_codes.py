@@ -4,9 +4,9 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.api.http.errors import ApiError
+from cardledger.api.http.in_flight import HEADER
 from cardledger.api.http.operations import Access, declare
 from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import DeviceCodeContext, services_of
@@ -20,33 +20,32 @@ from cardledger.schema.wire.errors import Code
 
 async def _admit(request: Request) -> DeviceCodeContext:
     services = services_of(request)
-    address, now = address_of(request), services.clock()
+    address = address_of(request)
     code_hash = device_codes.hash_of(services.keys, request.path_params["code"])
     async with services.authenticator.looking_up(
         address, _credential(code_hash), code_hash
     ) as connection:
         device_code = await device_codes.find(connection, code_hash)
-        spent = None
-        if device_code is not None and device_code.expires_at <= now:
-            # Checked here, so that an expired code is not replayed either: codes leak.
-            spent = await _refusal_of(connection, device_code, now)
     if device_code is None:
         services.authenticator.count_failure(address, credential=None)
         raise no_code()
     call = DeviceCodeContext(services=services, device_code=device_code)
-    if spent is not None:
-        raise _spent_error(call, spent)
+    try:
+        device_codes.check(device_code, call.now())
+    except device_codes.CodeRefusedError as error:
+        if not _may_be_repeated(request, device_code, call.now()):
+            refusal = _spent_error(call, error)  # Counted, whatever the response says.
+            raise no_code() if device_code.is_agent_deleted else refusal from None
     return call
 
 
-async def _refusal_of(
-    connection: AsyncConnection, device_code: device_codes.DeviceCode, at: datetime
-) -> device_codes.CodeRefusedError | None:
-    try:
-        await device_codes.check(connection, device_code, at)
-    except device_codes.CodeRefusedError as error:
-        return error
-    return None
+def _may_be_repeated(request: Request, device_code: device_codes.DeviceCode, at: datetime) -> bool:
+    """Return whether the request may be a repetition of the one that redeemed the code.
+
+    Not of an expired code: codes leak.
+    """
+    is_redeemed = device_code.redeemed_at is not None and device_code.expires_at > at
+    return is_redeemed and HEADER in request.headers
 
 
 async def _context(request: Request) -> DeviceCodeContext:

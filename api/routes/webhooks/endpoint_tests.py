@@ -11,7 +11,7 @@ from typing import Any, Final
 from fastapi import Response
 
 from cardledger.api.http import idempotency
-from cardledger.api.http.errors import RETRY_AFTER_S, ApiError, not_found
+from cardledger.api.http.errors import ApiError, not_found, too_many_waiting
 from cardledger.api.http.in_flight import TooManyRequestsError
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, RequestContext
@@ -117,11 +117,7 @@ def _too_many() -> ApiError:
         f"{endpoint_tests.TEST_LIMIT} webhook tests of the platform wait for their result, the"
         " maximum; retry when one of them has ended."
     )
-    headers = {
-        "Retry-After": str(RETRY_AFTER_S),
-        "retry-after-ms": str(RETRY_AFTER_S * 1000),
-    }
-    return ApiError(Code.RATE_LIMITED, message, headers=headers)
+    return too_many_waiting(message)
 
 
 def _no_result(call: RequestContext, test: EndpointTest, wait_s: float) -> ApiError:

@@ -1,0 +1,196 @@
+"""Requests that wait for locks: few of a caller hold a connection, and no other caller waits."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+
+from cardledger.api.app import ApiConfig
+from cardledger.api.http.errors import ApiError
+from cardledger.api.http.in_flight import Turn, Turns
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
+from tests.api.support import (
+    Api,
+    Tenant,
+    made,
+    new_tenant,
+    ok,
+    redeem,
+    refused,
+    server,
+)
+from tests.waiting import eventually
+
+REQUESTS = 100
+PLATFORM_WRITERS = 12
+CODE_WRITERS = 2
+
+NEW_TOKEN = {"name": "x", "permissions": ["VIEW"]}
+
+_WAITING = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
+
+
+@pytest.fixture
+def url(api_config: ApiConfig) -> Iterator[str]:
+    with server(api_config) as root:
+        yield root
+
+
+@pytest.fixture
+def tenant(api_config: ApiConfig) -> Tenant:
+    return new_tenant(api_config.database_url)
+
+
+@contextmanager
+def locked_caps(database_url: DatabaseUrl, tenant: Tenant) -> Iterator[None]:
+    """Hold the lock for which requests wait that create tokens of `tenant`."""
+    with psycopg.connect(database_url) as connection:
+        name = f"api_tokens/{tenant.platform_id}"
+        connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [name])
+        yield
+
+
+@contextmanager
+def locked_agents(database_url: DatabaseUrl, tenant: Tenant) -> Iterator[None]:
+    """Hold the rows of the agents of `tenant`."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "SELECT FROM agents WHERE platform_id = %s FOR UPDATE", [tenant.platform_id]
+        )
+        yield
+
+
+def check_that_others_do_not_wait(
+    database_url: DatabaseUrl, root: str, pending: list[Future[httpx2.Response]], *, most: int
+) -> None:
+    """Check that `most` of the `pending` requests wait in PostgreSQL, and no other platform."""
+    with (
+        psycopg.connect(database_url, autocommit=True) as observer,
+        Api(root, new_tenant(database_url)) as other,
+    ):
+
+        def waiting() -> int:
+            [(count,)] = observer.execute(_WAITING)
+            return int(count)
+
+        eventually(lambda: waiting() >= most)
+        for _ in range(5):
+            made(other.post("/tokens", NEW_TOKEN))
+            ok(other.get("/config"))
+            assert waiting() <= most
+    assert not all(request.done() for request in pending)
+
+
+def test_requests_that_wait_for_a_cap_leave_connections_to_other_platforms(
+    url: str, tenant: Tenant, database_url: DatabaseUrl
+) -> None:
+    with (
+        Api(url, tenant) as api,
+        ThreadPoolExecutor(REQUESTS) as pool,
+        locked_caps(database_url, tenant),
+    ):
+        pending = [pool.submit(api.post, "/tokens", NEW_TOKEN) for _ in range(REQUESTS)]
+
+        check_that_others_do_not_wait(database_url, url, pending, most=PLATFORM_WRITERS)
+
+    # The first ones may have waited longer than a lock is waited for.
+    assert {request.result().status_code for request in pending} <= {201, 409, 503}
+    assert pending[-1].result().status_code in {201, 409}
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+def test_requests_with_one_device_code_leave_connections_to_others(
+    url: str, tenant: Tenant, database_url: DatabaseUrl, *, with_key: bool
+) -> None:
+    with Api(url, tenant) as api:
+        code = api.agent(api.customer()["id"])["deviceCode"]["code"]
+
+    def send() -> httpx2.Response:
+        return redeem(url, code, **({"Idempotency_Key": str(uuid4())} if with_key else {}))
+
+    with ThreadPoolExecutor(REQUESTS) as pool, locked_agents(database_url, tenant):
+        pending = [pool.submit(send) for _ in range(REQUESTS)]
+
+        check_that_others_do_not_wait(database_url, url, pending, most=CODE_WRITERS)
+
+    statuses = [request.result().status_code for request in pending]
+    assert statuses.count(200) == 1
+    assert set(statuses) <= {200, 400, 503}
+
+
+# --- what needs no lock --------------------------------------------------------------------------
+
+
+def test_a_code_that_cannot_be_redeemed_is_refused_without_a_lock(
+    url: str, tenant: Tenant, database_url: DatabaseUrl
+) -> None:
+    with Api(url, tenant) as api:
+        agents = [api.agent(api.customer()["id"]) for _ in range(2)]
+        redeemed, replaced = (agent["deviceCode"]["code"] for agent in agents)
+        key = str(uuid4())
+        first = redeem(url, redeemed, Idempotency_Key=key)
+        made(api.http.post(f"/agents/{agents[1]['agent']['id']}/device-codes"))
+
+        with locked_agents(database_url, tenant):
+            spent = [redeem(url, redeemed), redeem(url, redeemed, Idempotency_Key=str(uuid4()))]
+            spent.append(redeem(url, replaced, Idempotency_Key=str(uuid4())))
+            repeated = redeem(url, redeemed, Idempotency_Key=key)
+            connected = api.http.post(f"/agents/{agents[0]['agent']['id']}/device-codes")
+
+    reasons = [refused(answer, 400, "INVALID_INPUT")["details"]["reason"] for answer in spent]
+    assert reasons == ["CODE_REDEEMED", "CODE_REDEEMED", "CODE_REPLACED"]
+    assert ok(repeated) == ok(first)
+    refused(connected, 409, "CONFLICT")
+
+
+def test_a_platform_at_its_cap_is_refused_without_a_lock(
+    url: str, tenant: Tenant, database_url: DatabaseUrl
+) -> None:
+    for _ in range(TOKEN_LIMIT - 1):
+        new_tenant(database_url, of=tenant)
+
+    with Api(url, tenant) as api, locked_caps(database_url, tenant):
+        answer = api.post("/tokens", NEW_TOKEN)
+
+    assert refused(answer, 409, "CONFLICT")["details"] == {"limit": TOKEN_LIMIT}
+
+
+# --- turns ---------------------------------------------------------------------------------------
+
+
+def test_turns_are_taken_in_order_and_too_many_that_wait_are_refused_at_once() -> None:
+    async def act() -> tuple[list[int], ApiError]:
+        turns, turn, order = Turns(waiting_limit=2), Turn("caller", 1), list[int]()
+        free, begun = asyncio.Event(), asyncio.Event()
+
+        async def write(number: int) -> None:
+            async with turns.take(turn):
+                order.append(number)
+                begun.set()
+                await free.wait()
+
+        tasks = [asyncio.create_task(write(number)) for number in range(3)]
+        await begun.wait()
+        with pytest.raises(ApiError) as refusal:
+            await write(3)
+        async with turns.take(Turn("another caller", 1)):
+            pass
+        tasks[1].cancel()
+        free.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert not turns._queues, "nothing is kept of callers without requests"
+        return order, refusal.value
+
+    order, refusal = asyncio.run(act())
+
+    assert order == [0, 2]
+    assert (refusal.status, refusal.headers["Retry-After"]) == (429, "1")
