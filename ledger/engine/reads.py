@@ -128,7 +128,15 @@ def claim(  # noqa: PLR0913 - what it leaves out, by name
         # What was read of the others' queues is theirs to decide.
         owned, rows = attempt(_LOCK_FREE_QUEUES, owned)
     held = sorted({*shards} - {*owned})
-    messages = [
+    messages = _messages(lane, rows)
+    if len(messages) == limit:
+        return Claim(messages, list(shards))
+    taken = Counter([message.shard for message in messages])
+    return Claim(messages, [shard for shard, count in taken.items() if count == share] + held)
+
+
+def _messages(lane: Lane, rows: list[Any]) -> list[Message]:
+    return [
         Message(
             lane,
             shard,
@@ -155,10 +163,6 @@ def claim(  # noqa: PLR0913 - what it leaves out, by name
             received_at,
         ) in rows
     ]
-    if len(messages) == limit:
-        return Claim(messages, list(shards))
-    taken = Counter([message.shard for message in messages])
-    return Claim(messages, [shard for shard, count in taken.items() if count == share] + held)
 
 
 def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON

@@ -220,14 +220,7 @@ class _EventWorker:
             rail=adapters.funding_rail,
         )
         self._replies: Final = Replies(best_effort, MessageKey(config.secret_key))
-        # Files never take all the threads: one is left for authorizations.
-        self._scheduler: Final = ShardScheduler(
-            self._step,
-            threads={
-                Lane.LIVE: min(_CONCURRENT_BATCHES, config.threads),
-                Lane.BULK: max(1, min(_CONCURRENT_BATCHES, config.threads // 2)),
-            },
-        )
+        self._scheduler: Final = ShardScheduler(self._step, threads=_batches(config.threads))
         self._sweepers: Final = {
             lane: ThreadPoolExecutor(threads, thread_name_prefix=f"sweeper-{lane.name.lower()}")
             for lane, threads in _SWEEPER_THREADS.items()
@@ -243,16 +236,18 @@ class _EventWorker:
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
-        broker = WakingBroker(config.redis_url)
-        declare(
-            broker,
-            Handlers(
-                drain=self._scheduler.run,
-                activate_cards=self._card_activation.wake,
-                send_webhooks=webhooks.wake,
-            ),
+        self._worker: Final = Worker(self._broker(config.redis_url), worker_threads=config.threads)
+
+    def _broker(self, redis_url: str) -> WakingBroker:
+        """Return a broker whose doorbells wake the parts of this worker."""
+        broker = WakingBroker(redis_url)
+        handlers = Handlers(
+            drain=self._scheduler.run,
+            activate_cards=self._card_activation.wake,
+            send_webhooks=self._webhooks.wake,
         )
-        self._worker: Final = Worker(broker, worker_threads=config.threads)
+        declare(broker, handlers)
+        return broker
 
     @property
     def checks(self) -> list[Check]:
@@ -343,6 +338,15 @@ class _EventWorker:
         if activated:
             self._webhooks.wake_dispatch()
         return bool(activated)
+
+
+def _batches(threads: int) -> dict[Lane, int]:
+    """Return how many batches of each lane run at a time in `threads` threads."""
+    # Files never take all the threads: one is left for authorizations.
+    return {
+        Lane.LIVE: min(_CONCURRENT_BATCHES, threads),
+        Lane.BULK: max(1, min(_CONCURRENT_BATCHES, threads // 2)),
+    }
 
 
 def _schema_is_usable(config: WorkerConfig, stop: StopRequest) -> bool:
