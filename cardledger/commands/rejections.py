@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import typer
 
 from cardledger.config.errors import FAILURE, USAGE, CommandError
+from cardledger.config.options import DataDir, Json
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -27,15 +28,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Data directory of the running system (default: .cardledger).",
-        show_default=False,
-    ),
-]
 Reason = Annotated[
     str | None,
     typer.Option(

@@ -13,6 +13,8 @@ from urllib.parse import urlencode
 
 import typer
 
+from cardledger.config.options import DataDir, Json
+
 if TYPE_CHECKING:
     from cardledger.install.http_client import HttpApi
 
@@ -23,15 +25,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Data directory of the running system (default: .cardledger).",
-        show_default=False,
-    ),
-]
 ReadyFile = Annotated[
     Path | None,
     typer.Option(
