@@ -45,6 +45,7 @@ class Server:
     process: psutil.Process
     port: int
     log: Path
+    stall_timeout_s: float
 
     @property
     def url(self) -> str:
@@ -72,6 +73,7 @@ def api(
 ) -> Iterator[Server]:
     open_files.raise_limit()  # This process opens as many connections.
     log = tmp_path_factory.mktemp("api") / "log"
+    stall_timeout_s = limit_s(1)
     settings = environment(
         DATABASE_URL=app_database_url,
         REDIS_URL=redis_url,
@@ -79,7 +81,7 @@ def api(
         CARDLEDGER_LOG_FORMAT="json",
         CARDLEDGER_PUBLIC_URL=PUBLIC_URL,
         CARDLEDGER_FORWARDED_ALLOW_IPS=PROXY,
-        CARDLEDGER_STALL_TIMEOUT_S=f"{limit_s(1):g}",
+        CARDLEDGER_STALL_TIMEOUT_S=f"{stall_timeout_s:g}",
         CARDLEDGER_HEAD_TIMEOUT_S=f"{limit_s():g}",
     )
     with socket.create_server(("127.0.0.1", 0)) as listening, log.open("wb") as output:
@@ -92,7 +94,7 @@ def api(
             pass_fds=[listening.fileno()],
             stderr=output,
         )
-    server = Server(psutil.Process(process.pid), port, log)
+    server = Server(psutil.Process(process.pid), port, log, stall_timeout_s)
     try:
         eventually(lambda: answers(server), process=process)
         yield server
@@ -161,16 +163,21 @@ def test_clients_that_pipeline_and_do_not_read_cost_little_and_are_closed(api: S
 def test_a_client_that_reads_slowly_gets_every_response(api: Server) -> None:
     count = 4  # More than the kernel's buffers hold.
     closing_one = BUNDLE.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    body = httpx2.get(f"{api.url}/docs/swagger-ui-bundle.js").content
+    # Slowly: the limit is on progress, not on the whole, which takes half as long again.
+    pause_s = 1.5 * api.stall_timeout_s * 32768 / (count * len(body))
     with api.connect() as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        began = time.monotonic()
         opened.sendall(BUNDLE * (count - 1) + closing_one)
         data = bytearray()
         while more := opened.recv(32768):
             data += more
-            time.sleep(0.05)  # Slowly: the limit is on progress, not on the whole.
+            time.sleep(pause_s)
+        took_s = time.monotonic() - began
 
-    body = httpx2.get(f"{api.url}/docs/swagger-ui-bundle.js").content
     assert data.count(body) == count
+    assert took_s > api.stall_timeout_s, "longer than a client may make no progress"
 
 
 # --- the client's address ----------------------------------------------------------------------
