@@ -185,6 +185,18 @@ def outcomes(finished: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]
     return [json.loads(line) for line in finished.stdout.splitlines()]
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Return whether `process` has ended; its new parent may not have collected it yet.
+
+    Where the first process of a machine collects orphans every few seconds, they are zombies until
+    then: without memory, files and locks.
+    """
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def _answer(response: httpx2.Response) -> dict[str, Any]:
     assert response.is_success, response.text
     sent_body: dict[str, Any] = response.json()

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from cardledger.commands.demo import text
-from tests.system.support import COMMAND, environment, run, started
+from tests.system.support import COMMAND, environment, has_ended, run, started
 from tests.waiting import eventually, limit_s
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ def test_with_keep_the_api_serves_until_ctrl_c_and_the_same_seed_repeats_the_tra
     assert response.json()["settlementSummary"]["totalAmount"] == 1500
     assert code == 0
     # The children die with it, a moment after it has ended.
-    eventually(lambda: not any(child.is_running() for child in children))
+    eventually(lambda: all(map(has_ended, children)))
     assert second.returncode == 0, second.stdout + second.stderr
     assert first["holds"]
     assert first["crowd"]["events"] == 200
@@ -101,7 +101,7 @@ def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
 
     assert code == 130
     # The children die with it, a moment after it has ended.
-    eventually(lambda: not any(child.is_running() for child in children))
+    eventually(lambda: all(map(has_ended, children)))
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("cardledger-demo")]
 
 

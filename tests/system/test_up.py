@@ -212,7 +212,7 @@ def test_what_is_killed_loses_nothing_and_leaves_no_process(tmp_path: Path) -> N
 
     killed.stop(signal.SIGKILL)
 
-    eventually(lambda: not any(child.is_running() for child in children))
+    eventually(lambda: all(map(support.has_ended, children)))
     assert not killed.ready_file.exists()
     with support.up(tmp_path, killed.env, "--workers", "2") as again, again.api() as api:
         workers = {"api", "worker-1", "worker-2", "webhooks"}
