@@ -22,6 +22,7 @@ from cardledger.install import credentials, databases
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import migrate
 from storm.proxy import free_port
+from tests.command_process import run_command
 from tests.releases import PRESENT, next_release
 from tests.system.support import cardholder, environment, own_database
 from tests.waiting import eventually, limit_s
@@ -136,7 +137,13 @@ class Installation:
             process.wait()
 
     def run(self, release: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of `release` as the owner of the database."""
+        """Run a command of `release` as the owner of the database.
+
+        Only the other release needs an interpreter that has not imported this one.
+        """
+        if release == PRESENT:
+            env = self._of(release, DATABASE_URL=str(self.owner))
+            return run_command(*arguments, env=env, cwd=self.home, timeout_s=120)
         return subprocess.run(
             [sys.executable, "-m", "cardledger", *arguments],
             env=self._of(release, DATABASE_URL=str(self.owner)),
