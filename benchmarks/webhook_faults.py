@@ -8,8 +8,8 @@ servers of its own.
 
 import argparse
 import os
+import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +20,7 @@ import psycopg
 from psycopg import sql
 from redis import Redis
 
+from cardledger.embedded import directories
 from cardledger.embedded.servers import find_postgres, find_redis
 from cardledger.schema import migrate
 from tests import storm
@@ -72,7 +73,8 @@ def main() -> int:
 @contextmanager
 def _world() -> Iterator[tuple[World, str]]:
     with ExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cardledger-bench-")))
+        home = directories.temporary("cardledger-bench-")
+        stack.callback(shutil.rmtree, home, ignore_errors=True)
         postgres = find_postgres(os.environ.get("DATABASE_URL"), home)
         redis = find_redis(os.environ.get("REDIS_URL"), home)
         for server in (postgres, redis):

@@ -19,6 +19,7 @@ from psycopg import sql
 
 from benchmarks import workload
 from benchmarks.workload import Cardholder
+from cardledger.embedded import directories
 from cardledger.embedded.servers import DatabaseUrl, find_postgres
 from cardledger.install import credentials, databases
 from cardledger.ledger.engine.commit import Engine
@@ -123,7 +124,7 @@ class _Counter:
 @contextmanager
 def server(url: str | None) -> Iterator[DatabaseUrl]:
     """Yield the URL of a PostgreSQL to measure on: `url`, else an embedded one of this run."""
-    directory = Path(tempfile.mkdtemp(prefix="cardledger-bench-"))
+    directory = directories.temporary("cardledger-bench-")
     postgres = find_postgres(url, directory)
     try:
         postgres.start()

@@ -5,7 +5,6 @@ import platform
 import random
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ import psycopg
 import structlog
 from redis import RedisError
 
+from cardledger.embedded import directories
 from cardledger.embedded.child_server import ServerError
 from storm.checks import promises, record, recovery
 from storm.checks.record import Reader
@@ -70,7 +70,7 @@ def run(options: Options, *, progress: bool = False) -> Report:
 
     Raises: CommandError, ServerError, TimeoutError when the system does not start.
     """
-    home = options.home or Path(tempfile.mkdtemp(prefix="cardledger-storm-"))
+    home = options.home or directories.temporary("cardledger-storm-")
     interval = sys.getswitchinterval()
     # The proxy shares this process with the load: it must not wait 5 ms for every piece of data.
     sys.setswitchinterval(_SWITCH_S)

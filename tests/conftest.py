@@ -11,7 +11,6 @@ import functools
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +24,7 @@ from psycopg import sql
 from redis import Redis
 
 from cardledger.config import gc_tuning
+from cardledger.embedded import directories
 from cardledger.embedded.servers import DatabaseUrl, find_postgres, find_redis
 from cardledger.schema import migrate
 from tests.databases import fresh_database
@@ -72,7 +72,15 @@ def certificates_once() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def servers_dir() -> Iterator[Path]:
     """The data directory of this worker's servers; short, because sockets live there."""
-    directory = Path(tempfile.mkdtemp(prefix="cardledger-tests-"))
+    directory = directories.temporary("cardledger-tests-")
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture
+def passable_dir() -> Iterator[Path]:
+    """A directory for an embedded PostgreSQL; as root it runs as an account that tmp_path stops."""
+    directory = directories.temporary("cardledger-test-")
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
 

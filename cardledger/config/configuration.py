@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from cardledger.config import logs
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
+from cardledger.embedded.directories import make_passable
 
 
 def load(*, log_level: str | None = None, process: str | None = None, **given: Any) -> Settings:  # noqa: ANN401
@@ -33,8 +34,7 @@ def writable_directory(path: Path) -> Path:
     Raises: CommandError when nothing can be written there.
     """
     try:
-        # Not to be listed by others; to be passed through by PostgreSQL's own user under root.
-        path.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_passable(path)
     except OSError as error:
         raise CommandError(
             f"cannot create the data directory {path}: {error.strerror}; choose another --data-dir"

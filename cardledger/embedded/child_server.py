@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from cardledger.embedded.directories import make_passable
+
 START_TIMEOUT_S = 120.0  # Recovery after a crash of a large database takes its time.
 STOP_GRACE_S = 30.0  # Then the watchdog kills; nothing is lost, and the next start recovers.
 POLL_S = 0.02
@@ -65,8 +67,7 @@ class OwnServer(ABC):
     def start(self) -> None:
         if self._child is not None and self._serves(self._child):
             return
-        # Not to be listed by others; to be passed through by PostgreSQL's own user under root.
-        self.home.mkdir(mode=0o711, parents=True, exist_ok=True)
+        make_passable(self.home)
         lock = _claim_or_join(self._lock, self._join, self.name)
         if lock is None:
             return

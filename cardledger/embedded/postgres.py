@@ -2,27 +2,29 @@
 
 import hashlib
 import os
-import pwd
 import shutil
 import signal
 import stat
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlencode
 
 import psycopg
 
-from cardledger.embedded.child_server import Child, OwnServer, ServerError, files_of_wheel, wait
+from cardledger.embedded import server_user
+from cardledger.embedded.child_server import (
+    Child,
+    OwnServer,
+    ServerError,
+    files_of_wheel,
+    wait,
+)
 from cardledger.embedded.database_url import DatabaseUrl
 from cardledger.schema import connections
 
 OLDEST_POSTGRES = 15
 SUPERUSER = "postgres"
-# The account without rights: its number is the same on every Linux, and another one on macOS.
-UNPRIVILEGED_UID = 65534 if sys.platform == "linux" else 2**32 - 2
 LONGEST_SOCKET_PATH = 100  # The kernels allow 108 (Linux) and 104 (macOS) bytes with the end mark.
 SOCKET_NAME = ".s.PGSQL.5432"
 
@@ -109,11 +111,12 @@ class EmbeddedPostgres(OwnServer):
             shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _start_own(self, lock: int) -> None:
-        user = _server_user(self._data)
+        user = server_user.server_user(self._data)
         binaries = _postgres_binaries(self._data)
-        self._sockets = self._socket_dir(user)
         if user is not None:
-            _let_pass(user, [self.home, binaries])
+            server_user.check_reachable(user, self.home)
+            binaries = server_user.reachable_programs(user, binaries, self.home)
+        self._sockets = self._socket_dir(user)
         if not (self._data / "PG_VERSION").exists():
             self._initialise(binaries, user, lock)
         # No other server can run here while we hold the lock, so an existing file is stale.
@@ -140,7 +143,7 @@ class EmbeddedPostgres(OwnServer):
         shutil.rmtree(fresh, ignore_errors=True)
         fresh.mkdir(mode=0o700)
         if user is not None:
-            os.chown(fresh, *_ids(user))
+            os.chown(fresh, *server_user.ids(user))
         # "C" sorts by bytes, alike on every machine; "trust" because every user who can enter the
         # socket's directory owns the files anyway.
         locale = ["--encoding=UTF8", "--no-locale"]
@@ -152,8 +155,8 @@ class EmbeddedPostgres(OwnServer):
             cwd="/",
             pass_fds=[lock],  # If we are killed, no other process starts while it still writes.
             text=True,
-            user=None if user is None else _ids(user)[0],
-            group=None if user is None else _ids(user)[1],
+            user=None if user is None else server_user.ids(user)[0],
+            group=None if user is None else server_user.ids(user)[1],
             extra_groups=None if user is None else [],
         )
         if done.returncode:
@@ -178,12 +181,12 @@ class EmbeddedPostgres(OwnServer):
         )
         place.mkdir(mode=0o700, exist_ok=True)
         found = place.lstat()
-        owner = os.geteuid() if user is None else _ids(user)[0]
+        owner = os.geteuid() if user is None else server_user.ids(user)[0]
         if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (owner, os.geteuid()):
             raise ServerError(f"{place} belongs to another user; choose a shorter data directory")
         place.chmod(0o700)
         if user is not None:
-            os.chown(place, *_ids(user))
+            os.chown(place, *server_user.ids(user))
         return place
 
 
@@ -235,27 +238,3 @@ def _quoted(directory: Path) -> str:
 
 def _dotted(server_version: int) -> str:
     return f"{server_version // 10_000}.{server_version % 10_000}"
-
-
-def _server_user(data: Path) -> str | None:
-    """Return whom PostgreSQL must run as, because it refuses root; `None` for ourselves."""
-    owner = data.stat().st_uid if data.exists() else None
-    if os.geteuid() != 0:
-        if owner not in (None, os.geteuid()):
-            raise ServerError(f"{data} belongs to another user; choose another data directory")
-        return None
-    return pwd.getpwuid(owner or UNPRIVILEGED_UID).pw_name
-
-
-def _ids(user: str) -> tuple[int, int]:
-    entry = pwd.getpwnam(user)
-    return entry.pw_uid, entry.pw_gid
-
-
-def _let_pass(user: str, directories: Iterable[Path]) -> None:
-    """Let `user` pass through (not list, not read) every directory on the way, as root may."""
-    for directory in directories:
-        for step in (directory, *directory.parents):
-            found = step.stat()
-            if found.st_uid != _ids(user)[0] and not found.st_mode & stat.S_IXOTH:
-                step.chmod(stat.S_IMODE(found.st_mode) | stat.S_IXOTH)

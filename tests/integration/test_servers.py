@@ -4,7 +4,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,10 +45,8 @@ time.sleep(60)
 
 
 @pytest.fixture
-def data_dir() -> Iterator[Path]:
-    # Not tmp_path: another pytest takes the right to pass through it away again (as root).
-    with tempfile.TemporaryDirectory(prefix="cardledger-test-") as directory:
-        yield Path(directory) / "data"
+def data_dir(passable_dir: Path) -> Path:
+    return passable_dir / "data"
 
 
 @contextmanager

@@ -386,9 +386,9 @@ def test_every_client_takes_the_host_that_answers(
 
 
 def test_a_server_that_accepts_no_writes_is_passed_over(
-    database_url: DatabaseUrl, proxy: Proxy, tmp_path: Path
+    database_url: DatabaseUrl, proxy: Proxy, passable_dir: Path
 ) -> None:
-    reader = EmbeddedPostgres(tmp_path)
+    reader = EmbeddedPostgres(passable_dir)
     reader.start()
     try:
         with psycopg.connect(reader.url, autocommit=True) as connection:

@@ -88,8 +88,8 @@ def test_the_output_on_a_terminal_is_coloured(tmp_path: Path) -> None:
     assert "Verification passed." in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
 
 
-def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
-    env = environment() | {"TMPDIR": str(tmp_path)}
+def test_an_interrupt_during_the_start_leaves_nothing(passable_dir: Path) -> None:
+    env = environment() | {"TMPDIR": str(passable_dir)}
     command = [*COMMAND, "demo", "--port", "0"]
     with started(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -102,7 +102,7 @@ def test_an_interrupt_during_the_start_leaves_nothing(tmp_path: Path) -> None:
     assert code == 130
     # The children die with it, a moment after it has ended.
     eventually(lambda: all(map(has_ended, children)))
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("cardledger-demo")]
+    assert not [path for path in passable_dir.iterdir() if path.name.startswith("cardledger-demo")]
 
 
 def _reproducible(document: dict[str, Any]) -> dict[str, Any]:

@@ -236,8 +236,8 @@ def test_without_a_worker_the_time_out_says_that_nothing_is_lost(
     assert "Traceback" not in submitted.stderr
 
 
-def test_submit_waits_while_postgresql_is_unavailable(tmp_path: Path) -> None:
-    with support.up(tmp_path, support.environment()) as system:
+def test_submit_waits_while_postgresql_is_unavailable(passable_dir: Path) -> None:
+    with support.up(passable_dir, support.environment()) as system:
         with system.api() as api:
             cards = [support.cardholder(api, funds=10_000_000)["card"] for _ in range(2)]
         events = purchases(cards, 4_000, prefix="outage")

@@ -201,9 +201,9 @@ def test_sigterm_stops_everything_and_removes_the_ready_file(system: Up) -> None
     assert not any(child.is_running() for child in children)
 
 
-def test_what_is_killed_loses_nothing_and_leaves_no_process(tmp_path: Path) -> None:
+def test_what_is_killed_loses_nothing_and_leaves_no_process(passable_dir: Path) -> None:
     # With servers of its own, because they have to go as well.
-    killed = Up(tmp_path, support.environment()).wait()
+    killed = Up(passable_dir, support.environment()).wait()
     children = killed.children()
     assert {"postgres", "redis"} <= set(killed.ready["pids"])
     with killed.api() as api:
@@ -214,7 +214,7 @@ def test_what_is_killed_loses_nothing_and_leaves_no_process(tmp_path: Path) -> N
 
     eventually(lambda: all(map(support.has_ended, children)))
     assert not killed.ready_file.exists()
-    with support.up(tmp_path, killed.env, "--workers", "2") as again, again.api() as api:
+    with support.up(passable_dir, killed.env, "--workers", "2") as again, again.api() as api:
         workers = {"api", "worker-1", "worker-2", "webhooks"}
         assert set(again.ready["pids"]) == workers | {"postgres", "redis"}
         card_transaction = api.get(f"/transactions/{authorized['id']}").json()

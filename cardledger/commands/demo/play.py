@@ -8,7 +8,6 @@ import asyncio
 import json
 import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -26,6 +25,7 @@ from cardledger.config import configuration
 from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, CommandError
 from cardledger.config.settings import Settings
+from cardledger.embedded import directories
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import credentials
 from cardledger.install.http_client import HttpApi
@@ -264,7 +264,7 @@ def _settings(
     settings = configuration.load(host=host, port=port, data_dir=data_dir, log_level="error")
     if data_dir is not None or settings.database_url is not None:
         return settings
-    temporary = Path(tempfile.mkdtemp(prefix="cardledger-demo-"))
+    temporary = directories.temporary("cardledger-demo-")
     stack.callback(shutil.rmtree, temporary, ignore_errors=True)
     return configuration.load(host=host, port=port, data_dir=temporary, log_level="error")
 
