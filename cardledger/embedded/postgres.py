@@ -19,6 +19,7 @@ from cardledger.embedded.child_server import (
     ServerError,
     files_of_wheel,
     wait,
+    write_private,
 )
 from cardledger.embedded.database_url import DatabaseUrl
 from cardledger.schema import connections
@@ -121,7 +122,8 @@ class EmbeddedPostgres(OwnServer):
             self._initialise(binaries, user, lock)
         # No other server can run here while we hold the lock, so an existing file is stale.
         (self._data / "postmaster.pid").unlink(missing_ok=True)
-        options = POSTGRES_OPTIONS | {"unix_socket_directories": _quoted(self._sockets)}
+        options = POSTGRES_OPTIONS | self._access_rules()
+        options["unix_socket_directories"] = _quoted(self._sockets)
         settings = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         self._url = _socket_url(self._sockets)
         self._child = Child(
@@ -144,10 +146,9 @@ class EmbeddedPostgres(OwnServer):
         fresh.mkdir(mode=0o700)
         if user is not None:
             os.chown(fresh, *server_user.ids(user))
-        # "C" sorts by bytes, alike on every machine; "trust" because every user who can enter the
-        # socket's directory owns the files anyway.
+        # "C" sorts by bytes, alike on every machine. Who may log in: `_access_rules`.
         locale = ["--encoding=UTF8", "--no-locale"]
-        login = [f"--username={SUPERUSER}", "--auth=trust"]
+        login = [f"--username={SUPERUSER}", "--auth-local=peer", "--auth-host=reject"]
         done = subprocess.run(  # noqa: S603 - the binary is the wheel's own.
             [str(binaries / "initdb"), f"--pgdata={fresh}", *locale, *login],
             capture_output=True,
@@ -162,6 +163,22 @@ class EmbeddedPostgres(OwnServer):
         if done.returncode:
             raise ServerError(f"initdb failed: {done.stderr.strip()}")
         fresh.rename(self._data)
+
+    def _access_rules(self) -> dict[str, str]:
+        """Write who may log in, and return the settings that name the files.
+
+        The kernel tells the server which account of the machine a client has: ours and root are
+        believed for every role, all others are refused. Under root the server runs as an account
+        that other programs may have too, and so the files belong to us, beside its directory.
+        They are written at every start: a cluster of an earlier release trusted everyone.
+        """
+        lines = [f'owner "{name}" all' for name in server_user.administrators()]
+        contents = {"hba": "local all all peer map=owner\n", "ident": "\n".join([*lines, ""])}
+        files = {name: self.home / f"postgres.{name}.conf" for name in contents}
+        for name, path in files.items():
+            write_private(path, contents[name])
+            path.chmod(0o644)  # The server reads it; there is nothing secret in it.
+        return {f"{name}_file": str(path) for name, path in files.items()}
 
     def _answer(self) -> str | None:
         try:

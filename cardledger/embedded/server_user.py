@@ -38,6 +38,11 @@ def ids(user: str) -> tuple[int, int]:
     return entry.pw_uid, entry.pw_gid
 
 
+def administrators() -> list[str]:
+    """Return the accounts of the machine that may log in: ours, and root, which may do anything."""
+    return sorted({pwd.getpwuid(uid).pw_name for uid in (0, os.geteuid())})
+
+
 def check_reachable(user: str, directory: Path) -> None:
     """Raise ServerError when `user` cannot pass through to `directory`; it says what helps."""
     closed = closed_step(user, directory)

