@@ -78,6 +78,10 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
             message = f"{error}; close the open accounts in that currency first"
             details = {"reason": "CURRENCY_IN_USE", "currency": error.currency}
             raise ApiError(Code.CONFLICT, message, details=details) from None
+        except platforms.UmaDomainTakenError as error:
+            message = f"{error}; send a domain of your own in umaDomain"
+            details = {"reason": "UMA_DOMAIN_TAKEN", "field": "umaDomain"}
+            raise ApiError(Code.CONFLICT, message, details=details) from None
         if "webhook_endpoint" in body.model_fields_set:
             changed = await platforms.set_webhook_endpoint(
                 connection, call.platform_id, endpoint, at=call.now()

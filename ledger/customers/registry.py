@@ -63,6 +63,14 @@ class UnsupportedCurrencyError(Exception):
         self.supported = supported
 
 
+class UmaDomainError(Exception):
+    """The UMA address is in a domain that is not the platform's own, `own`; None: it has none."""
+
+    def __init__(self, own: str | None) -> None:
+        super().__init__(f"not in the platform's domain ({own or 'it has none'})")
+        self.own = own
+
+
 class CustomerDeletedError(Exception):
     """The customer is deleted and cannot be changed."""
 
@@ -128,12 +136,13 @@ async def create(
     The webhook of its first KYC status, if it has one, is written as well. Without a verifier an
     individual is UNVERIFIED; a business always is, until it is verified on request.
 
-    Raises: UnsupportedCurrencyError; CustomerExistsError, after which the database transaction
-    can only be rolled back.
+    Raises: UnsupportedCurrencyError, UmaDomainError; CustomerExistsError, after which the database
+    transaction can only be rolled back.
     """
     platform = await platforms.get(connection, platform_id, hold=True)
     currencies = person.currencies or platform.supported_currencies
     check_supported(platform, currencies)
+    check_uma_domain(platform, person.uma_address)
     key = new_id()
     await _insert(
         connection,
@@ -299,6 +308,7 @@ async def locked(
             columns.country_of_issuance,
             columns.due_diligence,
             columns.business_info,
+            columns.uma_address,
             columns.is_deleted,
         )
         .where(columns.id == customer_id, columns.platform_id == platform_id)
@@ -316,6 +326,17 @@ def check_supported(platform: platforms.Platform, wanted: Sequence[str]) -> None
     for currency in wanted:
         if currency not in supported:
             raise UnsupportedCurrencyError(currency, supported)
+
+
+def check_uma_domain(platform: platforms.Platform, uma_address: str | None) -> None:
+    """Raise UmaDomainError for a chosen address outside the platform's own domain.
+
+    The domain of the installation is shared: its addresses are generated, and no platform chooses
+    a name there.
+    """
+    own = None if platform.uma_domain == platforms.UMA_DOMAIN else platform.uma_domain
+    if uma_address is not None and uma_address.partition("@")[2] != own:
+        raise UmaDomainError(own)
 
 
 _FIELD_OF_KEY: Final = {

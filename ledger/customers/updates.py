@@ -59,8 +59,8 @@ async def change(  # noqa: PLR0913 - each by name
     A new currency gets an account. A removed currency keeps its account, which may have a balance.
     `business_info` and `due_diligence` change field by field, and None in them removes a field.
     `identifier` arrives in plain text and is stored encrypted.
-    Raises: CustomerDeletedError, CustomerTypeError, InvalidCustomerError, UnsupportedCurrencyError;
-    CustomerExistsError, after which the database transaction can only be rolled back.
+    Raises: CustomerDeletedError, CustomerTypeError, InvalidCustomerError, UnsupportedCurrencyError,
+    UmaDomainError; CustomerExistsError, after which the database transaction can only be rolled back.
     """
     before = await locked(connection, platform_id, customer_id)
     if before is None:
@@ -74,6 +74,10 @@ async def change(  # noqa: PLR0913 - each by name
     _check_change(before, values, keys)
     if changes.get("identifier") is not None:
         values["identifier"] = keys.encrypt(changes["identifier"].encode())
+    # An address that the customer has already stays valid when the platform's domain has changed.
+    if changes.get("uma_address", before.uma_address) != before.uma_address:
+        platform = await platforms.get(connection, platform_id, hold=True)
+        registry.check_uma_domain(platform, changes["uma_address"])
     if "currencies" in changes:
         platform = await platforms.get(connection, platform_id, hold=True)
         check_supported(platform, changes["currencies"])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, func, select, text
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,6 +17,7 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
 UMA_DOMAIN: Final = "uma.cardledger.example"
+_CLAIM_LOCK: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 """The domain of generated UMA addresses, unless the platform sets its own."""
 
 _SYSTEM_ACCOUNTS: Final = tuple(
@@ -81,6 +82,10 @@ class CurrencyInUseError(Exception):
     def __init__(self, currency: str) -> None:
         super().__init__(f"there are open accounts in {currency}")
         self.currency = currency
+
+
+class UmaDomainTakenError(Exception):
+    """Another platform has this domain for its UMA addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +171,7 @@ async def configure(
 ) -> Platform:
     """Change the platform's settings, all or none.
 
-    Raises: CurrencyInUseError; then nothing has been written.
+    Raises: CurrencyInUseError, UmaDomainTakenError; then nothing may be committed.
     """
     # Exclusive: opening an account locks the settings as well.
     rows = await connection.execute(
@@ -181,7 +186,10 @@ async def configure(
         values["supported_currencies"] = list(settings.currencies)
         values["currency_settings"] = dict(settings.currencies)
     if "uma_domain" in settings.named:
-        values["uma_domain"] = settings.uma_domain
+        # The shared domain of the installation is the default, and belongs to no platform.
+        own = None if settings.uma_domain == UMA_DOMAIN else settings.uma_domain
+        await _claim_uma_domain(connection, platform_id, own)
+        values["uma_domain"] = own
     for name in ("embedded_wallet_config", "card_tokenization_2fa_config"):
         if name in settings.named:
             values[name] = _merged(getattr(before, name), getattr(settings, name))
@@ -191,6 +199,21 @@ async def configure(
         tables.platforms.update().where(tables.platforms.c.id == platform_id).values(**values)
     )
     return await get(connection, platform_id)
+
+
+async def _claim_uma_domain(
+    connection: AsyncConnection, platform_id: Id, domain: str | None
+) -> None:
+    """Raise UmaDomainTakenError when another platform has `domain`; concurrent claims wait."""
+    if domain is None:
+        return
+    await connection.execute(_CLAIM_LOCK, {"name": f"uma domain {domain}"})
+    column = tables.platforms.c
+    taken = await connection.scalar(
+        select(column.id).where(column.uma_domain == domain, column.id != platform_id).limit(1)
+    )
+    if taken is not None:
+        raise UmaDomainTakenError("another platform has this domain")
 
 
 async def _check_unused(

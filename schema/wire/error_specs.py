@@ -39,7 +39,7 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.INVITATIONS_NOT_CONFIGURED: ErrorSpec(400, "The platform has not configured invitations."),
     Code.INVALID_UMA_ADDRESS: ErrorSpec(
         400,
-        "The UMA address is not of the form `$name@domain`.",
+        "The UMA address is not of the form `$name@domain`, or not in the platform's `umaDomain`.",
         "create a customer with `umaAddress` `ada`",
     ),
     Code.INVITATION_CANCELLED: ErrorSpec(400, "The invitation was cancelled."),

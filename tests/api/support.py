@@ -251,6 +251,11 @@ class Api:
 
     # --- steps -----------------------------------------------------------------------------
 
+    def uma_domain(self) -> str:
+        """Return the platform's own domain, which is set when it had none."""
+        domain = f"{self.tenant.platform_id}.example.com".lower()
+        return str(ok(self.patch("/config", {"umaDomain": domain}))["umaDomain"])
+
     def customer(self, **fields: object) -> dict[str, Any]:
         return made(
             self.post("/customers", {"customerType": "INDIVIDUAL", "fullName": "Ada", **fields})

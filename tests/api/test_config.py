@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
-from tests.api.support import Api, made, new_tenant, ok, refused
+from tests.api.support import Api, Tenant, made, new_tenant, ok, refused
 
 USD = {
     "currencyCode": "USD",
@@ -69,18 +69,75 @@ def codes(config: dict[str, Any]) -> list[str]:
 def test_a_setting_changes_what_it_names_and_nothing_else(own: Api, other_platform: Api) -> None:
     before, theirs = ok(own.get("/config")), ok(other_platform.get("/config"))
 
-    after = ok(configure(own, umaDomain="pay.example.com"))
+    after = ok(configure(own, umaDomain="setting.example.com"))
 
-    assert after == before | {"umaDomain": "pay.example.com", "updatedAt": after["updatedAt"]}
+    assert after == before | {"umaDomain": "setting.example.com", "updatedAt": after["updatedAt"]}
     assert ok(own.get("/config")) == after
     assert ok(other_platform.get("/config")) == theirs
     assert ok(configure(own, umaDomain=None))["umaDomain"] == before["umaDomain"]
+    assert ok(configure(own, umaDomain=before["umaDomain"]))["umaDomain"] == before["umaDomain"]
+
+
+def test_a_uma_domain_belongs_to_one_platform(own: Api, other_platform: Api) -> None:
+    ok(configure(own, umaDomain="one.example.com"))
+    before = ok(other_platform.get("/config"))
+
+    taken = refused(configure(other_platform, umaDomain="one.example.com"), 409, "CONFLICT")
+
+    assert taken["details"] == {"reason": "UMA_DOMAIN_TAKEN", "field": "umaDomain"}
+    assert ok(other_platform.get("/config")) == before
+    ok(configure(own, umaDomain="one.example.com"))
+    ok(configure(own, umaDomain=None))
+    ok(configure(other_platform, umaDomain="one.example.com"))
+    ok(configure(other_platform, umaDomain=None))
+
+
+def test_of_platforms_that_claim_a_domain_at_once_one_has_it(
+    root: str, api_config: ApiConfig
+) -> None:
+    tenants = [new_tenant(api_config.database_url) for _ in range(6)]
+
+    def claim(tenant: Tenant) -> int:
+        with Api(root, tenant) as client:
+            return configure(client, umaDomain="race.example.com").status_code
+
+    with ThreadPoolExecutor(len(tenants)) as pool:
+        statuses = list(pool.map(claim, tenants))
+
+    assert sorted(statuses) == [200] + [409] * 5
+
+
+def test_a_uma_address_is_chosen_in_the_platforms_own_domain_only(
+    own: Api, other_platform: Api
+) -> None:
+    shared = ok(own.get("/config"))["umaDomain"]
+    person = {"customerType": "INDIVIDUAL", "fullName": "Ada"}
+    customer = own.customer()
+    for domain in (shared, "bank.example.com"):  # It has no domain of its own yet.
+        address = {"umaAddress": f"$ada@{domain}"}
+        refused(own.post("/customers", person | address), 400, "INVALID_UMA_ADDRESS")
+
+    ok(configure(own, umaDomain="bank.example.com"))
+
+    for domain in (shared, "a.bank.example.com", "example.com", "bank.example.com:8080"):
+        address = {"umaAddress": f"$ada@{domain}"}
+        body = refused(own.post("/customers", person | address), 400, "INVALID_UMA_ADDRESS")
+        assert body["details"]["errors"][0]["field"] == "umaAddress"
+        path = f"/customers/{customer['id']}"
+        change = {"customerType": "INDIVIDUAL"} | address
+        refused(own.patch(path, change), 400, "INVALID_UMA_ADDRESS")
+    address = {"umaAddress": "$ada@bank.example.com"}
+    refused(other_platform.post("/customers", person | address), 400, "INVALID_UMA_ADDRESS")
+    assert own.customer(**address)["umaAddress"] == "$ada@bank.example.com"
+    # What the customer has already may be sent again.
+    kept = {"customerType": "INDIVIDUAL", "umaAddress": customer["umaAddress"]}
+    assert ok(own.patch(f"/customers/{customer['id']}", kept))["umaAddress"].endswith(shared)
 
 
 def test_new_customers_live_in_the_platforms_domain(own: Api) -> None:
-    ok(configure(own, umaDomain="pay.example.com"))
+    ok(configure(own, umaDomain="new.example.com"))
 
-    assert own.customer()["umaAddress"].endswith("@pay.example.com")
+    assert own.customer()["umaAddress"].endswith("@new.example.com")
 
 
 def test_currencies_are_replaced_as_a_whole(own: Api) -> None:

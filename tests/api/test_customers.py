@@ -132,7 +132,7 @@ def test_a_change_keeps_fields_that_it_does_not_name(api: Api) -> None:
         "email": "king@example.com",
         "fullName": "Ada King 002",
         "nationality": "GB",
-        "umaAddress": f"$ada.{uuid4().hex[:8]}@uma.example.com",
+        "umaAddress": f"$ada.{uuid4().hex[:8]}@{api.uma_domain()}",
         "address": {"line1": "12 St James's Square", "postalCode": "SW1Y 4JH", "country": "GB"},
     }
 
@@ -199,6 +199,7 @@ def test_an_invalid_change_is_refused_as_a_whole(
 
 
 def test_the_uma_address_of_another_customer_is_refused(api: Api) -> None:
+    api.uma_domain()
     theirs, mine = api.customer(), api.customer()
 
     refused(change(api, mine, umaAddress=theirs["umaAddress"]), 409, "UMA_ADDRESS_EXISTS")
@@ -239,7 +240,8 @@ def test_a_customer_is_deleted_once(api: Api) -> None:
 
 
 def test_the_identifiers_of_a_deleted_customer_can_be_used_again(api: Api) -> None:
-    name = {"platformCustomerId": str(uuid4()), "umaAddress": f"${uuid4().hex}@uma.example.com"}
+    address = f"${uuid4().hex}@{api.uma_domain()}"
+    name = {"platformCustomerId": str(uuid4()), "umaAddress": address}
     first = api.customer(**name)
     ok(delete(api, first))
 

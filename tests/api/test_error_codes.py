@@ -154,7 +154,7 @@ PROVOKE: dict[Code, Provoke] = {
     Code.REFERENCE_NOT_FOUND: lambda api: api.get(f"/cards/Card:{new_id()}"),
     Code.METHOD_NOT_ALLOWED: lambda api: api.http.put("/customers"),
     Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL: not_waiting,
-    Code.UMA_ADDRESS_EXISTS: lambda api: twice(api, "umaAddress", "$ada@example.com"),
+    Code.UMA_ADDRESS_EXISTS: lambda api: twice(api, "umaAddress", f"$ada@{api.uma_domain()}"),
     Code.CONFLICT: lambda api: twice(api, "platformCustomerId", "one-of-a-kind"),
     Code.INVALID_STATE_TRANSITION: processing,
     Code.CARD_ALREADY_CLOSED: lambda api: closed(api, {"state": "CLOSED"}),

@@ -284,7 +284,7 @@ def test_a_customer_is_returned_as_it_was_sent(api: Api) -> None:
         "currencies": ["USD"],
         "email": "ada@example.com",
         "phoneNumber": "+14155550123",
-        "umaAddress": "$ada@uma.example.com",
+        "umaAddress": f"$ada@{api.uma_domain()}",
         "fullName": "Ada Lovelace",
         "birthDate": "1815-12-10",
         "nationality": "GB",
@@ -308,6 +308,7 @@ def test_the_end_of_the_name_decides_on_kyc(api: Api, name: str, status: str) ->
 
 
 def test_a_platform_customer_id_and_a_uma_address_are_unique(api: Api, other_platform: Api) -> None:
+    api.uma_domain()
     customer = api.customer(platformCustomerId="twice")
 
     same_id = api.post("/customers", {"customerType": "INDIVIDUAL", "platformCustomerId": "twice"})

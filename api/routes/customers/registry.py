@@ -288,6 +288,14 @@ def _api_errors() -> Iterator[None]:
     except customers.UnsupportedCurrencyError as error:
         message = f"contains {error.currency}; the platform supports {', '.join(error.supported)}"
         raise invalid_field("currencies", message, Code.INVALID_CURRENCY) from None
+    except customers.UmaDomainError as error:
+        message = (
+            f"must be in {error.own}, the platform's umaDomain"
+            if error.own
+            else "cannot be chosen without a domain of the platform's own; omit it, or set"
+            " umaDomain with PATCH /config first"
+        )
+        raise invalid_field("umaAddress", message, Code.INVALID_UMA_ADDRESS) from None
     except updates.MissingContactError as error:
         raise invalid(error.errors, Code.MISSING_MANDATORY_USER_INFO) from None
     except updates.InvalidCustomerError as error:
