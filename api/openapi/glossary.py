@@ -155,7 +155,7 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "expYear": "Year of expiry, four digits.",
     "processorRef": "The card processor's reference.",
     "issuerRef": "The issuer's reference.",
-    "panEmbedUrl": "URL of a page that shows the card number; it can be opened once.",
+    "panEmbedUrl": "URL of a page that shows the card number for one minute, in one browser.",
     # --- transactions
     "transactionId": "Identifier of the transaction.",
     "cardTransactionId": "Identifier of the card transaction.",

@@ -1,7 +1,8 @@
 """The page that shows a card's number, made for a frame on the platform's site.
 
-The URL is the credential: it works for five minutes, in the browser that opens it first, which a
-cookie recognizes. The page loads nothing, runs nothing and must not be stored.
+The URL is the credential: it works for one minute, in the browser that shows the number first,
+which a cookie recognizes. Programs that preview links get a page with a button and use nothing up
+(docs/decisions/0047). The page loads nothing, runs nothing and must not be stored.
 """
 
 from base64 import b64encode
@@ -49,6 +50,8 @@ white-space:nowrap}
 dt{font-size:max(10px,2.7cqw);letter-spacing:.09em;text-transform:uppercase;opacity:.78}
 dd{font:500 4.9cqw/1.3 ui-monospace,"SF Mono",Menlo,Consolas,monospace}
 .pan,dd{user-select:all;-webkit-user-select:all}
+button{display:block;margin:auto;padding:14px 26px;border:0;border-radius:12px;cursor:pointer;
+font:inherit;font-weight:600;color:#fff;background:#3730a3}
 p{margin-top:14px;text-align:center;font-size:13px;opacity:.72}
 h1{font-size:20px;text-align:center}
 """
@@ -86,12 +89,15 @@ _CARD: Final = Template(
 
 _TEST_NOTE: Final = "A test card."
 _STATE_NOTES: Final = {
-    CardState.ACTIVE: "This page expires after five minutes.",
+    CardState.ACTIVE: "This page expires after one minute.",
     CardState.FROZEN: "This card is frozen: authorizations are declined until it is unfrozen.",
 }
 
 _UNAVAILABLE: Final = """<h1>Card details unavailable</h1>
-<p>This page opens in one browser only, for five minutes. Request the card details again.</p>"""
+<p>This page opens in one browser only, for one minute. Request the card details again.</p>"""
+
+_PROMPT: Final = """<form method="post"><button>Show card details</button></form>
+<p>They are shown in one browser only, until this page expires.</p>"""
 
 _STYLE_HASH: Final = b64encode(sha256(_STYLE.encode()).digest()).decode()
 
@@ -104,17 +110,18 @@ _HEADERS: Final = {
     # platform's pages are not known here, and the secret is the URL, not the frame.
     "Content-Security-Policy": (
         f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none';"
-        " form-action 'none'; frame-ancestors https: http://localhost:* http://127.0.0.1:*"
+        " form-action 'self'; frame-ancestors https: http://localhost:* http://127.0.0.1:*"
     ),
 }
 
 
 @router.get(PATH + "/{token}", include_in_schema=False)
+@router.post(PATH + "/{token}", include_in_schema=False)
 async def show_card(token: str, request: Request) -> Response:
-    """Show number, CVV and expiry of a card to the first browser that presents `token`."""
+    """Show number, CVV and expiry of a card to the first browser that asks with `token`."""
     services = services_of(request)
-    # A link preview sends HEAD: it must not be taken for the first browser.
-    look = reveals.peek if IS_HEAD in request.scope else reveals.view
+    is_shown = _asks_for_number(request, token)
+    look = reveals.view if is_shown else reveals.peek
     at = services.clock()
     async with services.writer.begin() as connection:
         view = await look(
@@ -127,12 +134,29 @@ async def show_card(token: str, request: Request) -> Response:
     issuer = services.adapters.issuer
     if view is None or issuer is None:
         return _page("Card details", _UNAVAILABLE, _NOT_FOUND)
+    if not is_shown:
+        return _page("Card details", _PROMPT, 200)
     number = issuer.card_number(view.card_id, view.last4)
     response = _page("Card details", card_section(view, number), 200)
-    if IS_HEAD not in request.scope:
-        max_age_s = int((view.expires_at - at).total_seconds())
-        response.headers["Set-Cookie"] = _viewer_cookie(request, view.viewer, max_age_s)
+    left_s = int((view.expires_at - at).total_seconds())
+    response.headers["Set-Cookie"] = _viewer_cookie(request, view.viewer, left_s)
+    # The browser loads the page again when it has expired, so the number leaves the screen.
+    response.headers["Refresh"] = str(left_s + 1)
     return response
+
+
+def _asks_for_number(request: Request, token: str) -> bool:
+    """Return whether a person looks: in a frame, after the button, or in the same browser again.
+
+    A preview of a link is a HEAD, or a GET of a whole document; no preview puts the URL in a frame,
+    and scripts cannot set `Sec-Fetch-Dest`.
+    """
+    if IS_HEAD in request.scope:
+        return False
+    is_framed = request.headers.get("sec-fetch-dest") in {"iframe", "frame"}
+    viewer = request.cookies.get(VIEWER_COOKIE)
+    is_viewer = reveals.is_first_viewer(token, viewer, services_of(request).keys)
+    return request.method == "POST" or is_framed or is_viewer
 
 
 def _viewer_cookie(request: Request, viewer: str, max_age_s: int) -> str:

@@ -174,8 +174,9 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
 async def reveal_card(card_id: CardId, call: PlatformCall, request: Request) -> Response:
     """Return the URL of a page that shows number, CVV and expiry of a card, made for a frame.
 
-    The page works for five minutes, in the browser that opens it first; every call returns a new
-    URL. Calls and views are recorded. 501 without an issuer.
+    The page works for one minute, in the browser that shows the number first: at once in a frame,
+    elsewhere after a button, so link previews do not use it up. Every call returns a new URL. Calls
+    and views are recorded. 501 without an issuer.
     """
     if call.services.adapters.issuer is None:
         raise NotConnectedError("card issuer")

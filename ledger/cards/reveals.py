@@ -1,4 +1,4 @@
-"""Reveals of a card's number: a page for one browser, for five minutes, on record."""
+"""Reveals of a card's number: a page for one browser, for one minute, on record."""
 
 import secrets
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 
-LIFETIME: Final = timedelta(minutes=5)
+LIFETIME: Final = timedelta(seconds=60)
 _TOKEN_BYTES: Final = 32
 _SHOWN: Final = frozenset({CardState.ACTIVE, CardState.FROZEN})
 
@@ -129,7 +129,7 @@ async def view(
 async def peek(
     connection: AsyncConnection, *, token: str, viewer: str | None, keys: KeyRing, at: datetime
 ) -> RevealedCard | None:
-    """Return what `view` would return, and count nothing: for HEAD requests."""
+    """Return what `view` would return, and count nothing: for link previews."""
     rows = await connection.execute(
         select(*_SHOWN_COLUMNS)
         .join_from(tables.card_reveals, tables.cards, _CARD.id == _REVEAL.card_id)
@@ -137,6 +137,12 @@ async def peek(
     )
     row = rows.one_or_none()
     return None if row is None else _view(row, token, keys)
+
+
+def is_first_viewer(token: str, viewer: str | None, keys: KeyRing) -> bool:
+    """Return whether `viewer` proves that this browser was the first to see the card of `token`."""
+    expected = viewer_key(token, keys).encode()
+    return viewer is not None and compare_digest(viewer.encode(errors="replace"), expected)
 
 
 def viewer_key(token: str, keys: KeyRing) -> str:
@@ -153,8 +159,7 @@ def _visible(
         _CARD.id == _REVEAL.card_id,
         _CARD.state.in_(_SHOWN),
     ]
-    expected = viewer_key(token, keys).encode()
-    if viewer is None or not compare_digest(viewer.encode(errors="replace"), expected):
+    if not is_first_viewer(token, viewer, keys):
         conditions.append(_REVEAL.opened_at.is_(None))
     return conditions
 

@@ -60,7 +60,8 @@ async def change(  # noqa: PLR0913 - each by name
     `business_info` and `due_diligence` change field by field, and None in them removes a field.
     `identifier` arrives in plain text and is stored encrypted.
     Raises: CustomerDeletedError, CustomerTypeError, InvalidCustomerError, UnsupportedCurrencyError,
-    UmaDomainError; CustomerExistsError, after which the database transaction can only be rolled back.
+    UmaDomainError; CustomerExistsError, after which the database transaction can only be rolled
+    back.
     """
     before = await locked(connection, platform_id, customer_id)
     if before is None:

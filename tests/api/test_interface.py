@@ -237,7 +237,7 @@ def test_the_number_of_a_card_is_in_no_answer_and_no_webhook(own: Api, receiver:
     purchase = own.authorize(card["id"], 100)
 
     revealed = ok(own.http.post(f"/cards/{card['id']}/reveal"))
-    page = httpx2.get(revealed["panEmbedUrl"])
+    page = httpx2.get(revealed["panEmbedUrl"], headers={"sec-fetch-dest": "iframe"})
 
     number = "".join(part[:4] for part in page.text.split("<span>")[1:5])
     assert number.isdecimal()

@@ -38,6 +38,14 @@ def reveal(api: Api, card: dict[str, Any]) -> str:
     return url
 
 
+FRAME = {"sec-fetch-dest": "iframe", "sec-fetch-mode": "navigate"}
+
+
+def framed(url: str, **headers: str) -> httpx2.Response:
+    """Return what a browser shows in a frame."""
+    return httpx2.get(url, headers=FRAME | headers)
+
+
 def digits(page: httpx2.Response) -> str:
     """Return the number on a page, as a person would copy it."""
     [groups] = re.findall(r'<div class="pan"[^>]*>(.*?)</div>', page.text)
@@ -53,14 +61,14 @@ def assert_guarded(page: httpx2.Response) -> None:
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-request-id"]
     assert "x-frame-options" not in headers
-    assert ("set-cookie" in headers) == (page.status_code == 200)
+    assert ("set-cookie" in headers) == ('class="pan"' in page.text) == ("refresh" in headers)
     [style] = re.findall(r"<style>(.*?)</style>", page.text, re.DOTALL)
     policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
     assert policy == {
         "default-src": "'none'",
         "style-src": f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'",
         "base-uri": "'none'",
-        "form-action": "'none'",
+        "form-action": "'self'",
         "frame-ancestors": "https: http://localhost:* http://127.0.0.1:*",
     }
     for loaded in ("http:", "https:", "src=", "href=", "url(", "<script", "style="):
@@ -82,8 +90,8 @@ def test_a_card_is_shown_to_one_browser(api: Api) -> None:
 
     answer = api.http.post(f"/cards/{card['id']}/reveal")
     url = ok(answer)["panEmbedUrl"]
-    page = httpx2.get(url)
-    again = httpx2.get(url)
+    page = framed(url)
+    again = framed(url)
 
     assert answer.headers["cache-control"] == "no-store"
     assert set(answer.json()) == {"panEmbedUrl", "expiresAt"}
@@ -105,7 +113,7 @@ def test_every_call_makes_a_page_and_all_show_the_same_number(api: Api) -> None:
     card = api.active_card(balance=0)
     first, second = reveal(api, card), reveal(api, card)
 
-    pages = [httpx2.get(url) for url in (second, first)]
+    pages = [framed(url) for url in (second, first)]
 
     assert first != second
     assert pages[0].status_code == pages[1].status_code == 200
@@ -116,7 +124,7 @@ def test_a_frozen_card_is_shown_and_says_so(api: Api) -> None:
     card = api.active_card(balance=0)
     ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
 
-    page = httpx2.get(reveal(api, card))
+    page = framed(reveal(api, card))
 
     assert page.status_code == 200
     assert "frozen" in page.text
@@ -130,9 +138,9 @@ def test_a_page_that_is_too_old_is_gone(api: Api, database_url: str) -> None:
             "UPDATE card_reveals SET expires_at = created_at WHERE opened_at IS NULL"
         )
 
-    page = httpx2.get(url)
+    page = framed(url)
 
-    assert {lifetime.total_seconds() for (lifetime,) in rows} == {300}
+    assert {lifetime.total_seconds() for (lifetime,) in rows} == {60}
     assert page.status_code == 404
     assert_guarded(page)
 
@@ -142,25 +150,25 @@ def test_a_card_closed_since_is_not_shown(api: Api) -> None:
     url = reveal(api, card)
     ok(api.patch(f"/cards/{card['id']}", {"state": "CLOSED"}))
 
-    assert httpx2.get(url).status_code == 404
+    assert framed(url).status_code == 404
 
 
 @pytest.mark.parametrize("token", ["x", "%00", "%ff", "a" * 43, "a" * 5000, "%F0%9F%8E%82", "'--"])
 def test_a_page_that_does_not_exist_is_404(root: str, token: str) -> None:
-    page = httpx2.get(f"{root}/embed/cards/{token}")
+    page = framed(f"{root}/embed/cards/{token}")
 
     assert page.status_code == 404
     assert_guarded(page)
     assert token not in page.text.split("<main>")[1]
 
 
-def test_only_get_shows_the_page_of_a_card(api: Api) -> None:
+def test_only_get_and_post_show_the_page_of_a_card(api: Api) -> None:
     url = reveal(api, api.active_card(balance=0))
 
-    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+    for method in ("PUT", "PATCH", "DELETE", "OPTIONS"):
         assert httpx2.request(method, url).status_code == 405
 
-    assert httpx2.get(url).status_code == 200  # None of them was the first view.
+    assert framed(url).status_code == 200  # None of them was the first view.
 
 
 def test_a_page_shows_the_brand_of_its_card(api: Api, database_url: str) -> None:
@@ -170,7 +178,7 @@ def test_a_page_shows_the_brand_of_its_card(api: Api, database_url: str) -> None
             "UPDATE cards SET brand = 'MASTERCARD' WHERE id = %s", [card["id"].partition(":")[2]]
         )
 
-    page = httpx2.get(reveal(api, card))
+    page = framed(reveal(api, card))
 
     assert '<span class="brand">MASTERCARD</span>' in page.text
     assert "VISA" not in page.text
@@ -202,13 +210,66 @@ def test_head_is_not_a_view(api: Api) -> None:
     url = reveal(api, api.active_card(balance=0))
 
     head = httpx2.head(url)
-    page = httpx2.get(url)
+    page = framed(url)
     late = httpx2.head(url)
 
     assert (head.status_code, head.content, late.status_code) == (200, b"", 404)
     assert "set-cookie" not in head.headers
-    assert head.headers["content-length"] == page.headers["content-length"]
     assert page.status_code == 200
+
+
+def test_a_link_preview_shows_nothing_and_uses_nothing_up(api: Api, database_url: str) -> None:
+    card = api.active_card(balance=0)
+    url = reveal(api, card)
+    bots = [{}, {"user-agent": "Slackbot-LinkExpanding 1.0"}, {"sec-fetch-dest": "document"}]
+
+    previews = [httpx2.get(url, headers=bot) for bot in bots for _ in range(2)]
+    page = framed(url)
+    late = httpx2.get(url)
+
+    for preview in previews:
+        assert preview.status_code == 200
+        assert_guarded(preview)
+        assert '<form method="post"><button>' in preview.text
+        for secret in (digits(page), digits(page)[-4:], "CVV"):
+            assert secret not in preview.text
+    assert page.status_code == 200
+    assert late.status_code == 404
+    assert views(database_url, card) == [1]
+
+
+def test_a_button_shows_the_card_without_a_script_and_the_browser_may_load_it_again(
+    api: Api, database_url: str
+) -> None:
+    card = api.active_card(balance=0)
+    url = reveal(api, card)
+
+    with httpx2.Client() as browser, httpx2.Client() as other:
+        browser.get(url)
+        form = {
+            "content-type": "application/x-www-form-urlencoded",
+            "sec-fetch-site": "same-origin",
+        }
+        pressed = browser.post(url, content=b"", headers=form)
+        again = browser.get(url)
+        refusals = [other.post(url, content=b"", headers=form), other.get(url), framed(url)]
+
+    assert pressed.status_code == again.status_code == 200
+    assert digits(pressed) == digits(again)
+    assert_guarded(pressed)
+    assert "<script" not in pressed.text
+    assert 1 <= int(pressed.headers["refresh"]) <= 61  # Then the number is gone from the screen.
+    assert {page.status_code for page in refusals} == {404}
+    assert views(database_url, card) == [2]
+
+
+def views(database_url: str, card: dict[str, Any]) -> list[int]:
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "SELECT view_count FROM card_reveals WHERE card_id = %s ORDER BY view_count",
+            [card["id"].removeprefix("Card:")],
+        ).fetchall()
+    return [count for (count,) in rows]
 
 
 def test_the_first_browser_opens_the_page_again_and_no_other_does(
@@ -217,30 +278,25 @@ def test_the_first_browser_opens_the_page_again_and_no_other_does(
     card = api.active_card(balance=0)
     url, other_url = reveal(api, card), reveal(api, card)
 
-    with httpx2.Client() as browser, httpx2.Client() as other:
+    with httpx2.Client(headers=FRAME) as browser, httpx2.Client(headers=FRAME) as other:
         pages = [browser.get(url) for _ in range(3)]
-        refusals = [other.get(url), httpx2.get(url)]
+        refusals = [other.get(url), framed(url)]
         assert other.get(other_url).status_code == 200
         [viewer] = [cookie.value for cookie in other.cookies.jar]
-        refusals.append(httpx2.get(url, headers={"cookie": f"card_viewer={viewer}"}))
+        refusals.append(framed(url, cookie=f"card_viewer={viewer}"))
 
     assert [page.status_code for page in pages] == [200, 200, 200]
     assert len({digits(page) for page in pages}) == 1
     assert {page.status_code for page in refusals} == {404}
     for page in (*pages, *refusals):
         assert_guarded(page)
-    with psycopg.connect(database_url) as connection:
-        counts = connection.execute(
-            "SELECT view_count FROM card_reveals WHERE card_id = %s ORDER BY view_count",
-            [card["id"].removeprefix("Card:")],
-        ).fetchall()
-    assert counts == [(1,), (3,)]
+    assert views(database_url, card) == [1, 3]
 
 
-def test_the_first_browser_loses_the_page_after_five_minutes(api: Api, database_url: str) -> None:
+def test_the_first_browser_loses_the_page_after_one_minute(api: Api, database_url: str) -> None:
     url = reveal(api, api.active_card(balance=0))
 
-    with httpx2.Client() as browser:
+    with httpx2.Client(headers=FRAME) as browser:
         assert browser.get(url).status_code == 200
         with psycopg.connect(database_url) as connection:
             connection.execute("UPDATE card_reveals SET expires_at = created_at")
@@ -253,13 +309,13 @@ def test_the_first_browser_loses_the_page_after_five_minutes(api: Api, database_
 def test_the_viewers_cookie_is_for_this_page_only(api: Api) -> None:
     url = reveal(api, api.active_card(balance=0))
 
-    cookie = httpx2.get(url).headers["set-cookie"]
+    cookie = framed(url).headers["set-cookie"]
 
     name, *attributes = cookie.split("; ")
     assert re.fullmatch("card_viewer=[0-9a-f]{64}", name)
     path, age, *rules = attributes
     assert path == "Path=" + url.removeprefix(api.root)
-    assert 290 <= int(age.removeprefix("Max-Age=")) <= 300
+    assert 0 < int(age.removeprefix("Max-Age=")) <= 60
     assert rules == ["HttpOnly", "SameSite=Lax"]
 
 
@@ -271,7 +327,7 @@ def test_the_url_and_its_cookie_are_of_the_public_url_and_not_of_the_header_host
     with server(replace(api_config, public_url=public)) as root, Api(root, api.tenant) as behind:
         answer = behind.http.post(f"/cards/{card['id']}/reveal", headers={"host": "evil.example"})
         url = ok(answer)["panEmbedUrl"]
-        cookie = httpx2.get(url.replace(public, root)).headers["set-cookie"]
+        cookie = framed(url.replace(public, root)).headers["set-cookie"]
 
     assert url.startswith(f"{public}/embed/cards/")
     _, path, _, *rules = cookie.split("; ")
@@ -292,7 +348,7 @@ def test_one_of_many_concurrent_browsers_sees_the_card(api: Api) -> None:
     url = reveal(api, api.active_card(balance=0))
 
     with ThreadPoolExecutor(12) as pool:
-        pages = list(pool.map(lambda _: httpx2.get(url), range(12)))
+        pages = list(pool.map(lambda _: framed(url), range(12)))
 
     assert sorted(page.status_code for page in pages) == [200] + [404] * 11
 
@@ -332,9 +388,9 @@ def test_each_view_of_a_card_is_recorded_without_secrets(
     card = api.active_card(balance=0)
     url = reveal(api, card)
     token = url.rpartition("/")[2]
-    page = httpx2.get(url)
-    httpx2.get(url.replace("/embed/cards/", "/embed//Cards/"))
-    httpx2.get(url + "/")
+    page = framed(url)
+    framed(url.replace("/embed/cards/", "/embed//Cards/"))
+    framed(url + "/")
     number = number_of(KEYS, Id.parse(card["id"][5:]), card["last4"])
     assert digits(page) == number.pan
 
