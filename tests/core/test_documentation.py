@@ -1,4 +1,4 @@
-"""The examples of docs/testing.md run unchanged; the compose file keeps its stores to itself."""
+"""Examples run unchanged, compose keeps its stores to itself, the threat model names its tests."""
 
 import re
 import unittest
@@ -47,3 +47,29 @@ def test_compose_publishes_no_store_and_has_no_default_password() -> None:
         assert f"REDIS_{name}: ${{REDIS_{name}:?" in services["redis"]
         assert f"REDIS_{name}=\n" in example
     assert "redis://redis" not in text
+
+
+def threat_rows() -> list[str]:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    table = text.partition("### Who may do what\n")[2].partition("\n### ")[0]
+    return [line for line in table.splitlines() if line.startswith("| ")][1:]
+
+
+@pytest.mark.parametrize("row", threat_rows())
+def test_a_row_of_the_threat_model_is_shown_by_tests_that_exist(row: str) -> None:
+    cells = row.strip("| ").split(" | ")
+    proofs = re.findall(r"`(tests/[a-z_/0-9]+\.py)::(test_\w+)`", cells[-1])
+
+    assert len(cells) == 5
+    assert proofs
+    for file, name in proofs:
+        assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), (file, name)
+
+
+def test_every_test_in_the_security_policy_exists() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+
+    for file, name in re.findall(r"`(tests/[a-z_/0-9]+\.py)::(test_\w+)`", text):
+        assert f"def {name}(" in (ROOT / file).read_text(), (file, name)
+    for page in ("README.md", "docs/README.md"):
+        assert "SECURITY.md)" in (ROOT / page).read_text()
