@@ -40,7 +40,13 @@ def ids(user: str) -> tuple[int, int]:
 
 def administrators() -> list[str]:
     """Return the accounts of the machine that may log in: ours, and root, which may do anything."""
-    return sorted({pwd.getpwuid(uid).pw_name for uid in (0, os.geteuid())})
+    try:
+        return sorted({pwd.getpwuid(uid).pw_name for uid in (0, os.geteuid())})
+    except KeyError:
+        raise ServerError(
+            f"user {os.geteuid()} has no name on this machine; the embedded PostgreSQL knows its"
+            " clients by name; start as another user, or set DATABASE_URL"
+        ) from None
 
 
 def check_reachable(user: str, directory: Path) -> None:

@@ -109,6 +109,15 @@ def test_a_cluster_that_trusted_everyone_does_not_any_more(passable_dir: Path) -
     assert rules == [("peer",)]
 
 
+def test_an_account_without_a_name_gets_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 7)
+
+    with pytest.raises(ServerError, match="has no name on this machine"):
+        server_user.administrators()
+
+
 @as_root
 def test_a_closed_directory_above_the_data_stays_closed(passable_dir: Path) -> None:
     closed = passable_dir / "home"
