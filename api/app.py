@@ -86,6 +86,7 @@ class ApiConfig:
     secret_key: str
     reply_timeout_s: float = 10.0
     sandbox: bool = True
+    loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
     rate_limit: str = sliding_window.OFF
     failure_limit: str = sliding_window.OFF
@@ -177,7 +178,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 reply_timeout=timedelta(seconds=config.reply_timeout_s),
                 body_timeout_s=config.body_timeout_s,
                 adapters=_adapters(config, keys),
-                allow_loopback=config.sandbox,
+                allow_loopback=config.sandbox and config.loopback_webhooks,
                 readiness=readiness,
                 public_url=config.public_url,
             )

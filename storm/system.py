@@ -231,6 +231,7 @@ class System:
             "CARDLEDGER_WEBHOOK_RETRY_SCALE": "0.0005",
             "CARDLEDGER_WEBHOOK_TIMEOUT_S": "2",
             "CARDLEDGER_RATE_LIMIT": "off",
+            "CARDLEDGER_ACCEPT_UNSAFE": "loopback-webhooks",  # Its receivers are here.
         }
 
     @property

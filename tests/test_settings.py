@@ -96,7 +96,7 @@ def test_a_variable_like_no_other_is_refused_with_the_whole_list(
 ) -> None:
     monkeypatch.setenv("CARDLEDGER_ZZZZZZZZZZZZZZZZZZZZ", "1")
 
-    with pytest.raises(ValidationError, match="known are CARDLEDGER_ADDRESS_CONNECTION_LIMIT"):
+    with pytest.raises(ValidationError, match="known are CARDLEDGER_ACCEPT_UNSAFE"):
         Settings()
 
 

@@ -50,7 +50,7 @@ class Services:
     reply_timeout: timedelta
     body_timeout_s: float
     adapters: Adapters
-    allow_loopback: bool  # Webhooks to loopback, without TLS: in a sandbox.
+    allow_loopback: bool  # Webhooks to loopback, without TLS: in the sandbox of `up`.
     readiness: Readiness
     public_url: str | None
 

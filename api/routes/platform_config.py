@@ -144,15 +144,19 @@ def _sent_fields(update: BaseModel | None) -> dict[str, Any] | None:
 
 
 def check_production(webhook_endpoint: str, field: str) -> None:
-    """Reject http and loopback addresses, which only a sandbox accepts.
+    """Reject http and loopback addresses, which only the sandbox of `up` accepts.
 
     Raises: ApiError INVALID_INPUT naming `field`.
     """
     url = urlsplit(webhook_endpoint)
     if url.scheme != "https":
-        raise invalid_field(field, "must start with https:// outside the sandbox")
+        raise invalid_field(
+            field, "must start with https:// (http:// is for development with `cardledger up`)"
+        )
     if is_loopback(url.hostname or ""):
-        raise invalid_field(field, "must be a public address outside the sandbox")
+        raise invalid_field(
+            field, "must be a public address (loopback is for development with `cardledger up`)"
+        )
 
 
 def _render(platform: platforms.Platform) -> PlatformConfigResource:

@@ -23,6 +23,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cardledger.api import addresses
 from cardledger.api.http import sliding_window
+from cardledger.config import unsafe
 from cardledger.schema import location
 
 PREFIX = "CARDLEDGER_"
@@ -119,8 +120,8 @@ class Settings(BaseSettings):
     sandbox: bool = Field(
         default=True,
         description="Whether this is a sandbox: simulators, funding by request, magic suffixes of"
-        " names and identifiers, and webhooks to http URLs on this machine. When false, none of"
-        " these is available, and new customers are UNVERIFIED.",
+        " names and identifiers, and under `up` and `demo` webhooks to this machine. When false,"
+        " none of these is available, and new customers are UNVERIFIED.",
     )
     sandbox_delay_s: float = Field(
         default=30,
@@ -177,6 +178,11 @@ class Settings(BaseSettings):
         default=None,
         description="URL at which clients reach the API, as https://ledger.example.com; URLs in"
         " responses begin with it (default: the address that the request arrived at).",
+    )
+    accept_unsafe: str = Field(
+        default="",
+        description="What is accepted although it is unsafe on a network, by names separated by"
+        f" commas: {', '.join(unsafe.Unsafe)} (default: none). The refusal to start says which.",
     )
     webhook_retry_scale: Seconds = Field(
         default=1.0,
@@ -239,6 +245,12 @@ class Settings(BaseSettings):
         addresses.parse_networks(text)
         return text
 
+    @field_validator("accept_unsafe")
+    @classmethod
+    def _are_exceptions(cls, text: str) -> str:
+        unsafe.parse(text)
+        return text
+
     @field_validator("public_url")
     @classmethod
     def _is_root_url(cls, url: str | None) -> str | None:
@@ -249,6 +261,11 @@ class Settings(BaseSettings):
     def _is_absolute(cls, path: Path) -> Path:
         # Servers and workers are other processes, and may have another working directory.
         return path.expanduser().absolute()
+
+    @property
+    def loopback_webhooks(self) -> bool:
+        """Whether webhooks may be sent to this machine: in a sandbox, when that is accepted."""
+        return self.sandbox and unsafe.Unsafe.LOOPBACK_WEBHOOKS in unsafe.parse(self.accept_unsafe)
 
 
 def variables() -> dict[str, str]:

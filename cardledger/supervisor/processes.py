@@ -9,6 +9,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from cardledger.config import gc_tuning, open_files
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
@@ -19,14 +21,29 @@ from cardledger.workers.signals.roles import WorkerRole
 if TYPE_CHECKING:
     from cardledger.api.app import ApiConfig
     from cardledger.api.connections.limits import ConnectionLimits
+    from cardledger.install.exposure import Hazard
     from cardledger.workers.process.main import WorkerConfig
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
 _HEALTH_DIR: Final = "health"  # In the data directory.
 
+_log = structlog.get_logger()
+
 
 def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> None:
-    """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one."""
+    """Serve HTTP until SIGTERM or SIGINT, on the socket `listen_fd` when there is one.
+
+    Raises: CommandError when that would be unsafe on a network and is not accepted.
+    """
+    from cardledger.install import exposure
+
+    listening = None if listen_fd is None else socket.socket(fileno=listen_fd)
+    if listening is None:
+        listens_on = exposure.beyond_loopback(settings.host, settings.port)
+    else:
+        listens_on = exposure.beyond_loopback_of(listening)
+    _log_accepted(exposure.check(settings, listens_on=listens_on))
+
     import uvicorn
 
     from cardledger.api.app import create_app
@@ -53,12 +70,18 @@ def run_api(settings: Settings, *, listen_fd: int | None, supervised: bool) -> N
 
     server = Server(config)
     gc_tuning.freeze()
-    sockets = None if listen_fd is None else [socket.socket(fileno=listen_fd)]
-    server.run(sockets=sockets)
+    server.run(sockets=None if listening is None else [listening])
 
 
 def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool) -> None:
-    """Do the work of `role`, or of every role, until SIGTERM or SIGINT."""
+    """Do the work of `role`, or of every role, until SIGTERM or SIGINT.
+
+    Raises: CommandError when that would be unsafe on a network and is not accepted.
+    """
+    from cardledger.install import exposure
+
+    _log_accepted(exposure.check(settings))
+
     from cardledger.workers.process import main
 
     if role is WorkerRole.WEBHOOKS:
@@ -83,6 +106,7 @@ def api_config(settings: Settings) -> "ApiConfig":
         secret_key=_secret_key(settings),
         reply_timeout_s=settings.reply_timeout_s,
         sandbox=settings.sandbox,
+        loopback_webhooks=settings.loopback_webhooks,
         sandbox_delay_s=settings.sandbox_delay_s,
         rate_limit=settings.rate_limit,
         failure_limit=settings.failure_limit,
@@ -131,6 +155,7 @@ def worker_config(settings: Settings, role: WorkerRole | None = None) -> "Worker
         webhook_timeout_s=settings.webhook_timeout_s,
         webhook_retry_scale=settings.webhook_retry_scale,
         sandbox=settings.sandbox,
+        loopback_webhooks=settings.loopback_webhooks,
         sandbox_delay_s=settings.sandbox_delay_s,
         health_dir=settings.data_dir / _HEALTH_DIR,
     )
@@ -142,6 +167,11 @@ def check_worker(settings: Settings, *, role: WorkerRole | None) -> list[str]:
     from cardledger.workers.process.health import role_name
 
     return health_file.problems(settings.data_dir / _HEALTH_DIR, role_name(role))
+
+
+def _log_accepted(hazards: "list[Hazard]") -> None:
+    for hazard in hazards:
+        _log.warning("unsafe on a network, and accepted", name=hazard.name, problem=hazard.problem)
 
 
 def _database_url(settings: Settings) -> str:

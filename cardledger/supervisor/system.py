@@ -10,8 +10,9 @@ from typing import Final
 from cardledger.api import BASE_PATH
 from cardledger.config.configuration import writable_directory
 from cardledger.config.settings import PREFIX
+from cardledger.config.unsafe import Unsafe
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.install import credentials, databases, ready_file
+from cardledger.install import credentials, databases, exposure, ready_file
 from cardledger.install.credentials import Credentials, Sandbox
 from cardledger.install.databases import Migrated
 from cardledger.install.ready_file import Running
@@ -52,6 +53,8 @@ class System:
         Raises: CommandError, ServerError; `stop` then removes what was started.
         """
         settings = self._settings
+        listens_on = exposure.beyond_loopback(settings.host, settings.port)
+        exposure.check(settings, listens_on=listens_on)
         self._lock = ready_file.claim(writable_directory(self._data_dir))
         for path in self._ready_files():
             path.unlink(missing_ok=True)
@@ -182,6 +185,8 @@ class System:
             "REDIS_URL": self._servers.redis_url,
             f"{PREFIX}SECRET_KEY": self._secret_key,
             f"{PREFIX}DATA_DIR": str(self._data_dir),
+            # Receivers under development, and the one of the demo, are on this machine.
+            f"{PREFIX}ACCEPT_UNSAFE": f"{self._settings.accept_unsafe},{Unsafe.LOOPBACK_WEBHOOKS}",
         }
 
     @property

@@ -76,6 +76,7 @@ class WorkerConfig:
     webhook_timeout_s: float = 15.0
     webhook_retry_scale: float = 1.0
     sandbox: bool = True
+    loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
     health_dir: Path | None = None  # Of the health file; None: no report.
 
@@ -164,7 +165,7 @@ class _WebhookWorker:
             timeout_s=config.webhook_timeout_s,
             retry_scale=config.webhook_retry_scale,
             every_s=config.sweep_interval_s,
-            allow_loopback=config.sandbox,
+            allow_loopback=config.sandbox and config.loopback_webhooks,
         )
 
     def wake(self) -> None:

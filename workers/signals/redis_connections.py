@@ -21,6 +21,20 @@ _TIMEOUT_S: Final = 5.0  # Above the longest wait for a token: it is no failure.
 _CONNECT_TIMEOUT_S: Final = 1.0
 
 
+def parameters(url: str) -> dict[str, Any]:
+    """Return what `url` says: `host`, `password`, or the `path` of a Unix socket.
+
+    Raises: ValueError.
+    """
+    found: dict[str, Any] = redis.connection.parse_url(url)  # type: ignore[no-untyped-call]
+    return found
+
+
+def has_tls(parameters: dict[str, Any]) -> bool:
+    """Return whether connections with `parameters` are encrypted."""
+    return parameters.get("connection_class") is redis.SSLConnection
+
+
 def connect(url: str, *, timeout_s: float = _TIMEOUT_S) -> redis.Redis:
     """Return a client for threads. It raises ConnectionError for an answer above the limit."""
     client: redis.Redis = redis.Redis.from_url(
