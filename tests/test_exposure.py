@@ -11,6 +11,7 @@ from cardledger.config.errors import CommandError
 from cardledger.config.settings import PREFIX, Settings, variables
 from cardledger.config.unsafe import Unsafe
 from cardledger.install import exposure
+from cardledger.install.production import examine
 from cardledger.supervisor import processes
 
 KEY = "k" * 32
@@ -274,3 +275,37 @@ def test_webhooks_go_to_loopback_only_when_that_is_accepted(
 
     assert processes.api_config(settings).loopback_webhooks is allowed
     assert processes.worker_config(settings).loopback_webhooks is allowed
+
+
+# --- doctor --production -----------------------------------------------------------------------
+
+
+def test_a_production_check_judges_an_api_on_loopback_as_if_it_were_on_a_network() -> None:
+    states = {finding.name: finding.state for finding in examine(Settings())}
+
+    assert states["sandbox"] == states["plaintext"] == "fail"
+    assert states["PostgreSQL server"] == states["Redis server"] == "fail"
+    assert states["public URL"] == "warn"
+
+
+def test_a_production_check_shows_what_is_accepted() -> None:
+    settings = Settings(accept_unsafe="sandbox,loopback-webhooks")
+
+    findings = {finding.name: finding for finding in examine(settings)}
+
+    assert findings["sandbox"].state == "warn"
+    assert findings["sandbox"].detail.startswith("accepted by CARDLEDGER_ACCEPT_UNSAFE: ")
+    assert findings["loopback-webhooks"].state == "warn"
+    assert findings["plaintext"].state == "fail"
+
+
+def test_a_production_check_finds_nothing_wrong_with_a_safe_installation() -> None:
+    settings = Settings(
+        sandbox=False,
+        forwarded_allow_ips="127.0.0.1",
+        public_url="https://ledger.example.com",
+        database_url=SecretStr(f"postgresql://db1,db2/ledger?{VERIFIED}"),
+        redis_url=SecretStr("unix:///run/redis/redis.sock"),
+    )
+
+    assert {finding.state for finding in examine(settings)} == {"ok"}

@@ -62,6 +62,7 @@ Port = Annotated[
         show_default=False,
     ),
 ]
+Prod = Annotated[bool, typer.Option("--production", help="Also check safety on a network.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 Supervised = Annotated[str | None, typer.Option(hidden=True)]
 Stale = Annotated[list[Path] | None, typer.Option(hidden=True)]
@@ -373,14 +374,17 @@ def migrate(
 
 
 @app.command()
-def doctor(*, as_json: Json = False, data_dir: DataDir = None, port: Port = None) -> None:
+def doctor(
+    *, as_json: Json = False, production: Prod = False, data_dir: DataDir = None, port: Port = None
+) -> None:
     """Check the installation.
 
     Prints the command that fixes each problem. The exit code is 1 if a check fails.
     """
     from cardledger.commands import doctor as command
 
-    raise typer.Exit(command.run(as_json=as_json, data_dir=data_dir, port=port))
+    code = command.run(as_json=as_json, data_dir=data_dir, port=port, for_production=production)
+    raise typer.Exit(code)
 
 
 @app.command()

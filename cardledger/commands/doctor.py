@@ -7,7 +7,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,35 +26,27 @@ from cardledger.embedded.servers import (
     ServerError,
     best_redis,
 )
-from cardledger.install import credentials, databases, hosts, ready_file
+from cardledger.install import credentials, databases, hosts, production, ready_file
+from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 from cardledger.schema import connections, migrate
 from cardledger.schema.tables import APPEND_ONLY
-
-OK: Final = "ok"
-WARN: Final = "warn"
-FAIL: Final = "fail"
 
 _OLDEST_PYTHON: Final = (3, 11)
 _FREE_SPACE_BYTES: Final = 1024**3
 _FORBIDDEN_PRIVILEGES: Final = ("UPDATE", "DELETE", "TRUNCATE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """The result of one check; `fix` is the command that solves a problem."""
-
-    name: str
-    state: str
-    detail: str
-    fix: str | None = None
-
-
-def run(*, as_json: bool, data_dir: Path | None, port: int | None) -> int:
+def run(
+    *, as_json: bool, data_dir: Path | None, port: int | None, for_production: bool = False
+) -> int:
     """Run every check and print the findings; returns the exit code."""
     settings = configuration.load(data_dir=data_dir, port=port, log_level="error")
-    findings = list(_examine(settings))
+    findings = [
+        *_examine(settings),
+        *(production.examine(settings) if for_production else ()),
+    ]
     failed = [finding for finding in findings if finding.state == FAIL]
     if as_json:
         print(

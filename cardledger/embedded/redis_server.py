@@ -159,6 +159,18 @@ def _redis_version(path: str) -> str:
     return found[1] if found else "of unknown version"
 
 
+def serves_without_password(url: str) -> bool:
+    """Return whether the Redis at `url` lets a client without a login read keys."""
+    try:
+        with Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5) as client:
+            named = client.connection_pool.connection_kwargs
+            named.update(username=None, password=None)
+            client.exists("cardledger:live")
+    except (RedisError, OSError):
+        return False
+    return True
+
+
 def _ping(url: str) -> str | None:
     """Return what is wrong with the Redis at `url`, `None` when it answers."""
     try:

@@ -27,6 +27,7 @@ from cardledger.embedded.redis_server import (
     find_redis,
     redis_in_wheel,
     redis_on_path,
+    serves_without_password,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "find_redis",
     "redis_in_wheel",
     "redis_on_path",
+    "serves_without_password",
 ]

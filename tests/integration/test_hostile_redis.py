@@ -21,7 +21,7 @@ from cryptography import x509
 from redis import Redis
 from sqlalchemy.exc import OperationalError
 
-from cardledger.embedded.servers import DatabaseUrl, best_redis
+from cardledger.embedded.servers import DatabaseUrl, best_redis, serves_without_password
 from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -322,6 +322,10 @@ def test_each_role_works_with_a_user_of_its_own(world: World, platform: Id, guar
         eventually(lambda: world.count("outbox") == 0)
 
     assert not REDIS.is_out, "and no command was refused"
+
+
+def test_without_a_login_no_key_is_shown(guarded: str) -> None:
+    assert not serves_without_password(url_of("API", guarded))
 
 
 FORBIDDEN: Mapping[str, Sequence[tuple[str, ...]]] = {

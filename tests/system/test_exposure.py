@@ -10,8 +10,9 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from redis import Redis
 
-from cardledger.embedded.servers import DatabaseUrl
+from cardledger.embedded.servers import DatabaseUrl, OwnRedis
 from tests.system.support import COMMAND, environment, run
 from tests.waiting import eventually, limit_s
 
@@ -143,3 +144,45 @@ def test_a_misspelt_exception_is_an_error() -> None:
     assert "CARDLEDGER_ACCEPT_UNSAFE: unknown exception 'sandbx': did you mean sandbox?" in (
         finished.stderr
     )
+
+
+def test_doctor_checks_what_must_be_safe_for_production(redis_url: str, tmp_path: Path) -> None:
+    env = environment(
+        CARDLEDGER_DATA_DIR=str(tmp_path),
+        DATABASE_URL="postgresql://127.0.0.1:1/x",
+        REDIS_URL=redis_url,
+        CARDLEDGER_FORWARDED_ALLOW_IPS="127.0.0.1",
+        CARDLEDGER_ACCEPT_UNSAFE="redis-without-password",
+    )
+
+    printed = run("doctor", "--production", "--json", env=env).stdout
+    usual = run("doctor", "--json", env=env).stdout
+
+    states = {one["name"]: one["state"] for one in json.loads(printed)["findings"]}
+    assert states["sandbox"] == "fail"
+    assert states["plaintext"] == states["postgresql-unverified"] == "ok"
+    assert states["redis-without-password"] == "warn"
+    if "REDIS_URL" not in os.environ:
+        assert states["Redis login"] == "ok"
+    assert "sandbox" not in {one["name"] for one in json.loads(usual)["findings"]}
+
+
+def test_doctor_finds_a_redis_that_asks_for_no_password(tmp_path: Path) -> None:
+    server = OwnRedis(tmp_path)
+    server.start()
+    try:
+        before = _redis_login(server.url, tmp_path)
+        with Redis.from_url(server.url) as client:
+            client.config_set("requirepass", "")
+        after = _redis_login(server.url, tmp_path)
+    finally:
+        server.stop()
+
+    assert (before, after) == ("ok", "fail")
+
+
+def _redis_login(redis_url: str, data_dir: Path) -> str:
+    env = environment(CARDLEDGER_DATA_DIR=str(data_dir), REDIS_URL=redis_url)
+    printed = run("doctor", "--production", "--json", env=env).stdout
+    states = {one["name"]: one["state"] for one in json.loads(printed)["findings"]}
+    return str(states["Redis login"])

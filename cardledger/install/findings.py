@@ -1,0 +1,18 @@
+"""The result of one check of an installation."""
+
+from dataclasses import dataclass
+from typing import Final
+
+OK: Final = "ok"
+WARN: Final = "warn"
+FAIL: Final = "fail"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one check; `fix` is the command that solves a problem."""
+
+    name: str
+    state: str
+    detail: str
+    fix: str | None = None
