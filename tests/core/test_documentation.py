@@ -1,11 +1,16 @@
 """Examples run unchanged, compose keeps its stores to itself, the threat model names its tests."""
 
+import os
 import re
 import unittest
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
+
+from cardledger.config.settings import Settings
+from cardledger.install import exposure
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "testing.md"
@@ -32,11 +37,71 @@ def test_there_is_an_example_for_each_tool() -> None:
     assert len(EXAMPLES) == 2
 
 
+COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+
+
+def parts_of(section: str) -> dict[str, str]:
+    """Return the entries below a key of the compose file."""
+    text = re.split(r"^\w", COMPOSE.partition(f"\n{section}:\n")[2], maxsplit=1, flags=re.MULTILINE)
+    _, *parts = re.split(r"^  (\w+):$", text[0], flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def networks_of(service: str) -> set[str]:
+    [names] = re.findall(r"^    networks: \[(.*)\]$", service, re.MULTILINE)
+    return set(names.split(", "))
+
+
+def test_compose_keeps_its_stores_in_networks_without_a_way_in_or_out() -> None:
+    services, networks = parts_of("services"), parts_of("networks")
+    reached = {name: networks_of(service) for name, service in services.items()}
+    internal = {name for name, network in networks.items() if "internal: true" in network}
+
+    assert internal == {"database", "notifications"}
+    assert set().union(*reached.values()) == set(networks)
+    assert (reached["postgres"], reached["redis"]) == ({"database"}, {"notifications"})
+    assert {name for name, found in reached.items() if not found <= internal} == {"api", "webhooks"}
+    assert not reached["api"] & reached["webhooks"] - internal
+
+
+def test_compose_hardens_every_container() -> None:
+    hardened = COMPOSE.partition("x-hardened: &hardened\n")[2].partition("\n\n")[0]
+
+    for line in ("read_only: true", "cap_drop: [ALL]", '["no-new-privileges:true"]'):
+        assert line in hardened
+    assert "x-app: &app\n  <<: *hardened\n" in COMPOSE
+    for service in parts_of("services").values():
+        assert service.startswith(("\n    <<: *hardened\n", "\n    <<: *app\n"))
+    for store in ("postgres", "redis"):
+        assert f"\n    user: {store}\n" in parts_of("services")[store]
+
+
+def test_compose_starts_with_the_example_and_with_nothing_else_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    api = parts_of("services")["api"]
+    [of_compose] = re.findall(r"ACCEPT_UNSAFE: (\S+),\$\{CARDLEDGER_ACCEPT_UNSAFE:-\}", COMPOSE)
+    [of_example] = re.findall(r"^CARDLEDGER_ACCEPT_UNSAFE=(.*)$", example, re.MULTILINE)
+    [host] = re.findall(r"CARDLEDGER_HOST: (\S+)", api)
+    [sandbox] = re.findall(r"^CARDLEDGER_SANDBOX=(.*)$", example, re.MULTILINE)
+    for name in list(os.environ):
+        if name.startswith(("CARDLEDGER_", "PG")):
+            monkeypatch.delenv(name)
+
+    settings = Settings(
+        sandbox=sandbox == "true",
+        accept_unsafe=f"{of_compose},{of_example}",
+        database_url=SecretStr("postgresql://cardledger_app:word@postgres:5432/cardledger"),
+        redis_url=SecretStr("redis://cardledger_api:word@redis:6379/0"),
+    )
+    accepted = exposure.check(settings, listens_on=exposure.beyond_loopback(host, 8000))
+
+    assert {hazard.name for hazard in accepted} == {of_compose, *of_example.split(",")}
+
+
 def test_compose_publishes_no_store_and_has_no_default_password() -> None:
-    text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
-    section = text.partition("\nservices:")[2].partition("\nvolumes:")[0]
-    _, *parts = re.split(r"^  (\w+):$", section, flags=re.MULTILINE)
-    services = dict(zip(parts[::2], parts[1::2], strict=True))
+    text, services = COMPOSE, parts_of("services")
 
     assert [name for name, service in services.items() if "ports:" in service] == ["api"]
     assert "POSTGRES_PASSWORD: ${POSTGRES_PASSWORD:?" in services["postgres"]
