@@ -17,6 +17,7 @@ from redis import ConnectionError as RedisConnectionError
 from redis import Redis, ResponseError
 
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
+from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.doorbell_queue import MALFORMED, take
@@ -30,13 +31,12 @@ def consuming(redis_url: str, work: Callable[[int], None]) -> Iterator[tuple[Wak
     broker = WakingBroker(redis_url, accepts=lambda _: True)
     declare = dramatiq.actor(actor_name="work", queue_name=f"test-{uuid4().hex}", broker=broker)
     actor = declare(work)
-    worker = dramatiq.Worker(broker, worker_threads=2)
+    worker = DoorbellWorker(broker, threads=2)
     worker.start()
     try:
         yield broker, actor
     finally:
         worker.stop()
-        broker.client.close()
 
 
 def is_asleep(redis: Redis, wake_list: str) -> bool:
@@ -212,7 +212,7 @@ def test_a_consumer_that_takes_one_doorbell_leaves_the_others_announced(
     assert taken is not None
     assert len(waiting(lane)) == SHARDS
     consumer.ack(taken)
-    broker.client.close()
+    broker.close()
 
 
 # --- what a hostile program leaves in Redis ------------------------------------------------------
@@ -297,7 +297,7 @@ def test_options_of_a_message_are_ignored(lane: Redis, redis_url: str, options: 
 
     assert taken is not None
     assert (taken.args, taken.options) == ((0, 3), {})
-    broker.client.close()
+    broker.close()
 
 
 def test_an_old_doorbell_is_not_run_and_is_not_malformed(lane: Redis) -> None:
@@ -358,4 +358,4 @@ def test_a_worker_that_stops_announces_what_it_has_not_begun(lane: Redis, redis_
     consumer.requeue([taken])
 
     assert waiting(lane) == [[0, 5, 6]]
-    broker.client.close()
+    broker.close()

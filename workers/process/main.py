@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import structlog
-from dramatiq import Worker
 
 from cardledger.ledger import sandbox
 from cardledger.ledger.cards import issuing
@@ -29,6 +28,7 @@ from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.process.actors import Handlers, declare
+from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_behind
 from cardledger.workers.process.health import STALE_S, Check, HealthReport, recent, role_name
 from cardledger.workers.process.schema_gate import SchemaGate
@@ -237,7 +237,8 @@ class _EventWorker:
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
-        self._worker: Final = Worker(self._broker(config.redis_url), worker_threads=config.threads)
+        broker = self._broker(config.redis_url)
+        self._worker: Final = DoorbellWorker(broker, threads=config.threads)
 
     def _broker(self, redis_url: str) -> WakingBroker:
         """Return a broker whose doorbells wake the parts of this worker."""

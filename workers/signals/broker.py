@@ -5,7 +5,6 @@ waits a third of a second. Here it sleeps in BLPOP on a wake list, to which ever
 token. A token that is lost costs one time-out of that sleep, never a message (docs/decisions/0007).
 """
 
-import logging
 from collections.abc import Callable, Iterable
 from threading import Event
 from typing import Any, Final
@@ -13,7 +12,6 @@ from typing import Any, Final
 import redis
 from dramatiq import Message, MessageProxy
 from dramatiq.brokers.redis import RedisBroker, _RedisConsumer
-from dramatiq.errors import ConnectionClosed
 
 from cardledger.workers.signals import doorbell_queue
 from cardledger.workers.signals.doorbell import (
@@ -25,9 +23,10 @@ from cardledger.workers.signals.doorbell import (
     wake_list,
 )
 from cardledger.workers.signals.outage_log import REDIS
-from cardledger.workers.signals.redis_connections import connect
+from cardledger.workers.signals.redis_connections import connect, interrupt
 
 _IDLE_MS: Final = 1000  # How long a consumer sleeps when no token wakes it.
+_RETRY_S: Final = 1.0  # How long after a failure of Redis a consumer tries again.
 
 
 class WakingBroker(RedisBroker):
@@ -43,19 +42,31 @@ class WakingBroker(RedisBroker):
             maintenance_chance=0,
         )
         self.accepts: Final = accepts
+        # Consumers sleep on connections of their own: to interrupt a sleep loses no doorbell.
+        self.sleeping: Final = connect(url)
+        self.is_stopping: Final = Event()
+
+    def wake_consumers(self) -> None:
+        """End the sleeps of all consumers, because the worker stops."""
+        self.is_stopping.set()
+        interrupt(self.sleeping)
+
+    def interrupt_takes(self) -> None:
+        """End what consumers still wait for: a Redis that is silent."""
+        interrupt(self.client)
+
+    def close(self) -> None:
+        """Close the connections to Redis."""
+        self.sleeping.close()
+        self.client.close()
 
     def declare_queue(self, queue_name: str) -> None:
-        """Declare a queue, without one for delayed messages: a doorbell is never delayed.
-
-        Its consumers do not log each attempt to reach Redis.
-        """
+        """Declare a queue, without one for delayed messages: a doorbell is never delayed."""
         if queue_name in self.queues:
             return
         self.emit_before("declare_queue", queue_name)
         self.queues.add(queue_name)
         self.emit_after("declare_queue", queue_name)
-        logger = logging.getLogger(f"dramatiq.worker.ConsumerThread({queue_name})")
-        logger.addFilter(_is_no_connection_error)
 
     @property
     def consumer_class(self) -> type["_WakingConsumer"]:
@@ -69,11 +80,6 @@ class WakingBroker(RedisBroker):
         wake(pipeline, sent.queue_name)
         pipeline.execute()
         return sent
-
-
-def _is_no_connection_error(record: logging.LogRecord) -> bool:
-    """Return False for what `REDIS` has logged once."""
-    return not str(record.msg).startswith("Consumer encountered a connection error")
 
 
 class _WakingConsumer(_RedisConsumer):
@@ -110,8 +116,11 @@ class _WakingConsumer(_RedisConsumer):
                 REDIS.succeeded()
                 return None
         except redis.RedisError as error:
-            REDIS.failed(error)
-            raise ConnectionClosed(error) from None  # type: ignore[no-untyped-call]
+            if not self.broker.is_stopping.is_set():
+                REDIS.failed(error)
+            # Not Dramatiq's pause, from which nothing wakes a worker that stops.
+            self.broker.is_stopping.wait(_RETRY_S)
+            return None
         message = self.message_cache.pop(0)
         self.queued_message_ids.add(message.message_id)
         return MessageProxy(message)
@@ -131,5 +140,5 @@ class _WakingConsumer(_RedisConsumer):
     def _sleep(self) -> None:
         if self.outstanding_message_count >= self.prefetch:
             self._has_capacity.wait(self.timeout / 1000)
-        else:
-            self.broker.client.blpop([wake_list(self.queue_name)], timeout=_IDLE_MS / 1000)
+        elif not self.broker.is_stopping.is_set():
+            self.broker.sleeping.blpop([wake_list(self.queue_name)], timeout=_IDLE_MS / 1000)

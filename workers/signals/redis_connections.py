@@ -4,6 +4,8 @@ A repeated command would be a second doorbell, and ten retries last longer than 
 take. Any program that may write to Redis can put half a gigabyte where a process waits for a token.
 """
 
+import socket
+from contextlib import suppress
 from typing import Any, Final
 
 import redis
@@ -58,6 +60,19 @@ def connect_async(url: str, *, timeout_s: float, connect_timeout_s: float) -> "r
         parser_class=_BoundedAsyncParser,
     )
     return client
+
+
+def interrupt(client: redis.Redis) -> None:
+    """Have every command of `client` that waits for its answer raise ConnectionError now.
+
+    Of any thread. The socket is shut down and not closed: its thread reads an end and closes it.
+    """
+    for connection in list(client.connection_pool._in_use_connections):  # noqa: SLF001 - no public way
+        link = connection._sock  # noqa: SLF001 - the same
+        if link is not None:
+            with suppress(OSError):  # It has ended by itself.
+                # Not the method of a TLS socket, which forgets that it is one while a thread reads.
+                socket.socket.shutdown(link, socket.SHUT_RDWR)
 
 
 def _check(reader: Any) -> None:  # noqa: ANN401 - a `hiredis.Reader`

@@ -15,10 +15,11 @@ from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.doorbell import NAMESPACE
 from cardledger.workers.signals.outage_log import REDIS
 from cardledger.workers.signals.periodic_task import PeriodicTask
+from cardledger.workers.signals.redis_connections import interrupt
 
 _WAKE: Final = f"{NAMESPACE}:webhooks.wake"
 _WAKE_DISPATCH: Final = f"{NAMESPACE}:webhooks.wake-dispatch"
-_LISTEN_S: Final = 1.0  # How long one wait lasts; a shutdown waits for its end.
+_LISTEN_S: Final = 1.0  # How long one wait lasts.
 _STOP_S: Final = 5.0
 
 
@@ -61,6 +62,7 @@ class WebhookWakeupListener:
         self._client: Final = client
         self._by_list: Final = {_WAKE: webhooks.wake, _WAKE_DISPATCH: webhooks.wake_dispatch}
         self._task: Final = PeriodicTask("webhook wake-ups", self._listen, every_s=every_s)
+        self._is_stopping = False
 
     def start(self) -> None:
         """Start listening."""
@@ -68,10 +70,14 @@ class WebhookWakeupListener:
         self._task.wake()
 
     def stop(self, limit_s: float = _STOP_S) -> None:
-        """Stop listening."""
+        """Stop listening, also while Redis is silent."""
+        self._is_stopping = True
+        interrupt(self._client)
         self._task.stop(limit_s)
 
     def _listen(self) -> bool:
+        if self._is_stopping:
+            return False
         try:
             token = self._client.blpop(list(self._by_list), timeout=_LISTEN_S)
             if token:
@@ -83,7 +89,8 @@ class WebhookWakeupListener:
                 self._client.unlink(*self._by_list)  # A key of another type, perhaps.
             return False
         except redis.RedisError as error:
-            REDIS.failed(error)
+            if not self._is_stopping:
+                REDIS.failed(error)
             return False
         REDIS.succeeded()
         if token:
