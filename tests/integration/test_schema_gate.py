@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Event
 
 import pytest
@@ -10,6 +11,8 @@ from structlog.testing import capture_logs
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema import migrate
+from cardledger.workers.process import health_file
+from cardledger.workers.process.health import role_name
 from cardledger.workers.process.schema_gate import SchemaGate
 from tests.integration.workers import config_of
 from tests.waiting import eventually, limit_s
@@ -74,14 +77,14 @@ def test_a_worker_that_is_stopped_while_it_waits_ends(world: World) -> None:
 
 
 def test_a_worker_process_decides_once_the_schema_has_been_migrated(
-    world: World, redis_url: str
+    world: World, redis_url: str, tmp_path: Path
 ) -> None:
     cardholder = world.cardholder(world.platform(), 1000)
     declare(world, "0011", "0011")
     world.accept([(cardholder, world.clearing(cardholder, "T1", 400))])
 
-    with worker_process(config_of(world, redis_url)):
-        eventually(lambda: is_asking(world))
+    with worker_process(config_of(world, redis_url, health_dir=tmp_path)):
+        eventually(lambda: "run `cardledger migrate`" in problems(tmp_path))
         undecided = world.count("inbox")
         declare(world, migrate.head(), migrate.head())
         eventually(lambda: world.count("inbox") == 0)
@@ -90,10 +93,6 @@ def test_a_worker_process_decides_once_the_schema_has_been_migrated(
     assert world.balance(cardholder) == 600
 
 
-def is_asking(world: World) -> bool:
-    return bool(
-        world.rows(
-            "SELECT FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid() AND query LIKE '%%schema_compatibility%%'"
-        )
-    )
+def problems(health_dir: Path) -> str:
+    """Return what the worker of every role reports there."""
+    return "".join(health_file.problems(health_dir, role_name(None)))

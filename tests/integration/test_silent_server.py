@@ -21,6 +21,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
 from cardledger.workers.client.errors import UnavailableError
+from cardledger.workers.process import main
 from tests.integration.workers import working
 from tests.proxy import Proxy, proxy_to, through
 from tests.waiting import Deadline, eventually, limit_s
@@ -28,6 +29,9 @@ from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 LIMIT_S: Final = 1.0
 """The reply limit of these tests; PostgreSQL itself answers in milliseconds."""
+
+FROZEN_LIMIT_S: Final = 0.2
+"""The limit once nothing can be answered."""
 
 RESUMED_S: Final = 15.0
 """Within how long approvals resume by themselves after a silent loss."""
@@ -96,8 +100,11 @@ def test_no_wait_for_a_silent_server_lasts(
 
     with engine.connect() as outer:
         connection = driver(outer)
+        assert isinstance(connection, connections.LimitedConnection)
+        assert connection.reply_limit_s == LIMIT_S
         connection.execute("SELECT 1")  # A database transaction has begun.
         proxy.freeze()
+        connection.reply_limit_s = FROZEN_LIMIT_S
         with pytest.raises(SilentServerError):
             work(connection)
         assert connection.closed
@@ -228,6 +235,12 @@ def test_the_kernel_has_the_limits_of_a_tcp_connection(url: DatabaseUrl) -> None
 # --- the whole way -------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def quick_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the periodic tasks of a worker give up with its batches, so that it soon stops."""
+    monkeypatch.setattr(main, "_TASK_LIMIT_S", connections.REPLY_LIMIT_S)
+
+
 async def submitted(client: Client, event: dict[str, Any]) -> Outcome:
     """Submit `event` again and again until it has an outcome, as a caller of the API does."""
     deadline = Deadline(RESUMED_S)
@@ -273,6 +286,7 @@ def with_loss(
         return asyncio.run(run())
 
 
+@pytest.mark.usefixtures("quick_end")
 def test_approvals_resume_when_every_connection_has_fallen_silent(
     world: World, platform: Id, redis_url: str, url: DatabaseUrl, proxy: Proxy
 ) -> None:
@@ -321,6 +335,7 @@ def test_one_silent_connection_stops_one_write_only(
     world.check_books(cardholder)
 
 
+@pytest.mark.usefixtures("quick_end")
 def test_approvals_resume_on_the_next_host_of_the_url(
     world: World, platform: Id, redis_url: str, app_database_url: DatabaseUrl
 ) -> None:
