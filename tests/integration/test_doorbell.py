@@ -287,6 +287,16 @@ def test_junk_of_any_form_is_dropped_and_the_doorbell_behind_it_is_taken(lane: R
     assert not lane.exists(*LIVE[:3])
 
 
+def test_a_doorbell_behind_messages_that_are_too_large_does_not_wait_for_the_next_time(
+    lane: Redis,
+) -> None:
+    for _ in range(30):
+        put(lane, message(args=[0, *range(2_000)]))
+    ring(lane, doorbell.drain(Lane.LIVE, 3))
+
+    assert took(lane, 1) == [(0, 3)]
+
+
 @pytest.mark.parametrize("options", [{"eta": 1}, {"pipe_target": {}}, {"max_retries": 9}, None, 7])
 def test_options_of_a_message_are_ignored(lane: Redis, redis_url: str, options: object) -> None:
     put(lane, message(options=options, message_id=[{}], more="than that"))

@@ -178,10 +178,11 @@ def test_doorbells_for_many_shards_do_not_stop_decisions(
 ) -> None:
     cardholder = world.cardholder(platform, 10_000)
     _, messages, queue, _ = doorbell.keys_of("live")
+    body = message(0, *range(200_000))
 
     with working(world, redis_url, threads=2):
         for number in range(50):
-            attacker.hset(messages, str(number), message(0, *range(200_000)))
+            attacker.hset(messages, str(number), body)
             attacker.rpush(queue, number)
         event = world.authorization(cardholder, "T1", 10)
         outcomes = with_client(

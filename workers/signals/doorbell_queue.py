@@ -47,8 +47,8 @@ _TAKE: Final = f"""
     end
     if redis.call('LLEN', wake_list) > token_limit then redis.call('UNLINK', wake_list) end
     local taken = {{}}
-    for _ = 1, count do
-        local id = redis.call('LPOP', queue)
+    for _ = 1, length_limit do
+        local id = #taken < count and redis.call('LPOP', queue)
         if not id then break end
         local size = #id <= id_limit and redis.call('HSTRLEN', messages, id) or 0
         if 0 < size and size <= size_limit then
@@ -68,6 +68,8 @@ def take(
     """Take up to `count` doorbells of `queue`; return those that are valid, recent and accepted.
 
     What they announce may be announced again from now on.
+    Messages that are too large are dropped and do not count: behind them a doorbell would wait for
+    the next time, which is a second later.
     Bounds: one round trip, and a second one when there are any; `count` messages of 1 KB.
     Raises: redis.RedisError.
     """
