@@ -2,10 +2,14 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 
 import httpx2
 import psycopg
+import pytest
 import structlog
 from structlog.testing import capture_logs
 
@@ -25,7 +29,8 @@ from tests.api.support import (
 )
 from tests.databases import fresh_database
 from tests.proxy import proxy_to, through
-from tests.waiting import eventually, limit_s
+from tests.side_by_side import Scenario, side_by_side
+from tests.waiting import LIMIT_S, eventually, limit_s
 
 
 def ready(root: str) -> httpx2.Response:
@@ -64,67 +69,59 @@ def test_without_redis_a_server_is_ready_and_says_so(api_config: ApiConfig) -> N
     assert (ready["status"], ready["redis"]) == ("ready", "does not answer")
 
 
-def test_without_redis_the_answers_are_the_same(
-    postgres_url: DatabaseUrl, template_database: DatabaseUrl
-) -> None:
+# --- what takes seconds --------------------------------------------------------------------------
+
+
+def without_redis(url: DatabaseUrl) -> None:
+    """The answers are the same."""
     redis_url = f"redis://127.0.0.1:{closed_port()}"
-    with fresh_database(postgres_url, template=template_database.database) as url:
-        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
-        with (
-            worker(url, redis_url),
-            server(config) as root,
-            Api(root, new_tenant(url)) as api,
-        ):
-            card = api.active_card(balance=50_000)
-            authorized = api.authorize(card["id"], 1250)
-            cleared = api.clear(card["id"], authorized["id"], 1500)
-            account = api.account(card["cardholderId"])
+    config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+    with (
+        worker(url, redis_url),
+        server(config) as root,
+        Api(root, new_tenant(url)) as api,
+    ):
+        card = api.active_card(balance=50_000)
+        authorized = api.authorize(card["id"], 1250)
+        cleared = api.clear(card["id"], authorized["id"], 1500)
+        account = api.account(card["cardholderId"])
 
     assert (authorized["status"], cleared["status"]) == ("AUTHORIZED", "SETTLED")
     assert account["balance"]["amount"] == 48_500
 
 
-def test_a_queue_that_is_locked_is_not_ready_until_it_is_free(
-    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
-) -> None:
-    with fresh_database(postgres_url, template=template_database.database) as url:
-        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
-        with worker(url, redis_url), server(config) as root, psycopg.connect(url) as outsider:
-            eventually(lambda: ready(root).is_success)
-            outsider.execute("SELECT FROM inbox_shards WHERE (lane, shard) = (0, 3) FOR UPDATE")
-            eventually(lambda: not ready(root).is_success, timeout_s=5)
-            refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
-            outsider.rollback()
-            eventually(lambda: ready(root).is_success)
+def locked_queue(url: DatabaseUrl, redis_url: str) -> None:
+    """It is not ready until the queue is free."""
+    config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+    with worker(url, redis_url), server(config) as root, psycopg.connect(url) as outsider:
+        eventually(lambda: ready(root).is_success)
+        outsider.execute("SELECT FROM inbox_shards WHERE (lane, shard) = (0, 3) FOR UPDATE")
+        eventually(lambda: not ready(root).is_success, timeout_s=5)
+        refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
+        outsider.rollback()
+        eventually(lambda: ready(root).is_success)
 
     failed = refusal["details"]["failedChecks"]["queues"]
     assert "live/3" in failed["detail"]
     assert set(failed) == {"since", "detail", "fix"}
 
 
-def test_a_frozen_worker_makes_the_installation_unready(
-    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
-) -> None:
-    with fresh_database(postgres_url, template=template_database.database) as url:
-        config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
-        with worker(url, redis_url) as pid, server(config) as root:
-            eventually(lambda: ready(root).is_success)
-            os.kill(pid, signal.SIGSTOP)
-            try:
-                eventually(lambda: not ready(root).is_success, timeout_s=5)
-            finally:
-                os.kill(pid, signal.SIGCONT)
-            eventually(lambda: ready(root).is_success)
+def frozen_worker(url: DatabaseUrl, redis_url: str) -> None:
+    """It makes the installation unready."""
+    config = ApiConfig(database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+    with worker(url, redis_url) as pid, server(config) as root:
+        eventually(lambda: ready(root).is_success)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: not ready(root).is_success, timeout_s=5)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        eventually(lambda: ready(root).is_success)
 
 
-def test_a_silent_database_is_reported_in_time_and_its_return_too(
-    postgres_url: DatabaseUrl, redis_url: str, template_database: DatabaseUrl
-) -> None:
-    with (
-        fresh_database(postgres_url, template=template_database.database) as url,
-        proxy_to(url) as proxy,
-        worker(url, redis_url),
-    ):
+def silent_database(url: DatabaseUrl, redis_url: str) -> None:
+    """It is reported in time, and its return too."""
+    with proxy_to(url) as proxy, worker(url, redis_url):
         config = ApiConfig(
             database_url=through(url, proxy), redis_url=redis_url, secret_key=SECRET_KEY
         )
@@ -140,6 +137,33 @@ def test_a_silent_database_is_reported_in_time_and_its_return_too(
     assert held > 0
     assert refusal["details"]["postgresql"] == "does not answer"
     assert set(refusal["details"]["failedChecks"]) == {"postgresql"}
+
+
+WITH_REDIS = (locked_queue, frozen_worker, silent_database)
+SCENARIOS = [without_redis.__name__, *(scenario.__name__ for scenario in WITH_REDIS)]
+
+
+@pytest.fixture(scope="module")
+def running(
+    postgres_url: DatabaseUrl, template_database: DatabaseUrl, redis_url: str
+) -> Iterator[dict[str, Future[None]]]:
+    def scenario(work: Callable[[DatabaseUrl, str], None]) -> Scenario:
+        @wraps(work)
+        def run(url: DatabaseUrl) -> None:
+            work(url, redis_url)
+
+        return run
+
+    scenarios = [without_redis, *(scenario(work) for work in WITH_REDIS)]
+    with side_by_side(scenarios, postgres_url, template_database) as started:
+        yield started
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_responses_during_an_outage_and_after_it(
+    running: dict[str, Future[None]], scenario: str
+) -> None:
+    running[scenario].result(limit_s(2 * LIMIT_S))
 
 
 def test_a_newer_schema_is_usable_when_it_says_so(

@@ -2,7 +2,10 @@
 
 import os
 import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 
 import psycopg
@@ -15,7 +18,8 @@ from cardledger.workers.process.main import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from tests.api.support import SECRET_KEY, closed_port
 from tests.proxy import proxy_to, through
-from tests.waiting import eventually
+from tests.side_by_side import Scenario, side_by_side
+from tests.waiting import LIMIT_S, eventually, limit_s
 from tests.worker_process import worker_process
 
 
@@ -47,17 +51,6 @@ def test_a_worker_of_every_role_is_healthy_until_it_stops(
     assert problems(config)
 
 
-def test_a_frozen_worker_is_found_and_recovers(config: WorkerConfig) -> None:
-    with worker_process(config) as pid:
-        eventually(lambda: not problems(config))
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            eventually(lambda: "frozen" in "".join(problems(config)), timeout_s=5)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        eventually(lambda: not problems(config))
-
-
 def test_a_worker_without_postgresql_is_found_and_one_without_redis_is_healthy(
     config: WorkerConfig,
 ) -> None:
@@ -70,7 +63,21 @@ def test_a_worker_without_postgresql_is_found_and_one_without_redis_is_healthy(
         eventually(lambda: not problems(no_redis))
 
 
-def test_a_silent_postgresql_is_found_and_its_return_too(config: WorkerConfig) -> None:
+# --- what is found after some seconds ------------------------------------------------------------
+
+
+def frozen(config: WorkerConfig) -> None:
+    with worker_process(config) as pid:
+        eventually(lambda: not problems(config))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: "frozen" in "".join(problems(config)), timeout_s=5)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        eventually(lambda: not problems(config))
+
+
+def on_a_silent_postgresql(config: WorkerConfig) -> None:
     url = DatabaseUrl(config.database_url)
     with proxy_to(url) as proxy:
         silenced = replace(config, database_url=through(url, proxy))
@@ -85,10 +92,49 @@ def test_a_silent_postgresql_is_found_and_its_return_too(config: WorkerConfig) -
     assert held > 0
 
 
-def test_a_table_that_is_locked_is_found(config: WorkerConfig, database_url: DatabaseUrl) -> None:
-    with worker_process(config), psycopg.connect(database_url) as outsider:
+def on_a_locked_table(config: WorkerConfig) -> None:
+    with worker_process(config), psycopg.connect(config.database_url) as outsider:
         eventually(lambda: not problems(config))
         outsider.execute("LOCK TABLE inbox")
         eventually(lambda: bool(problems(config)), timeout_s=6)
         outsider.rollback()
         eventually(lambda: not problems(config))
+
+
+SCENARIOS = (frozen, on_a_silent_postgresql, on_a_locked_table)
+
+
+@pytest.fixture(scope="module")
+def running(
+    postgres_url: DatabaseUrl,
+    template_database: DatabaseUrl,
+    redis_url: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[dict[str, Future[None]]]:
+    def scenario(work: Callable[[WorkerConfig], None]) -> Scenario:
+        directory = tmp_path_factory.mktemp(work.__name__)
+
+        @wraps(work)
+        def run(url: DatabaseUrl) -> None:
+            work(
+                WorkerConfig(
+                    database_url=url,
+                    redis_url=redis_url,
+                    secret_key=SECRET_KEY,
+                    threads=4,
+                    health_dir=directory,
+                )
+            )
+
+        return run
+
+    scenarios = [scenario(work) for work in SCENARIOS]
+    with side_by_side(scenarios, postgres_url, template_database) as started:
+        yield started
+
+
+@pytest.mark.parametrize("scenario", [work.__name__ for work in SCENARIOS])
+def test_a_worker_that_cannot_work_is_found_and_its_recovery_too(
+    running: dict[str, Future[None]], scenario: str
+) -> None:
+    running[scenario].result(limit_s(2 * LIMIT_S))
