@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -60,6 +61,24 @@ def running(*servers: Server) -> Iterator[None]:
             server.stop()
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Path]:
+    """A data directory that was initialised and is not in use."""
+    with tempfile.TemporaryDirectory(prefix="cardledger-test-") as directory:
+        data_dir = Path(directory) / "data"
+        with running(EmbeddedPostgres(data_dir)):
+            pass
+        yield data_dir
+
+
+@pytest.fixture
+def initialised(cluster: Path, data_dir: Path) -> Path:
+    """Return a copy of `cluster`, made in a tenth of the time that initdb takes."""
+    # With the owner: of root's cluster, that is another user.
+    subprocess.run([shutil.which("cp") or "cp", "-a", str(cluster), str(data_dir)], check=True)
+    return data_dir
+
+
 def ask(url: str, question: str) -> object:
     with psycopg.connect(url, autocommit=True) as connection:
         cursor = connection.execute(question.encode())
@@ -91,8 +110,8 @@ def redis_at(url: str) -> Redis:
 # --- PostgreSQL ------------------------------------------------------------------------------
 
 
-def test_the_embedded_postgres_keeps_what_it_acknowledged_across_a_stop(data_dir: Path) -> None:
-    server = EmbeddedPostgres(data_dir)
+def test_the_embedded_postgres_keeps_what_it_acknowledged_across_a_stop(initialised: Path) -> None:
+    server = EmbeddedPostgres(initialised)
 
     with running(server):
         ask(server.url, "CREATE TABLE public.facts AS SELECT 42 AS fact")
@@ -124,8 +143,8 @@ def test_the_embedded_postgres_is_durable_and_on_utc(data_dir: Path) -> None:
     assert address == ""
 
 
-def test_the_embedded_postgres_starts_again_after_kill_9(data_dir: Path) -> None:
-    server = EmbeddedPostgres(data_dir)
+def test_the_embedded_postgres_starts_again_after_kill_9(initialised: Path) -> None:
+    server = EmbeddedPostgres(initialised)
 
     with running(server):
         ask(server.url, "CREATE TABLE public.facts AS SELECT 42 AS fact")
@@ -137,13 +156,15 @@ def test_the_embedded_postgres_starts_again_after_kill_9(data_dir: Path) -> None
     assert kept == 42
 
 
-def test_a_stale_pid_file_with_the_number_of_another_process_is_no_obstacle(data_dir: Path) -> None:
-    server = EmbeddedPostgres(data_dir)
+def test_a_stale_pid_file_with_the_number_of_another_process_is_no_obstacle(
+    initialised: Path,
+) -> None:
+    server = EmbeddedPostgres(initialised)
     with running(server):
-        left = (data_dir / "postgres" / "postmaster.pid").read_text().splitlines()
+        left = (initialised / "postgres" / "postmaster.pid").read_text().splitlines()
 
     left[0] = str(os.getpid())
-    (data_dir / "postgres" / "postmaster.pid").write_text("\n".join(left) + "\n")
+    (initialised / "postgres" / "postmaster.pid").write_text("\n".join(left) + "\n")
 
     with running(server):
         assert ask(server.url, "SELECT 1") == 1
@@ -177,8 +198,8 @@ def test_a_path_with_spaces_commas_and_quotes_is_served(data_dir: Path) -> None:
         assert ask(server.url, "SELECT 1") == 1
 
 
-def test_a_second_process_shares_the_server_and_leaves_it_running(data_dir: Path) -> None:
-    owner, guest = EmbeddedPostgres(data_dir), EmbeddedPostgres(data_dir)
+def test_a_second_process_shares_the_server_and_leaves_it_running(initialised: Path) -> None:
+    owner, guest = EmbeddedPostgres(initialised), EmbeddedPostgres(initialised)
 
     with running(owner):
         with running(guest):
@@ -207,8 +228,8 @@ def test_two_processes_that_start_at_once_share_one_server(data_dir: Path) -> No
             server.stop()
 
 
-def test_one_url_is_good_for_psycopg_sqlalchemy_and_another_role(data_dir: Path) -> None:
-    server = EmbeddedPostgres(data_dir)
+def test_one_url_is_good_for_psycopg_sqlalchemy_and_another_role(initialised: Path) -> None:
+    server = EmbeddedPostgres(initialised)
 
     with running(server), fresh_database(server.url) as url:
         ask(url, "CREATE ROLE \"o'app\" LOGIN PASSWORD 'p@ss/word'")
@@ -223,9 +244,11 @@ def test_one_url_is_good_for_psycopg_sqlalchemy_and_another_role(data_dir: Path)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
-def test_servers_end_with_their_owner_however_it_ends(data_dir: Path, how: signal.Signals) -> None:
+def test_servers_end_with_their_owner_however_it_ends(
+    initialised: Path, how: signal.Signals
+) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(data_dir)],
+        [sys.executable, "-c", OWNER, str(initialised)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as owner:
@@ -236,14 +259,14 @@ def test_servers_end_with_their_owner_however_it_ends(data_dir: Path, how: signa
 
     for pid in pids:
         wait_for_end(pid)
-    server = EmbeddedPostgres(data_dir)
+    server = EmbeddedPostgres(initialised)
     with running(server):
         assert ask(server.url, "SELECT 1") == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the parent-death signal is Linux's")
-def test_servers_end_even_when_their_guard_is_killed(data_dir: Path) -> None:
-    postgres, redis = EmbeddedPostgres(data_dir), OwnRedis(data_dir)
+def test_servers_end_even_when_their_guard_is_killed(initialised: Path) -> None:
+    postgres, redis = EmbeddedPostgres(initialised), OwnRedis(initialised)
 
     with running(postgres, redis):
         pids = [pid for pid in (postgres.pid, redis.pid) if pid is not None]
