@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from dramatiq.brokers.redis import RedisBroker
 from redis import Redis
 
+from cardledger.embedded import directories
 from cardledger.embedded.servers import (
     DatabaseUrl,
     EmbeddedPostgres,
@@ -64,11 +65,14 @@ def running(*servers: Server) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Path]:
     """A data directory that was initialised and is not in use."""
-    with tempfile.TemporaryDirectory(prefix="cardledger-test-") as directory:
-        data_dir = Path(directory) / "data"
+    directory = directories.temporary("cardledger-test-")
+    try:
+        data_dir = directory / "data"
         with running(EmbeddedPostgres(data_dir)):
             pass
         yield data_dir
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.fixture
