@@ -1,4 +1,4 @@
-"""Responses of routes: resources, pages, and the refusal of one resource too many."""
+"""Responses of routes: resources, pages, and refusals of one resource or permission too many."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ from pydantic_core import to_json
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.request_context import RequestContext
+from cardledger.ledger.platforms.api_tokens import GrantExceededError
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.schema.wire.common import PageQuery
@@ -40,6 +41,24 @@ def capped() -> Iterator[None]:
         yield
     except CapReachedError as error:
         raise ApiError(Code.CONFLICT, str(error), details={"limit": error.limit}) from None
+
+
+@contextmanager
+def granting() -> Iterator[None]:
+    """Answer 403 when the block would grant more than the caller's token has.
+
+    Raises: ApiError FORBIDDEN with `details.missingPermissions`.
+    """
+    try:
+        yield
+    except GrantExceededError as error:
+        missing = [permission.value for permission in error.missing]
+        message = (
+            "A token grants at most its own permissions; use a token that also has"
+            f" {', '.join(missing)}."
+        )
+        details = {"missingPermissions": missing}
+        raise ApiError(Code.FORBIDDEN, message, details=details) from None
 
 
 class Listing:

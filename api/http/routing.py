@@ -48,19 +48,21 @@ SANDBOX: Final = "Sandbox"
 
 
 def requires(
-    permission: Permission, *, send: idempotency.Sender | None = None
+    *permissions: Permission, send: idempotency.Sender | None = None
 ) -> Callable[[Endpoint], Endpoint]:
-    """Declare that platforms call an endpoint, with a token that has `permission`.
+    """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
     `send` is for endpoints whose effect is an event: see `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
         token = await token_of(request)
-        require(token, permission)
+        for permission in permissions:
+            require(token, permission)
         return PlatformContext(services=services_of(request), token=token)
 
-    return declare(Access(admit=admit, scheme=BASIC, permissions=(permission.value,), send=send))
+    needs = tuple(permission.value for permission in permissions)
+    return declare(Access(admit=admit, scheme=BASIC, permissions=needs, send=send))
 
 
 def requires_agent(

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from fastapi import Response
 from pydantic import BaseModel
 
+from cardledger.api.http.authentication import require
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
@@ -57,6 +58,7 @@ async def get_config(call: PlatformCall) -> Response:
 async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
     """Change the platform's settings; omitted fields stay, null removes a field.
 
+    A `webhookEndpoint` needs the permission `VIEW` as well: its receiver reads what happens.
     `supportedCurrencies` replaces the list: 409 when it omits a currency of an open account. The
     two configurations are changed field by field. `feeConfigs` adds fees, or replaces those with
     the same `feeType` and `sourceCurrency`. Only the currencies and `umaDomain` have an effect in
@@ -66,6 +68,8 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
         message = "Nothing to change; send a setting, such as webhookEndpoint."
         raise ApiError(Code.INVALID_INPUT, message)
     endpoint = body.webhook_endpoint
+    if endpoint is not None:
+        require(call.token, Permission.VIEW)  # Its receiver reads what happens.
     if endpoint is not None and not call.services.allow_loopback:
         check_production(endpoint, "webhookEndpoint")
     settings = _settings(body)

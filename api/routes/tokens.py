@@ -6,7 +6,7 @@ from fastapi import Query, Response
 
 from cardledger.api.http.errors import ApiError, not_found
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import Permission
@@ -21,12 +21,15 @@ router = guarded_router(_TAG)
 
 
 @router.post("/tokens", status_code=CREATED, response_model=TokenResource)
-@requires(Permission.MANAGE)
+@requires(Permission.TOKENS)
 async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
     """Create a token; only this response contains its `clientSecret`.
 
-    A platform has 100 tokens at most: one more is 409 `CONFLICT`.
+    Its `permissions` are at most those of the token that creates it: 403 `FORBIDDEN` with
+    `details.missingPermissions`. A platform has 100 tokens at most: one more is 409 `CONFLICT`.
     """
+    with granting():
+        api_tokens.check_grant(body.permissions, call.token.permissions)
     with capped():
         async with call.writing() as connection:
             created = await api_tokens.issue(
@@ -76,11 +79,11 @@ async def get_token(token_id: TokenId, call: PlatformCall) -> Response:
 
 
 @router.delete("/tokens/{token_id}", status_code=_NO_CONTENT)
-@requires(Permission.MANAGE)
+@requires(Permission.TOKENS)
 async def delete_token(token_id: TokenId, call: PlatformCall) -> Response:
     """Delete a token; it is refused within a few seconds.
 
-    A token cannot delete itself, so that a platform always keeps one that manages tokens.
+    A token cannot delete itself, so that a platform always keeps one that can create others.
     """
     if token_id == call.token.id:
         message = "A token cannot delete itself; delete it with another token."

@@ -1,6 +1,7 @@
 """Device codes: a program redeems a code once, without credentials, for an access token."""
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -10,8 +11,9 @@ from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.agents import access_tokens
+from cardledger.ledger.agents import access_tokens, grants
 from cardledger.ledger.agents import registry as agents
+from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables
@@ -67,18 +69,26 @@ class AgentConnectedError(Exception):
     """The agent is already connected and needs no code."""
 
 
-async def create(
-    connection: AsyncConnection, *, platform_id: Id, agent_id: Id, keys: KeyRing, at: datetime
+async def create(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    agent_id: Id,
+    granted_by: Collection[Permission],
+    keys: KeyRing,
+    at: datetime,
 ) -> AgentDeviceCode | None:
     """Create a code for an agent, replacing an earlier code; None when there is no such agent.
 
-    Raises: AgentConnectedError, CapReachedError.
+    `granted_by` are the permissions of the token that asks: the code gives those of the agent.
+    Raises: AgentConnectedError, CapReachedError, GrantExceededError.
     """
     # First without the lock: what is refused waits for no other request.
     for find_agent in (agents.read_row, agents.locked_row):
         agent = await find_agent(connection, platform_id=platform_id, agent_id=agent_id)
         if agent is None:
             return None
+        grants.check(agent.policy["permissions"], granted_by)
         if agent.is_connected:
             raise AgentConnectedError(
                 "The agent is already connected; delete it and create another agent."

@@ -1,7 +1,7 @@
 """Agents: programs that act for one customer, within a policy, with an access token."""
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -9,10 +9,11 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Row, Select, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.agents import access_tokens, policy_document, usage
+from cardledger.ledger.agents import access_tokens, grants, policy_document, usage
 from cardledger.ledger.agents.policy import Policy, Usage
 from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
 from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.tenancy import own
@@ -148,12 +149,15 @@ async def create(  # noqa: PLR0913 - each by name
     customer_id: Id,
     name: str,
     policy: AgentPolicy,
+    granted_by: Collection[Permission],
     at: datetime,
 ) -> AgentResource:
     """Create an agent for a customer; it cannot act before one of its device codes is redeemed.
 
-    Raises: AgentRefusedError, CapReachedError.
+    `granted_by` are the permissions of the token that creates it.
+    Raises: AgentRefusedError, CapReachedError, GrantExceededError.
     """
+    grants.check(policy.permissions, granted_by)
     await _lock_customer(connection, platform_id, customer_id)
     await _check_policy(connection, platform_id, customer_id, policy)
     await caps.check(
@@ -215,45 +219,62 @@ async def page(
     )
 
 
-async def change(
+async def change(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     agent_id: Id,
     changes: Mapping[str, Any],
+    granted_by: Collection[Permission],
     at: datetime,
 ) -> AgentResource | None:
-    """Change an agent's name or pause it; None when the platform has no such agent."""
+    """Change an agent's name or pause it; None when the platform has no such agent.
+
+    Resuming gives the agent its permissions again, so it needs them.
+    Raises: GrantExceededError.
+    """
+    if changes.get("is_paused") is False:
+        before = await locked_row(connection, platform_id=platform_id, agent_id=agent_id)
+        if before is None:
+            return None
+        grants.check(before.policy["permissions"], granted_by)
+    return await _change(connection, platform_id, agent_id, changes, at)
+
+
+async def _change(
+    connection: AsyncConnection,
+    platform_id: Id,
+    agent_id: Id,
+    changes: Mapping[str, Any],
+    at: datetime,
+) -> AgentResource | None:
     await connection.execute(
         update(tables.agents).where(*_live(platform_id, agent_id)).values(**changes, updated_at=at)
     )
     return await get(connection, platform_id=platform_id, agent_id=agent_id, at=at)
 
 
-async def change_policy(
+async def change_policy(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     agent_id: Id,
     changes: Mapping[str, Any],
+    granted_by: Collection[Permission],
     at: datetime,
 ) -> AgentResource | None:
     """Change parts of an agent's policy; None when the platform has no such agent.
 
-    Raises: AgentRefusedError.
+    Raises: AgentRefusedError, GrantExceededError.
     """
     before = await locked_row(connection, platform_id=platform_id, agent_id=agent_id)
     if before is None:
         return None
     policy = policy_document.changed_policy(before.policy, changes)
+    grants.check(policy.permissions, granted_by)
     await _check_policy(connection, platform_id, before.customer_id, policy)
-    return await change(
-        connection,
-        platform_id=platform_id,
-        agent_id=agent_id,
-        changes={"policy": policy_document.stored(policy)},
-        at=at,
-    )
+    stored = {"policy": policy_document.stored(policy)}
+    return await _change(connection, platform_id, agent_id, stored, at)
 
 
 async def connect(

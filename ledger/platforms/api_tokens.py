@@ -1,7 +1,7 @@
 """API tokens: credentials of platforms, with permissions."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -24,11 +24,35 @@ _MAX_CLIENT_ID: Final = 100
 
 
 class Permission(StrEnum):
-    """What a token allows; no permission includes another, but every token may read."""
+    """What a token allows; no permission includes another."""
 
     VIEW = "VIEW"
     TRANSACT = "TRANSACT"
     MANAGE = "MANAGE"
+    TOKENS = "TOKENS"  # Creates and deletes tokens.
+    AGENTS = "AGENTS"  # Creates, connects, changes and deletes agents.
+
+
+_KNOWN_BEFORE: Final = frozenset({Permission.VIEW, Permission.TRANSACT, Permission.MANAGE})
+"""What releases before schema 0015 read; they fail on other names."""
+
+
+class GrantExceededError(Exception):
+    """A token would grant permissions that it lacks, which are `missing`; nothing was written."""
+
+    def __init__(self, missing: Iterable[Permission]) -> None:
+        self.missing: Final = sorted(missing)
+        super().__init__(f"the token lacks {', '.join(self.missing)}")
+
+
+def check_grant(wanted: Iterable[str], held: Collection[Permission]) -> None:
+    """Check that a token with the permissions `held` may grant `wanted`: it grants what it has.
+
+    Raises: GrantExceededError.
+    """
+    missing = {Permission(permission) for permission in wanted} - frozenset(held)
+    if missing:
+        raise GrantExceededError(missing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +65,7 @@ class Token:
 
     def allows(self, permission: Permission) -> bool:
         """Return whether this token may do what needs `permission`."""
-        return permission is Permission.VIEW or permission in self.permissions
+        return permission in self.permissions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +84,7 @@ _TOKEN: Final = select(
     tables.api_tokens.c.id,
     tables.api_tokens.c.name,
     tables.api_tokens.c.permissions,
+    tables.api_tokens.c.scopes,
     tables.api_tokens.c.client_id,
     tables.api_tokens.c.created_at,
 )
@@ -122,6 +147,7 @@ async def issue(  # noqa: PLR0913 - each by name
         limit=TOKEN_LIMIT,
         noun="API tokens",
     )
+    granted = [Permission(permission) for permission in permissions]
     # Prefixes, by which scanners for leaked secrets recognize a token.
     client_id = f"clid_{secrets.token_hex(12)}"
     client_secret = f"clsk_{secrets.token_urlsafe(32)}"
@@ -133,7 +159,8 @@ async def issue(  # noqa: PLR0913 - each by name
             name=name,
             client_id=client_id,
             secret_hash=keys.hash_secret(client_secret),
-            permissions=[Permission(permission).value for permission in permissions],
+            permissions=[scope.value for scope in granted if scope in _KNOWN_BEFORE],
+            scopes=[scope.value for scope in granted],
             created_at=at,
         )
         .returning(*_TOKEN.selected_columns)
@@ -189,12 +216,22 @@ def _render(row: Row[*tuple[Any, ...]], client_secret: str | None = None) -> Tok
     return TokenResource(
         id=row.id,
         name=row.name,
-        permissions=row.permissions,
+        permissions=[permission.value for permission in _permissions(row)],
         client_id=row.client_id,
         client_secret=client_secret,
         created_at=row.created_at,
         updated_at=row.created_at,
     )
+
+
+def _permissions(row: Row[*tuple[Any, ...]]) -> list[Permission]:
+    """Return the permissions of a token, also of one that an earlier release has created."""
+    if row.scopes is not None:
+        return [Permission(scope) for scope in row.scopes]
+    before = {Permission.VIEW, *map(Permission, row.permissions)}
+    if Permission.MANAGE in before:
+        before |= {Permission.TOKENS, Permission.AGENTS}
+    return [permission for permission in Permission if permission in before]
 
 
 async def authenticate(
@@ -211,9 +248,13 @@ async def find(connection: AsyncConnection, client_id: str) -> StoredToken | Non
         return None  # Never issued; and PostgreSQL does not accept U+0000 in text.
     columns = tables.api_tokens.c
     rows = await connection.execute(
-        select(columns.id, columns.platform_id, columns.permissions, columns.secret_hash).where(
-            columns.client_id == client_id
-        )
+        select(
+            columns.id,
+            columns.platform_id,
+            columns.permissions,
+            columns.scopes,
+            columns.secret_hash,
+        ).where(columns.client_id == client_id)
     )
     row = rows.one_or_none()
     if row is None:
@@ -221,6 +262,6 @@ async def find(connection: AsyncConnection, client_id: str) -> StoredToken | Non
     token = Token(
         id=row.id,
         platform_id=row.platform_id,
-        permissions=frozenset(map(Permission, row.permissions)),
+        permissions=frozenset(_permissions(row)),
     )
     return StoredToken(token=token, secret_hash=row.secret_hash)

@@ -106,7 +106,18 @@ api_tokens = Table(
         comment="HMAC-SHA-256 of the client secret under the server key; the secret itself is"
         " not stored.",
     ),
-    Column("permissions", ARRAY(Text), nullable=False, comment="VIEW, TRANSACT, MANAGE."),
+    Column(
+        "permissions",
+        ARRAY(Text),
+        nullable=False,
+        comment="VIEW, TRANSACT, MANAGE: what releases before scopes read.",
+    ),
+    Column(
+        "scopes",
+        ARRAY(Text),
+        comment="VIEW, TRANSACT, MANAGE, TOKENS, AGENTS; null: a token of an earlier release, for"
+        " which permissions counts: each token has VIEW, and MANAGE includes TOKENS and AGENTS.",
+    ),
     timestamp("created_at", "Time of creation."),
 )
 

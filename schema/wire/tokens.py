@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from cardledger.schema.wire.common import Name, PageQuery, Request, Response, Time, TokenId
 
-PermissionName = Literal["VIEW", "TRANSACT", "MANAGE"]
+PermissionName = Literal["VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"]
 
 
 def _each_once(value: list[PermissionName]) -> list[PermissionName]:
@@ -21,7 +21,7 @@ class TokenCreate(Request):
 
     name: Name
     permissions: Annotated[
-        list[PermissionName], Field(min_length=1, max_length=3), AfterValidator(_each_once)
+        list[PermissionName], Field(min_length=1, max_length=5), AfterValidator(_each_once)
     ]
 
 

@@ -35,7 +35,7 @@ from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
 
 SECRET_KEY = "a secret key that only tests use, long enough"
-ALL = ("VIEW", "TRANSACT", "MANAGE")
+ALL = ("VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS")
 TIMEOUT_S = limit_s()
 
 

@@ -508,13 +508,14 @@ def test_the_pause_is_reported_before_a_missing_permission(api: Api, customer: s
 # --- the platform's side -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE"])
-def test_a_token_without_manage_can_only_read_agents(
+@pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"])
+def test_a_token_without_agents_can_only_read_agents(
     api: Api, customer: str, api_config: ApiConfig, permission: str
 ) -> None:
-    created = create(api, customer)
+    created = create(api, customer, permissions=["VIEW_TRANSACTIONS"])
     path, code = path_of(created), created["deviceCode"]["code"]
-    tenant = new_tenant(api_config.database_url, permissions=(permission,), of=api.tenant)
+    permissions = tuple({permission, "VIEW"})
+    tenant = new_tenant(api_config.database_url, permissions=permissions, of=api.tenant)
     with Api(api.root, tenant) as held:
         ok(held.get("/agents"))
         ok(held.get(path))
@@ -523,15 +524,64 @@ def test_a_token_without_manage_can_only_read_agents(
             held.patch(path, {"name": "x"}),
             held.patch(f"{path}/policy", {"permissions": []}),
             held.http.post(f"{path}/device-codes"),
-            held.post("/agents", agent_request(customer)),
+            held.post("/agents", agent_request(customer, permissions=[])),
             held.delete(path),
         ]
 
-    if permission == "MANAGE":
+    if permission == "AGENTS":
         assert [answer.status_code for answer in writes] == [200, 200, 201, 201, 204]
     else:
         for answer in writes:
-            assert refused(answer, 403, "FORBIDDEN")["details"] == {"permission": "MANAGE"}
+            assert refused(answer, 403, "FORBIDDEN")["details"] == {"permission": "AGENTS"}
+
+
+@pytest.mark.parametrize(
+    ("granted", "needed"),
+    [
+        ("VIEW_TRANSACTIONS", {"VIEW"}),
+        ("CREATE_TRANSFERS", {"VIEW", "TRANSACT"}),
+        ("CREATE_QUOTES", {"VIEW", "TRANSACT"}),
+        ("EXECUTE_QUOTES", {"VIEW", "TRANSACT"}),
+        ("MANAGE_EXTERNAL_ACCOUNTS", {"VIEW", "MANAGE"}),
+    ],
+)
+def test_a_token_grants_an_agent_at_most_its_own_permissions(
+    api: Api, customer: str, api_config: ApiConfig, granted: str, needed: set[str]
+) -> None:
+    created = create(api, customer, permissions=[granted])
+    path = path_of(created)
+    ok(api.patch(path, {"isPaused": True}))
+    for missing in needed:
+        permissions = ("AGENTS", *(needed - {missing}))
+        tenant = new_tenant(api_config.database_url, permissions=permissions, of=api.tenant)
+        with Api(api.root, tenant) as weak:
+            for answer in (
+                weak.post("/agents", agent_request(customer, permissions=[granted])),
+                weak.http.post(f"{path}/device-codes"),
+                weak.patch(path, {"isPaused": False}),
+                weak.patch(f"{path}/policy", {"spendingLimits": {"perTransactionLimit": 9}}),
+            ):
+                details = refused(answer, 403, "FORBIDDEN")["details"]
+                assert details == {"missingPermissions": [missing]}
+            ok(weak.patch(path, {"isPaused": True}))
+
+    tenant = new_tenant(api_config.database_url, permissions=("AGENTS", *needed), of=api.tenant)
+    with Api(api.root, tenant) as enough:
+        made(enough.post("/agents", agent_request(customer, permissions=[granted])))
+        made(enough.http.post(f"{path}/device-codes"))
+        ok(enough.patch(path, {"isPaused": False}))
+
+
+def test_permissions_are_taken_from_an_agent_without_having_them(
+    api: Api, customer: str, api_config: ApiConfig
+) -> None:
+    path = path_of(create(api, customer, permissions=["CREATE_TRANSFERS"]))
+    tenant = new_tenant(api_config.database_url, permissions=("VIEW", "AGENTS"), of=api.tenant)
+
+    with Api(api.root, tenant) as weak:
+        changed = ok(weak.patch(f"{path}/policy", {"permissions": []}))
+
+    assert changed["policy"]["permissions"] == []
 
 
 def test_an_agent_of_another_platform_is_not_found(

@@ -511,8 +511,9 @@ def test_a_wrong_secret_is_refused_even_after_the_right_one(api: Api, root: str)
     ("permissions", "may_read", "may_transact", "may_manage"),
     [
         (("VIEW",), True, False, False),
-        (("TRANSACT",), True, True, False),
-        (("MANAGE",), True, False, True),
+        (("TRANSACT",), False, True, False),
+        (("MANAGE",), False, False, True),
+        (("TOKENS", "AGENTS"), False, False, False),
     ],
 )
 def test_a_token_may_do_what_it_says(  # noqa: PLR0913, PLR0917 - a table

@@ -11,6 +11,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
+    ALL,
     Api,
     Tenant,
     at_once,
@@ -75,25 +76,91 @@ def test_a_secret_is_kept_nowhere_in_clear(own: Api, database_url: str) -> None:
             assert secret.encode().hex() not in str(rows)
 
 
-@pytest.mark.parametrize("permission", ["VIEW", "TRANSACT", "MANAGE"])
+@pytest.mark.parametrize("permission", ALL)
 def test_a_token_may_what_its_permissions_say(own: Api, permission: str) -> None:
     account = own.account(own.customer()["id"])
     with cardholder(own, token(own, permission)) as held:
-        ok(held.get("/tokens"))
+        seen = held.get("/tokens")
         fund = held.post(f"/sandbox/internal-accounts/{account['id']}/fund", {"amount": 5})
-        make = held.post("/tokens", {"name": "x", "permissions": ["VIEW"]})
+        make = held.post("/tokens", {"name": "x", "permissions": [permission]})
         delete = held.delete(f"/tokens/Token:{new_id()}")
 
+    if permission == "VIEW":
+        ok(seen)
+    else:
+        refused(seen, 403, "FORBIDDEN")
     if permission == "TRANSACT":
         ok(fund)
     else:
         refused(fund, 403, "FORBIDDEN")
-    if permission == "MANAGE":
+    if permission == "TOKENS":
         made(make)
         refused(delete, 404, "TOKEN_NOT_FOUND")
     else:
         refused(make, 403, "FORBIDDEN")
         refused(delete, 403, "FORBIDDEN")
+
+
+def test_a_token_grants_at_most_its_own_permissions(own: Api) -> None:
+    with cardholder(own, token(own, "VIEW", "TOKENS")) as issuer:
+        made(issuer.post("/tokens", {"name": "x", "permissions": ["TOKENS", "VIEW"]}))
+        before = ok(own.get("/tokens"))["totalCount"]
+        answer = issuer.post(
+            "/tokens", {"name": "x", "permissions": ["VIEW", "TRANSACT", "AGENTS"]}
+        )
+
+    details = refused(answer, 403, "FORBIDDEN")["details"]
+    assert details == {"missingPermissions": ["AGENTS", "TRANSACT"]}
+    assert ok(own.get("/tokens"))["totalCount"] == before
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (["TRANSACT"], ["VIEW", "TRANSACT"]),
+        (["MANAGE"], ["VIEW", "MANAGE", "TOKENS", "AGENTS"]),
+        (["TRANSACT", "MANAGE", "VIEW"], list(ALL)),
+    ],
+)
+def test_a_token_of_an_earlier_release_may_what_it_could(
+    own: Api, database_url: str, before: list[str], now: list[str]
+) -> None:
+    held = token(own, "VIEW")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE api_tokens SET permissions = %s, scopes = NULL WHERE client_id = %s",
+            [before, held["clientId"]],
+        )
+
+    with cardholder(own, held) as till:
+        assert ok(till.get(f"/tokens/{held['id']}"))["permissions"] == now
+        created = till.post("/tokens", {"name": "x", "permissions": now})
+    if "TOKENS" in now:
+        made(created)
+    else:
+        refused(created, 403, "FORBIDDEN")
+
+
+def test_an_earlier_release_reads_no_permission_that_it_does_not_know(
+    own: Api, database_url: str
+) -> None:
+    held = token(own, "VIEW", "TOKENS", "AGENTS")
+
+    with psycopg.connect(database_url) as connection:
+        row = connection.execute(
+            "SELECT permissions FROM api_tokens WHERE client_id = %s", [held["clientId"]]
+        ).fetchone()
+    assert row == (["VIEW"],)
+
+
+def test_a_webhook_endpoint_needs_the_permission_to_view(own: Api) -> None:
+    with cardholder(own, token(own, "MANAGE")) as blind:
+        for answer in (
+            blind.post("/webhooks/endpoints", {"url": "http://127.0.0.1:9/x"}),
+            blind.patch("/config", {"webhookEndpoint": "http://127.0.0.1:9/x"}),
+        ):
+            assert refused(answer, 403, "FORBIDDEN")["details"] == {"permission": "VIEW"}
+        ok(blind.patch("/config", {"webhookEndpoint": None}))
 
 
 def test_a_deleted_token_is_refused_on_every_server(own: Api, api_config: ApiConfig) -> None:
@@ -191,6 +258,7 @@ def test_a_platform_gets_exactly_as_many_tokens_as_it_may_have(
         {"name": "x" * 256, "permissions": ["VIEW"]},
         {"name": "x", "permissions": ["ADMIN"]},
         {"name": "x", "permissions": ["view"]},
+        {"name": "x", "permissions": ["TOKENS", "TOKENS"]},
         {"name": "x", "permissions": ["VIEW", "VIEW"]},
         {"name": "x", "permissions": "VIEW"},
         {"name": "x", "permissions": ["VIEW"], "clientSecret": "mine"},

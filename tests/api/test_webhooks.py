@@ -666,7 +666,7 @@ def test_another_platform_sees_neither_endpoint_nor_delivery(
     assert ok(own.get(f"{PATH}/{key}"))["url"] == receiver.url
 
 
-def test_reading_needs_any_permission_and_changing_needs_manage(
+def test_reading_needs_view_and_changing_needs_manage(
     own: Api, root: str, api_config: ApiConfig, receiver: Receiver
 ) -> None:
     key = endpoint(own, receiver.url)["id"]

@@ -14,6 +14,7 @@ from cardledger.ledger.agents.policy import Usage
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers.registry import Individual
 from cardledger.ledger.platforms import registry as platforms
+from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
@@ -44,10 +45,16 @@ async def _agent(url: str) -> tuple[Id, str]:
             customer_id=customer.id,
             name="Bookkeeper",
             policy=POLICY,
+            granted_by=frozenset(Permission),
             at=NOW,
         )
         code = await device_codes.create(
-            connection, platform_id=platform.id, agent_id=agent.id, keys=KEYS, at=NOW
+            connection,
+            platform_id=platform.id,
+            agent_id=agent.id,
+            granted_by=frozenset(Permission),
+            keys=KEYS,
+            at=NOW,
         )
         assert code is not None
     await engine.dispose()

@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from cardledger.api.http.errors import ApiError, invalid, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
@@ -46,14 +46,14 @@ _INVALID: Final[Mapping[AgentRefusal, Code]] = {
     response_model=AgentCreated,
     responses=error_responses(Code.INVALID_CURRENCY),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.AGENTS)
 async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
     """Create an agent that acts for a customer, with a device code to connect a program.
 
     Only this response contains the code; it can be redeemed once, within fifteen minutes.
     A platform has 10,000 agents at most: one more is 409 `CONFLICT`.
     """
-    with _api_errors("policy."), capped():
+    with _api_errors("policy."), capped(), granting():
         async with call.writing() as connection:
             created = await agents.create(
                 connection,
@@ -61,12 +61,14 @@ async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
                 customer_id=body.customer_id,
                 name=body.name,
                 policy=body.policy,
+                granted_by=call.token.permissions,
                 at=call.now(),
             )
             code = await device_codes.create(
                 connection,
                 platform_id=call.platform_id,
                 agent_id=created.id,
+                granted_by=call.token.permissions,
                 keys=call.keys,
                 at=call.now(),
             )
@@ -111,7 +113,7 @@ async def get_agent(agent_id: AgentId, call: PlatformCall) -> Response:
 
 
 @router.patch("/agents/{agent_id}", response_model=AgentResource)
-@requires(Permission.MANAGE)
+@requires(Permission.AGENTS)
 async def update_agent(agent_id: AgentId, body: AgentUpdate, call: PlatformCall) -> Response:
     """Rename, pause or resume an agent; effective from its next request.
 
@@ -119,19 +121,21 @@ async def update_agent(agent_id: AgentId, body: AgentUpdate, call: PlatformCall)
     """
     if not body.model_fields_set:
         raise ApiError(Code.INVALID_INPUT, "Nothing to change; send name or isPaused.")
-    async with call.writing() as connection:
-        changed = await agents.change(
-            connection,
-            platform_id=call.platform_id,
-            agent_id=agent_id,
-            changes=body.model_dump(exclude_unset=True),
-            at=call.now(),
-        )
+    with granting():
+        async with call.writing() as connection:
+            changed = await agents.change(
+                connection,
+                platform_id=call.platform_id,
+                agent_id=agent_id,
+                changes=body.model_dump(exclude_unset=True),
+                granted_by=call.token.permissions,
+                at=call.now(),
+            )
     return _agent(changed)
 
 
 @router.delete("/agents/{agent_id}", status_code=_NO_CONTENT)
-@requires(Permission.MANAGE)
+@requires(Permission.AGENTS)
 async def delete_agent(agent_id: AgentId, call: PlatformCall) -> Response:
     """Delete an agent; its access token is refused immediately."""
     async with call.writing() as connection:
@@ -148,7 +152,7 @@ async def delete_agent(agent_id: AgentId, call: PlatformCall) -> Response:
     response_model=AgentResource,
     responses=error_responses(Code.INVALID_CURRENCY),
 )
-@requires(Permission.MANAGE)
+@requires(Permission.AGENTS)
 async def update_agent_policy(
     agent_id: AgentId, body: AgentPolicyUpdate, call: PlatformCall
 ) -> Response:
@@ -159,32 +163,34 @@ async def update_agent_policy(
     """
     if not body.model_fields_set:
         raise ApiError(Code.INVALID_INPUT, "Nothing to change; send a field of the policy.")
-    with _api_errors(""):
+    with _api_errors(""), granting():
         async with call.writing() as connection:
             changed = await agents.change_policy(
                 connection,
                 platform_id=call.platform_id,
                 agent_id=agent_id,
                 changes=body.model_dump(mode="json", by_alias=True, exclude_unset=True),
+                granted_by=call.token.permissions,
                 at=call.now(),
             )
     return _agent(changed)
 
 
 @router.post("/agents/{agent_id}/device-codes", status_code=CREATED, response_model=AgentDeviceCode)
-@requires(Permission.MANAGE)
+@requires(Permission.AGENTS)
 async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Response:
     """Create a new device code for an agent that is not connected; it replaces earlier codes.
 
     An agent gets 20 codes in fifteen minutes at most: one more is 409 `CONFLICT`.
     """
     try:
-        with capped():
+        with capped(), granting():
             async with call.writing() as connection:
                 device_code = await device_codes.create(
                     connection,
                     platform_id=call.platform_id,
                     agent_id=agent_id,
+                    granted_by=call.token.permissions,
                     keys=call.keys,
                     at=call.now(),
                 )

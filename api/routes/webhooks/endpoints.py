@@ -33,11 +33,12 @@ router = guarded_router(_TAG)
 
 
 @router.post(_PATH, status_code=CREATED, response_model=WebhookEndpointResource)
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCall) -> Response:
     """Create an endpoint; only this response contains its `secret`.
 
-    It receives one `TEST` webhook. The `webhookEndpoint` of the settings is an endpoint as well,
+    Its receiver reads what happens on the platform, hence the permission `VIEW`. It receives one
+    `TEST` webhook. The `webhookEndpoint` of the settings is an endpoint as well,
     with `isDefault`. Besides it, a platform has 100 endpoints at most: one more is 409 `CONFLICT`.
     """
     _check_url(call, body.url)
@@ -89,7 +90,7 @@ async def get_webhook_endpoint(
 
 
 @router.patch(_ONE, response_model=WebhookEndpointResource)
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def update_webhook_endpoint(
     webhook_endpoint_id: WebhookEndpointId, body: WebhookEndpointUpdate, call: PlatformCall
 ) -> Response:
