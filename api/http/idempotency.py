@@ -7,7 +7,7 @@ event, which is sent again unchanged and which the engine applies once (docs/dec
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
@@ -15,7 +15,13 @@ from typing import Any, Final
 from fastapi import Request, Response
 
 from cardledger.api.http.errors import ApiError, unavailable
-from cardledger.api.http.in_flight import HEADER, key_reused, replay, stored_response
+from cardledger.api.http.in_flight import (
+    HEADER,
+    key_reused,
+    replay,
+    stored_response,
+    without_secrets,
+)
 from cardledger.api.http.request_context import Attempt, RequestContext
 from cardledger.ledger.messaging import idempotency_keys
 from cardledger.ledger.messaging.idempotency_keys import Claim, Kept
@@ -44,13 +50,20 @@ def key_of(request: Request) -> str | None:
     return values[0]
 
 
-async def respond(
-    request: Request, key: str, body: object, *, handle: Handler, send: Sender | None
+async def respond(  # noqa: PLR0913 - each by name
+    request: Request,
+    key: str,
+    body: object,
+    *,
+    handle: Handler,
+    send: Sender | None,
+    secrets: Sequence[str],
 ) -> Response:
     """Return the response to a request with `key`: the first response, if there was one.
 
-    `send` is for routes whose effects are events; other routes write in one database transaction
-    with the key. Only success is stored: an error had no effect, so the request is tried again.
+    Only the first request gets the fields `secrets` of it: they are not stored. `send` is for
+    routes whose effects are events; other routes write in one database transaction with the key.
+    Only success is stored: an error had no effect, so the request is tried again.
     Raises: ApiError CONFLICT when the key was used with another request.
     """
     first: RequestContext = request.state.call
@@ -62,7 +75,7 @@ async def respond(
         key=f"{first.idempotency_scope}\n{key}" if first.idempotency_scope else key,
         request_hash=_hash([*parts, body]),
     )
-    attempt = Attempt(claim)
+    attempt = Attempt(claim, secrets)
     call = replace(first, attempt=attempt)
     request.state.call = call
 
@@ -74,7 +87,7 @@ async def respond(
             return await _with_rows(call, attempt, request, handle)
         return await _with_event(call, claim, kept, lambda: handle(request), send)
 
-    return await call.services.in_flight.join(claim, run)
+    return await call.services.in_flight.join(claim, run, secrets=secrets)
 
 
 async def _with_rows(
@@ -87,7 +100,11 @@ async def _with_rows(
             attempt.connection = connection
             response = await handle(request)
             await idempotency_keys.keep(
-                connection, claim, stored_response(response), keys=call.keys, at=call.now()
+                connection,
+                claim,
+                stored_response(response, attempt.secrets),
+                keys=call.keys,
+                at=call.now(),
             )
         else:
             response = None
@@ -116,10 +133,9 @@ async def _with_event(
             f" {HEADER}: it is applied once."
         )
         raise unavailable(message) from None
+    answer = stored_response(response, _secrets(call))
     async with call.begin() as connection:
-        ours = await idempotency_keys.keep(
-            connection, claim, stored_response(response), keys=call.keys, at=call.now()
-        )
+        ours = await idempotency_keys.keep(connection, claim, answer, keys=call.keys, at=call.now())
     return response if ours else await _first_response(call, claim)
 
 
@@ -148,7 +164,14 @@ async def _kept(call: RequestContext, claim: Claim) -> Kept | None:
         )
     if kept is not None and kept.request_hash != claim.request_hash:
         raise key_reused()
-    return kept
+    if kept is None or kept.answer is None:
+        return kept
+    # Earlier releases stored secrets as well.
+    return replace(kept, answer=without_secrets(kept.answer, _secrets(call)))
+
+
+def _secrets(call: RequestContext) -> Sequence[str]:
+    return () if call.attempt is None else call.attempt.secrets
 
 
 async def _first_response(call: RequestContext, claim: Claim) -> Response:

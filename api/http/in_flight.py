@@ -7,12 +7,14 @@ others may be few of a platform at a time, and those that write take turns.
 import asyncio
 from asyncio import Future, Semaphore
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from fastapi import Response
+from pydantic_core import from_json, to_json
 
 from cardledger.api.http.errors import ApiError, too_many_waiting
 from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
@@ -41,9 +43,12 @@ class InFlight:
     def __init__(self) -> None:
         self._requests: Final[dict[tuple[Id, str], _Request]] = {}
 
-    async def join(self, claim: Claim, run: Callable[[], Awaitable[Response]]) -> Response:
+    async def join(
+        self, claim: Claim, run: Callable[[], Awaitable[Response]], *, secrets: Sequence[str] = ()
+    ) -> Response:
         """Return the response of `run`, or that of a request with the same key that is running.
 
+        Only the request that runs gets the fields `secrets`.
         Raises: ApiError CONFLICT when the running request is a different one.
         """
         scope = claim.platform_id, claim.key
@@ -65,7 +70,7 @@ class InFlight:
             first.response.exception()
             raise
         else:
-            first.response.set_result(stored_response(response))
+            first.response.set_result(stored_response(response, secrets))
             return response
         finally:
             del self._requests[scope]
@@ -151,9 +156,21 @@ class Turns:
                 del self._queues[turn.who]
 
 
-def stored_response(response: Response) -> Answer:
-    """Return the part of `response` that is stored: its status and body."""
-    return Answer(response.status_code, bytes(response.body))
+def stored_response(response: Response, secrets: Sequence[str]) -> Answer:
+    """Return the part of `response` that is stored: its status, and its body without `secrets`."""
+    return without_secrets(Answer(response.status_code, bytes(response.body)), secrets)
+
+
+def without_secrets(answer: Answer, secrets: Sequence[str]) -> Answer:
+    """Return `answer` without the fields `secrets`, which are paths such as `deviceCode.code`."""
+    if not secrets:
+        return answer
+    body = from_json(answer.body)
+    for path in secrets:
+        *parents, name = path.split(".")
+        part = reduce(dict.__getitem__, parents, body)
+        part.pop(name, None)
+    return Answer(answer.status, to_json(body))
 
 
 def replay(first: Answer) -> Response:

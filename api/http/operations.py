@@ -31,13 +31,15 @@ class Access:
     """Who may call an operation.
 
     `admit` authenticates the caller or raises. `send` sends the operation's event, where the
-    effect of the operation is an event: it may be sent again.
+    effect of the operation is an event: it may be sent again. `secrets` are the fields of its
+    response, by paths such as `deviceCode.code`, that a repetition does not return.
     """
 
     admit: Callable[[Request], Awaitable[RequestContext]]
     scheme: str | None = None
     permissions: Sequence[str] = ()
     send: Sender | None = None
+    secrets: Sequence[str] = ()
 
 
 _ACCESS: Final[dict[Callable[..., object], Access]] = {}

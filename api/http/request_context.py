@@ -1,7 +1,7 @@
 """The context of a request: the services of this process and the authenticated caller."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -60,6 +60,7 @@ class Attempt:
     """The processing of a request that has an idempotency key."""
 
     claim: Claim
+    secrets: Sequence[str] = ()  # Fields of the response that a repetition does not return.
     connection: AsyncConnection | None = None  # The database transaction of the key.
     doorbells: list[Doorbell] = field(default_factory=list)  # Rung after its commit.
 

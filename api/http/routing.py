@@ -7,7 +7,7 @@ then the endpoint. So a caller without credentials learns nothing about resource
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from email.message import Message
 from typing import Any, Final
 
@@ -48,11 +48,14 @@ SANDBOX: Final = "Sandbox"
 
 
 def requires(
-    *permissions: Permission, send: idempotency.Sender | None = None
+    *permissions: Permission,
+    send: idempotency.Sender | None = None,
+    secrets: Sequence[str] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
-    `send` is for endpoints whose effect is an event: see `operations.Access`.
+    `send` is for endpoints whose effect is an event, `secrets` for those that return secrets: see
+    `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -62,7 +65,7 @@ def requires(
         return PlatformContext(services=services_of(request), token=token)
 
     needs = tuple(permission.value for permission in permissions)
-    return declare(Access(admit=admit, scheme=BASIC, permissions=needs, send=send))
+    return declare(Access(admit=admit, scheme=BASIC, permissions=needs, send=send, secrets=secrets))
 
 
 def requires_agent(
@@ -106,7 +109,9 @@ class _GuardedRoute(Guarded):
             if key is None:
                 return await handle(parsed)
             body = await parsed.json() if takes_body else None
-            return await idempotency.respond(parsed, key, body, handle=handle, send=access.send)
+            return await idempotency.respond(
+                parsed, key, body, handle=handle, send=access.send, secrets=access.secrets
+            )
 
         return guarded
 

@@ -21,9 +21,9 @@ router = guarded_router(_TAG)
 
 
 @router.post("/tokens", status_code=CREATED, response_model=TokenResource)
-@requires(Permission.TOKENS)
+@requires(Permission.TOKENS, secrets=("clientSecret",))
 async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
-    """Create a token; only this response contains its `clientSecret`.
+    """Create a token; only this response contains its `clientSecret`, and no repetition does.
 
     Its `permissions` are at most those of the token that creates it: 403 `FORBIDDEN` with
     `details.missingPermissions`. A platform has 100 tokens at most: one more is 409 `CONFLICT`.

@@ -57,6 +57,7 @@ async def _agent(url: str) -> tuple[Id, str]:
             at=NOW,
         )
         assert code is not None
+        assert code.code is not None
     await engine.dispose()
     return agent.id, code.code
 

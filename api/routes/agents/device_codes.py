@@ -57,7 +57,7 @@ router = guarded_router("Agent Management")
 
 
 @router.post("/agents/device-codes/{code}/redeem", response_model=AgentConnection)
-@declare(Access(admit=_admit))
+@declare(Access(admit=_admit, secrets=("accessToken",)))
 async def redeem_agent_device_code(
     code: str,  # noqa: ARG001 - read by `_admit`
     call: Annotated[DeviceCodeContext, Depends(_context)],
@@ -65,7 +65,8 @@ async def redeem_agent_device_code(
     """Redeem a device code for the agent's `accessToken`, which only this response contains.
 
     Without credentials and without a body. A code works once, within fifteen minutes; within that
-    time a request with the same `Idempotency-Key` gets the same response.
+    time a request with the same `Idempotency-Key` gets the same response without the token. A
+    token whose response was lost is replaced by deleting the agent and creating another.
     """
     try:
         async with call.writing() as connection:

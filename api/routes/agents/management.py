@@ -46,11 +46,12 @@ _INVALID: Final[Mapping[AgentRefusal, Code]] = {
     response_model=AgentCreated,
     responses=error_responses(Code.INVALID_CURRENCY),
 )
-@requires(Permission.AGENTS)
+@requires(Permission.AGENTS, secrets=("deviceCode.code",))
 async def create_agent(body: AgentCreate, call: PlatformCall) -> Response:
     """Create an agent that acts for a customer, with a device code to connect a program.
 
-    Only this response contains the code; it can be redeemed once, within fifteen minutes.
+    Only this response contains the code, and no repetition does; it can be redeemed once, within
+    fifteen minutes.
     A platform has 10,000 agents at most: one more is 409 `CONFLICT`.
     """
     with _api_errors("policy."), capped(), granting():
@@ -177,10 +178,11 @@ async def update_agent_policy(
 
 
 @router.post("/agents/{agent_id}/device-codes", status_code=CREATED, response_model=AgentDeviceCode)
-@requires(Permission.AGENTS)
+@requires(Permission.AGENTS, secrets=("code",))
 async def create_agent_device_code(agent_id: AgentId, call: PlatformCall) -> Response:
     """Create a new device code for an agent that is not connected; it replaces earlier codes.
 
+    A repetition with the same `Idempotency-Key` returns it without the `code`.
     An agent gets 20 codes in fifteen minutes at most: one more is 409 `CONFLICT`.
     """
     try:

@@ -33,9 +33,9 @@ router = guarded_router(_TAG)
 
 
 @router.post(_PATH, status_code=CREATED, response_model=WebhookEndpointResource)
-@requires(Permission.MANAGE, Permission.VIEW)
+@requires(Permission.MANAGE, Permission.VIEW, secrets=("secret",))
 async def create_webhook_endpoint(body: WebhookEndpointCreate, call: PlatformCall) -> Response:
-    """Create an endpoint; only this response contains its `secret`.
+    """Create an endpoint; only this response contains its `secret`, and no repetition does.
 
     Its receiver reads what happens on the platform, hence the permission `VIEW`. It receives one
     `TEST` webhook. The `webhookEndpoint` of the settings is an endpoint as well,
@@ -139,12 +139,13 @@ async def delete_webhook_endpoint(
 
 
 @router.post(_ONE + "/rotate-secret", response_model=WebhookEndpointResource)
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, secrets=("secret",))
 async def rotate_webhook_secret(
     webhook_endpoint_id: WebhookEndpointId, call: PlatformCall
 ) -> Response:
     """Replace the secret of an endpoint; only this response contains the new one.
 
+    A repetition with the same `Idempotency-Key` does not: rotate again when it was lost.
     For 24 hours webhooks are signed with both secrets, so that receivers can change over.
     """
     async with call.writing() as connection:

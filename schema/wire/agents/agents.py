@@ -216,9 +216,9 @@ class AgentResource(Response):
 
 
 class AgentDeviceCode(Response):
-    """A one-time code that connects a program as the agent."""
+    """A one-time code that connects a program as the agent; a repetition has no `code`."""
 
-    code: str
+    code: str | None = None
     agent_id: AgentId
     expires_at: Time
     redeemed: bool
@@ -239,11 +239,11 @@ class DeviceCodeStatus(Response):
 
 
 class AgentConnection(Response):
-    """The agent that a program was connected as; `accessToken` is returned only here."""
+    """The agent that a program was connected as; `accessToken` is returned only once."""
 
     agent_id: AgentId
     agent_name: str
-    access_token: str
+    access_token: str | None = None
     policy: AgentPolicy
 
 
