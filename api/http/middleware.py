@@ -19,6 +19,11 @@ from cardledger.schema.wire.errors import Code, shortened
 
 REQUEST_ID: Final = "X-Request-Id"
 
+SITE: Final = "Sec-Fetch-Site"
+"""What browsers send and pages cannot set; credentials of a browser are not the page's intent."""
+
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
 MAX_HEADERS: Final = 100
 MAX_PARAMETERS: Final = 50
 
@@ -47,7 +52,19 @@ def _refusal(scope: Scope) -> ApiError | None:
     if query and query.count(b"&") >= MAX_PARAMETERS:
         message = f"Too many query parameters; send at most {MAX_PARAMETERS}."
         return ApiError(Code.INVALID_INPUT, message)
+    if scope["method"] not in _SAFE and _is_cross_site(scope):
+        message = (
+            f"{SITE}: cross-site. A page of another site must not change anything here; send the"
+            " request from a server, or from a page of this site."
+        )
+        return ApiError(Code.FORBIDDEN, message, details={"header": SITE})
     return None
+
+
+def _is_cross_site(scope: Scope) -> bool:
+    """Return whether a browser says that a page of another site caused the request."""
+    sites = Headers(scope=scope).getlist(SITE)
+    return any(site.strip().lower() == "cross-site" for site in sites)
 
 
 class _HideTokens(logging.Filter):

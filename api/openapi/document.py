@@ -70,8 +70,10 @@ _EVERYWHERE: Final = (
     Code.INTERNAL_ERROR,
     Code.SERVICE_UNAVAILABLE,
 )
+_CHANGING: Final = (Code.FORBIDDEN,)  # For a browser whose page is of another site.
 _GUARDED: Final = (Code.RATE_LIMITED,)
 _IDENTIFIED: Final = (Code.UNAUTHORIZED, Code.FORBIDDEN)
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _UNIMPLEMENTED_CODES: Final = (Code.UNAUTHORIZED, Code.RATE_LIMITED, Code.NOT_IMPLEMENTED)
 
 
@@ -228,6 +230,8 @@ class _Operation:
     def _refusals(self, *, has_body: bool) -> dict[int, list[Code]]:
         """Return the codes by status: those of all operations, of this kind, and its own."""
         codes = [*_EVERYWHERE, *(_GUARDED if self.guard else ())]
+        if self.method not in _SAFE:
+            codes += _CHANGING
         if self.guard and self.guard.scheme:
             codes += _IDENTIFIED
         if self.is_keyed:
@@ -316,6 +320,7 @@ def _unimplemented(
         for part in re.findall(r"{(\w+)}", path)
     ]
     parameters += [_KEY] if method == "POST" else []
+    codes = (*_UNIMPLEMENTED_CODES, *_EVERYWHERE, *(() if method in _SAFE else _CHANGING))
     return {
         "tags": [area.tag],
         "summary": f"{words_of(name)} (not implemented)",
@@ -326,7 +331,7 @@ def _unimplemented(
         **({"parameters": parameters} if parameters else {}),
         "responses": {
             str(STATUS[code]): responses.ref(STATUS[code], [code])
-            for code in sorted((*_UNIMPLEMENTED_CODES, *_EVERYWHERE), key=STATUS.__getitem__)
+            for code in sorted(codes, key=STATUS.__getitem__)
         },
     }
 

@@ -146,8 +146,8 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     ),
     Code.FORBIDDEN: ErrorSpec(
         403,
-        "The token lacks the permission, or would grant one that it lacks, or the agent's policy or"
-        " pause forbids the operation.",
+        "The token lacks the permission, or would grant one that it lacks; the agent's policy or"
+        " pause forbids the operation; or a page of another site sent the request.",
         "create a customer with a token that has only `VIEW`",
     ),
     Code.USER_NOT_READY: ErrorSpec(403, "The customer is not ready to make payments."),
