@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cardledger.commands import rejections, webhooks
+from cardledger.commands import platforms, rejections, webhooks
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.workers.signals.roles import WorkerRole
@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 app.add_typer(webhooks.app)
 app.add_typer(rejections.app)
+app.add_typer(platforms.app)
 
 DataDir = Annotated[
     Path | None,
@@ -385,21 +386,6 @@ def doctor(
 
     code = command.run(as_json=as_json, data_dir=data_dir, port=port, for_production=production)
     raise typer.Exit(code)
-
-
-@app.command()
-def platform(
-    name: Annotated[str, typer.Argument(help="Display name.")],
-    *,
-    data_dir: DataDir = None,
-) -> None:
-    """Create a platform with an API token.
-
-    Prints its secrets once, as JSON. Not needed with `up`, which creates a sandbox platform.
-    """
-    from cardledger.commands import up as serve
-
-    serve.create_platform(name, data_dir=data_dir)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`cardledger up`: run the system and say where it is. `cardledger platform`: let someone in."""
+"""`cardledger up`: run the system and say where it is."""
 
 import json
 import sys
@@ -15,9 +15,8 @@ from cardledger.config import configuration
 from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
-from cardledger.install import credentials, discovery
+from cardledger.install import credentials
 from cardledger.install.ready_file import Running
-from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.supervisor.plan import Plan, Step
 from cardledger.supervisor.signals import Signals
 from cardledger.supervisor.system import System
@@ -61,31 +60,6 @@ def up(
             # A second Ctrl-C or SIGTERM stops at once.
             system.stop(is_urgent=lambda: signals.count > max(asked, 1))
     out.print(" stopped; nothing that was accepted is lost")
-
-
-def create_platform(name: str, *, data_dir: Path | None) -> None:
-    """Set up a platform in the database that is at hand and print how to get in."""
-    settings = configuration.load(data_dir=data_dir, log_level="warning")
-    kept = credentials.load(settings.data_dir)
-    given = settings.secret_key.get_secret_value() if settings.secret_key else kept.secret_key
-    if given is None:
-        raise CommandError(
-            "set CARDLEDGER_SECRET_KEY to the key of the API and the workers", code=USAGE
-        )
-    with discovery.database(settings) as database_url:
-        made = credentials.create_platform(database_url, name, KeyRing(given))
-    print(
-        json.dumps(
-            {
-                "platformId": made.access.platform_id,
-                "clientId": made.access.client_id,
-                "clientSecret": made.access.client_secret,
-                "webhookPublicKey": made.public_key,
-                "webhookSecret": made.webhook_secret,
-            },
-            indent=2,
-        )
-    )
 
 
 def show_step(out: Console, step: Step) -> None:

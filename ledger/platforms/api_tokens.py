@@ -203,6 +203,33 @@ async def page(
     )
 
 
+async def of_platform(connection: AsyncConnection, platform_id: Id) -> list[TokenResource]:
+    """Return all tokens of a platform, newest first; there are at most `TOKEN_LIMIT`."""
+    columns = tables.api_tokens.c
+    rows = await connection.execute(
+        _TOKEN.where(columns.platform_id == platform_id).order_by(
+            columns.created_at.desc(), columns.id.desc()
+        )
+    )
+    return [_render(row) for row in rows]
+
+
+async def revoke(connection: AsyncConnection, client_id: str) -> bool:
+    """Delete the token of `client_id`, of any platform; returns whether there was one."""
+    columns = tables.api_tokens.c
+    deleted = await connection.execute(
+        tables.api_tokens.delete().where(columns.client_id == client_id)
+    )
+    return deleted.rowcount == 1
+
+
+async def revoke_all(connection: AsyncConnection, platform_id: Id) -> None:
+    """Delete every token of a platform."""
+    await connection.execute(
+        tables.api_tokens.delete().where(tables.api_tokens.c.platform_id == platform_id)
+    )
+
+
 async def delete(connection: AsyncConnection, *, platform_id: Id, token_id: Id) -> bool:
     """Delete the platform's token `token_id`; returns whether there was such a token."""
     columns = tables.api_tokens.c

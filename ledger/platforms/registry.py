@@ -166,6 +166,35 @@ async def get(connection: AsyncConnection, platform_id: Id, *, hold: bool = Fals
     return _platform(rows.one())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlatformSummary:
+    """A platform as operators list it."""
+
+    id: Id
+    name: str
+    created_at: datetime
+    token_count: int
+
+
+async def summaries(connection: AsyncConnection) -> list[PlatformSummary]:
+    """Return every platform, oldest first."""
+    platform = tables.platforms.c
+    counted = (
+        select(func.count()).where(tables.api_tokens.c.platform_id == platform.id).scalar_subquery()
+    )
+    rows = await connection.execute(
+        select(
+            platform.id, platform.name, platform.created_at, counted.label("token_count")
+        ).order_by(platform.created_at, platform.id)
+    )
+    return [
+        PlatformSummary(
+            id=row.id, name=row.name, created_at=row.created_at, token_count=row.token_count
+        )
+        for row in rows
+    ]
+
+
 async def configure(
     connection: AsyncConnection, platform_id: Id, settings: PlatformSettings, *, at: datetime
 ) -> Platform:

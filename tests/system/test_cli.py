@@ -1,15 +1,21 @@
+import asyncio
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
+from sqlalchemy import NullPool
 
 from cardledger import __version__
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import migrate
 from tests.system import support
 from tests.system.support import environment, run
@@ -211,6 +217,57 @@ def test_a_platform_is_set_up_with_a_token(postgres_url: DatabaseUrl, tmp_path: 
         with psycopg.connect(url) as connection:
             names = connection.execute("SELECT name FROM platforms").fetchall()
         assert names == [("Acme",)]
+
+
+def test_credentials_of_platforms_are_listed_recovered_and_revoked(
+    postgres_url: DatabaseUrl, tmp_path: Path
+) -> None:
+    with support.own_database(postgres_url) as url:
+        env = environment(
+            DATABASE_URL=url,
+            CARDLEDGER_SECRET_KEY="k" * 40,
+            CARDLEDGER_DATA_DIR=str(tmp_path),
+        )
+        run("migrate", env=env)
+        acme = json.loads(run("platform", "Acme", env=env).stdout)
+        other = json.loads(run("platform", "create", "list", env=env).stdout)
+        key = acme["platformId"]
+
+        listed = json.loads(run("platform", "list", "--json", env=env).stdout)
+        recovered = json.loads(run("platform", "recover", key, env=env).stdout)
+        tokens = json.loads(run("platform", "tokens", key, "--json", env=env).stdout)
+        revoked = run("platform", "revoke", acme["clientId"], "clid_unknown", env=env)
+        again = json.loads(run("platform", "recover", key, "--revoke-others", env=env).stdout)
+        unknown = run("platform", "recover", str(uuid4()), env=env)
+
+        assert [(one["id"], one["name"], one["tokenCount"]) for one in listed] == [
+            (key, "Acme", 1),
+            (other["platformId"], "list", 1),
+        ]
+        assert [one["clientId"] for one in tokens] == [recovered["clientId"], acme["clientId"]]
+        assert set(tokens[0]["permissions"]) == {"VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"}
+        assert not any("Secret" in name for one in tokens for name in one)
+        assert (revoked.returncode, "1 revoked, 1 not" in revoked.stdout) == (1, True)
+        assert (unknown.returncode, "there is no platform" in unknown.stderr) == (1, True)
+        with psycopg.connect(url) as connection:
+            left = connection.execute("SELECT client_id FROM api_tokens").fetchall()
+        assert {client_id for (client_id,) in left} == {again["clientId"], other["clientId"]}
+        assert _is_right(url, again)
+        assert not _is_right(url, recovered)
+
+
+def _is_right(url: str, held: dict[str, str]) -> bool:
+    """Return whether the client secret of `held` authenticates its token."""
+
+    async def authenticate() -> bool:
+        engine = async_engine(url, poolclass=NullPool)
+        async with engine.connect() as connection:
+            token = await api_tokens.authenticate(
+                connection, held["clientId"], held["clientSecret"], KeyRing("k" * 40)
+            )
+        return token is not None and str(token.platform_id) == held["platformId"]
+
+    return asyncio.run(authenticate())
 
 
 def test_verify_ends_with_1_when_the_books_were_changed(postgres_url: DatabaseUrl) -> None:

@@ -1,0 +1,274 @@
+"""`cardledger platform`: create platforms; list, revoke and recover their credentials.
+
+It works on the database, so it needs no token: who has the database has every platform.
+What each needs is imported when it runs, so that `--help` stays quick.
+"""
+
+# ruff: noqa: PLC0415 - see above.
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+from typer.core import TyperGroup
+from typing_extensions import override
+
+from cardledger.config.errors import FAILURE, USAGE, CommandError
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from cardledger.config.settings import Settings
+    from cardledger.ledger.platforms.registry import PlatformSummary
+    from cardledger.ledger.storage.secrets import KeyRing
+    from cardledger.schema.ids import Id
+    from cardledger.schema.wire.tokens import TokenResource
+
+
+class _CreatesByDefault(TyperGroup):
+    """`cardledger platform NAME` creates a platform, as it did before there were subcommands."""
+
+    @override
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_help = args[:1] in (["-h"], ["--help"])
+        if args and not is_help and args[0] not in self.commands:
+            args = ["create", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    name="platform",
+    help="Create platforms; list, revoke and recover their credentials.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=_CreatesByDefault,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Data directory of the running system (default: .cardledger).",
+        show_default=False,
+    ),
+]
+Platform = Annotated[
+    str, typer.Argument(metavar="PLATFORM", help="Id of the platform, as `list` prints it.")
+]
+
+Result = TypeVar("Result")
+
+_NO_ROOM: Final = "revoke a token first, or use --revoke-others"
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="Display name.")], *, data_dir: DataDir = None
+) -> None:
+    """Create a platform with an API token.
+
+    Prints its secrets once, as JSON. Not needed with `up`, which creates a sandbox platform.
+    """
+    from cardledger.install import credentials
+
+    settings = _settings(data_dir)
+    keys = _keys(settings)
+    from cardledger.install import discovery
+
+    with discovery.database(settings) as database_url:
+        made = credentials.create_platform(database_url, name, keys)
+    _print(
+        {
+            "platformId": made.access.platform_id,
+            "clientId": made.access.client_id,
+            "clientSecret": made.access.client_secret,
+            "webhookPublicKey": made.public_key,
+            "webhookSecret": made.webhook_secret,
+        }
+    )
+
+
+@app.command("list")
+def list_platforms(*, as_json: Json = False, data_dir: DataDir = None) -> None:
+    """List the platforms, oldest first, with the number of their tokens."""
+    from cardledger.ledger.platforms import registry
+
+    found = _run(data_dir, registry.summaries)
+    if as_json:
+        _print([_as_dict(platform) for platform in found])
+        return
+    for platform in found:
+        print(
+            f"{platform.id}  {platform.created_at:%Y-%m-%dT%H:%M:%SZ}"
+            f"  {platform.token_count:>3} tokens  {_quoted(platform.name)}"
+        )
+    if not found:
+        print("none")
+
+
+@app.command()
+def tokens(platform: Platform, *, as_json: Json = False, data_dir: DataDir = None) -> None:
+    """List the tokens of a platform, newest first, without their secrets."""
+    from cardledger.ledger.platforms import api_tokens
+
+    platform_id = _id(platform)
+
+    async def find(connection: "AsyncConnection") -> "list[TokenResource]":
+        await _check_exists(connection, platform_id)
+        return await api_tokens.of_platform(connection, platform_id)
+
+    found = _run(data_dir, find)
+    if as_json:
+        _print([token.wire() for token in found])
+        return
+    for token in found:
+        print(
+            f"{token.client_id}  {token.created_at:%Y-%m-%dT%H:%M:%SZ}"
+            f"  {','.join(token.permissions)}  {_quoted(token.name)}"
+        )
+    if not found:
+        print("none")
+
+
+@app.command()
+def revoke(
+    client_ids: Annotated[list[str], typer.Argument(metavar="CLIENT_ID...", show_default=False)],
+    *,
+    data_dir: DataDir = None,
+) -> None:
+    """Delete tokens by their client ids; API processes refuse them within three seconds.
+
+    The exit code is 1 if one of them does not exist.
+    """
+    from cardledger.ledger.platforms import api_tokens
+
+    async def delete(connection: "AsyncConnection") -> list[str]:
+        return [
+            client_id
+            for client_id in client_ids
+            if not await api_tokens.revoke(connection, client_id)
+        ]
+
+    unknown = _run(data_dir, delete)
+    for client_id in unknown:
+        print(f"{_quoted(client_id)}: no such token")
+    print(f"{len(client_ids) - len(unknown):,} revoked, {len(unknown):,} not")
+    if unknown:
+        raise typer.Exit(FAILURE)
+
+
+@app.command()
+def recover(
+    platform: Platform,
+    *,
+    revoke_others: Annotated[
+        bool,
+        typer.Option(
+            "--revoke-others", help="Also delete every other token, as when one was stolen."
+        ),
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Create a token that may do everything, for a platform that has lost its secrets.
+
+    Prints its secret once, as JSON.
+    """
+    from cardledger.ledger.platforms import api_tokens
+    from cardledger.ledger.storage.caps import CapReachedError
+
+    platform_id = _id(platform)
+    keys = _keys(_settings(data_dir))
+
+    async def issue(connection: "AsyncConnection") -> tuple[str, str]:
+        await _check_exists(connection, platform_id)
+        if revoke_others:
+            await api_tokens.revoke_all(connection, platform_id)
+        return await api_tokens.create(
+            connection,
+            platform_id=platform_id,
+            name="recovered",
+            permissions=list(api_tokens.Permission),
+            keys=keys,
+        )
+
+    try:
+        client_id, client_secret = _run(data_dir, issue)
+    except CapReachedError as error:
+        raise CommandError(f"{error} {_NO_ROOM}") from None
+    _print({"platformId": str(platform_id), "clientId": client_id, "clientSecret": client_secret})
+
+
+async def _check_exists(connection: "AsyncConnection", platform_id: "Id") -> None:
+    from cardledger.ledger.platforms import registry
+
+    if not any(platform.id == platform_id for platform in await registry.summaries(connection)):
+        raise CommandError(f"there is no platform {platform_id}; see `cardledger platform list`")
+
+
+def _settings(data_dir: Path | None) -> "Settings":
+    from cardledger.config import configuration
+
+    return configuration.load(data_dir=data_dir, log_level="warning")
+
+
+def _keys(settings: "Settings") -> "KeyRing":
+    from cardledger.install import credentials
+    from cardledger.ledger.storage.secrets import KeyRing
+
+    given = credentials.known_key(settings)
+    if given is None:
+        raise CommandError(
+            "set CARDLEDGER_SECRET_KEY to the key of the API and the workers", code=USAGE
+        )
+    return KeyRing(given)
+
+
+def _run(data_dir: Path | None, work: "Callable[[AsyncConnection], Awaitable[Result]]") -> Result:
+    """Run `work` in a database transaction of the installation."""
+    import asyncio
+
+    from sqlalchemy import NullPool
+    from sqlalchemy.exc import DBAPIError
+
+    from cardledger.install import discovery
+    from cardledger.ledger.storage.engines import async_engine
+
+    async def run(url: str) -> Result:
+        async with async_engine(url, poolclass=NullPool).begin() as connection:
+            return await work(connection)
+
+    with discovery.database(_settings(data_dir)) as url:
+        try:
+            return asyncio.run(run(url))
+        except DBAPIError as error:
+            raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+
+
+def _as_dict(platform: "PlatformSummary") -> dict[str, Any]:
+    return {
+        "id": str(platform.id),
+        "name": platform.name,
+        "createdAt": platform.created_at.isoformat(),
+        "tokenCount": platform.token_count,
+    }
+
+
+def _print(value: object) -> None:
+    print(json.dumps(value, indent=2, default=str))
+
+
+def _quoted(text: str) -> str:
+    """Return `text` without characters that a terminal obeys."""
+    return json.dumps(text)[1:-1]
+
+
+def _id(text: str) -> "Id":
+    from cardledger.schema.ids import Id
+
+    try:
+        return Id.parse(text.rpartition(":")[2])
+    except ValueError:
+        raise CommandError(f"{_quoted(text)} is not the id of a platform", code=USAGE) from None
