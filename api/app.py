@@ -15,6 +15,7 @@ from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
+from cardledger.api.http.last_use import LastUses
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
@@ -160,7 +161,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
         config.secret_key,
     )
     try:
-        async with client, limits:
+        async with client, limits, LastUses(engine, clock) as last_uses:
             readiness = Readiness(
                 health_engine, client, schema_head=compatibility.head(), clock=clock
             )
@@ -172,7 +173,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
                 turns=Turns(),
                 keys=keys,
-                authenticator=Authenticator(reader, keys, limits),
+                authenticator=Authenticator(reader, keys, limits, clock=clock, used=last_uses.note),
                 limits=limits,
                 clock=clock,
                 reply_timeout=timedelta(seconds=config.reply_timeout_s),

@@ -7,6 +7,7 @@ from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from datetime import UTC, datetime
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -47,19 +48,26 @@ class Authenticator:
     database, unless their credentials have succeeded before.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by name
         self,
         engine: AsyncEngine,
         keys: KeyRing,
         limits: RateLimits,
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        used: Callable[[Id], None] = lambda _: None,
     ) -> None:
-        """Look up tokens through `engine`; hash presented secrets with `keys`."""
+        """Look up tokens through `engine`; hash presented secrets with `keys`.
+
+        `used` is called with the id of every token that is admitted.
+        """
         self._engine: Final = engine
         self._keys: Final = keys
         self._limits: Final = limits
         self._monotonic: Final = monotonic
+        self._clock: Final = clock
+        self._used: Final = used
         self._stored: Final[OrderedDict[str, tuple[StoredToken, float]]] = OrderedDict()
         self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()  # Hashes of secrets.
         self._turns: Final = asyncio.Semaphore(_TURNS)
@@ -67,22 +75,35 @@ class Authenticator:
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
         """Return the token that the `Authorization` header values present.
 
-        Raises: ApiError UNAUTHORIZED; RATE_LIMITED after too many failures.
+        Raises: ApiError UNAUTHORIZED; FORBIDDEN from an address that the token does not allow;
+        RATE_LIMITED after too many failures.
         """
         client_id, secret = _credentials(authorization)
         presented = self._keys.hash_secret(secret)
         stored, until = self._stored.get(client_id, (None, 0.0))
-        now = self._monotonic()
-        if stored is None or now >= until:
+        now, at = self._monotonic(), self._clock()
+        # Another process may have rotated the secret, so a cached token never refuses one.
+        if stored is None or now >= until or not stored.proves(presented, at):
             async with self.looking_up(address, client_id, presented) as connection:
                 stored = await api_tokens.find(connection, client_id)
             self._keep(client_id, stored, now + _CACHE_TTL_S)
-        if stored is not None and stored.proves(presented):
+        if stored is not None and stored.proves(presented, at):
             remember(self._proven, presented, None, limit=_CACHE_LIMIT)
-            return stored.token
+            return self._within_limits(stored.token, address, at)
         self._proven.pop(presented, None)  # Revoked: its owner takes turns like a stranger.
         self.count_failure(address, credential=None if stored is None else client_id)
         raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
+
+    def _within_limits(self, token: Token, address: str, at: datetime) -> Token:
+        if token.limits.is_expired(at):
+            message = "The API token has expired; use another token."
+            raise ApiError(Code.UNAUTHORIZED, message)
+        if not token.limits.allows_address(address):
+            message = "The API token cannot be used from this address; see its allowedAddresses."
+            details = {"reason": "ADDRESS_NOT_ALLOWED"}
+            raise ApiError(Code.FORBIDDEN, message, details=details)
+        self._used(token.id)
+        return token
 
     async def agent(self, authorization: Sequence[str], *, address: str = "") -> Agent:
         """Return the agent whose access token the `Authorization` header values present.

@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.request_context import RequestContext
-from cardledger.ledger.platforms.api_tokens import GrantExceededError
+from cardledger.ledger.platforms.api_tokens import GrantExceededError, LimitsExceededError
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.schema.wire.common import PageQuery
@@ -47,18 +47,21 @@ def capped() -> Iterator[None]:
 def granting() -> Iterator[None]:
     """Answer 403 when the block would grant more than the caller's token has.
 
-    Raises: ApiError FORBIDDEN with `details.missingPermissions`.
+    Raises: ApiError FORBIDDEN with `details.missingPermissions`, or `details.reason`.
     """
     try:
         yield
+    except LimitsExceededError:
+        message = "A token grants no access beyond its own expiresAt and allowedAddresses."
+        details = {"reason": "LIMITS_EXCEEDED"}
+        raise ApiError(Code.FORBIDDEN, message, details=details) from None
     except GrantExceededError as error:
         missing = [permission.value for permission in error.missing]
         message = (
             "A token grants at most its own permissions; use a token that also has"
             f" {', '.join(missing)}."
         )
-        details = {"missingPermissions": missing}
-        raise ApiError(Code.FORBIDDEN, message, details=details) from None
+        raise ApiError(Code.FORBIDDEN, message, details={"missingPermissions": missing}) from None
 
 
 class Listing:

@@ -232,6 +232,7 @@ _TEXTS: Final[Mapping[str, str]] = {
     "accountNumber": "12345678901",
     "address": "0x52908400098527886E0F7030069857D2E4169EE7",
     "agentName": "Bookkeeper",
+    "allowedAddresses": "203.0.113.0/24",
     "appName": "Ada Pay",
     "bankCode": "001",
     "bankName": "First Bank",

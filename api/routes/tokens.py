@@ -1,10 +1,11 @@
 """API tokens."""
 
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import Query, Response
 
-from cardledger.api.http.errors import ApiError, not_found
+from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, capped, granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
@@ -12,7 +13,12 @@ from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import Permission
 from cardledger.schema.wire.common import Page, TokenId
 from cardledger.schema.wire.errors import Code
-from cardledger.schema.wire.tokens import TokenCreate, TokenResource, TokensQuery
+from cardledger.schema.wire.tokens import (
+    TokenCreate,
+    TokenResource,
+    TokenSecretRotate,
+    TokensQuery,
+)
 
 _TAG = "API Tokens"
 _NO_CONTENT = 204
@@ -25,11 +31,14 @@ router = guarded_router(_TAG)
 async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
     """Create a token; only this response contains its `clientSecret`, and no repetition does.
 
-    Its `permissions` are at most those of the token that creates it: 403 `FORBIDDEN` with
-    `details.missingPermissions`. A platform has 100 tokens at most: one more is 409 `CONFLICT`.
+    Its `permissions` are at most those of the token that creates it, and it ends no later and
+    is used from no other networks: else 403 `FORBIDDEN`. `AGENTS` is not for tokens with
+    `expiresAt` or `allowedAddresses`, because agents have neither. A platform has 100
+    tokens at most: one more is 409 `CONFLICT`.
     """
+    limits = _limits(body, call.now())
     with granting():
-        api_tokens.check_grant(body.permissions, call.token.permissions)
+        call.token.check_grant(body.permissions, limits)
     with capped():
         async with call.writing() as connection:
             created = await api_tokens.issue(
@@ -39,10 +48,9 @@ async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
                 permissions=body.permissions,
                 keys=call.keys,
                 at=call.now(),
+                limits=limits,
             )
-    response = resource_response(created, CREATED)
-    response.headers["Cache-Control"] = "no-store"
-    return response
+    return _secret(resource_response(created, CREATED))
 
 
 @router.get("/tokens", response_model=Page[TokenResource])
@@ -78,6 +86,34 @@ async def get_token(token_id: TokenId, call: PlatformCall) -> Response:
     return resource_response(token)
 
 
+@router.post("/tokens/{token_id}/rotate-secret", response_model=TokenResource)
+@requires(Permission.TOKENS, secrets=("clientSecret",))
+async def rotate_token_secret(
+    token_id: TokenId, body: TokenSecretRotate, call: PlatformCall
+) -> Response:
+    """Replace the secret of a token; only this response contains the new one.
+
+    The previous secret counts for `overlapHours` more, so that programs can change over; 0 is for
+    a leaked secret, which is refused within a few seconds. The calling token must have what the
+    token has, or be the token itself: 403 `FORBIDDEN`. A repetition with the same
+    `Idempotency-Key` has no secret: rotate again when it was lost.
+    """
+    with granting():
+        async with call.writing() as connection:
+            rotated = await api_tokens.rotate_secret(
+                connection,
+                token_id=token_id,
+                rotated_by=call.token,
+                keys=call.keys,
+                overlap=timedelta(hours=body.overlap_hours),
+                at=call.now(),
+            )
+    if rotated is None:
+        raise _no_token()
+    call.services.authenticator.forget(token_id)
+    return _secret(resource_response(rotated))
+
+
 @router.delete("/tokens/{token_id}", status_code=_NO_CONTENT)
 @requires(Permission.TOKENS)
 async def delete_token(token_id: TokenId, call: PlatformCall) -> Response:
@@ -96,6 +132,21 @@ async def delete_token(token_id: TokenId, call: PlatformCall) -> Response:
         raise _no_token()
     call.services.authenticator.forget(token_id)
     return Response(status_code=_NO_CONTENT)
+
+
+def _limits(body: TokenCreate, at: datetime) -> api_tokens.Limits:
+    limits = api_tokens.Limits(expires_at=body.expires_at, allowed_addresses=body.allowed_addresses)
+    if limits.is_expired(at):
+        raise invalid_field("expiresAt", "must be in the future")
+    if Permission.AGENTS in body.permissions and limits != api_tokens.NO_LIMITS:
+        message = "must not have AGENTS with expiresAt or allowedAddresses; agents have neither"
+        raise invalid_field("permissions", message)
+    return limits
+
+
+def _secret(response: Response) -> Response:
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def _no_token() -> ApiError:

@@ -127,7 +127,7 @@ def tokens(platform: Platform, *, as_json: Json = False, data_dir: DataDir = Non
     for token in found:
         print(
             f"{token.client_id}  {token.created_at:%Y-%m-%dT%H:%M:%SZ}"
-            f"  {','.join(token.permissions)}  {_quoted(token.name)}"
+            f"  {','.join(token.permissions)}{_dates(token)}  {_quoted(token.name)}"
         )
     if not found:
         print("none")
@@ -254,6 +254,11 @@ def _as_dict(platform: "PlatformSummary") -> dict[str, Any]:
         "createdAt": platform.created_at.isoformat(),
         "tokenCount": platform.token_count,
     }
+
+
+def _dates(token: "TokenResource") -> str:
+    dates = (("expires", token.expires_at), ("used", token.last_used_at))
+    return "".join(f"  {verb} {at:%Y-%m-%dT%H:%M:%SZ}" for verb, at in dates if at is not None)
 
 
 def _print(value: object) -> None:

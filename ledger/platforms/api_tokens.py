@@ -1,13 +1,15 @@
 """API tokens: credentials of platforms, with permissions."""
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage import caps, paging
@@ -19,6 +21,9 @@ from cardledger.schema.wire.tokens import TokenResource
 
 TOKEN_LIMIT: Final = 100
 """The most tokens a platform may have."""
+
+USE_INTERVAL: Final = timedelta(minutes=1)
+"""How often the use of a token is recorded."""
 
 _MAX_CLIENT_ID: Final = 100
 
@@ -56,12 +61,79 @@ def check_grant(wanted: Iterable[str], held: Collection[Permission]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Until when, and from which networks, a token can be used; None is no limit."""
+
+    expires_at: datetime | None = None
+    allowed_addresses: Sequence[str] | None = None
+
+    def is_expired(self, at: datetime) -> bool:
+        """Return whether the token has ended at `at`."""
+        return self.expires_at is not None and self.expires_at <= at
+
+    def allows_address(self, address: str) -> bool:
+        """Return whether a caller from `address` may use the token; "" is a caller without one."""
+        if self.allowed_addresses is None:
+            return True
+        try:
+            caller = ip_address(address)
+        except ValueError:
+            return False
+        caller = getattr(caller, "ipv4_mapped", None) or caller
+        return any(caller in _network(network) for network in self.allowed_addresses)
+
+    def contains(self, other: "Limits") -> bool:
+        """Return whether `other` ends no later, and lies within the same networks."""
+        if self.expires_at is not None and (
+            other.expires_at is None or other.expires_at > self.expires_at
+        ):
+            return False
+        if self.allowed_addresses is None:
+            return True
+        return other.allowed_addresses is not None and all(
+            any(_is_within(network, allowed) for allowed in self.allowed_addresses)
+            for network in other.allowed_addresses
+        )
+
+
+@lru_cache(maxsize=10_000)  # Parsed for each request otherwise.
+def _network(text: str) -> IPv4Network | IPv6Network:
+    return ip_network(text)
+
+
+def _is_within(network: str, allowed: str) -> bool:
+    inner, outer = _network(network), _network(allowed)
+    return (
+        inner.version == outer.version
+        and inner.network_address in outer
+        and inner.broadcast_address in outer
+    )
+
+
+NO_LIMITS: Final = Limits()
+
+
+class LimitsExceededError(Exception):
+    """A token would grant access beyond its own expiry or networks; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """An authenticated token."""
 
     id: Id
     platform_id: Id
     permissions: frozenset[Permission]
+    limits: Limits = NO_LIMITS
+
+    def check_grant(self, wanted: Iterable[str], limits: Limits) -> None:
+        """Check that this token may grant another one `wanted` within `limits`.
+
+        Raises: GrantExceededError, LimitsExceededError.
+        """
+        check_grant(wanted, self.permissions)
+        if not self.limits.contains(limits):
+            raise LimitsExceededError
 
     def allows(self, permission: Permission) -> bool:
         """Return whether this token may do what needs `permission`."""
@@ -70,14 +142,20 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredToken:
-    """A token and the hash of its secret, which never changes."""
+    """A token and the hashes of its secret, and of its former one while that counts."""
 
     token: Token
     secret_hash: bytes
+    former_secret_hash: bytes | None = None
+    former_secret_until: datetime | None = None
 
-    def proves(self, presented: bytes) -> bool:
-        """Return whether `presented` is the hash of the token's secret, in constant time."""
-        return secrets.compare_digest(self.secret_hash, presented)
+    def proves(self, presented: bytes, at: datetime) -> bool:
+        """Return whether `presented` is the hash of a secret of the token, in constant time."""
+        is_right = secrets.compare_digest(self.secret_hash, presented)
+        if self.former_secret_hash is None or self.former_secret_until is None:
+            return is_right
+        is_former = secrets.compare_digest(self.former_secret_hash, presented)
+        return is_right or (is_former and at < self.former_secret_until)
 
 
 _TOKEN: Final = select(
@@ -86,9 +164,16 @@ _TOKEN: Final = select(
     tables.api_tokens.c.permissions,
     tables.api_tokens.c.scopes,
     tables.api_tokens.c.client_id,
+    tables.api_tokens.c.expires_at,
+    tables.api_tokens.c.allowed_addresses,
+    tables.api_tokens.c.former_secret_until,
+    tables.api_tokens.c.last_used_at,
     tables.api_tokens.c.created_at,
+    func.coalesce(tables.api_tokens.c.updated_at, tables.api_tokens.c.created_at).label(
+        "updated_at"
+    ),
 )
-"""All columns but the hash of the secret."""
+"""All columns but the hashes of secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +220,7 @@ async def issue(  # noqa: PLR0913 - each by name
     permissions: Iterable[str],
     keys: KeyRing,
     at: datetime,
+    limits: Limits = NO_LIMITS,
 ) -> TokenResource:
     """Create a token; only this result contains its secret.
 
@@ -150,7 +236,7 @@ async def issue(  # noqa: PLR0913 - each by name
     granted = [Permission(permission) for permission in permissions]
     # Prefixes, by which scanners for leaked secrets recognize a token.
     client_id = f"clid_{secrets.token_hex(12)}"
-    client_secret = f"clsk_{secrets.token_urlsafe(32)}"
+    client_secret = _new_secret()
     rows = await connection.execute(
         tables.api_tokens.insert()
         .values(
@@ -161,11 +247,78 @@ async def issue(  # noqa: PLR0913 - each by name
             secret_hash=keys.hash_secret(client_secret),
             permissions=[scope.value for scope in granted if scope in _KNOWN_BEFORE],
             scopes=[scope.value for scope in granted],
+            expires_at=limits.expires_at,
+            allowed_addresses=_listed(limits),
             created_at=at,
         )
         .returning(*_TOKEN.selected_columns)
     )
     return _render(rows.one(), client_secret)
+
+
+async def rotate_secret(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    *,
+    token_id: Id,
+    rotated_by: Token,
+    keys: KeyRing,
+    overlap: timedelta,
+    at: datetime,
+) -> TokenResource | None:
+    """Replace the secret of a token of the same platform; only this result contains the new one.
+
+    The present secret counts for `overlap` more. The new secret gives what the token has, so
+    `rotated_by` must have it. None when there is no such token.
+    Raises: GrantExceededError, LimitsExceededError.
+    """
+    columns = tables.api_tokens.c
+    is_this = columns.id == token_id, columns.platform_id == rotated_by.platform_id
+    rows = await connection.execute(
+        _TOKEN.add_columns(columns.secret_hash).where(*is_this).with_for_update()
+    )
+    row = rows.one_or_none()
+    if row is None:
+        return None
+    rotated_by.check_grant(_permissions(row), _limits(row))
+    client_secret = _new_secret()
+    changed = await connection.execute(
+        tables.api_tokens.update()
+        .where(*is_this)
+        .values(
+            secret_hash=keys.hash_secret(client_secret),
+            former_secret_hash=row.secret_hash if overlap else None,
+            former_secret_until=at + overlap if overlap else None,
+            updated_at=at,
+        )
+        .returning(*_TOKEN.selected_columns)
+    )
+    return _render(changed.one(), client_secret)
+
+
+async def record_uses(connection: AsyncConnection, uses: Mapping[Id, datetime]) -> None:
+    """Record when tokens were used, each at most once a minute, whichever process says so."""
+    columns = tables.api_tokens.c
+    for token_id, at in sorted(uses.items()):
+        await connection.execute(
+            tables.api_tokens.update()
+            .where(
+                columns.id == token_id,
+                columns.last_used_at.is_(None) | (columns.last_used_at <= at - USE_INTERVAL),
+            )
+            .values(last_used_at=at)
+        )
+
+
+def _new_secret() -> str:
+    return f"clsk_{secrets.token_urlsafe(32)}"
+
+
+def _listed(limits: Limits) -> list[str] | None:
+    return None if limits.allowed_addresses is None else list(limits.allowed_addresses)
+
+
+def _limits(row: Row[*tuple[Any, ...]]) -> Limits:
+    return Limits(expires_at=row.expires_at, allowed_addresses=row.allowed_addresses)
 
 
 async def get(
@@ -188,11 +341,11 @@ async def page(
     matching = [columns.platform_id == platform_id]
     if filters.name is not None:
         matching.append(columns.name == filters.name)
-    # A token never changes, so it was last updated at its creation.
-    since = [time for time in (filters.created_from, filters.updated_from) if time is not None]
-    until = [time for time in (filters.created_to, filters.updated_to) if time is not None]
-    matching += [columns.created_at >= time for time in since]
-    matching += [columns.created_at <= time for time in until]
+    updated_at = func.coalesce(columns.updated_at, columns.created_at)
+    since = ((columns.created_at, filters.created_from), (updated_at, filters.updated_from))
+    until = ((columns.created_at, filters.created_to), (updated_at, filters.updated_to))
+    matching += [column >= time for column, time in since if time is not None]
+    matching += [column <= time for column, time in until if time is not None]
     return await paging.read(
         connection,
         _TOKEN,
@@ -246,8 +399,12 @@ def _render(row: Row[*tuple[Any, ...]], client_secret: str | None = None) -> Tok
         permissions=[permission.value for permission in _permissions(row)],
         client_id=row.client_id,
         client_secret=client_secret,
+        expires_at=row.expires_at,
+        allowed_addresses=row.allowed_addresses,
+        former_secret_until=row.former_secret_until,
+        last_used_at=row.last_used_at,
         created_at=row.created_at,
-        updated_at=row.created_at,
+        updated_at=row.updated_at,
     )
 
 
@@ -266,7 +423,8 @@ async def authenticate(
 ) -> Token | None:
     """Return the token of `client_id` when `client_secret` is its secret, else None."""
     stored = await find(connection, client_id)
-    return stored.token if stored and stored.proves(keys.hash_secret(client_secret)) else None
+    presented = keys.hash_secret(client_secret)
+    return stored.token if stored and stored.proves(presented, datetime.now(UTC)) else None
 
 
 async def find(connection: AsyncConnection, client_id: str) -> StoredToken | None:
@@ -280,7 +438,11 @@ async def find(connection: AsyncConnection, client_id: str) -> StoredToken | Non
             columns.platform_id,
             columns.permissions,
             columns.scopes,
+            columns.expires_at,
+            columns.allowed_addresses,
             columns.secret_hash,
+            columns.former_secret_hash,
+            columns.former_secret_until,
         ).where(columns.client_id == client_id)
     )
     row = rows.one_or_none()
@@ -290,5 +452,11 @@ async def find(connection: AsyncConnection, client_id: str) -> StoredToken | Non
         id=row.id,
         platform_id=row.platform_id,
         permissions=frozenset(_permissions(row)),
+        limits=_limits(row),
     )
-    return StoredToken(token=token, secret_hash=row.secret_hash)
+    return StoredToken(
+        token=token,
+        secret_hash=row.secret_hash,
+        former_secret_hash=row.former_secret_hash,
+        former_secret_until=row.former_secret_until,
+    )

@@ -118,6 +118,20 @@ api_tokens = Table(
         comment="VIEW, TRANSACT, MANAGE, TOKENS, AGENTS; null: a token of an earlier release, for"
         " which permissions counts: each token has VIEW, and MANAGE includes TOKENS and AGENTS.",
     ),
+    timestamp("expires_at", "When the token ends; null: never.", nullable=True),
+    Column(
+        "allowed_addresses",
+        ARRAY(Text),
+        comment="Networks of its callers, in CIDR notation; null: any.",
+    ),
+    Column(
+        "former_secret_hash",
+        LargeBinary,
+        comment="Hash of the secret before the last rotation, if it counts.",
+    ),
+    timestamp("former_secret_until", "Until when the former secret counts.", nullable=True),
+    timestamp("updated_at", "When its secret was rotated; null: never.", nullable=True),
+    timestamp("last_used_at", "When it was used, to about a minute.", nullable=True),
     timestamp("created_at", "Time of creation."),
 )
 

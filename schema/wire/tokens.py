@@ -1,12 +1,23 @@
 """API tokens: the credentials of a platform."""
 
+from ipaddress import ip_network
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from cardledger.schema.wire.common import Name, PageQuery, Request, Response, Time, TokenId
+from cardledger.schema.wire.common import (
+    NOT_NULLABLE,
+    Name,
+    PageQuery,
+    Request,
+    Response,
+    Time,
+    TokenId,
+)
 
 PermissionName = Literal["VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"]
+
+_ADDRESS_LIMIT = 20
 
 
 def _each_once(value: list[PermissionName]) -> list[PermissionName]:
@@ -16,6 +27,17 @@ def _each_once(value: list[PermissionName]) -> list[PermissionName]:
     return value
 
 
+def _network(value: str) -> str:
+    try:
+        return str(ip_network(value))
+    except ValueError:
+        message = "is not a network such as 203.0.113.0/24 or 2001:db8::/32, or an address"
+        raise ValueError(message) from None
+
+
+Network = Annotated[str, Field(max_length=43), AfterValidator(_network)]
+
+
 class TokenCreate(Request):
     """A token to create."""
 
@@ -23,6 +45,16 @@ class TokenCreate(Request):
     permissions: Annotated[
         list[PermissionName], Field(min_length=1, max_length=5), AfterValidator(_each_once)
     ]
+    expires_at: Annotated[Time | None, NOT_NULLABLE] = None
+    allowed_addresses: Annotated[
+        list[Network] | None, Field(min_length=1, max_length=_ADDRESS_LIMIT), NOT_NULLABLE
+    ] = None
+
+
+class TokenSecretRotate(Request):
+    """A rotation of a token's secret; both secrets count during the overlap."""
+
+    overlap_hours: Annotated[int, Field(strict=True, ge=0, le=168)] = 24
 
 
 class TokensQuery(PageQuery):
@@ -36,12 +68,16 @@ class TokensQuery(PageQuery):
 
 
 class TokenResource(Response):
-    """An API token; `clientSecret` is returned only once, when the token is created."""
+    """An API token; `clientSecret` is returned only when the token is created or rotated."""
 
     id: TokenId
     name: str
     permissions: list[PermissionName]
     client_id: str
     client_secret: str | None = None
+    expires_at: Time | None = None
+    allowed_addresses: list[str] | None = None
+    former_secret_until: Time | None = None
+    last_used_at: Time | None = None
     created_at: Time
     updated_at: Time

@@ -109,6 +109,8 @@ def of_customers(api: Api) -> Iterator[Post]:
     yield Post(api, "/beneficial-owners", share)
     yield Post(api, "/verifications", {"customerId": acme})
     yield Post(api, "/tokens", {"name": "till", "permissions": ["VIEW"]})
+    till = made(api.post("/tokens", {"name": "till", "permissions": ["VIEW"]}))["id"]
+    yield Post(api, f"/tokens/{till}/rotate-secret", {})
 
 
 def of_accounts(api: Api) -> Iterator[Post]:
@@ -254,6 +256,7 @@ def counted(url: str) -> dict[str, int]:
 
 SECRETS = {
     "/tokens": "clientSecret",
+    "/tokens/{tokenId}/rotate-secret": "clientSecret",
     "/agents": "deviceCode.code",
     "/agents/{agentId}/device-codes": "code",
     "/agents/device-codes/{code}/redeem": "accessToken",

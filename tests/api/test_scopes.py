@@ -77,6 +77,7 @@ class Intruder:
     owner: Api
     customer: str
     agents: list[str]
+    other_token: str
     tokens: list[Api] = field(default_factory=list)
     connected: list[AgentApi] = field(default_factory=list)
     is_receiver: bool = False
@@ -94,6 +95,10 @@ class Intruder:
         key, wish = {"Idempotency-Key": str(uuid4())}, {"name": "x", "permissions": ALL}
         made(self.owner.http.post("/tokens", json=wish, headers=key))
         self._keep_token(api.http.post("/tokens", json=wish, headers=key))
+
+    def rotate_secret(self, api: Api, _: Step) -> None:
+        """Rotate the secret of a token of the owner."""
+        self._keep_token(api.post(f"/tokens/{self.other_token}/rotate-secret", {}))
 
     def create_agent(self, api: Api, step: Step) -> None:
         self._keep_agent(api.post("/agents", self._agent(step.policy)))
@@ -192,6 +197,7 @@ def subsets(*names: str) -> st.SearchStrategy[tuple[str, ...]]:
 ACTIONS = (
     "create_token",
     "repeat_creation_of_token",
+    "rotate_secret",
     "create_agent",
     "repeat_creation_of_agent",
     "change_policy",
@@ -231,7 +237,8 @@ def test_a_sequence_of_requests_reaches_no_more_than_the_first_token(
     wish = {"name": "strong", "customerId": customer, "policy": strong}
     agents = [made(owner.post("/agents", wish))["agent"]["id"] for _ in range(2)]
     ok(owner.patch(f"/agents/{agents[1]}", {"isPaused": True}))
-    intruder = Intruder(owner.root, owner, customer, agents)
+    other = made(owner.post("/tokens", {"name": "other", "permissions": ALL}))["id"]
+    intruder = Intruder(owner.root, owner, customer, agents, other)
     tenant = new_tenant(api_config.database_url, permissions=start, of=owner.tenant)
     intruder.tokens.append(Api(owner.root, tenant))
     try:
@@ -251,7 +258,7 @@ def test_a_token_with_every_permission_reaches_everything(
 ) -> None:
     """The property would hold as well if the probes, or the steps, reached nothing."""
     tenant = new_tenant(api_config.database_url, of=owner.tenant)
-    intruder = Intruder(owner.root, owner, customer, [])
+    intruder = Intruder(owner.root, owner, customer, [], "")
     intruder.tokens.append(Api(owner.root, tenant))
     for step in (Step("create_token"), Step("create_agent"), Step("receive_webhooks")):
         intruder.take(step)

@@ -202,6 +202,7 @@ BODIES: Final[dict[str, Callable[[Ids], Any]]] = {
     ),
     "POST /platform/external-accounts": lambda _: external_account("USD_ACCOUNT"),
     "POST /tokens": lambda _: {"name": "till", "permissions": ["VIEW"]},
+    "POST /tokens/{tokenId}/rotate-secret": lambda _: {"overlapHours": 1},
     "POST /agents": lambda ids: {
         "name": "Bookkeeper",
         "customerId": ids["customerId"],

@@ -1,6 +1,9 @@
 """Tokens: made, shown without their secret, and dead soon after they are deleted."""
 
+import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -8,7 +11,9 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
+from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     ALL,
@@ -197,6 +202,185 @@ def test_a_token_of_another_platform_is_not_found(own: Api, other_platform: Api)
 
     assert held["id"] not in [one["id"] for one in ok(other_platform.get("/tokens"))["data"]]
     ok(own.get(f"/tokens/{held['id']}"))
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+
+def limited(api: Api, *permissions: str, **limits: object) -> dict[str, Any]:
+    return made(api.post("/tokens", {"name": "till", "permissions": permissions, **limits}))
+
+
+def in_seconds(seconds: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def test_an_expired_token_is_refused(own: Api, database_url: str) -> None:
+    held = limited(own, "VIEW", expiresAt="2999-01-31T12:00:00Z")
+    assert held["expiresAt"] == "2999-01-31T12:00:00.000000Z"
+    with cardholder(own, held) as till:
+        ok(till.get("/config"))
+        with psycopg.connect(database_url) as connection:
+            connection.execute(
+                "UPDATE api_tokens SET expires_at = now() WHERE client_id = %s", [held["clientId"]]
+            )
+
+        eventually(lambda: till.get("/config").status_code == 401)
+
+        assert "expired" in refused(till.get("/config"), 401, "UNAUTHORIZED")["message"]
+
+
+def test_a_token_is_used_from_its_networks_only(own: Api) -> None:
+    near = limited(own, "VIEW", allowedAddresses=["10.0.0.0/8", "127.0.0.1"])
+    far = limited(own, "VIEW", allowedAddresses=["203.0.113.0/24", "2001:db8::/32"])
+
+    assert near["allowedAddresses"] == ["10.0.0.0/8", "127.0.0.1/32"]
+    with cardholder(own, near) as till, cardholder(own, far) as stolen:
+        ok(till.get("/config"))
+        details = refused(stolen.get("/config"), 403, "FORBIDDEN")["details"]
+        assert details == {"reason": "ADDRESS_NOT_ALLOWED"}
+        with Api(own.root, replace(stolen.tenant, client_secret="wrong")) as guess:
+            refused(guess.get("/config"), 401, "UNAUTHORIZED")
+
+
+def test_a_token_grants_nothing_beyond_its_own_limits(own: Api) -> None:
+    end = in_seconds(3600)
+    held = limited(
+        own, "VIEW", "TOKENS", expiresAt=end, allowedAddresses=["127.0.0.0/8", "10.0.0.0/8"]
+    )
+    wider = token(own, "VIEW")["id"]
+    within = {"expiresAt": end, "allowedAddresses": ["127.0.0.1"]}
+
+    with cardholder(own, held) as till:
+        limited(till, "VIEW", **within)
+        for limits in (
+            {},
+            {"expiresAt": end},
+            {"allowedAddresses": ["127.0.0.1"]},
+            within | {"expiresAt": in_seconds(7200)},
+            within | {"allowedAddresses": ["127.0.0.1", "192.0.2.1"]},
+            within | {"allowedAddresses": ["0.0.0.0/0"]},
+            within | {"allowedAddresses": ["::/0"]},
+        ):
+            wish = {"name": "x", "permissions": ["VIEW"], **limits}
+            details = refused(till.post("/tokens", wish), 403, "FORBIDDEN")["details"]
+            assert details == {"reason": "LIMITS_EXCEEDED"}
+        refused(till.post(f"/tokens/{wider}/rotate-secret", {}), 403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        ({"expiresAt": "2020-01-31T12:00:00Z"}, "expiresAt"),
+        ({"expiresAt": None}, "expiresAt"),
+        ({"allowedAddresses": []}, "allowedAddresses"),
+        ({"allowedAddresses": None}, "allowedAddresses"),
+        ({"allowedAddresses": ["10.0.0.1/8"]}, "allowedAddresses.0"),
+        ({"allowedAddresses": ["home"]}, "allowedAddresses.0"),
+        ({"allowedAddresses": ["10.0.0.1"] * 21}, "allowedAddresses"),
+        ({"permissions": ["AGENTS"], "allowedAddresses": ["10.0.0.1"]}, "permissions"),
+        ({"permissions": ["AGENTS"], "expiresAt": "2999-01-31T12:00:00Z"}, "permissions"),
+    ],
+)
+def test_invalid_limits_of_a_token_are_refused(
+    own: Api, limits: dict[str, Any], field: str
+) -> None:
+    answer = own.post("/tokens", {"name": "x", "permissions": ["VIEW"]} | limits)
+
+    [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+    assert error["field"] == field
+
+
+# --- rotation and use --------------------------------------------------------------------------
+
+
+def test_a_former_secret_counts_during_the_overlap(
+    own: Api, api_config: ApiConfig, database_url: str
+) -> None:
+    held = token(own)
+    with server(api_config) as elsewhere, cardholder(own, held, elsewhere) as far:
+        ok(far.get("/config"))
+
+        rotated = ok(own.post(f"/tokens/{held['id']}/rotate-secret", {"overlapHours": 1}))
+
+        assert rotated["clientId"] == held["clientId"]
+        assert rotated["clientSecret"] != held["clientSecret"]
+        assert rotated["updatedAt"] > held["updatedAt"]
+        with cardholder(own, rotated) as new, cardholder(own, rotated, elsewhere) as far_new:
+            ok(new.get("/config"))
+            ok(far_new.get("/config"))  # At once, though this process knows the former secret.
+            ok(far.get("/config"))
+            with psycopg.connect(database_url) as connection:
+                connection.execute(
+                    "UPDATE api_tokens SET former_secret_until = now() WHERE client_id = %s",
+                    [held["clientId"]],
+                )
+            eventually(lambda: far.get("/config").status_code == 401)
+            ok(far_new.get("/config"))
+
+
+def test_a_rotation_without_overlap_refuses_the_former_secret(own: Api) -> None:
+    held = token(own)
+    with cardholder(own, held) as leaked:
+        ok(leaked.get("/config"))
+
+        rotated = ok(own.post(f"/tokens/{held['id']}/rotate-secret", {"overlapHours": 0}))
+
+        assert "formerSecretUntil" not in rotated
+        refused(leaked.get("/config"), 401, "UNAUTHORIZED")
+
+
+def test_a_token_rotates_itself_and_no_token_that_has_more(own: Api, other_platform: Api) -> None:
+    with cardholder(own, token(own, "TOKENS")) as issuer:
+        stronger, weaker = token(own, "TOKENS", "VIEW"), token(own, "TOKENS")
+        details = refused(
+            issuer.post(f"/tokens/{stronger['id']}/rotate-secret", {}), 403, "FORBIDDEN"
+        )["details"]
+        assert details == {"missingPermissions": ["VIEW"]}
+        ok(issuer.post(f"/tokens/{weaker['id']}/rotate-secret", {}))
+    [mine] = ok(own.get("/tokens", name="test"))["data"]
+    ok(own.post(f"/tokens/{mine['id']}/rotate-secret", {}))
+    path = f"/tokens/{mine['id']}/rotate-secret"
+    refused(other_platform.post(path, {}), 404, "TOKEN_NOT_FOUND")
+    refused(other_platform.post(path, {"overlapHours": 169}), 400, "INVALID_INPUT")
+
+
+def test_the_last_use_of_a_token_is_shown(own: Api) -> None:
+    held = token(own)
+    assert "lastUsedAt" not in ok(own.get(f"/tokens/{held['id']}"))
+    with cardholder(own, held) as till:
+        ok(till.get("/config"))
+        seen = eventually(lambda: ok(own.get(f"/tokens/{held['id']}")).get("lastUsedAt"))
+        ok(till.get("/config"))
+
+    assert seen > held["createdAt"]
+    assert ok(own.get(f"/tokens/{held['id']}"))["updatedAt"] == held["updatedAt"]
+
+
+def test_a_use_is_written_once_a_minute_and_by_one_process(app_database_url: str) -> None:
+    tenant = new_tenant(app_database_url)
+
+    async def act() -> list[datetime]:
+        engine = async_engine(app_database_url)
+        seen = []
+        async with engine.begin() as connection:
+            stored = await api_tokens.find(connection, tenant.client_id)
+            assert stored is not None
+            for seconds in (0, 59, 60, 61, 200):
+                at = datetime(2026, 1, 31, 12, tzinfo=UTC) + timedelta(seconds=seconds)
+                await api_tokens.record_uses(connection, {stored.token.id: at})
+                shown = await api_tokens.get(
+                    connection, platform_id=tenant.platform_id, token_id=stored.token.id
+                )
+                assert shown is not None
+                assert shown.last_used_at is not None
+                seen.append(shown.last_used_at)
+        await engine.dispose()
+        return seen
+
+    first, *later = asyncio.run(act())
+
+    assert [(at - first).total_seconds() for at in later] == [0, 60, 60, 200]
 
 
 def test_tokens_are_listed_in_pages_newest_first(own: Api) -> None:
