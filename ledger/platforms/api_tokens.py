@@ -39,7 +39,7 @@ class Permission(StrEnum):
 
 
 _KNOWN_BEFORE: Final = frozenset({Permission.VIEW, Permission.TRANSACT, Permission.MANAGE})
-"""What releases before schema 0015 read; they fail on other names."""
+"""What releases before schema 0016 read; they fail on other names."""
 
 
 class GrantExceededError(Exception):

@@ -4,8 +4,8 @@ from typing import Final
 
 from alembic import op
 
-revision = "0015"
-down_revision = "0013"
+revision = "0016"
+down_revision = "0015"
 
 _COLUMNS: Final = {
     "scopes": (
