@@ -6,7 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
@@ -43,6 +43,7 @@ from tests.worker_process import started
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 DAY_S = 86_400.0
+_TRIES = 3  # A handshake on a busy machine takes longer than the 250 ms that a doorbell may.
 
 
 @pytest.fixture(scope="module")
@@ -428,8 +429,13 @@ def test_a_worker_and_a_client_use_verified_tls(
             async with Client(
                 engine, stores.redis_url, secret_key=SECRET_KEY, reply_timeout_s=limit_s()
             ) as client:
-                outcomes = await client.submit([world.authorization(cardholder, "T1", 10)])
-                return outcomes, client._pending.last_reply_at
+                for number in range(_TRIES):
+                    event = world.authorization(cardholder, f"T{number}", 10)
+                    with suppress(TimeoutError):  # No doorbell: nothing happens for a day.
+                        outcomes = await asyncio.wait_for(client.submit([event]), limit_s(5))
+                        if client._pending.last_reply_at:
+                            return outcomes, client._pending.last_reply_at
+                raise AssertionError(f"not by doorbell and reply in {_TRIES} tries")
         finally:
             await engine.dispose()
 
@@ -446,7 +452,7 @@ def test_a_worker_and_a_client_use_verified_tls(
         outcomes, replied_at = asyncio.run(submit(stores))
 
     assert outcome_types(outcomes) == ["APPLIED"]
-    assert replied_at, "by doorbell and reply"
+    assert replied_at
     for handshakes in stores.handshakes:
         assert set(handshakes) == {"TLSv1.3"}
 

@@ -14,8 +14,6 @@ from typing_extensions import override
 
 from cardledger.workers.signals.broker import WakingBroker
 
-_TAKE_MS: Final = 1000  # For Redis to answer: a doorbell that is being taken would be lost.
-
 
 class DoorbellWorker(Worker):
     """Takes doorbells and runs their actors."""
@@ -37,8 +35,6 @@ class DoorbellWorker(Worker):
         for consumer in self.consumers.values():
             consumer.stop()
         self._waking_broker.wake_consumers()
-        join_all(self.consumers.values(), min(timeout, _TAKE_MS))  # type: ignore[no-untyped-call]
-        self._waking_broker.interrupt_takes()
         super().stop(timeout)
         self._waking_broker.close()
 

@@ -6,7 +6,8 @@ token. A token that is lost costs one time-out of that sleep, never a message (d
 """
 
 from collections.abc import Callable, Iterable
-from threading import Event
+from threading import Event, Lock
+from time import monotonic
 from typing import Any, Final
 
 import redis
@@ -26,6 +27,7 @@ from cardledger.workers.signals.outage_log import REDIS
 from cardledger.workers.signals.redis_connections import connect, interrupt
 
 _IDLE_MS: Final = 1000  # How long a consumer sleeps when no token wakes it.
+_TAKE_S: Final = 1.0  # How long a worker that stops waits for Redis to answer.
 _RETRY_S: Final = 1.0  # How long after a failure of Redis a consumer tries again.
 
 
@@ -42,22 +44,21 @@ class WakingBroker(RedisBroker):
             maintenance_chance=0,
         )
         self.accepts: Final = accepts
-        # Consumers sleep on connections of their own: to interrupt a sleep loses no doorbell.
-        self.sleeping: Final = connect(url)
+        self.consumers: Final[list[_WakingConsumer]] = []
         self.is_stopping: Final = Event()
 
     def wake_consumers(self) -> None:
-        """End the sleeps of all consumers, because the worker stops."""
+        """End the sleeps of all consumers, because the worker stops, and let them take no more."""
         self.is_stopping.set()
-        interrupt(self.sleeping)
-
-    def interrupt_takes(self) -> None:
-        """End what consumers still wait for: a Redis that is silent."""
+        deadline = monotonic() + _TAKE_S
+        for consumer in self.consumers:
+            # A doorbell that is being taken would be lost.
+            if consumer.taking.acquire(timeout=max(0.0, deadline - monotonic())):
+                consumer.taking.release()
         interrupt(self.client)
 
     def close(self) -> None:
         """Close the connections to Redis."""
-        self.sleeping.close()
         self.client.close()
 
     def declare_queue(self, queue_name: str) -> None:
@@ -85,7 +86,9 @@ class WakingBroker(RedisBroker):
 class _WakingConsumer(_RedisConsumer):
     def __init__(self, broker: WakingBroker, queue_name: str, prefetch: int, timeout: int) -> None:
         super().__init__(broker, queue_name, prefetch, timeout)  # type: ignore[no-untyped-call]
+        self.taking: Final = Lock()
         self._has_capacity = Event()
+        broker.consumers.append(self)
 
     def ack(self, message: MessageProxy) -> None:
         """Make room for another doorbell; in Redis there is nothing left of this one."""
@@ -110,7 +113,8 @@ class _WakingConsumer(_RedisConsumer):
         """Return the next message; None after a sleep, for the worker to do housekeeping."""
         try:
             if not self.message_cache:
-                self._fetch()
+                with self.taking:
+                    self._fetch()
             if not self.message_cache:
                 self._sleep()
                 REDIS.succeeded()
@@ -128,7 +132,7 @@ class _WakingConsumer(_RedisConsumer):
     def _fetch(self) -> None:
         self._has_capacity.clear()
         capacity = self.prefetch - self.outstanding_message_count
-        if capacity > 0:
+        if capacity > 0 and not self.broker.is_stopping.is_set():
             taken = doorbell_queue.take(
                 self.broker.client, self.queue_name, capacity, self.broker.accepts
             )
@@ -141,4 +145,4 @@ class _WakingConsumer(_RedisConsumer):
         if self.outstanding_message_count >= self.prefetch:
             self._has_capacity.wait(self.timeout / 1000)
         elif not self.broker.is_stopping.is_set():
-            self.broker.sleeping.blpop([wake_list(self.queue_name)], timeout=_IDLE_MS / 1000)
+            self.broker.client.blpop([wake_list(self.queue_name)], timeout=_IDLE_MS / 1000)
