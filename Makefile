@@ -50,7 +50,7 @@ demo: $(STAMP) ## Run the demo: servers, API, workers and checks (ARGS="…")
 .PHONY: test
 test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
 	@# loadscope keeps a module on one worker, which creates one database for each module.
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope $(ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder $(ARGS)
 
 .PHONY: docs
 docs: $(STAMP) ## Regenerate the generated pages of docs

@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 import httpcore2
@@ -44,6 +45,17 @@ settings.register_profile(
 settings.register_profile("brief", parent=settings.get_profile("ci"), max_examples=50)
 settings.register_profile("nightly", parent=settings.get_profile("ci"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+# The longest first: the shortest then fill what is left of the time of each xdist worker.
+_FOLDERS: Final = ("system", "schedules", "integration", "api", "core")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests by folder."""
+    root = Path(__file__).parent
+    places = {folder: place for place, folder in enumerate(_FOLDERS)}
+    items.sort(key=lambda item: places.get(item.path.relative_to(root).parts[0], len(places)))
 
 
 @pytest.fixture(autouse=True)

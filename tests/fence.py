@@ -23,7 +23,8 @@ def install() -> None:
 
 def _look_up_here(host: Any, *rest: Any, **named: Any) -> Any:  # noqa: ANN401 - the library's
     name = host.decode() if isinstance(host, bytes) else host
-    if name in _GIVEN or name is None:
+    is_to_listen = named.get("flags", 0) & socket.AI_PASSIVE
+    if name in _GIVEN or name is None or is_to_listen:
         return _look_up(host, *rest, **named)
     name.encode("idna")  # An invalid name raises as usual.
     is_local = name == "localhost" or _is_address(name)

