@@ -134,7 +134,7 @@ async def _with_event(
         )
         raise unavailable(message) from None
     answer = stored_response(response, _secrets(call))
-    async with call.begin() as connection:
+    async with call.begin(may_refuse=False) as connection:
         ours = await idempotency_keys.keep(connection, claim, answer, keys=call.keys, at=call.now())
     return response if ours else await _first_response(call, claim)
 

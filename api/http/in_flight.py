@@ -25,7 +25,7 @@ from cardledger.workers.client import UnavailableError
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
 
-WAITING_LIMIT: Final = 200
+WAITING_LIMIT: Final = 1000
 """The most requests of a caller that wait for their turn to write."""
 
 
@@ -135,15 +135,16 @@ class Turns:
         self._queues: Final[dict[str, _Queue]] = {}
 
     @asynccontextmanager
-    async def take(self, turn: Turn) -> AsyncIterator[None]:
+    async def take(self, turn: Turn, *, may_refuse: bool = True) -> AsyncIterator[None]:
         """Wait for `turn` and keep it for the block.
 
-        Raises: ApiError RATE_LIMITED at once when too many wait; the block is not entered.
+        Raises: ApiError RATE_LIMITED at once when too many wait and it `may_refuse`; the block is
+        not entered.
         """
         queue = self._queues.get(turn.who)
         if queue is None:
             queue = self._queues[turn.who] = _Queue(Semaphore(turn.at_once))
-        if queue.requests >= turn.at_once + self._waiting_limit:
+        if may_refuse and queue.requests >= turn.at_once + self._waiting_limit:
             message = f"{self._waiting_limit} requests of this caller wait to write, the maximum."
             raise too_many_waiting(message)
         queue.requests += 1

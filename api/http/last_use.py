@@ -16,6 +16,7 @@ from cardledger.api.http.rate_limits import remember
 from cardledger.ledger.platforms import api_tokens
 from cardledger.schema.ids import Id
 
+_CANCEL_INTERVAL_S: Final = 0.1
 _LIMIT: Final = 10_000  # Tokens that are remembered as written.
 _PAUSE_S: Final = 1.0  # Between writes, so that they are few.
 
@@ -57,9 +58,10 @@ class LastUses:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        if self._task is not None:
+        while self._task is not None and not self._task.done():
+            # Again and again: see cardledger.workers.client.background.
             self._task.cancel()
-            await asyncio.wait([self._task])
+            await asyncio.wait([self._task], timeout=_CANCEL_INTERVAL_S)
 
     def note(self, token_id: Id) -> None:
         """Note that a token is used now."""
@@ -72,7 +74,9 @@ class LastUses:
         self._has_unwritten.set()
 
     async def _write(self) -> None:
-        while True:
+        task = asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():
             await self._has_unwritten.wait()
             self._has_unwritten.clear()
             uses, self._unwritten = self._unwritten, {}

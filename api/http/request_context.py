@@ -122,12 +122,14 @@ class RequestContext(ABC):
         return self.begin()
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[AsyncConnection]:
+    async def begin(self, *, may_refuse: bool = True) -> AsyncIterator[AsyncConnection]:
         """Yield a connection in a database transaction of its own, once it is the caller's turn.
 
+        A request that has had an effect already may not be refused.
         Raises: ApiError RATE_LIMITED when too many requests of the caller wait.
         """
-        async with self.services.turns.take(self.turn), self.services.writer.begin() as connection:
+        turn = self.services.turns.take(self.turn, may_refuse=may_refuse)
+        async with turn, self.services.writer.begin() as connection:
             yield connection
 
     async def notify(self, *doorbells: Doorbell) -> None:

@@ -9,7 +9,11 @@ from pydantic_core import to_json
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.request_context import RequestContext
-from cardledger.ledger.platforms.api_tokens import GrantExceededError, LimitsExceededError
+from cardledger.ledger.platforms.api_tokens import (
+    GrantExceededError,
+    LimitsExceededError,
+    RevokedTokenError,
+)
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.schema.wire.common import PageQuery
@@ -47,10 +51,13 @@ def capped() -> Iterator[None]:
 def granting() -> Iterator[None]:
     """Answer 403 when the block would grant more than the caller's token has.
 
-    Raises: ApiError FORBIDDEN with `details.missingPermissions`, or `details.reason`.
+    Raises: ApiError FORBIDDEN with `details.missingPermissions`, or `details.reason`; UNAUTHORIZED
+    when the token has been deleted meanwhile.
     """
     try:
         yield
+    except RevokedTokenError:
+        raise ApiError(Code.UNAUTHORIZED, "The token has been deleted.") from None
     except LimitsExceededError:
         message = "A token grants no access beyond its own expiresAt and allowedAddresses."
         details = {"reason": "LIMITS_EXCEEDED"}

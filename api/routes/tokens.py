@@ -37,9 +37,8 @@ async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
     tokens at most: one more is 409 `CONFLICT`.
     """
     limits = _limits(body, call.now())
-    with granting():
+    with granting(), capped():
         call.token.check_grant(body.permissions, limits)
-    with capped():
         async with call.writing() as connection:
             created = await api_tokens.issue(
                 connection,
@@ -49,6 +48,7 @@ async def create_token(body: TokenCreate, call: PlatformCall) -> Response:
                 keys=call.keys,
                 at=call.now(),
                 limits=limits,
+                granted_by=call.token,
             )
     return _secret(resource_response(created, CREATED))
 
@@ -96,7 +96,8 @@ async def rotate_token_secret(
     The previous secret counts for `overlapHours` more, so that programs can change over; 0 is for
     a leaked secret, which is refused within a few seconds. The calling token must have what the
     token has, or be the token itself: 403 `FORBIDDEN`. A repetition with the same
-    `Idempotency-Key` has no secret: rotate again when it was lost.
+    `Idempotency-Key` has no secret. When it was lost, rotate again within ten minutes: the secret
+    before the first rotation goes on counting.
     """
     with granting():
         async with call.writing() as connection:

@@ -167,7 +167,9 @@ def recover(
     revoke_others: Annotated[
         bool,
         typer.Option(
-            "--revoke-others", help="Also delete every other token, as when one was stolen."
+            "--revoke-others",
+            help="Also delete every other token, as when one was stolen; look at agents and webhook"
+            " endpoints, which stay.",
         ),
     ] = False,
     data_dir: DataDir = None,

@@ -1,6 +1,7 @@
 """Directories of embedded servers, which another account than ours passes through under root."""
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -19,8 +20,19 @@ def make_passable(directory: Path) -> None:
 
 
 def temporary(prefix: str) -> Path:
-    """Return a new directory below the temporary one, made like that of `make_passable`."""
-    directory = Path(tempfile.mkdtemp(prefix=prefix))
-    if os.geteuid() == 0:
-        directory.chmod(0o711)
+    """Return a new directory below the temporary one, made like that of `make_passable`.
+
+    Under root, below the first of the usual temporary directories through which others may pass.
+    """
+    if os.geteuid() != 0:
+        return Path(tempfile.mkdtemp(prefix=prefix))
+    usual = [Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")]  # noqa: S108
+    parent = next(filter(_is_passable, usual), usual[0])
+    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+    directory.chmod(0o711)
     return directory
+
+
+def _is_passable(directory: Path) -> bool:
+    steps = (directory, *directory.parents)
+    return directory.is_dir() and all(step.stat().st_mode & stat.S_IXOTH for step in steps)

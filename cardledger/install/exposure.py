@@ -112,14 +112,14 @@ def _listening(settings: Settings, where: str) -> Iterator[Hazard]:
             name=Unsafe.SANDBOX,
             problem=f"the sandbox is on, and the API listens on {where}: clients make money by"
             " request",
-            repair="CARDLEDGER_SANDBOX=false, or CARDLEDGER_HOST=127.0.0.1",
+            repair="CARDLEDGER_SANDBOX=false, or --host 127.0.0.1",
         )
     if not settings.forwarded_allow_ips:
         yield Hazard(
             name=Unsafe.PLAINTEXT,
             problem=f"the API listens on {where} without TLS, and no reverse proxy is named",
             repair="CARDLEDGER_FORWARDED_ALLOW_IPS=<address of a reverse proxy with TLS>, see"
-            " docs/reverse-proxy.md; or CARDLEDGER_HOST=127.0.0.1",
+            " docs/reverse-proxy.md; or --host 127.0.0.1",
         )
 
 

@@ -176,6 +176,14 @@ _TOKEN: Final = select(
 """All columns but the hashes of secrets."""
 
 
+LOST_WITHIN: Final = timedelta(minutes=10)
+"""A secret that is rotated again so soon was lost: its response did not arrive."""
+
+
+class RevokedTokenError(Exception):
+    """The token that grants or rotates has been deleted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFilters:
     """Filters of a list of tokens; None matches all, and times are inclusive."""
@@ -221,10 +229,11 @@ async def issue(  # noqa: PLR0913 - each by name
     keys: KeyRing,
     at: datetime,
     limits: Limits = NO_LIMITS,
+    granted_by: Token | None = None,
 ) -> TokenResource:
     """Create a token; only this result contains its secret.
 
-    Raises: CapReachedError.
+    Raises: CapReachedError; RevokedTokenError when the token that grants it is gone.
     """
     await caps.check(
         connection,
@@ -233,6 +242,8 @@ async def issue(  # noqa: PLR0913 - each by name
         limit=TOKEN_LIMIT,
         noun="API tokens",
     )
+    if granted_by is not None:
+        await _check_not_revoked(connection, granted_by)
     granted = [Permission(permission) for permission in permissions]
     # Prefixes, by which scanners for leaked secrets recognize a token.
     client_id = f"clid_{secrets.token_hex(12)}"
@@ -269,30 +280,54 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
 
     The present secret counts for `overlap` more. The new secret gives what the token has, so
     `rotated_by` must have it. None when there is no such token.
-    Raises: GrantExceededError, LimitsExceededError.
+    A rotation within ten minutes of the last one replaces the secret of that one, which is taken
+    for lost: the secret before it goes on counting.
+    Raises: GrantExceededError, LimitsExceededError, RevokedTokenError.
     """
+    await _check_not_revoked(connection, rotated_by)
     columns = tables.api_tokens.c
     is_this = columns.id == token_id, columns.platform_id == rotated_by.platform_id
     rows = await connection.execute(
-        _TOKEN.add_columns(columns.secret_hash).where(*is_this).with_for_update()
+        _TOKEN.add_columns(
+            columns.secret_hash, columns.former_secret_hash, columns.former_secret_until
+        )
+        .where(*is_this)
+        .with_for_update()
     )
     row = rows.one_or_none()
     if row is None:
         return None
     rotated_by.check_grant(_permissions(row), _limits(row))
+    is_lost = (
+        row.former_secret_until is not None
+        and row.former_secret_until > at
+        and at - row.updated_at < LOST_WITHIN
+    )
+    present_hash = row.former_secret_hash if is_lost else row.secret_hash
     client_secret = _new_secret()
     changed = await connection.execute(
         tables.api_tokens.update()
         .where(*is_this)
         .values(
             secret_hash=keys.hash_secret(client_secret),
-            former_secret_hash=row.secret_hash if overlap else None,
+            former_secret_hash=present_hash if overlap else None,
             former_secret_until=at + overlap if overlap else None,
             updated_at=at,
         )
         .returning(*_TOKEN.selected_columns)
     )
     return _render(changed.one(), client_secret)
+
+
+async def _check_not_revoked(connection: AsyncConnection, token: Token) -> None:
+    """Check that `token`, which API processes may keep for seconds, still exists.
+
+    Raises: RevokedTokenError.
+    """
+    columns = tables.api_tokens.c
+    found = await connection.execute(select(columns.id).where(columns.id == token.id))
+    if found.first() is None:
+        raise RevokedTokenError
 
 
 async def record_uses(connection: AsyncConnection, uses: Mapping[Id, datetime]) -> None:
@@ -377,10 +412,17 @@ async def revoke(connection: AsyncConnection, client_id: str) -> bool:
 
 
 async def revoke_all(connection: AsyncConnection, platform_id: Id) -> None:
-    """Delete every token of a platform."""
-    await connection.execute(
-        tables.api_tokens.delete().where(tables.api_tokens.c.platform_id == platform_id)
+    """Delete every token of a platform, also those that are being created."""
+    columns = tables.api_tokens.c
+    await caps.lock(connection, tables.api_tokens, platform_id)
+    # In the order in which `record_uses` changes them.
+    found = await connection.scalars(
+        select(columns.id)
+        .where(columns.platform_id == platform_id)
+        .order_by(columns.id)
+        .with_for_update()
     )
+    await connection.execute(tables.api_tokens.delete().where(columns.id.in_(list(found))))
 
 
 async def delete(connection: AsyncConnection, *, platform_id: Id, token_id: Id) -> bool:

@@ -17,8 +17,9 @@ from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
 UMA_DOMAIN: Final = "uma.cardledger.example"
-_CLAIM_LOCK: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 """The domain of generated UMA addresses, unless the platform sets its own."""
+
+_CLAIM_LOCK: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 _SYSTEM_ACCOUNTS: Final = tuple(
     account for account in ChartAccount if account is not ChartAccount.CUSTOMER

@@ -19,6 +19,11 @@ class CapReachedError(Exception):
         self.limit: Final = limit
 
 
+async def lock(connection: AsyncConnection, table: Table, platform_id: Id) -> None:
+    """Let no other transaction add rows of the platform to `table` until the caller's ends."""
+    await connection.execute(_LOCK, {"name": f"{table.name}/{platform_id}"})
+
+
 async def check(
     connection: AsyncConnection,
     table: Table,
@@ -41,6 +46,6 @@ async def check(
             raise CapReachedError(message, limit=limit)
 
     await check_count()  # At the cap, requests are refused without waiting for each other.
-    await connection.execute(_LOCK, {"name": f"{table.name}/{platform_id}"})
+    await lock(connection, table, platform_id)
     # A statement of its own, after the lock: it sees what the previous holder has committed.
     await check_count()

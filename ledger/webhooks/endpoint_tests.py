@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage.ids import beside
-from cardledger.ledger.webhooks.leases import IS_REQUESTED_TEST
+from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import WebhookTestResource
 from cardledger.schema.wire.webhooks.envelope import WebhookType, envelope

@@ -15,7 +15,7 @@ from cardledger.ledger.storage.engines import driver as driver_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import dispatch, signatures
-from cardledger.ledger.webhooks.leases import IS_REQUESTED_TEST
+from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.webhooks.endpoints import (
@@ -31,6 +31,9 @@ with each of them."""
 
 FORMER_SECRET_LIFETIME: Final = timedelta(hours=24)
 """How long the previous secret still signs after a rotation."""
+
+LOST_WITHIN: Final = timedelta(minutes=10)
+"""A secret that is rotated again so soon was lost: its response did not arrive."""
 
 GIVES_UP_AFTER: Final = timedelta(days=5)
 """How long every attempt of an endpoint may fail before the endpoint is disabled."""
@@ -228,21 +231,30 @@ async def rotate_secret(
 ) -> WebhookEndpointResource | None:
     """Create a new secret for an endpoint; the previous one also signs for a day.
 
+    A rotation within ten minutes of the last one replaces the secret of that one, which is taken
+    for lost: the secret before it goes on signing.
     Returns the endpoint with the secret, which no later response shows, or None.
     """
     platforms = tables.platforms.c
-    former = await connection.scalar(
-        select(func.coalesce(_ENDPOINTS.secret, platforms.webhook_secret))
+    rows = await connection.execute(
+        select(
+            func.coalesce(_ENDPOINTS.secret, platforms.webhook_secret).label("secret"),
+            _ENDPOINTS.former_secret,
+            _ENDPOINTS.former_secret_until,
+        )
         .join_from(tables.webhook_endpoints, tables.platforms)
         .where(*_is(platform_id, endpoint_id))
         .with_for_update(of=tables.webhook_endpoints)
     )
-    if former is None:
+    row = rows.one_or_none()
+    if row is None:
         return None
+    until = row.former_secret_until
+    is_lost = until is not None and until - at > FORMER_SECRET_LIFETIME - LOST_WITHIN
     secret = signatures.new_webhook_secret()
     values = {
         "secret": keys.encrypt(secret.encode()),
-        "former_secret": former,
+        "former_secret": row.former_secret if is_lost else row.secret,
         "former_secret_until": at + FORMER_SECRET_LIFETIME,
         "updated_at": at,
     }

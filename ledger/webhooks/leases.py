@@ -22,7 +22,13 @@ from sqlalchemy import Connection
 
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.engines import driver as driver_of
-from cardledger.ledger.webhooks.ordering import QUEUE_LOCK_KEY, Queue, columns, release_next
+from cardledger.ledger.webhooks.ordering import (
+    IS_REQUESTED_TEST,
+    QUEUE_LOCK_KEY,
+    Queue,
+    columns,
+    release_next,
+)
 from cardledger.ledger.webhooks.retry_policy import Attempt
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -121,9 +127,6 @@ class RequestedTests:
     share: int
     shares: Mapping[Id, int] = field(default_factory=dict)
 
-
-IS_REQUESTED_TEST: Final = "w.type = 'TEST' AND w.id = w.webhook_id AND w.attempts = 0"
-"""Whether `w` is a test that a request waits for (`endpoint_tests`), and not sent yet."""
 
 _CLAIMED: Final = """
     RETURNING taken.next_attempt_at, w.webhook_id, w.id, w.customer_id, w.platform_id, w.type,

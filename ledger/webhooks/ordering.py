@@ -81,10 +81,17 @@ _POSITION: Final = """
         w.sequence, ('x' || left(replace(w.webhook_id::text, '-', ''), 12))::bit(48)::bigint)
 """
 
+IS_REQUESTED_TEST: Final = "w.type = 'TEST' AND w.id = w.webhook_id AND w.attempts = 0"
+"""Whether `w` is a test that a request waits for (`endpoint_tests`), and not sent yet.
+
+It has a lane of its own and is sent whether its endpoint is enabled or not.
+"""
+
 TAKE_BACK: Final = f"""
     UPDATE webhook_deliveries w SET next_attempt_at = {_POSITION}
     FROM unnest(%(endpoints)s::uuid[], %(subjects)s::uuid[]) AS queue (endpoint, subject)
     WHERE w.endpoint_id = endpoint AND w.subject_id = subject AND w.next_attempt_at < %(later)s
+        AND NOT ({IS_REQUESTED_TEST})
 """
 """Gives due deliveries the `queue_position` that they had, so that earlier ones can precede them.
 

@@ -1,6 +1,6 @@
 """API tokens: the credentials of a platform."""
 
-from ipaddress import ip_network
+from ipaddress import IPv6Network, ip_network
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -18,6 +18,7 @@ from cardledger.schema.wire.common import (
 PermissionName = Literal["VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"]
 
 _ADDRESS_LIMIT = 20
+_MAPPED = IPv6Network("::ffff:0:0/96")
 
 
 def _each_once(value: list[PermissionName]) -> list[PermissionName]:
@@ -29,10 +30,14 @@ def _each_once(value: list[PermissionName]) -> list[PermissionName]:
 
 def _network(value: str) -> str:
     try:
-        return str(ip_network(value))
+        network = ip_network(value)
     except ValueError:
         message = "is not a network such as 203.0.113.0/24 or 2001:db8::/32, or an address"
         raise ValueError(message) from None
+    if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
+        message = "is an IPv4 network written as IPv6; send it as IPv4, such as 203.0.113.0/24"
+        raise ValueError(message)
+    return str(network)
 
 
 Network = Annotated[str, Field(max_length=43), AfterValidator(_network)]

@@ -234,6 +234,8 @@ def test_a_token_is_used_from_its_networks_only(own: Api) -> None:
     near = limited(own, "VIEW", allowedAddresses=["10.0.0.0/8", "127.0.0.1"])
     far = limited(own, "VIEW", allowedAddresses=["203.0.113.0/24", "2001:db8::/32"])
 
+    mapped = {"name": "x", "permissions": ["VIEW"], "allowedAddresses": ["::ffff:10.0.0.0/104"]}
+    refused(own.post("/tokens", mapped), 400, "INVALID_INPUT")
     assert near["allowedAddresses"] == ["10.0.0.0/8", "127.0.0.1/32"]
     with cardholder(own, near) as till, cardholder(own, far) as stolen:
         ok(till.get("/config"))
@@ -317,6 +319,46 @@ def test_a_former_secret_counts_during_the_overlap(
                 )
             eventually(lambda: far.get("/config").status_code == 401)
             ok(far_new.get("/config"))
+
+
+def test_a_rotation_whose_response_was_lost_is_repeated_without_losing_the_secret_in_use(
+    own: Api, database_url: str
+) -> None:
+    held = token(own)
+    path = f"/tokens/{held['id']}/rotate-secret"
+    lost = ok(own.post(path, {}))
+    rotated = ok(own.post(path, {}))
+
+    with cardholder(own, held) as deployed, cardholder(own, rotated) as new:
+        ok(deployed.get("/config"))
+        ok(new.get("/config"))
+    with cardholder(own, lost) as undelivered:
+        refused(undelivered.get("/config"), 401, "UNAUTHORIZED")
+
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "UPDATE api_tokens SET updated_at = now() - interval '11 minutes' WHERE client_id = %s",
+            [held["clientId"]],
+        )
+    ok(own.post(path, {}))
+    with cardholder(own, held) as deployed, cardholder(own, rotated) as former:
+        refused(deployed.get("/config"), 401, "UNAUTHORIZED")
+        ok(former.get("/config"))
+
+
+def test_a_deleted_token_grants_nothing_although_a_process_still_knows_it(
+    own: Api, database_url: str
+) -> None:
+    stolen = token(own, "TOKENS", "VIEW")
+    with cardholder(own, stolen) as thief:
+        ok(thief.get("/tokens"))
+        with psycopg.connect(database_url) as connection:
+            connection.execute("DELETE FROM api_tokens WHERE client_id = %s", [stolen["clientId"]])
+        body = {"name": "spare", "permissions": ["VIEW"]}
+
+        refused(thief.post("/tokens", body), 401, "UNAUTHORIZED")
+
+    assert ok(own.get("/tokens", name="spare"))["data"] == []
 
 
 def test_a_rotation_without_overlap_refuses_the_former_secret(own: Api) -> None:

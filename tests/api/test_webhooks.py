@@ -255,6 +255,20 @@ def test_after_a_rotation_both_secrets_prove_a_webhook(
     assert "secret" not in ok(own.get(f"{PATH}/{key}"))
 
 
+def test_a_rotation_whose_response_was_lost_is_repeated_without_losing_the_secret_in_use(
+    own: Api, receiver: Receiver
+) -> None:
+    created = endpoint(own, receiver.url)
+    ok(own.post(f"{PATH}/{created['id']}/rotate-secret", {}))
+    rotated = ok(own.post(f"{PATH}/{created['id']}/rotate-secret", {}))
+
+    ok(own.post("/webhooks/test", {"endpointId": created["id"]}))
+
+    last = receiver.received[-1]
+    for secret in (rotated["secret"], created["secret"]):
+        assert Webhook(secret).verify(last.body, last.headers)
+
+
 def test_anybody_may_read_the_public_keys_and_both_while_one_takes_over(own: Api) -> None:
     config = ok(own.get("/config"))
     path = own.root + f"/.well-known/cardledger/webhook-keys/{config['id']}"

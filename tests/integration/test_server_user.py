@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psycopg
@@ -177,3 +178,20 @@ def test_what_is_made_is_passable_whatever_the_umask(passable_dir: Path) -> None
         os.umask(before)
 
     assert modes(passable_dir / "a", passable_dir / "a" / "b") == [0o711, 0o711]
+
+
+@as_root
+def test_a_temporary_directory_is_passable_although_that_of_root_is_closed(
+    passable_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = passable_dir / "closed"
+    closed.mkdir(mode=0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(closed))
+
+    made = directories.temporary("cardledger-test-")
+
+    try:
+        assert not made.is_relative_to(closed)
+        assert modes(made, closed) == [0o711, 0o700]
+    finally:
+        made.rmdir()

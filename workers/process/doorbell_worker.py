@@ -6,6 +6,7 @@ took up to two seconds to stop, and three more while Redis was unavailable.
 """
 
 from queue import Empty, PriorityQueue
+from time import monotonic
 from typing import Any, Final
 
 from dramatiq import Worker
@@ -13,6 +14,9 @@ from dramatiq.common import join_all
 from typing_extensions import override
 
 from cardledger.workers.signals.broker import WakingBroker
+
+_SLEEP_ENDS_S: Final = 2.0
+_END_AGAIN_MS: Final = 50
 
 
 class DoorbellWorker(Worker):
@@ -34,9 +38,17 @@ class DoorbellWorker(Worker):
         join_all(self.workers, timeout)  # type: ignore[no-untyped-call]
         for consumer in self.consumers.values():
             consumer.stop()
-        self._waking_broker.wake_consumers()
+        self._waking_broker.let_consumers_take_no_more()
+        self._end_sleeps(monotonic() + min(timeout / 1000, _SLEEP_ENDS_S))
         super().stop(timeout)
         self._waking_broker.close()
+
+    def _end_sleeps(self, deadline: float) -> None:
+        """End the sleeps of all consumers: again and again, because one may just be beginning."""
+        consumers = list(self.consumers.values())
+        while any(consumer.is_alive() for consumer in consumers) and monotonic() < deadline:
+            self._waking_broker.end_sleeps()
+            join_all(consumers, _END_AGAIN_MS)  # type: ignore[no-untyped-call]
 
 
 class _ClosableQueue(PriorityQueue[Any]):

@@ -47,14 +47,17 @@ class WakingBroker(RedisBroker):
         self.consumers: Final[list[_WakingConsumer]] = []
         self.is_stopping: Final = Event()
 
-    def wake_consumers(self) -> None:
-        """End the sleeps of all consumers, because the worker stops, and let them take no more."""
+    def let_consumers_take_no_more(self) -> None:
+        """Wait for a moment for what is being taken; the worker stops."""
         self.is_stopping.set()
         deadline = monotonic() + _TAKE_S
         for consumer in self.consumers:
             # A doorbell that is being taken would be lost.
             if consumer.taking.acquire(timeout=max(0.0, deadline - monotonic())):
                 consumer.taking.release()
+
+    def end_sleeps(self) -> None:
+        """End the sleeps of all consumers."""
         interrupt(self.client)
 
     def close(self) -> None:

@@ -36,6 +36,11 @@ class PeriodicTask:
         self._thread: Final = Thread(target=self._run, name=name, daemon=True)
         self._failure: str | None = None  # Of the last run; None when it succeeded.
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread has been started and has not ended."""
+        return self._thread.is_alive()
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

@@ -6,6 +6,7 @@ list holds one token at most. Losing every one of them loses nothing, because a 
 
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Final, Protocol
 
 import redis
@@ -17,6 +18,7 @@ from cardledger.workers.signals.outage_log import REDIS
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.redis_connections import interrupt
 
+_INTERRUPT_AGAIN_S: Final = 0.05
 _WAKE: Final = f"{NAMESPACE}:webhooks.wake"
 _WAKE_DISPATCH: Final = f"{NAMESPACE}:webhooks.wake-dispatch"
 _LISTEN_S: Final = 1.0  # How long one wait lasts.
@@ -72,8 +74,10 @@ class WebhookWakeupListener:
     def stop(self, limit_s: float = _STOP_S) -> None:
         """Stop listening, also while Redis is silent."""
         self._is_stopping = True
-        interrupt(self._client)
-        self._task.stop(limit_s)
+        deadline = monotonic() + limit_s
+        while self._task.is_running and monotonic() < deadline:
+            interrupt(self._client)  # Again and again, because a sleep may just be beginning.
+            self._task.stop(_INTERRUPT_AGAIN_S)
 
     def _listen(self) -> bool:
         if self._is_stopping:

@@ -145,7 +145,8 @@ async def rotate_webhook_secret(
 ) -> Response:
     """Replace the secret of an endpoint; only this response contains the new one.
 
-    A repetition with the same `Idempotency-Key` does not: rotate again when it was lost.
+    A repetition with the same `Idempotency-Key` does not. When it was lost, rotate again within ten
+    minutes: the secret before the first rotation goes on signing.
     For 24 hours webhooks are signed with both secrets, so that receivers can change over.
     """
     async with call.writing() as connection:

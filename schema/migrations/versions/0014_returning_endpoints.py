@@ -8,6 +8,11 @@ revision = "0014"
 down_revision = "0013"
 
 _UP: Final = (
+    # First, because it waits for a VACUUM of the table: the others hold a lock that requests need.
+    (
+        "COMMENT ON COLUMN webhook_deliveries.endpoint_id IS"
+        " 'The endpoint; null: stored for replays, because endpoints missed it or there was none.'"
+    ),
     (
         "ALTER TABLE webhook_endpoints ADD COLUMN discarded_at TIMESTAMP WITH TIME ZONE,"
         " ADD COLUMN collects_until TIMESTAMP WITH TIME ZONE"
@@ -23,10 +28,6 @@ _UP: Final = (
     (
         "COMMENT ON COLUMN webhook_endpoints.state IS"
         " 'ENABLED or DISABLED; a disabled endpoint misses new webhooks, pending deliveries wait.'"
-    ),
-    (
-        "COMMENT ON COLUMN webhook_deliveries.endpoint_id IS"
-        " 'The endpoint; null: stored for replays, because endpoints missed it or there was none.'"
     ),
 )
 _RIGHT: Final = """

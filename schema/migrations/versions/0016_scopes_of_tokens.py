@@ -42,7 +42,13 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove the columns; tokens keep what earlier releases know of their permissions."""
+    """Remove the columns; tokens keep what earlier releases know of their permissions.
+
+    Tokens with limits, which earlier releases do not know, are deleted.
+    """
+    op.execute(
+        "DELETE FROM api_tokens WHERE expires_at IS NOT NULL OR allowed_addresses IS NOT NULL"
+    )
     op.execute(
         "DO $$ DECLARE role text := current_database() || '_app'; BEGIN"
         " EXECUTE format('REVOKE UPDATE (secret_hash) ON api_tokens FROM %I', role); END $$"
