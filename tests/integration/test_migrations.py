@@ -21,6 +21,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema import relations as installed
 from cardledger.schema.tables import APPEND_ONLY, metadata
+from tests.api.support import new_tenant
 from tests.databases import fresh_database
 
 
@@ -426,3 +427,19 @@ def test_the_migrations_can_be_read_as_sql(capsys: pytest.CaptureFixture[str]) -
         assert f"CREATE TABLE {table.name} (" in text
     assert "ENABLE ALWAYS TRIGGER append_only" in text
     assert "UPDATE alembic_version" in text or "INSERT INTO alembic_version" in text
+
+
+def test_tokens_with_limits_are_not_left_to_a_release_that_ignores_them(
+    empty_url: DatabaseUrl,
+) -> None:
+    migrate.upgrade(empty_url)
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        new_tenant(empty_url)
+        connection.execute("UPDATE api_tokens SET expires_at = now()")
+
+        with pytest.raises(Exception, match="earlier releases ignore"):
+            migrate.downgrade(empty_url, "0015")
+        assert connection.execute("SELECT expires_at FROM api_tokens").fetchone()
+
+        connection.execute("DELETE FROM api_tokens")
+    migrate.downgrade(empty_url, "0015")

@@ -26,6 +26,17 @@ _COLUMNS: Final = {
 _UPDATABLE: Final = "secret_hash, former_secret_hash, former_secret_until, updated_at, last_used_at"
 
 
+_REFUSE_LIMITS: Final = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM api_tokens
+               WHERE expires_at IS NOT NULL OR allowed_addresses IS NOT NULL) THEN
+        RAISE EXCEPTION 'tokens have expiresAt or allowedAddresses, which earlier releases ignore'
+            USING HINT = 'Delete them first with cardledger platform revoke.';
+    END IF;
+END $$
+"""
+
+
 def upgrade() -> None:
     """Add the columns; null keeps what a token of an earlier release may do."""
     for name, (kind, comment) in _COLUMNS.items():
@@ -44,11 +55,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Remove the columns; tokens keep what earlier releases know of their permissions.
 
-    Tokens with limits, which earlier releases do not know, are deleted.
+    It is refused while there are tokens with limits, which earlier releases would not hold.
     """
-    op.execute(
-        "DELETE FROM api_tokens WHERE expires_at IS NOT NULL OR allowed_addresses IS NOT NULL"
-    )
+    op.execute(_REFUSE_LIMITS)
     op.execute(
         "DO $$ DECLARE role text := current_database() || '_app'; BEGIN"
         " EXECUTE format('REVOKE UPDATE (secret_hash) ON api_tokens FROM %I', role); END $$"
