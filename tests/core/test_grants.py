@@ -7,7 +7,7 @@ import pytest
 
 from cardledger.ledger.agents import grants
 from cardledger.ledger.agents.policy import AgentPermission
-from cardledger.ledger.platforms.api_tokens import GrantExceededError, Permission, check_grant
+from cardledger.ledger.platforms.scopes import GrantExceededError, Permission, check_grant
 
 # What an agent with a permission can do, as permissions of tokens.
 GIVES = {

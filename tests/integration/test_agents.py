@@ -14,7 +14,7 @@ from cardledger.ledger.agents.policy import Usage
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers.registry import Individual
 from cardledger.ledger.platforms import registry as platforms
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id

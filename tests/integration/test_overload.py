@@ -13,12 +13,11 @@ def test_at_three_times_the_capacity_decisions_are_in_time(
 ) -> None:
     tries = (at_three_times_the_capacity(postgres_url, redis_url) for _ in range(_TRIES))
 
-    # Nearly all on an idle machine; without a limit at the door one in six: those that are asked
-    # before the others of three seconds have become a second of work.
-    assert any(one.load.refused and 2 * one.load.in_time > one.load.late for one in tries)
+    # Nearly all on an idle machine; without a limit at the door nearly none.
+    assert any(one.load.refused and one.load.in_time > one.load.late for one in tries)
 
 
 def at_three_times_the_capacity(postgres_url: DatabaseUrl, redis_url: str) -> Measured:
     with bench(postgres_url) as made:
-        _, [measured] = overload.measure(made, redis_url, seconds=3.0, deadline_s=1.0, factors=[3])
+        _, [measured] = overload.measure(made, redis_url, seconds=4.0, deadline_s=1.0, factors=[3])
     return measured

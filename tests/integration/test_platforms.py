@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.platforms import api_tokens as tokens
 from cardledger.ledger.platforms import registry as platforms
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 from cardledger.schema import tables
