@@ -20,7 +20,8 @@ from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms import api_tokens
-from cardledger.ledger.platforms.api_tokens import Permission, StoredToken, Token
+from cardledger.ledger.platforms.api_tokens import StoredToken
+from cardledger.ledger.platforms.scopes import Permission, Token
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code

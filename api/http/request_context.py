@@ -18,7 +18,7 @@ from cardledger.api.http.rate_limits import RateLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.messaging.idempotency_keys import Claim
-from cardledger.ledger.platforms.api_tokens import Token
+from cardledger.ledger.platforms.scopes import Token
 from cardledger.ledger.ports import Adapters
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id

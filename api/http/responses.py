@@ -9,11 +9,8 @@ from pydantic_core import to_json
 
 from cardledger.api.http.errors import ApiError, invalid_field
 from cardledger.api.http.request_context import RequestContext
-from cardledger.ledger.platforms.api_tokens import (
-    GrantExceededError,
-    LimitsExceededError,
-    RevokedTokenError,
-)
+from cardledger.ledger.platforms.api_tokens import RevokedTokenError
+from cardledger.ledger.platforms.scopes import GrantExceededError, LimitsExceededError
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.schema.wire.common import PageQuery

@@ -29,7 +29,7 @@ from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import AgentContext, PlatformContext, services_of
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
-from cardledger.ledger.platforms.api_tokens import Permission, Token
+from cardledger.ledger.platforms.scopes import Permission, Token
 from cardledger.schema.wire.errors import Code, FieldError, dotted
 
 MAX_BODY: Final = 64 * 1024

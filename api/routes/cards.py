@@ -16,7 +16,7 @@ from cardledger.ledger.cards import registry as cards
 from cardledger.ledger.cards.lifecycle import CardConflict
 from cardledger.ledger.cards.refusals import CardRefusal, CardRefusedError
 from cardledger.ledger.core.card import CardState
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.ports import NotConnectedError
 from cardledger.schema.wire.cards.cards import (
     CardCreate,

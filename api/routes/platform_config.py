@@ -14,7 +14,7 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms import registry as platforms
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, money
 from cardledger.schema.wire.config import (
     ConfigUpdate,

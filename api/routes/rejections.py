@@ -11,7 +11,7 @@ from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.messaging import rejections
 from cardledger.ledger.messaging.rejections import Filter, Rejection
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema.ids import Id

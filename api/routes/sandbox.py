@@ -14,7 +14,7 @@ from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import SANDBOX, guarded_router, requires
 from cardledger.api.routes.customers.internal_accounts import internal_account
 from cardledger.api.routes.webhooks import endpoint_tests
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.projections import accounts
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import InternalAccountId

@@ -19,7 +19,7 @@ from cardledger.api.routes.cards import no_card
 from cardledger.ledger.cards import inquiries
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.messaging.inbox import CardRoute
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.common import CardId, money, rfc3339

@@ -9,8 +9,8 @@ from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, Listing, capped, granting, resource_response
 from cardledger.api.http.routing import guarded_router, requires
-from cardledger.ledger.platforms import api_tokens
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms import api_tokens, scopes
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.common import Page, TokenId
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.tokens import (
@@ -135,11 +135,11 @@ async def delete_token(token_id: TokenId, call: PlatformCall) -> Response:
     return Response(status_code=_NO_CONTENT)
 
 
-def _limits(body: TokenCreate, at: datetime) -> api_tokens.Limits:
-    limits = api_tokens.Limits(expires_at=body.expires_at, allowed_addresses=body.allowed_addresses)
+def _limits(body: TokenCreate, at: datetime) -> scopes.Limits:
+    limits = scopes.Limits(expires_at=body.expires_at, allowed_addresses=body.allowed_addresses)
     if limits.is_expired(at):
         raise invalid_field("expiresAt", "must be in the future")
-    if Permission.AGENTS in body.permissions and limits != api_tokens.NO_LIMITS:
+    if Permission.AGENTS in body.permissions and limits != scopes.NO_LIMITS:
         message = "must not have AGENTS with expiresAt or allowedAddresses; agents have neither"
         raise invalid_field("permissions", message)
     return limits

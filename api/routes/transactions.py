@@ -14,7 +14,7 @@ from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.actions import Decision, RecordedAction
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.queries import card_transactions, transactions
 from cardledger.schema.ids import Id

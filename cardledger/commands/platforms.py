@@ -178,7 +178,7 @@ def recover(
 
     Prints its secret once, as JSON.
     """
-    from cardledger.ledger.platforms import api_tokens
+    from cardledger.ledger.platforms import api_tokens, scopes
     from cardledger.ledger.storage.caps import CapReachedError
 
     platform_id = _id(platform)
@@ -192,7 +192,7 @@ def recover(
             connection,
             platform_id=platform_id,
             name="recovered",
-            permissions=list(api_tokens.Permission),
+            permissions=list(scopes.Permission),
             keys=keys,
         )
 

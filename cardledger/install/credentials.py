@@ -20,7 +20,7 @@ from cardledger.config.settings import Settings
 from cardledger.install.ready_file import write_private
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets import MIN_KEY_LENGTH, KeyRing, SecretsError
 from cardledger.schema import tables

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.agents import access_tokens, grants
 from cardledger.ledger.agents import registry as agents
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.caps import CapReachedError
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from cardledger.ledger.agents.policy import AgentPermission
-from cardledger.ledger.platforms.api_tokens import Permission, check_grant
+from cardledger.ledger.platforms.scopes import Permission, check_grant
 
 _NEEDED: Final[Mapping[AgentPermission, frozenset[Permission]]] = {
     AgentPermission.VIEW_TRANSACTIONS: frozenset(),

@@ -13,7 +13,7 @@ from cardledger.ledger.agents import access_tokens, grants, policy_document, usa
 from cardledger.ledger.agents.policy import Policy, Usage
 from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
 from cardledger.ledger.platforms import registry as platforms
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.tenancy import own

@@ -12,7 +12,7 @@ from cardledger.api.routes.agents.actions import action_after, no_action
 from cardledger.ledger.agents import action_queries
 from cardledger.ledger.agents import actions as agent_actions
 from cardledger.ledger.agents.actions import Decision
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.actions import AgentActionResource, ApprovalsQuery
 from cardledger.schema.wire.cards.transactions import RejectRequest

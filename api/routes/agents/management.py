@@ -14,7 +14,7 @@ from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.agents import device_codes
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.agents.refusals import AgentRefusal, AgentRefusedError
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.agents.agents import (
     AgentCreate,
     AgentCreated,

@@ -13,7 +13,7 @@ from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.customers.beneficial_owners import NewOwner, OwnerChange
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.common import BeneficialOwnerId, Page
 from cardledger.schema.wire.customers.beneficial_owners import (
     BeneficialOwnerCreate,

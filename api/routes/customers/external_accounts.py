@@ -12,7 +12,7 @@ from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import external_accounts
 from cardledger.ledger.customers.external_accounts import Registration, RegistrationRefusal
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import ExternalAccountId, Page
 from cardledger.schema.wire.customers.external_accounts import (

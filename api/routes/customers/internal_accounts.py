@@ -11,7 +11,7 @@ from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers import updates
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.projections import accounts
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import InternalAccountId, Page

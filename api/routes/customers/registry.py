@@ -14,7 +14,7 @@ from cardledger.api.http.responses import CREATED, Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import deletion, updates
 from cardledger.ledger.customers import registry as customers
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.wire.common import CustomerId, Page
 from cardledger.schema.wire.customers import identity

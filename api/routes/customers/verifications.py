@@ -10,7 +10,7 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import verifications
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.wire.common import Page, VerificationId
 from cardledger.schema.wire.customers.verifications import (
     VerificationCreate,

@@ -12,7 +12,7 @@ from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
 from cardledger.api.http.responses import Listing, resource_response
 from cardledger.api.http.routing import guarded_router, requires
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.webhooks import deliveries, dispatch, endpoints, replays
 from cardledger.ledger.webhooks.replays import NoEndpointError, Window
 from cardledger.schema.ids import Id

@@ -17,7 +17,7 @@ from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, RequestContext
 from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import guarded_router, requires
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.webhooks import endpoint_tests
 from cardledger.ledger.webhooks.endpoint_tests import EndpointTest, TooManyTestsError

@@ -10,7 +10,7 @@ from cardledger.api.http.request_context import PlatformCall, PlatformContext
 from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes.platform_config import check_production
-from cardledger.ledger.platforms.api_tokens import Permission
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.webhooks import endpoints, signing_keys
 from cardledger.schema.wire.common import Page, WebhookEndpointId
 from cardledger.schema.wire.errors import Code
