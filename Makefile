@@ -11,6 +11,10 @@ TEST_WORKERS ?= 2
 LOCK_ARGS ?= --upgrade
 ARGS ?=
 
+# The tests start a hundred processes, and each would compile every module again where the
+# environment forbids to keep bytecode, as that of images does. `make clean` removes it.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The package with compiled rules, and the environment that imports it instead of the sources.
 COMPILED := .compiled
 COMPILED_STAMP := $(COMPILED)/.built
@@ -105,6 +109,10 @@ storm: $(STAMP) ## Strike a whole system with faults and check every promise (SE
 storm-page: $(STAMP) ## Regenerate docs/storm.md from runs (RUN="run.json …")
 	$(BIN)/python -m storm.page $(or $(RUN),$(error which run? RUN=run.json)) docs
 
+.PHONY: attack
+attack: $(STAMP) ## Attack a whole system and judge what another platform notices (ARGS="--seconds 60")
+	$(BIN)/python -m attack $(ARGS)
+
 .PHONY: mutants
 mutants: $(STAMP) ## Mutation testing: change one line of the rules, expect failing tests
 	$(BIN)/python -m benchmarks.mutate $(ARGS)
@@ -151,9 +159,9 @@ LOWEST_TESTS := tests/core tests/integration/test_engine.py tests/integration/te
 .PHONY: test-lowest
 test-lowest: $(LOWEST_STAMP) ## Run part of the tests on the oldest supported dependencies
 	PYTHONPATH=. $(LOWEST)/bin/python tests/import_everything.py
-	@# anyio's plugin may be older than pytest allows; no test uses it. Older releases of pydantic name
-	@# some schemas otherwise, so the checked-in OpenAPI document is not compared.
-	HYPOTHESIS_PROFILE=brief $(LOWEST)/bin/python -m pytest -p no:anyio \
+	@# Older releases of pydantic name some schemas otherwise, so the checked-in OpenAPI document is
+	@# not compared.
+	HYPOTHESIS_PROFILE=brief $(LOWEST)/bin/python -m pytest \
 	  --deselect tests/system/test_cli.py::test_the_document_of_the_interface_is_printed_as_it_is_checked_in \
 	  -n $(TEST_WORKERS) --dist loadscope $(or $(ARGS),$(LOWEST_TESTS))
 

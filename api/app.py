@@ -11,6 +11,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from cardledger.api import BASE_PATH
+from cardledger.api.fair_slots import DEFAULT_LIMIT, FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
@@ -45,7 +46,7 @@ from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets import KeyRing, ServerKey
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client
@@ -84,13 +85,14 @@ class ApiConfig:
 
     database_url: str
     redis_url: str
-    secret_key: str
+    secret_key: str | ServerKey
     reply_timeout_s: float = 10.0
     sandbox: bool = True
     loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
     rate_limit: str = sliding_window.OFF
     failure_limit: str = sliding_window.OFF
+    in_progress_limit: int = DEFAULT_LIMIT
     body_timeout_s: float = 30.0
     public_url: str | None = None
 
@@ -172,8 +174,16 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 in_flight=InFlight(),
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
                 turns=Turns(),
+                slots=FairSlots(limit=config.in_progress_limit),
                 keys=keys,
-                authenticator=Authenticator(reader, keys, limits, clock=clock, used=last_uses.note),
+                authenticator=Authenticator(
+                    reader,
+                    keys,
+                    limits,
+                    clock=clock,
+                    used=last_uses.note,
+                    outdated=last_uses.replace_hash,
+                ),
                 limits=limits,
                 clock=clock,
                 reply_timeout=timedelta(seconds=config.reply_timeout_s),

@@ -143,6 +143,9 @@ class FundingRail(Protocol):
     merchant's; it is empty while no message has named a merchant.
     """
 
+    def accepts_deposits(self) -> bool:
+        """Return whether a message may say that money has arrived: in a sandbox."""
+
     def issuer_decline(self, descriptor: str) -> DeclineReason | None:
         """Return the decline of the issuer's processor; None: it leaves the decision to us."""
 

@@ -23,7 +23,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cardledger.schema import compatibility, connections, location, relations
+from cardledger.schema import compatibility, connections, location, relations, roles
+from cardledger.schema.roles import Role
 
 GIVE_UP_AFTER_S: Final = 60.0
 """How long a revision is tried by default while other sessions hold locks on its tables."""
@@ -46,6 +47,10 @@ class BusyError(Exception):
 
     Run the migration again. Its text names the sessions that hold locks.
     """
+
+
+class UndecidedError(Exception):
+    """Messages of an earlier release wait to be decided; nothing was changed."""
 
 
 def ignore(_line: str) -> None:
@@ -93,6 +98,25 @@ def downgrade(
         run.repeat(lambda: command.downgrade(run.config, revision))
 
 
+def finish(url: str) -> None:
+    """Refuse messages that only earlier releases write, none of which runs any more.
+
+    Raises: UndecidedError while such messages wait.
+    """
+    with _engine(url).begin() as connection:
+        changed = connection.execute(
+            text(
+                "UPDATE inbox_macs SET is_required = true"
+                " WHERE NOT EXISTS (SELECT FROM inbox WHERE mac IS NULL)"
+            )
+        )
+        if not changed.rowcount:
+            raise UndecidedError(
+                "messages that an earlier release has accepted wait to be decided; finish when the"
+                " workers have decided them"
+            )
+
+
 def sql(revision: str = "head", *, schema: str = location.DEFAULT) -> None:
     """Print the statements that lead from nothing to `revision`, for a reader to check."""
     config = _config(None)
@@ -123,8 +147,8 @@ def head() -> str:
 
 
 def app_role(url: str) -> str:
-    """Return the name of the role that the application uses in the database at `url`."""
-    return f"{connections.parameters(url).get('dbname')}_app"
+    """Return the name of the role of all processes of earlier releases in the database at `url`."""
+    return roles.name_in(url, Role.APP)
 
 
 _IS_OURS: Final = """
@@ -133,10 +157,11 @@ _IS_OURS: Final = """
 """
 
 
-def owns_app_role(url: str) -> bool:
-    """Return whether a migration created the application role of the database at `url`."""
+def owns_role(url: str, role: Role) -> bool:
+    """Return whether a migration created `role` of the database at `url`."""
     with _engine(url).connect() as connection:
-        return bool(connection.execute(text(_IS_OURS), {"role": app_role(url)}).scalar())
+        named = {"role": roles.name_in(url, role)}
+        return bool(connection.execute(text(_IS_OURS), named).scalar())
 
 
 # --- one step after the other ---------------------------------------------------------------------

@@ -39,6 +39,8 @@ CREATED: Final = {
     "0007": ("webhook_endpoints", "webhook_signing_keys"),
     "0011": ("acceptances", "duplicates"),
     "0012": ("stalled_queues", "rejection_retries", "schema_compatibility"),
+    "0018": ("server_keys",),
+    "0019": ("forged_messages", "inbox_macs"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -27,15 +27,15 @@ from redis import Redis
 from cardledger.config import gc_tuning
 from cardledger.embedded import directories
 from cardledger.embedded.servers import DatabaseUrl, find_postgres, find_redis
-from cardledger.schema import migrate
-from tests.databases import fresh_database
+from cardledger.schema import migrate, roles
+from cardledger.schema.roles import Role
+from tests.databases import PASSWORD, fresh_database
 
 # Failures are provoked here by the hundred; structlog would print each with all its locals.
 structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
 
 gc_tuning.relax()  # As in the processes of the system.
 
-APP_PASSWORD = "app"  # Of the application role in tests; a given server may ask for one.
 
 # How many examples Hypothesis tries: HYPOTHESIS_PROFILE=nightly many, brief few.
 _PATIENT = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -50,9 +50,16 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 # The longest first: the shortest then fill what is left of the time of each xdist worker.
 _FOLDERS: Final = ("system", "schedules", "integration", "api", "core")
 
+# A fixture with `request` may ask for a server by name.
+_SERVER_FIXTURES: Final = frozenset({"postgres_url", "redis_url", "request"})
 
+
+@pytest.hookimpl(tryfirst=True)  # `-m` selects by the marker.
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests by folder."""
+    """Order the tests by folder, and mark those that talk to the servers of the session."""
+    for item in items:
+        if not _SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.servers)
     root = Path(__file__).parent
     places = {folder: place for place, folder in enumerate(_FOLDERS)}
     items.sort(key=lambda item: places.get(item.path.relative_to(root).parts[0], len(places)))
@@ -146,13 +153,15 @@ def template_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
     """A migrated, empty database that others are copied from; it has no sessions."""
     with fresh_database(postgres_url) as url:
         migrate.upgrade(url)
-        role = sql.Identifier(migrate.app_role(url))
-        # Roles belong to the server: copies of this database are entered with this one's role.
+        names = [sql.Identifier(roles.name_in(url, role)) for role in Role]
+        # Roles belong to the server: copies of this database are entered with this one's roles.
         with psycopg.connect(postgres_url, autocommit=True) as connection:
-            connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(role, APP_PASSWORD))
+            for name in names:
+                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(name, PASSWORD))
         yield url
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(role))
+        for name in names:
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(name))
 
 
 @pytest.fixture(scope="module")
@@ -166,5 +175,5 @@ def database_url(
 
 @pytest.fixture(scope="module")
 def app_database_url(database_url: DatabaseUrl, template_database: DatabaseUrl) -> DatabaseUrl:
-    """The same database for the application role, which is what every process of ours uses."""
-    return database_url.with_user(migrate.app_role(template_database), APP_PASSWORD)
+    """The same database for the role that the operator's commands use."""
+    return database_url.with_user(migrate.app_role(template_database), PASSWORD)

@@ -3,12 +3,17 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import psycopg
 from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema import ids
+from cardledger.schema.roles import Role
+
+PASSWORD: Final = "app"
+"""Of all roles in tests; a given server may ask for one."""
 
 # Tests read the database over connections of their own.
 ids.register(psycopg.adapters)
@@ -20,7 +25,7 @@ def fresh_database(postgres_url: str, template: str | None = None) -> Iterator[D
 
     `template` names a database to copy, on the same server, without sessions. No test
     shares a database with another, so tests commit for real and need no roll-back tricks. The name
-    is of a form that `<database>_app` stays below PostgreSQL's 63 bytes.
+    is of a form that `<database>_webhooks` stays below PostgreSQL's 63 bytes.
     """
     name = f"test_{uuid.uuid4().hex}"
     template_name = sql.Identifier(template or "template0")
@@ -33,6 +38,18 @@ def fresh_database(postgres_url: str, template: str | None = None) -> Iterator[D
         yield server.with_database(name)
     finally:
         _execute(server, drop)
+
+
+def as_role(url: str, role: Role) -> DatabaseUrl:
+    """Return the same database for another of its roles; `url` has the login of one of them.
+
+    The URL of the owner, or of a role of the server's, stays as it is.
+    """
+    given = DatabaseUrl(url)
+    database, _, suffix = given.role.rpartition("_")
+    if not database or suffix not in set(Role):
+        return given
+    return given.with_user(f"{database}_{role}", PASSWORD)
 
 
 def _execute(server: DatabaseUrl, statement: sql.Composed) -> None:

@@ -102,7 +102,7 @@ _LOCKS: Final = (
         "blocks writes while it reads the whole table: NOT VALID here, VALIDATE in the next"
         " revision; or USING INDEX",
     ),
-    _rule(r"\bTRUNCATE\b|\bLOCK TABLE\b|\bLOCK \w+ IN\b", "locks a table"),
+    _rule(r"\bTRUNCATE\b(?! ON\b)|\bLOCK TABLE\b|\bLOCK \w+ IN\b", "locks a table"),
 )
 
 _ROWS: Final = re.compile(

@@ -25,6 +25,7 @@ from typing_extensions import override
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.sealed_columns import ENDPOINT_SECRET
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
@@ -135,7 +136,7 @@ def worker(
 
 def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str) -> None:
     """Subscribe `receiver` to the events of card transactions."""
-    secret = signatures.new_webhook_secret()
+    secret, endpoint_id = signatures.new_webhook_secret(), new_id()
     [(public_key,)] = world.rows("SELECT public_key FROM platforms WHERE id = %s", platform_id)
     receiver.judge(public_key, secret)
     world.connection.execute(
@@ -143,12 +144,14 @@ def subscribe(world: World, platform_id: Id, receiver: FlakyReceiver, mode: str)
         " secret, created_at, updated_at)"
         " VALUES (%s, %s, false, %s, %s, %s, 'ENABLED', %s, now(), now())",
         [
-            new_id(),
+            endpoint_id,
             platform_id,
             receiver.url,
             _KINDS,
             mode,
-            KeyRing(SECRET_KEY).encrypt(secret.encode()),
+            KeyRing(SECRET_KEY).encrypt(
+                secret.encode(), ENDPOINT_SECRET.of(platform_id, endpoint_id)
+            ),
         ],
     )
 

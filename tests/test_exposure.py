@@ -223,9 +223,9 @@ def test_a_refusal_names_the_repair_and_the_exception_of_each_and_no_secret() ->
 def test_what_a_refusal_says_to_set_is_enough() -> None:
     with pytest.raises(CommandError) as refused:
         exposure.check(unsafe_settings(""), listens_on=EVERYWHERE)
-    said = str(refused.value).rpartition("=")[2]
+    names = str(refused.value).rpartition("=")[2]
 
-    accepted = exposure.check(unsafe_settings(said), listens_on=EVERYWHERE)
+    accepted = exposure.check(unsafe_settings(names), listens_on=EVERYWHERE)
 
     assert [hazard.name for hazard in accepted] == list(Unsafe)[:4]
 
@@ -288,15 +288,31 @@ def test_a_production_check_judges_an_api_on_loopback_as_if_it_were_on_a_network
     assert states["public URL"] == "warn"
 
 
-def test_a_production_check_shows_what_is_accepted() -> None:
-    settings = Settings(accept_unsafe="sandbox,loopback-webhooks")
+def test_a_production_check_fails_for_what_is_accepted() -> None:
+    accepted = "sandbox,plaintext,redis-without-password,postgresql-unverified,loopback-webhooks"
+    settings = Settings(
+        sandbox=True,
+        accept_unsafe=accepted,
+        public_url="https://ledger.example.com",
+        database_url=SecretStr("postgresql://db1/ledger?sslmode=require"),
+        redis_url=SecretStr("redis://127.0.0.1:6379/0"),
+    )
 
     findings = {finding.name: finding for finding in examine(settings)}
 
-    assert findings["sandbox"].state == "warn"
-    assert findings["sandbox"].detail.startswith("accepted by CARDLEDGER_ACCEPT_UNSAFE: ")
-    assert findings["loopback-webhooks"].state == "warn"
-    assert findings["plaintext"].state == "fail"
+    for name in accepted.split(","):
+        assert findings[name].state == "fail"
+        assert findings[name].detail.startswith("accepted by CARDLEDGER_ACCEPT_UNSAFE: ")
+
+
+def test_a_production_check_warns_of_what_is_accepted_without_need() -> None:
+    settings = settings_of(database_url=f"postgresql://db1/ledger?{VERIFIED}")
+    accepting = settings.model_copy(update={"accept_unsafe": "sandbox,loopback-webhooks"})
+
+    findings = {finding.name: finding for finding in examine(accepting)}
+
+    for name in ("sandbox", "loopback-webhooks"):
+        assert (findings[name].state, findings[name].detail) == ("warn", "accepted without need")
 
 
 def test_a_production_check_finds_nothing_wrong_with_a_safe_installation() -> None:

@@ -4,9 +4,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr, ValidationError
 
+from cardledger.config import configuration
 from cardledger.config.errors import CommandError
-from cardledger.config.settings import PREFIX, Settings, variables
+from cardledger.config.settings import PREFIX, Settings, key_list, variables
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import credentials
 from cardledger.supervisor import processes
 
 KEY = "k" * 32
@@ -218,3 +220,111 @@ def test_the_public_url_has_no_slash_at_its_end(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com:8443/cards/")
 
     assert Settings().public_url == "https://ledger.example.com:8443/cards"
+
+
+# --- secrets in files --------------------------------------------------------------------------
+
+SECRETS = {
+    "CARDLEDGER_SECRET_KEY": KEY,
+    "CARDLEDGER_FORMER_SECRET_KEYS": f"{KEY}2\n{KEY}3",
+    "CARDLEDGER_NEXT_SECRET_KEY": f"{KEY}4",
+    "CARDLEDGER_APP_PASSWORD": " with a blank ",
+    "CARDLEDGER_API_PASSWORD": "of the API",
+    "CARDLEDGER_WORKER_PASSWORD": "of the workers",
+    "CARDLEDGER_WEBHOOKS_PASSWORD": "of the senders",
+    "CARDLEDGER_READER_PASSWORD": "of finance",
+    "CARDLEDGER_SUBMIT_PASSWORD": "of a program that submits",
+    "DATABASE_URL": "postgresql://owner:hush-hush@db/cardledger",
+    "REDIS_URL": "redis://:hush@cache:6379/0",
+}
+
+
+def test_every_secret_may_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name, value in SECRETS.items():
+        (tmp_path / name).write_text(value + "\n")
+        monkeypatch.setenv(f"{name}_FILE", str(tmp_path / name))
+
+    from_files = Settings()
+
+    for name, value in SECRETS.items():
+        monkeypatch.delenv(f"{name}_FILE")
+        monkeypatch.setenv(name, value)
+    assert Settings() == from_files
+    assert {name for name in variables() if f"{name}_FILE" in variables()} == set(SECRETS)
+    keys = credentials.with_others(from_files, KEY)
+    assert keys.all == (KEY, f"{KEY}2", f"{KEY}3", f"{KEY}4")
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", ()),
+        ("one", ("one",)),
+        ("one, two", ("one", "two")),
+        ("\none, and more", ("one, and more",)),
+        ("one, and more\ntwo\n", ("one, and more", "two")),
+    ],
+)
+def test_former_keys_are_in_lines_or_separated_by_commas(text: str, keys: tuple[str, ...]) -> None:
+    assert key_list(text) == keys
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot read the file: No such file or directory"),
+        (b"", "the file is empty"),
+        (b"\n\n", "the file is empty"),
+        (b"hush-hush" + b"\xff" * 40, "the file is not text in UTF-8"),
+        (b"hush-hush" * 10_000, "the file has more than 16,384 bytes"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_without_its_content(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    path = tmp_path / "a-secret-that-was-taken-for-a-path"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setenv("CARDLEDGER_SECRET_KEY_FILE", str(path))
+
+    with pytest.raises(CommandError) as refused:
+        configuration.load()
+
+    assert str(refused.value) == f"CARDLEDGER_SECRET_KEY_FILE: {problem}"
+
+
+def test_a_pipe_is_no_file_of_a_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setenv("CARDLEDGER_SECRET_KEY_FILE", str(tmp_path / "pipe"))
+
+    with pytest.raises(CommandError, match="not a regular file"):
+        configuration.load()
+
+
+def test_a_secret_that_is_given_twice_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text(KEY)
+    monkeypatch.setenv("CARDLEDGER_SECRET_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv("CARDLEDGER_SECRET_KEY", KEY)
+
+    with pytest.raises(CommandError) as refused:
+        configuration.load()
+
+    assert str(refused.value) == (
+        "CARDLEDGER_SECRET_KEY and CARDLEDGER_SECRET_KEY_FILE are both set; set one of them"
+    )
+
+
+def test_a_short_key_in_a_file_or_a_list_is_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text("hush-hush")
+    monkeypatch.setenv("CARDLEDGER_SECRET_KEY_FILE", str(tmp_path / "key"))
+    monkeypatch.setenv("CARDLEDGER_FORMER_SECRET_KEYS", f"{KEY},hush-hush")
+
+    with pytest.raises(CommandError, match="CARDLEDGER_SECRET_KEY: ") as refused:
+        configuration.load()
+
+    assert "CARDLEDGER_FORMER_SECRET_KEYS: each key must have" in str(refused.value)
+    assert "hush" not in str(refused.value)

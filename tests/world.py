@@ -20,15 +20,19 @@ from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import (
     CARD_CLOSED,
     DEPOSIT,
+    PULL_CONFIRMATION,
+    RECOVERY,
     TRANSFER,
     UNROUTED,
     Lane,
     Message,
     Owner,
 )
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import history
+from cardledger.ledger.queries.audit import Report, verify
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.ledger.storage.engines import async_engine
@@ -37,8 +41,18 @@ from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.testing.model import Model
 from cardledger.ledger.testing.strategies import Scene
 from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
+from tests.databases import as_role
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
+INBOX_KEY: Final = InboxKey(SECRET_KEY)
+SOURCES: Final = {
+    CARD_CLOSED: "cards",
+    PULL_CONFIRMATION: "schedule",
+    RECOVERY: "engine",
+    TRANSFER: "transfers",
+}
+"""The sources of messages of the ledger itself."""
 RAIL: Final = SandboxFundingRail(delay=timedelta(0))
 
 # Look-ups that the engine's own tables answer about one account.
@@ -73,12 +87,21 @@ class World:
         self.connection: Final = psycopg.connect(url, autocommit=True)
         self.url: Final = url
         self.app_url: Final = app_url
-        self.database: Final[Database] = batch_engine(app_url, pool_size=8)
+        self.api_url: Final = as_role(app_url, Role.API)
+        self.worker_url: Final = as_role(app_url, Role.WORKER)
+        self.webhooks_url: Final = as_role(app_url, Role.WEBHOOKS)
+        self.database: Final[Database] = batch_engine(self.worker_url, pool_size=8)
+        self._finance: Final[Database] = batch_engine(as_role(app_url, Role.READER), pool_size=1)
         self._references: Final = count(1)
 
     def close(self) -> None:
         self.connection.close()
         self.database.dispose()
+        self._finance.dispose()
+
+    def verify(self) -> Report:
+        """Audit the ledger with the role of finance, which can only read."""
+        return verify(self._finance)
 
     # --- platforms and cardholders ------------------------------------------------------------
 
@@ -175,7 +198,13 @@ class World:
         rail: FundingRail | None = RAIL,
         database: Database | None = None,
     ) -> Engine:
-        return Engine(database or self.database, clock=clock, rail=rail, batch_size=batch_size)
+        return Engine(
+            database or self.database,
+            key=INBOX_KEY,
+            clock=clock,
+            rail=rail,
+            batch_size=batch_size,
+        )
 
     # --- events ----------------------------------------------------------------------------
 
@@ -242,7 +271,7 @@ class World:
     def card_closed(self, cardholder: Cardholder) -> dict[str, Any]:
         return {
             "type": CARD_CLOSED,
-            "source": "test",
+            "source": "cards",
             "reference": self._reference(),
             "cardId": f"Card:{cardholder.card_id}",
         }
@@ -271,8 +300,8 @@ class World:
 
     def run_timers(self, engine: Engine, now: datetime) -> list[Decided]:
         """Enqueue the timers that are due at `now`, and process their messages."""
-        with psycopg.connect(self.app_url) as connection:
-            timers.Timers().enqueue_due(connection, now)
+        with psycopg.connect(self.worker_url) as connection:
+            timers.Timers(INBOX_KEY).enqueue_due(connection, now)
         return [decision for lane in Lane for decision in self.drain(engine, lane)]
 
     # --- inbox and engine -------------------------------------------------------------
@@ -290,35 +319,35 @@ class World:
         ]
 
         async def write() -> None:
-            async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
-                await inbox.accept_async(connection, messages)
+            async with await psycopg.AsyncConnection.connect(self.api_url) as connection:
+                await inbox.accept_async(connection, messages, INBOX_KEY)
 
         asyncio.run(write())
         return messages
 
     def accept_messages(self, messages: Sequence[Message]) -> None:
         """Put `messages`, which have their ids already, into the inbox."""
-        with psycopg.connect(self.app_url) as connection:
-            inbox.accept(connection, messages)
+        with psycopg.connect(self.api_url) as connection:
+            inbox.accept(connection, messages, INBOX_KEY)
 
     def insert_unchecked(
-        self, cardholder: Cardholder, body: str, *, reference: str, source: str = "test"
+        self, cardholder: Cardholder, body: str, *, reference: str, source: str | None = None
     ) -> Id:
-        """Insert an inbox row without the client's validation: `body` is any JSON text."""
-        key = new_id()
+        """Insert an inbox row without the client's validation: `body` is any JSON text.
+
+        Its source is, unless given, one that may send a message of its type.
+        """
+        source = source or next(
+            (SOURCES[kind] for kind in SOURCES if f'"type": "{kind}"' in body), "test"
+        )
+        key, owner, now = new_id(), cardholder.owner, datetime.now(UTC)
+        identity = (0, cardholder.shard, key, owner.customer_id, owner.platform_id)
+        columns = (*identity, source, reference, body, reference.encode(), None, now)
         self.connection.execute(
             "INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference,"
-            " body, body_hash, received_at) VALUES (0, %s, %s, %s, %s, %s, %s, %s, %s, now())",
-            [
-                cardholder.shard,
-                key,
-                cardholder.owner.customer_id,
-                cardholder.owner.platform_id,
-                source,
-                reference,
-                body,
-                reference.encode(),
-            ],
+            " body, body_hash, reply_to, received_at, mac)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            [*columns, INBOX_KEY.mac(*columns)],
         )
         return key
 
@@ -425,7 +454,7 @@ class World:
         assert counted == dict(rows)
 
     async def _stored(self, ids: Sequence[Id]) -> dict[Id, Any]:
-        async with await psycopg.AsyncConnection.connect(self.app_url) as connection:
+        async with await psycopg.AsyncConnection.connect(self.api_url) as connection:
             return await history.current_async(connection, ids)
 
     def _check_entries(self, cardholder: Cardholder) -> None:

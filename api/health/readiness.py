@@ -18,7 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from cardledger.ledger.messaging import canaries, inbox
+from cardledger.ledger.messaging import canaries, forged_messages, inbox
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async
 from cardledger.schema import compatibility
@@ -62,6 +62,7 @@ class Observed:
     stalled_queues: int = 0  # In which every message fails by a fault of ours.
     stalled_cardholders: int = 0  # Whose messages fail, while their queue moves.
     stalled_since: datetime | None = None  # By PostgreSQL's clock.
+    forged_messages: int = 0  # Refused in the last day; at most 1000 are counted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,7 @@ class Readiness:
             "schema": revision or "none",
             "schemaWanted": self._schema_head,
             "stalledCardholders": self._observed.stalled_cardholders if self._observed else 0,
+            "forgedMessages": self._observed.forged_messages if self._observed else 0,
             "failedChecks": checks,
         }
         return Answer(state=state, failures=failures)
@@ -227,7 +229,7 @@ class Readiness:
             stuck = self._watch.stuck(now)
             sent = [canaries.canary(queue, observation.at) for queue in self._watch.due(now)]
             if sent:
-                await inbox.accept_async(connection, sent)
+                await inbox.accept_async(connection, sent, self._client.inbox_key)
                 self._watch.sent(sent, now)
             took = timedelta(seconds=now - asked_at)
             return Observed(
@@ -239,6 +241,7 @@ class Readiness:
                 stalled_queues=queues,
                 stalled_cardholders=cardholders,
                 stalled_since=since,
+                forged_messages=await forged_messages.recent(connection, observation.at),
             )
 
     async def _schema_problem(

@@ -22,6 +22,7 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import StoredToken
 from cardledger.ledger.platforms.scopes import Permission, Token
+from cardledger.ledger.storage.secret_hashes import AGENT_TOKEN, Rehash
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
@@ -58,10 +59,12 @@ class Authenticator:
         monotonic: Callable[[], float] = time.monotonic,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         used: Callable[[Id], None] = lambda _: None,
+        outdated: Callable[[Rehash], None] = lambda _: None,
     ) -> None:
         """Look up tokens through `engine`; hash presented secrets with `keys`.
 
-        `used` is called with the id of every token that is admitted.
+        `used` is called with the id of every token that is admitted; `outdated`, during a rotation
+        of the server key, with the hash of a presented secret that a former key has made.
         """
         self._engine: Final = engine
         self._keys: Final = keys
@@ -69,6 +72,7 @@ class Authenticator:
         self._monotonic: Final = monotonic
         self._clock: Final = clock
         self._used: Final = used
+        self._outdated: Final = outdated
         self._stored: Final[OrderedDict[str, tuple[StoredToken, float]]] = OrderedDict()
         self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()  # Hashes of secrets.
         self._turns: Final = asyncio.Semaphore(_TURNS)
@@ -80,18 +84,21 @@ class Authenticator:
         RATE_LIMITED after too many failures.
         """
         client_id, secret = _credentials(authorization)
-        presented = self._keys.hash_secret(secret)
+        presented = api_tokens.presented(self._keys, client_id, secret)
         stored, until = self._stored.get(client_id, (None, 0.0))
         now, at = self._monotonic(), self._clock()
         # Another process may have rotated the secret, so a cached token never refuses one.
         if stored is None or now >= until or not stored.proves(presented, at):
-            async with self.looking_up(address, client_id, presented) as connection:
+            async with self.looking_up(address, client_id, presented.digest) as connection:
                 stored = await api_tokens.find(connection, client_id)
             self._keep(client_id, stored, now + _CACHE_TTL_S)
         if stored is not None and stored.proves(presented, at):
-            remember(self._proven, presented, None, limit=_CACHE_LIMIT)
-            return self._within_limits(stored.token, address, at)
-        self._proven.pop(presented, None)  # Revoked: its owner takes turns like a stranger.
+            remember(self._proven, presented.digest, None, limit=_CACHE_LIMIT)
+            token = self._within_limits(stored.token, address, at)
+            if self._keys.is_rotating and (rehash := stored.replacement(presented)):
+                self._outdated(rehash)
+            return token
+        self._proven.pop(presented.digest, None)  # Revoked: its owner takes turns like a stranger.
         self.count_failure(address, credential=None if stored is None else client_id)
         raise ApiError(Code.UNAUTHORIZED, f"Invalid credentials. {_SEND_BASIC}")
 
@@ -113,15 +120,19 @@ class Authenticator:
         Raises: ApiError UNAUTHORIZED; RATE_LIMITED after too many failures.
         """
         token = _bearer(authorization)
-        presented = self._keys.hash_secret(token)
+        presented = access_tokens.presented(self._keys, token)
         named = access_tokens.agent_id_in(token)
         credential = None if named is None else str(named)
-        async with self.looking_up(address, credential, presented) as connection:
+        async with self.looking_up(address, credential, presented.digest) as connection:
             found = await agents.authenticate(connection, token, presented)
         if found.agent is not None:
-            remember(self._proven, presented, None, limit=_CACHE_LIMIT)
+            remember(self._proven, presented.digest, None, limit=_CACHE_LIMIT)
+            if self._keys.is_rotating and found.agent_id and found.outdated_hash:
+                self._outdated(
+                    Rehash(AGENT_TOKEN, found.agent_id, found.outdated_hash, presented.digest)
+                )
             return found.agent
-        self._proven.pop(presented, None)
+        self._proven.pop(presented.digest, None)
         self.count_failure(
             address, credential=None if found.agent_id is None else str(found.agent_id)
         )

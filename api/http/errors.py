@@ -11,8 +11,9 @@ from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from cardledger.api.fair_slots import TooManyInProgressError
 from cardledger.ledger.ports import NotConnectedError
-from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS
+from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
 from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import (
     Code,
@@ -59,6 +60,11 @@ NOT_FOUND: Final[Mapping[str, Code]] = {
     "transaction_id": Code.TRANSACTION_NOT_FOUND,
 }
 """Code of an unknown id by path parameter; every other is `REFERENCE_NOT_FOUND`."""
+
+_TOO_SLOW_READ: Final = (
+    "The request took too long in the database; read less at a time, with filters or a smaller"
+    " limit, or retry in a moment."
+)
 
 _log = structlog.get_logger()
 
@@ -161,6 +167,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(OverloadedError, _overloaded)
     app.add_exception_handler(ReplyTimeoutError, _reply_timeout)
     app.add_exception_handler(NotConnectedError, _not_connected)
+    app.add_exception_handler(TooManyInProgressError, _too_many_in_progress)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _routing_error)
@@ -169,6 +176,12 @@ def install(app: FastAPI) -> None:
 async def _api_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     return error_response(error)
+
+
+async def _too_many_in_progress(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, TooManyInProgressError)
+    message = f"{error}; nothing was begun. Send the next ones when some of them are answered."
+    return error_response(too_many_waiting(message[0].upper() + message[1:]))
 
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
@@ -231,7 +244,10 @@ async def _not_connected(_request: Request, error: Exception) -> Response:
     return error_response(ApiError(Code.NOT_IMPLEMENTED, str(error)))
 
 
-async def _database_unavailable(_request: Request, error: Exception) -> Response:
+async def _database_unavailable(request: Request, error: Exception) -> Response:
+    # PostgreSQL answers; this statement took too long. Of a write, one statement says little.
+    if request.method == "GET" and is_cancelled(error):
+        return error_response(unavailable(_TOO_SLOW_READ))
     DATABASE.failed(error)  # One line for all requests of an outage.
     return error_response(unavailable("The database is unavailable; retry in a moment."))
 

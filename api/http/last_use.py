@@ -1,4 +1,4 @@
-"""When tokens were used: noted in memory, written by a task of its own, never by a request."""
+"""What the use of a token leaves behind: noted in memory, written by a task, never by a request."""
 
 import asyncio
 import time
@@ -14,9 +14,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.api.http.rate_limits import remember
 from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.storage import secret_hashes
+from cardledger.ledger.storage.secret_hashes import Rehash
 from cardledger.schema.ids import Id
+from cardledger.workers.client import background
 
-_CANCEL_INTERVAL_S: Final = 0.1
 _LIMIT: Final = 10_000  # Tokens that are remembered as written.
 _PAUSE_S: Final = 1.0  # Between writes, so that they are few.
 
@@ -24,7 +26,9 @@ _log = structlog.get_logger()
 
 
 class LastUses:
-    """Records uses of tokens, of each at most one a minute. An async context manager.
+    """Records uses of tokens, of each at most one a minute, and replaces outdated hashes.
+
+    An async context manager.
 
     What was noted is lost when the process ends within a second: a use is a hint for people who
     look for unused tokens, not a record.
@@ -45,6 +49,7 @@ class LastUses:
         self._pause_s: Final = pause_s
         self._noted: Final[OrderedDict[Id, float]] = OrderedDict()
         self._unwritten: dict[Id, datetime] = {}
+        self._rehashes: dict[Id, Rehash] = {}
         self._has_unwritten: Final = asyncio.Event()
         self._task: Task[None] | None = None
 
@@ -58,10 +63,13 @@ class LastUses:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        while self._task is not None and not self._task.done():
-            # Again and again: see cardledger.workers.client.background.
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=_CANCEL_INTERVAL_S)
+        await background.end(self._task)
+
+    def replace_hash(self, rehash: Rehash) -> None:
+        """Replace a hash that a former server key has made; a lost one at another use."""
+        if len(self._rehashes) < _LIMIT:
+            self._rehashes[rehash.id] = rehash
+            self._has_unwritten.set()
 
     def note(self, token_id: Id) -> None:
         """Note that a token is used now."""
@@ -79,13 +87,27 @@ class LastUses:
         while not task.cancelling():
             await self._has_unwritten.wait()
             self._has_unwritten.clear()
-            uses, self._unwritten = self._unwritten, {}
-            try:
-                async with self._engine.begin() as connection:
-                    await api_tokens.record_uses(connection, uses)
-            except Exception:  # noqa: BLE001 - the next use of the token is written instead
-                # Not a warning: an outage of PostgreSQL has its own lines.
-                _log.debug("last uses of tokens not written", tokens=len(uses), exc_info=True)
-                for token_id in uses:
-                    self._noted.pop(token_id, None)
+            # Apart: what one of them meets does not lose the other.
+            await self._write_uses()
+            await self._replace_hashes()
             await asyncio.sleep(self._pause_s)
+
+    async def _write_uses(self) -> None:
+        uses, self._unwritten = self._unwritten, {}
+        try:
+            async with self._engine.begin() as connection:
+                await api_tokens.record_uses(connection, uses)
+        except Exception:  # noqa: BLE001 - the next use of the token is written instead
+            # Not a warning: an outage of PostgreSQL has its own lines.
+            _log.debug("last uses of tokens not written", tokens=len(uses), exc_info=True)
+            for token_id in uses:
+                self._noted.pop(token_id, None)
+
+    async def _replace_hashes(self) -> None:
+        rehashes, self._rehashes = self._rehashes, {}
+        try:
+            for rehash in rehashes.values():
+                async with self._engine.begin() as connection:  # One row: it locks no other.
+                    await secret_hashes.replace(connection, rehash)
+        except Exception:  # noqa: BLE001 - the next use of the secret replaces its hash
+            _log.debug("outdated hashes not replaced", hashes=len(rehashes), exc_info=True)

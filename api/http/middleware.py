@@ -15,6 +15,7 @@ from uuid_utils import uuid4
 
 from cardledger.api.http import errors
 from cardledger.api.http.errors import ApiError
+from cardledger.api.http.request_context import RequestContext
 from cardledger.schema.wire.errors import Code, shortened
 
 REQUEST_ID: Final = "X-Request-Id"
@@ -59,6 +60,12 @@ def _refusal(scope: Scope) -> ApiError | None:
         )
         return ApiError(Code.FORBIDDEN, message, details={"header": SITE})
     return None
+
+
+def _caller(scope: Scope) -> str | None:
+    """Return the token or the agent that was admitted, if one was: after a theft, what it did."""
+    call: RequestContext | None = scope.get("state", {}).get("call")
+    return None if call is None else call.caller
 
 
 def _is_cross_site(scope: Scope) -> bool:
@@ -139,6 +146,7 @@ class Edge:
             (_log.debug if is_probe else _log.info)(
                 "request",
                 client=client[0] if (client := scope.get("client")) else None,
+                caller=_caller(scope),
                 method=scope["method"],
                 path=shown(scope["path"]),
                 status=status,

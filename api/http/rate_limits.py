@@ -22,7 +22,9 @@ from fastapi import Request
 from cardledger.api.http import sliding_window
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.sliding_window import Count, Rate
+from cardledger.ledger.storage.secrets import ServerKey
 from cardledger.schema.wire.errors import Code
+from cardledger.workers.client import background
 from cardledger.workers.signals.shared_counts import (
     EXCHANGE_LIMIT,
     Increment,
@@ -48,7 +50,7 @@ class RateLimits:
         self,
         limits: Mapping[str, Rate | None],
         redis_url: str,
-        secret_key: str,
+        secret_key: str | ServerKey,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -80,10 +82,7 @@ class RateLimits:
         _error: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        while self._task is not None and not self._task.done():
-            # Again and again: see cardledger.workers.client.background.
-            self._task.cancel()
-            await asyncio.wait([self._task], timeout=_EXCHANGE_INTERVAL_S)
+        await background.end(self._task)
         await self._shared.close()
 
     def admit(self, name: str, who: str) -> None:

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from typing_extensions import override
 
+from cardledger.api.fair_slots import FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
@@ -43,6 +44,7 @@ class Services:
     in_flight: InFlight
     webhook_tests: ConcurrencyLimit
     turns: Turns
+    slots: FairSlots
     keys: KeyRing
     authenticator: Authenticator
     limits: RateLimits
@@ -81,6 +83,16 @@ class RequestContext(ABC):
     @abstractmethod
     def idempotency_scope(self) -> str:
         """The owner of the caller's idempotency keys and cursors; empty for the platform."""
+
+    @property
+    def caller(self) -> str | None:
+        """The token or the agent that calls, for the request log."""
+        return None
+
+    @property
+    @abstractmethod
+    def kind(self) -> str:
+        """Which requests of its platform share slots with this one."""
 
     @property
     @abstractmethod
@@ -153,8 +165,18 @@ class PlatformContext(RequestContext):
 
     @property
     @override
+    def kind(self) -> str:
+        return "platform"
+
+    @property
+    @override
     def idempotency_scope(self) -> str:
         return ""
+
+    @property
+    @override
+    def caller(self) -> str:
+        return public_id("Token", self.token.id)
 
     @property
     @override
@@ -175,7 +197,17 @@ class AgentContext(RequestContext):
 
     @property
     @override
+    def kind(self) -> str:
+        return "agents"
+
+    @property
+    @override
     def idempotency_scope(self) -> str:
+        return public_id("Agent", self.agent.id)
+
+    @property
+    @override
+    def caller(self) -> str:
         return public_id("Agent", self.agent.id)
 
     @property
@@ -194,6 +226,11 @@ class DeviceCodeContext(RequestContext):
     @override
     def platform_id(self) -> Id:
         return self.device_code.platform_id
+
+    @property
+    @override
+    def kind(self) -> str:
+        return "device codes"
 
     @property
     @override

@@ -1,13 +1,14 @@
 """Routes that authenticate the caller before they read anything else.
 
 In this order: credentials (401), rate limit (429), permission (403), idempotency key and body
-(400, 408, 413), the stored response to that key, then FastAPI's checks of path, query and body,
-then the endpoint. So a caller without credentials learns nothing about resources.
+(400, 408, 413), a slot (429), the stored response to that key, then FastAPI's checks of path, query
+and body, then the endpoint. So a caller without credentials learns nothing about resources.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
 from email.message import Message
 from typing import Any, Final
 
@@ -26,7 +27,12 @@ from cardledger.api.http.errors import (
 )
 from cardledger.api.http.operations import AGENT, BASIC, Access, Endpoint, Guarded, declare
 from cardledger.api.http.rate_limits import address_of
-from cardledger.api.http.request_context import AgentContext, PlatformContext, services_of
+from cardledger.api.http.request_context import (
+    AgentContext,
+    PlatformContext,
+    RequestContext,
+    services_of,
+)
 from cardledger.ledger.agents.policy import AgentPermission
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms.scopes import Permission, Token
@@ -106,14 +112,22 @@ class _GuardedRoute(Guarded):
             parsed = await _parsed(request) if reads_body else request
             if reads_body and not takes_body:
                 _require_empty(await parsed.json())
-            if key is None:
-                return await handle(parsed)
-            body = await parsed.json() if takes_body else None
-            return await idempotency.respond(
-                parsed, key, body, handle=handle, send=access.send, secrets=access.secrets
-            )
+            # The client has sent everything: from here on the time is the server's.
+            async with _slot_of(request):
+                if key is None:
+                    return await handle(parsed)
+                body = await parsed.json() if takes_body else None
+                return await idempotency.respond(
+                    parsed, key, body, handle=handle, send=access.send, secrets=access.secrets
+                )
 
         return guarded
+
+
+def _slot_of(request: Request) -> AbstractAsyncContextManager[None]:
+    call: RequestContext = request.state.call
+    is_read = request.method == "GET"
+    return call.services.slots.take(call.platform_id, call.kind, is_read=is_read)
 
 
 async def token_of(request: Request) -> Token:

@@ -20,6 +20,7 @@ from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.ports import CardNumber
+from cardledger.ledger.storage import server_keys
 
 PATH: Final = "/embed/cards"
 VIEWER_COOKIE: Final = "card_viewer"
@@ -131,6 +132,7 @@ async def show_card(token: str, request: Request) -> Response:
             keys=services.keys,
             at=at,
         )
+        await server_keys.load_card_key(connection, services.keys)
     issuer = services.adapters.issuer
     if view is None or issuer is None:
         return _page("Card details", _UNAVAILABLE, _NOT_FOUND)

@@ -8,7 +8,7 @@ from fastapi import Query, Request, Response
 from cardledger.api.http.errors import ApiError, invalid_field, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, public_root
-from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes import card_embed
 from cardledger.ledger.cards import issuing, lifecycle, reveals
@@ -62,7 +62,8 @@ async def create_card(body: CardCreate, call: PlatformCall) -> Response:
 
     In the sandbox the last three characters of `platformCardId`, or else of `cardholderId`, decide
     the issuer's response: `001` none, `002` rejected, `005` delayed.
-    A funding source whose id ends in `002` or `003` is rejected.
+    A funding source whose id ends in `002` or `003` is rejected. A cardholder has 1,000 cards at
+    most that are not closed: one more is 409 `CONFLICT`.
     """
     application = issuing.CardApplication(
         cardholder_id=body.cardholder_id,
@@ -71,14 +72,15 @@ async def create_card(body: CardCreate, call: PlatformCall) -> Response:
         max_spend_per_transaction=body.max_spend_per_transaction,
     )
     try:
-        async with call.writing() as connection:
-            created = await issuing.create(
-                connection,
-                platform_id=call.platform_id,
-                application=application,
-                issuer=call.services.adapters.issuer,
-                at=call.now(),
-            )
+        with capped():
+            async with call.writing() as connection:
+                created = await issuing.create(
+                    connection,
+                    platform_id=call.platform_id,
+                    application=application,
+                    issuer=call.services.adapters.issuer,
+                    at=call.now(),
+                )
     except CardRefusedError as error:
         raise _refusal_error(error) from None
     await call.notify(doorbell.CARDS)
@@ -149,6 +151,7 @@ async def update_card(card_id: CardId, body: CardUpdate, call: PlatformCall) -> 
                 card_id=card_id,
                 change=change,
                 reply_to=call.client.reply_list,
+                inbox_key=call.client.inbox_key,
                 at=call.now(),
                 issuer=call.services.adapters.issuer,
             )

@@ -61,14 +61,17 @@ async def get_rejection(rejection_id: RejectionId, call: PlatformCall) -> Respon
     response_model=RejectionResource,
     responses=error_responses(Code.CONFLICT),
 )
-@requires(Permission.TRANSACT)
+@requires(Permission.TRANSACT, Permission.VIEW)
 async def retry_rejection(rejection_id: RejectionId, call: PlatformCall) -> Response:
-    """Enqueue a rejected event again, once, with the same source and reference."""
+    """Enqueue a rejected event again, once, with the same source and reference.
+
+    The response shows the event, hence the permission `VIEW`.
+    """
     which = _one(call, rejection_id)
     async with call.writing() as outer:
         connection = await driver_async(outer)
         found = _only(await rejections.find(connection, which, limit=1))
-        retries = await rejections.retry(connection, [found], now=call.now())
+        retries = await rejections.retry(connection, [found], call.client.inbox_key, now=call.now())
         again = _only(await rejections.find(connection, which, limit=1))
     if found.id in retries.refused:
         raise ApiError(Code.CONFLICT, retries.refused[found.id])

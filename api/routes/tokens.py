@@ -94,11 +94,15 @@ async def rotate_token_secret(
     """Replace the secret of a token; only this response contains the new one.
 
     The previous secret counts for `overlapHours` more, so that programs can change over; 0 is for
-    a leaked secret, which is refused within a few seconds. The calling token must have what the
-    token has, or be the token itself: 403 `FORBIDDEN`. A repetition with the same
+    a leaked secret, which is refused within a few seconds, and needs another token: when the
+    response is lost, the calling token must be able to rotate again. The calling token must have
+    what the token has, or be the token itself: 403 `FORBIDDEN`. A repetition with the same
     `Idempotency-Key` has no secret. When it was lost, rotate again within ten minutes: the secret
     before the first rotation goes on counting.
     """
+    if token_id == call.token.id and not body.overlap_hours:
+        message = "must be at least 1 for the token's own secret; for 0, call with another token"
+        raise invalid_field("overlapHours", message)
     with granting():
         async with call.writing() as connection:
             rotated = await api_tokens.rotate_secret(

@@ -201,6 +201,7 @@ async def _decide(call: PlatformContext, transaction_id: TypedId, decision: Deci
                 transaction_id=transaction_id.key,
                 decision=decision,
                 reply_to=call.client.reply_list,
+                inbox_key=call.client.inbox_key,
                 at=call.now(),
             )
     except agent_actions.NotPendingError as error:

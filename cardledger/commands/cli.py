@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cardledger.commands import platforms, rejections, webhooks
+from cardledger.commands.groups import keys, platforms, rejections, webhooks
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.workers.signals.roles import WorkerRole
@@ -33,6 +33,7 @@ app = typer.Typer(
 app.add_typer(webhooks.app)
 app.add_typer(rejections.app)
 app.add_typer(platforms.app)
+app.add_typer(keys.app)
 
 DataDir = Annotated[
     Path | None,
@@ -334,7 +335,7 @@ def expire(
 
 
 @app.command()
-def migrate(
+def migrate(  # noqa: PLR0913 - one an option
     *,
     down: Annotated[
         str | None,
@@ -344,6 +345,10 @@ def migrate(
             show_default=False,
         ),
     ] = None,
+    finish: Annotated[
+        bool,
+        typer.Option("--finish", help="Refuse what only earlier releases write; none runs now."),
+    ] = False,
     as_sql: Annotated[
         bool, typer.Option("--sql", help="Print the statements instead of running them.")
     ] = False,
@@ -365,12 +370,17 @@ def migrate(
     """Migrate the database to the schema of this release, while it is in use.
 
     Each revision is committed by itself; after an interruption, run it again.
-    Sets the application role's password to CARDLEDGER_APP_PASSWORD if that is set.
+    Sets the passwords of the database roles to CARDLEDGER_API_PASSWORD, _WORKER_, ... if set.
     """
     from cardledger.commands import migrate as migrating
 
     migrating.run(
-        down=down, as_sql=as_sql, yes=yes, give_up_after_s=give_up_after_s, data_dir=data_dir
+        down=down,
+        finish=finish,
+        as_sql=as_sql,
+        yes=yes,
+        give_up_after_s=give_up_after_s,
+        data_dir=data_dir,
     )
 
 

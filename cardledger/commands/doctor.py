@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -26,16 +26,24 @@ from cardledger.embedded.servers import (
     ServerError,
     best_redis,
 )
-from cardledger.install import credentials, databases, hosts, production, ready_file
+from cardledger.install import (
+    credentials,
+    databases,
+    forgeries,
+    hosts,
+    production,
+    ready_file,
+    role_findings,
+)
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.install.ready_file import Running
+from cardledger.ledger.storage.sealed_columns import WEBHOOK_SECRET
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 from cardledger.schema import connections, migrate
 from cardledger.schema.tables import APPEND_ONLY
 
 _OLDEST_PYTHON: Final = (3, 11)
 _FREE_SPACE_BYTES: Final = 1024**3
-_FORBIDDEN_PRIVILEGES: Final = ("UPDATE", "DELETE", "TRUNCATE")
 
 
 def run(
@@ -44,7 +52,7 @@ def run(
     """Run every check and print the findings; returns the exit code."""
     settings = configuration.load(data_dir=data_dir, port=port, log_level="error")
     findings = [
-        *_examine(settings),
+        *_examine(settings, for_production=for_production),
         *(production.examine(settings) if for_production else ()),
     ]
     failed = [finding for finding in findings if finding.state == FAIL]
@@ -59,12 +67,12 @@ def run(
     return FAILURE if failed else 0
 
 
-def _examine(settings: Settings) -> Iterator[Finding]:
+def _examine(settings: Settings, *, for_production: bool) -> Iterator[Finding]:
     found = ready_file.find(settings.data_dir)
     yield _python()
     yield _data_dir(settings)
     yield _system(settings, found)
-    yield from _postgres(settings, found)
+    yield from _postgres(settings, found, for_production=for_production)
     yield from _redis(settings, found)
     yield _port(settings, found)
 
@@ -146,7 +154,9 @@ def _port(settings: Settings, found: Running | None) -> Finding:
 # --- PostgreSQL ------------------------------------------------------------------------------
 
 
-def _postgres(settings: Settings, found: Running | None) -> Iterator[Finding]:
+def _postgres(
+    settings: Settings, found: Running | None, *, for_production: bool
+) -> Iterator[Finding]:
     if settings.database_url is not None:
         url = DatabaseUrl(settings.database_url.get_secret_value())
     elif found is not None:
@@ -164,7 +174,10 @@ def _postgres(settings: Settings, found: Running | None) -> Iterator[Finding]:
         return
     try:
         with connection:
-            yield from _database(connection, url, settings)
+            roles = role_findings.examine(
+                connection, is_running=found is not None, for_production=for_production
+            )
+            yield from _database(connection, url, settings, roles)
     except psycopg.OperationalError as error:  # The server fell silent or ended in between.
         yield _unanswered(url, error)
 
@@ -179,17 +192,30 @@ def _unanswered(url: DatabaseUrl, error: psycopg.Error) -> Finding:
 
 
 def _database(
-    connection: psycopg.Connection[Any], url: DatabaseUrl, settings: Settings
+    connection: psycopg.Connection[Any],
+    url: DatabaseUrl,
+    settings: Settings,
+    roles: Iterator[Finding],
 ) -> Iterator[Finding]:
     yield _version(connection, url)
     yield from _durability(connection)
     schema = _schema(connection, url)
     yield schema
     if schema.state != FAIL:
-        yield _role(connection)
+        yield from roles
         yield _triggers(connection)
-        yield _stalls(connection)
-    yield _secret_key(settings, connection if schema.state != FAIL else None)
+        yield _shown("stalls", lambda: _stalls(connection))
+        yield _shown("inbox", lambda: forgeries.examine(connection))
+    is_readable = schema.state != FAIL
+    yield _shown("secret key", lambda: _secret_key(settings, connection if is_readable else None))
+
+
+def _shown(name: str, check: Callable[[], Finding]) -> Finding:
+    """Return the finding of `check`, for which the login of a process may lack a right."""
+    try:
+        return check()
+    except psycopg.errors.InsufficientPrivilege:
+        return Finding(name=name, state=OK, detail="not shown to this login")
 
 
 def _hosts(url: DatabaseUrl) -> Iterator[Finding]:
@@ -273,41 +299,6 @@ def _schema(connection: psycopg.Connection[Any], url: DatabaseUrl) -> Finding:
     return Finding(name="schema", state=OK, detail=f"revision {revision} in {database}")
 
 
-def _role(connection: psycopg.Connection[Any]) -> Finding:
-    role = f"{connection.info.dbname}_app"
-    found = connection.execute(
-        "SELECT rolsuper OR rolcreaterole OR rolbypassrls FROM pg_roles WHERE rolname = %s", [role]
-    ).fetchone()
-    if found is None:
-        # A copied or renamed database: its rights belong to the role of the name it had.
-        fix = f"psql -c 'CREATE ROLE {role} LOGIN IN ROLE <the role it was copied with>'"
-        return Finding(name="application role", state=FAIL, detail=f"no role {role}", fix=fix)
-    if found[0]:
-        return Finding(
-            name="application role",
-            state=FAIL,
-            detail=f"{role} has more rights than it needs",
-            fix=f"psql -c 'ALTER ROLE {role} NOSUPERUSER NOCREATEROLE NOBYPASSRLS'",
-        )
-    wrong = [
-        f"{privilege} on {table.name}"
-        for table in APPEND_ONLY
-        for privilege in _FORBIDDEN_PRIVILEGES
-        if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table.name, privilege)
-    ]
-    if wrong:
-        table = f"{_schema_name(connection)}.{wrong[0].split()[-1]}"
-        return Finding(
-            name="application role",
-            state=FAIL,
-            detail=f"{role} may {', '.join(wrong)}",
-            fix=f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role}'",
-        )
-    return Finding(
-        name="application role", state=OK, detail=f"{role} can append facts and cannot change them"
-    )
-
-
 def _schema_name(connection: psycopg.Connection[Any]) -> str:
     """Return the PostgreSQL schema of the tables; `psql` without our URL does not know it."""
     return str(_one(connection, "SELECT current_schema()"))
@@ -375,7 +366,9 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
             fix=None if is_new else "export CARDLEDGER_SECRET_KEY=$(openssl rand -base64 48)",
         )
     source = "CARDLEDGER_SECRET_KEY" if settings.secret_key else str(kept.path)
-    closed = _closed_platforms(connection, KeyRing(given)) if connection else 0
+    closed = 0
+    if connection:
+        closed = _closed_platforms(connection, KeyRing(credentials.with_others(settings, given)))
     if closed:
         return Finding(
             name="secret key",
@@ -388,9 +381,9 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
 
 def _closed_platforms(connection: psycopg.Connection[Any], keys: KeyRing) -> int:
     closed = 0
-    for (sealed,) in connection.execute("SELECT webhook_secret FROM platforms"):
+    for platform_id, sealed in connection.execute("SELECT id, webhook_secret FROM platforms"):
         try:
-            keys.decrypt(sealed)
+            keys.decrypt(sealed, WEBHOOK_SECRET.of(platform_id, platform_id))
         except SecretsError:
             closed += 1
     return closed

@@ -8,8 +8,9 @@ from sqlalchemy.exc import DBAPIError
 
 from cardledger.config import configuration
 from cardledger.config.errors import CommandError
-from cardledger.install import discovery
+from cardledger.install import credentials, discovery
 from cardledger.ledger.engine import timers
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import driver, message_of, sync_engine
 
@@ -18,6 +19,7 @@ def run(*, at: str | None, data_dir: Path | None) -> None:
     """Put what is due at `at` into the inbox, where a worker finds it, and say how much it was."""
     settings = configuration.load(data_dir=data_dir, log_level="warning")
     wanted = None if at is None else _moment(at)
+    key = InboxKey(credentials.needed_key(settings))
     total = 0
     with discovery.database(settings) as url:
         engine = sync_engine(url, reply_limit_s=None)
@@ -25,7 +27,9 @@ def run(*, at: str | None, data_dir: Path | None) -> None:
             with engine.connect() as outer:
                 connection = driver(outer)
                 moment = wanted or database_clock.read(connection)
-                pages = timers.enqueue_all_due(connection, moment, rail_connected=settings.sandbox)
+                pages = timers.enqueue_all_due(
+                    connection, moment, key, rail_connected=settings.sandbox
+                )
                 for written in pages:
                     # psycopg's commit: SQLAlchemy has begun no database transaction.
                     connection.commit()

@@ -1,8 +1,9 @@
 """Write the pages of the docs that are generated from the code (`make docs`)."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Final
 
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.connections.request_head import MAX_HEAD
@@ -96,15 +97,6 @@ def not_built_page() -> str:
     return _NOT_IMPLEMENTED + "".join(rows)
 
 
-def pages() -> dict[str, str]:
-    """Return every page by the name of its file."""
-    return {
-        "openapi.json": openapi_page(),
-        "errors.md": errors_page(),
-        "not-built.md": not_built_page(),
-    }
-
-
 def _returned() -> Iterator[str]:
     last = 0
     for code, spec in ERROR_SPECS.items():
@@ -123,11 +115,19 @@ def _reserved() -> Iterator[str]:
             yield f"| {spec.status} | `{code}` | {spec.meaning} |\n"
 
 
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "openapi.json": openapi_page,
+    "errors.md": errors_page,
+    "not-built.md": not_built_page,
+}
+"""What makes the text of each page, by the name of its file."""
+
+
 def main() -> None:
     """Write every page into the folder given as argument."""
     folder = Path(sys.argv[1])
-    for name, text in pages().items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, page in PAGES.items():
+        (folder / name).write_text(page(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`cardledger migrate`: the schema up or down, and the application role's password."""
+"""`cardledger migrate`: the schema up or down, and the passwords of the roles."""
 
 import sys
 from collections.abc import Iterator
@@ -15,12 +15,13 @@ from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres, GivenPostgres
 from cardledger.install import databases
-from cardledger.schema import location, migrate
+from cardledger.schema import location, migrate, roles
 
 
-def run(
+def run(  # noqa: PLR0913 - one an option
     *,
     down: str | None,
+    finish: bool,
     as_sql: bool,
     yes: bool,
     give_up_after_s: float,
@@ -29,13 +30,18 @@ def run(
     """Migrate the database that is at hand; `yes` answers what would be asked."""
     settings = configuration.load(data_dir=data_dir, log_level="warning")
     if as_sql:
-        if down is not None:
-            raise CommandError("--sql prints the way up; leave out --down", code=USAGE)
+        if down is not None or finish:
+            other = "--finish" if down is None else "--down"
+            raise CommandError(f"--sql prints the way up; leave out {other}", code=USAGE)
         migrate.sql(schema=settings.database_schema or location.DEFAULT)
         return
+    if finish and down is not None:
+        raise CommandError("--finish and --down contradict each other", code=USAGE)
     with _owner(settings) as url:
         if down is None:
             _up(url, settings, give_up_after_s)
+            if finish:
+                _finish(url)
         else:
             _down(url, down, give_up_after_s, yes=yes)
 
@@ -44,16 +50,24 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def _finish(url: DatabaseUrl) -> None:
+    try:
+        migrate.finish(url)
+    except migrate.UndecidedError as error:
+        raise CommandError(str(error)) from None
+    print("messages without a MAC, of earlier releases, are refused from now on")
+
+
 def _up(url: DatabaseUrl, settings: Settings, give_up_after_s: float) -> None:
     was = databases.upgrade(url, give_up_after_s=give_up_after_s, progress=_say)
     now = databases.current(url)
     print(f"schema {now}, as it was" if was == now else f"schema {was or 'none'} -> {now}")
-    if settings.app_password is not None:
-        role = migrate.app_role(url)
+    for role, password in databases.passwords(settings).items():
+        name = roles.name_in(url, role)
         # Checked first, because the role that migrates at every start may lack the right to set it.
-        if not databases.logs_in(url.with_user(role, settings.app_password.get_secret_value())):
-            databases.set_password(url, settings.app_password.get_secret_value())
-        print(f"role {role} has the password in CARDLEDGER_APP_PASSWORD")
+        if not databases.logs_in(url.with_user(name, password)):
+            databases.set_password(url, role, password)
+        print(f"role {name} has the password in {databases.variable_of(role)}")
 
 
 def _down(url: DatabaseUrl, revision: str, give_up_after_s: float, *, yes: bool) -> None:

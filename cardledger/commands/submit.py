@@ -13,6 +13,7 @@ import time
 from asyncio import Future, Queue
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ from cardledger.config.errors import USAGE, CommandError
 from cardledger.install import credentials, databases, discovery
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
@@ -74,7 +76,7 @@ def run(  # noqa: PLR0913 - the options of the command
         databases.check_schema(place.database_url)
         submission = Submission(
             place,
-            secret_key=credentials.known_key(settings),
+            secret_key=credentials.needed_key(settings),
             wait=wait,
             platform_id=platform_id,
             timeout_s=timeout_s,
@@ -107,7 +109,7 @@ class Submission:
         self,
         place: discovery.Place,
         *,
-        secret_key: str | None,
+        secret_key: ServerKey,
         wait: bool,
         platform_id: Id | None,
         timeout_s: float,
@@ -115,7 +117,7 @@ class Submission:
     ) -> None:
         """Submit to `place`, and `tell` the outcomes in the order of the file.
 
-        `secret_key` is the server key, if it is known here, with which outcomes arrive sooner.
+        `secret_key` is the server key, with which the events are signed.
         """
         self.tally: Final = Tally()
         self._place: Final = place
@@ -132,7 +134,7 @@ class Submission:
         """
         chunks: Queue[list[Event] | None] = Queue(maxsize=2)
         waiting: Queue[list[Future[Outcome]] | None] = Queue(maxsize=_MOST_WAITING)
-        _Reader(source, chunks, asyncio.get_running_loop()).start()
+        Reader(source, chunks, asyncio.get_running_loop()).start()
         # A pool of its own size: the writer and the look-up of late outcomes.
         engine = async_engine(self._place.database_url, keyed=True, pool_size=2)
         redis_url = self._place.redis_url or discovery.NO_REDIS
@@ -204,7 +206,7 @@ class Submission:
             ) from None
 
 
-class _Reader(threading.Thread):
+class Reader(threading.Thread):
     """Reads and parses, as far ahead as the queue has room.
 
     A thread of its own and no task, because standard input can block without limit.
@@ -228,7 +230,7 @@ class _Reader(threading.Thread):
                 self._hand_over(list(jsonl.parse(splitter.feed(data))))
             self._hand_over(list(jsonl.parse(splitter.finish())))
             self._put(None)
-        except RuntimeError:  # The event loop has ended before the file.
+        except (RuntimeError, CancelledError):  # The event loop has ended before the file.
             return
 
     def _hand_over(self, events: list[Event]) -> None:

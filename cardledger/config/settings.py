@@ -19,14 +19,16 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cardledger.api import addresses
 from cardledger.api.http import sliding_window
-from cardledger.config import unsafe
+from cardledger.config import secret_files, unsafe
 from cardledger.schema import location
 
 PREFIX = "CARDLEDGER_"
+MIN_KEY_LENGTH = 32
 
 # The "+psycopg" form is what SQLAlchemy users have at hand; servers.DatabaseUrl takes it off.
 POSTGRES_SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
@@ -87,9 +89,51 @@ class Settings(BaseSettings):
         description="Key for hashes, encryption at rest and signatures; at least 32 characters, the"
         " same in every process, kept as long as the database.",
     )
+    former_secret_keys: SecretStr | None = Field(
+        default=None,
+        description="Server keys before the current one, separated by commas, the oldest last:"
+        " during a rotation they still open and verify (docs/keys.md).",
+    )
+    next_secret_key: SecretStr | None = Field(
+        default=None,
+        min_length=32,
+        description="Server key after the current one: before a rotation it already opens and"
+        " verifies (docs/keys.md).",
+    )
+    bind_secrets: bool = Field(
+        default=True,
+        description="Whether stored secrets are bound to their place. False only while processes of"
+        " a release before schema 0018 run, which cannot read such values (docs/keys.md).",
+    )
     app_password: SecretStr | None = Field(
         default=None,
-        description="Password that `cardledger migrate` sets for the application's database role.",
+        description="Password that `cardledger migrate` sets for the database role"
+        " `<database>_app`, which the operator's commands use.",
+    )
+    api_password: SecretStr | None = Field(
+        default=None,
+        description="Password that `cardledger migrate` sets for the database role"
+        " `<database>_api`.",
+    )
+    worker_password: SecretStr | None = Field(
+        default=None,
+        description="Password that `cardledger migrate` sets for the database role"
+        " `<database>_worker`.",
+    )
+    webhooks_password: SecretStr | None = Field(
+        default=None,
+        description="Password that `cardledger migrate` sets for the database role"
+        " `<database>_webhooks`.",
+    )
+    reader_password: SecretStr | None = Field(
+        default=None,
+        description="Password that `cardledger migrate` sets for the database role"
+        " `<database>_reader`.",
+    )
+    submit_password: SecretStr | None = Field(
+        default=None,
+        description="Password that `cardledger migrate` sets for the database role"
+        " `<database>_submit`.",
     )
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: Port = Field(
@@ -138,6 +182,12 @@ class Settings(BaseSettings):
         default="60/minute",
         description="Maximum number of wrong secrets for one id, and of unknown ids and device"
         " codes from one address; right credentials pass. In the format of the rate limit.",
+    )
+    in_progress_limit: int = Field(
+        default=1000,
+        ge=1,
+        description="Maximum number of requests of one platform that an API process has in progress"
+        " at a time, and as many of its agents; reads are counted apart.",
     )
     head_timeout_s: Seconds = Field(
         default=10, description="Seconds a client may take to send the head of a request."
@@ -209,7 +259,17 @@ class Settings(BaseSettings):
         )
         if unknown:
             raise ValueError("; ".join(_unknown(name, variables()) for name in unknown))
-        return values
+        names = _secret_variables()
+        contents = secret_files.read(names)
+        return values | {names[variable]: text for variable, text in contents.items()}
+
+    @field_validator("former_secret_keys")
+    @classmethod
+    def _are_keys(cls, keys: SecretStr | None) -> SecretStr | None:
+        short = any(len(key) < MIN_KEY_LENGTH for key in key_list(secret_of(keys) or ""))
+        if short:
+            raise ValueError(f"each key must have at least {MIN_KEY_LENGTH} characters")
+        return keys
 
     @field_validator("database_schema")
     @classmethod
@@ -270,12 +330,43 @@ class Settings(BaseSettings):
 
 def variables() -> dict[str, str]:
     """Return every environment variable that `Settings` reads, with its sentence."""
+    found = {}
+    for name, field in Settings.model_fields.items():
+        found[_variable(name, field)] = field.description or ""
+        if _is_secret(field):
+            found[_variable(name, field) + secret_files.SUFFIX] = (
+                f"File that contains {_variable(name, field)}, instead of the variable."
+            )
+    return found
+
+
+def key_list(text: str) -> tuple[str, ...]:
+    """Return the server keys in `text`: one in each line, else separated by commas."""
+    parts = text.split("\n" if "\n" in text else ",")
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def secret_of(secret: SecretStr | None) -> str | None:
+    """Return the secret text of a setting, None when it was not given."""
+    return None if secret is None else secret.get_secret_value()
+
+
+def _secret_variables() -> dict[str, str]:
+    """Return the name by which pydantic knows the field of each variable that is a secret."""
     return {
-        field.validation_alias
-        if isinstance(field.validation_alias, str)
-        else f"{PREFIX}{name}".upper(): field.description or ""
+        _variable(name, field): str(field.validation_alias or name)
         for name, field in Settings.model_fields.items()
+        if _is_secret(field)
     }
+
+
+def _variable(name: str, field: FieldInfo) -> str:
+    alias = field.validation_alias
+    return alias if isinstance(alias, str) else f"{PREFIX}{name}".upper()
+
+
+def _is_secret(field: FieldInfo) -> bool:
+    return field.annotation == SecretStr | None
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:

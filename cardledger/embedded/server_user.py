@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cardledger.embedded.child_server import ServerError
-from cardledger.embedded.directories import make_passable
+from cardledger.embedded.directories import make_passable, visited
 
 # The account without rights: its number is the same on every Linux, and another one on macOS.
 UNPRIVILEGED_UID: Final = 65534 if sys.platform == "linux" else 2**32 - 2
@@ -62,10 +62,14 @@ def check_reachable(user: str, directory: Path) -> None:
 
 
 def closed_step(user: str, path: Path) -> Path | None:
-    """Return the uppermost of `path` and its parents that `user` may not pass or execute."""
+    """Return the first step on the way to `path` that `user` may not pass or execute.
+
+    Links are followed: what counts is each directory that they lead through.
+    """
     uid, gid = ids(user)
-    for step in (*reversed(path.parents), path):
-        found = step.stat()
+    for step, found in visited(path):
+        if stat.S_ISLNK(found.st_mode):
+            continue  # Its own mode means nothing.
         if found.st_uid == uid:
             needed = stat.S_IXUSR
         elif found.st_gid == gid:

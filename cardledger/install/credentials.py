@@ -15,16 +15,18 @@ from typing import Any, Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.config.errors import CommandError
-from cardledger.config.settings import Settings
+from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.settings import Settings, key_list, secret_of
 from cardledger.install.ready_file import write_private
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import MIN_KEY_LENGTH, KeyRing, SecretsError
+from cardledger.ledger.storage.sealed_columns import WEBHOOK_SECRET
+from cardledger.ledger.storage.secrets import MIN_KEY_LENGTH, KeyRing, SecretsError, ServerKey
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
 
 FILE: Final = "credentials.json"
 SANDBOX: Final = "sandbox"
@@ -46,12 +48,14 @@ class Credentials:
 
     path: Path
     secret_key: str | None = None  # None: it comes from CARDLEDGER_SECRET_KEY.
-    app_password: str | None = None
+    role_passwords: dict[Role, str] = field(default_factory=dict)
     access: list[Access] = field(default_factory=list)  # The last one used comes first.
 
     def save(self) -> None:
         """Write the file."""
-        kept: dict[str, Any] = {"secretKey": self.secret_key, "appPassword": self.app_password}
+        kept: dict[str, Any] = {"secretKey": self.secret_key} | {
+            _name_of(role): password for role, password in self.role_passwords.items()
+        }
         if self.access:
             current, *others = self.access
             kept |= {
@@ -103,14 +107,37 @@ def secret_key(credentials: Credentials, given: str | None) -> str:
     return credentials.secret_key
 
 
-def known_key(settings: Settings) -> str | None:
+def known_key(settings: Settings) -> ServerKey | None:
     """Return the server key of the settings, else the one kept in the data directory, if any.
 
     Raises: CommandError when the file cannot be understood.
     """
-    if settings.secret_key is not None:
-        return settings.secret_key.get_secret_value()
-    return load(settings.data_dir).secret_key
+    current = secret_of(settings.secret_key) or load(settings.data_dir).secret_key
+    return None if current is None else with_others(settings, current)
+
+
+def with_others(settings: Settings, current: str) -> ServerKey:
+    """Return the server key `current` with the former and the next one of the settings."""
+    former = key_list(secret_of(settings.former_secret_keys) or "")
+    return ServerKey(
+        current,
+        former=former,
+        next=secret_of(settings.next_secret_key),
+        binds=settings.bind_secrets,
+    )
+
+
+def needed_key(settings: Settings) -> ServerKey:
+    """Return the server key of the settings, else the one kept in the data directory.
+
+    Raises: CommandError when it is not known here, or the file cannot be understood.
+    """
+    key = known_key(settings)
+    if key is None:
+        raise CommandError(
+            "set CARDLEDGER_SECRET_KEY to the key of the API and the workers", code=USAGE
+        )
+    return key
 
 
 def enter(credentials: Credentials, database_url: str, keys: KeyRing) -> Sandbox:
@@ -188,16 +215,21 @@ async def _sandbox(
 
 
 async def _count_foreign(connection: AsyncConnection, keys: KeyRing) -> int:
-    sealed = await connection.scalars(select(tables.platforms.c.webhook_secret))
-    return sum(not _opens(keys, one) for one in sealed)
+    columns = tables.platforms.c
+    rows = await connection.execute(select(columns.id, columns.webhook_secret))
+    return sum(not _opens(keys, Id(row.id), row.webhook_secret) for row in rows)
 
 
-def _opens(keys: KeyRing, sealed: bytes) -> bool:
+def _opens(keys: KeyRing, platform_id: Id, sealed: bytes) -> bool:
     try:
-        keys.decrypt(sealed)
+        keys.decrypt(sealed, WEBHOOK_SECRET.of(platform_id, platform_id))
     except SecretsError:
         return False
     return True
+
+
+def _name_of(role: Role) -> str:
+    return f"{role}Password"
 
 
 def _parse(path: Path, content: dict[str, Any]) -> Credentials:
@@ -212,6 +244,8 @@ def _parse(path: Path, content: dict[str, Any]) -> Credentials:
     return Credentials(
         path=path,
         secret_key=content.get("secretKey"),
-        app_password=content.get("appPassword"),
+        role_passwords={
+            role: content[_name_of(role)] for role in Role if _name_of(role) in content
+        },
         access=access,
     )

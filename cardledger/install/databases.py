@@ -1,12 +1,12 @@
-"""From the URL of a database's owner to a migrated database and the application's own login.
+"""From the URL of a database's owner to a migrated database and the logins of its processes.
 
-The application runs as the role `<database>_app`, which can add facts and change none. The
-migration makes that role without a password: enough where PostgreSQL trusts the connection (an
-embedded server behind its private socket); elsewhere it gets one here.
+Each process runs as a role of its own (`schema.roles`). The migration makes the roles without
+passwords: enough where PostgreSQL trusts the connection (an embedded server behind its private
+socket); elsewhere they get them here.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,10 @@ from psycopg import sql
 from sqlalchemy.exc import DBAPIError
 
 from cardledger.config.errors import CommandError
+from cardledger.config.settings import PREFIX, Settings
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.schema import connections, ids, migrate
+from cardledger.schema import connections, ids, migrate, roles
+from cardledger.schema.roles import Role
 
 if TYPE_CHECKING:
     from cardledger.install.credentials import Credentials
@@ -32,7 +34,8 @@ ids.register(psycopg.adapters)
 class Migrated:
     """A database whose schema this release can use."""
 
-    app_url: DatabaseUrl
+    app_url: DatabaseUrl  # Of the operator's commands, and of a process without a role of its own.
+    logins: Mapping[Role, DatabaseUrl]  # Of the API, the workers and the senders of webhooks.
     revision: str
     was: str | None  # The revision that it had before.
 
@@ -53,15 +56,18 @@ def create(
 
 
 def prepare(
-    owner: DatabaseUrl, credentials: "Credentials", *, app_password: str | None = None
+    owner: DatabaseUrl, credentials: "Credentials", *, passwords: Mapping[Role, str] | None = None
 ) -> Migrated:
-    """Bring the database up to this release, and return how the application logs in.
+    """Bring the database up to this release, and return how its processes log in.
 
+    `passwords` are those that the settings name.
     Raises: CommandError saying who has to do what.
     """
+    given = passwords or {}
     was = upgrade(owner)
-    app_url = application_login(owner, credentials, app_password=app_password)
-    return Migrated(app_url=app_url, revision=current(owner) or "none", was=was)
+    app_url = application_login(owner, credentials, app_password=given.get(Role.APP))
+    logins = process_logins(owner, app_url, credentials, given)
+    return Migrated(app_url=app_url, logins=logins, revision=current(owner) or "none", was=was)
 
 
 def upgrade(
@@ -148,54 +154,99 @@ def application_login(
     What works already stays; else the role gets `app_password`, or a new password that is kept.
     Raises: CommandError when `owner` may not set it.
     """
-    role = migrate.app_role(owner)
-    if role_of(owner) == role:
+    return login(owner, Role.APP, credentials, password=app_password)
+
+
+def process_logins(
+    owner: DatabaseUrl,
+    app_url: DatabaseUrl,
+    credentials: "Credentials",
+    passwords: Mapping[Role, str],
+) -> dict[Role, DatabaseUrl]:
+    """Return the URL with which each process logs in as its own role.
+
+    All are `app_url` when that is all there is: `owner` is its login, which sets no passwords, and
+    not every process has a password of its own.
+    Raises: CommandError when `owner` may not set a password.
+    """
+    if role_of(owner) != roles.name_in(owner, Role.APP):
+        return {
+            role: login(owner, role, credentials, password=passwords.get(role))
+            for role in roles.PROCESSES
+        }
+    found = {
+        role: _working(owner, role, credentials, passwords.get(role)) for role in roles.PROCESSES
+    }
+    own = {role: url for role, url in found.items() if url is not None}
+    return own if own.keys() == found.keys() else dict.fromkeys(roles.PROCESSES, app_url)
+
+
+def login(
+    owner: DatabaseUrl, role: Role, credentials: "Credentials", *, password: str | None = None
+) -> DatabaseUrl:
+    """Return a URL with which `role` can log in.
+
+    What works already stays; else the role gets `password`, or a new one that is kept.
+    Raises: CommandError when `owner` may not set it.
+    """
+    name = roles.name_in(owner, role)
+    if role_of(owner) == name:
         return owner
-    for password in _candidates(app_password, credentials):
-        url = owner.with_user(role, password)
-        if logs_in(url):
-            return url
-    if app_password is None and not migrate.owns_app_role(owner):
+    found = _working(owner, role, credentials, password)
+    if found is not None:
+        return found
+    if password is None and not migrate.owns_role(owner, role):
         raise CommandError(
-            f"role {role} exists and was not created by cardledger: set CARDLEDGER_APP_PASSWORD to"
+            f"role {name} exists and was not created by cardledger: set {variable_of(role)} to"
             " its password, or DATABASE_URL to a login of that role"
         )
-    password = app_password or secrets.token_urlsafe(24)
-    set_password(owner, password)
-    url = owner.with_user(role, password)
+    new = password or secrets.token_urlsafe(24)
+    set_password(owner, role, new)
+    url = owner.with_user(name, new)
     problem = _login_problem(url)
     if problem is not None:
         raise CommandError(
-            f"role {role} cannot log in ({problem}); allow it in pg_hba.conf, or set DATABASE_URL"
+            f"role {name} cannot log in ({problem}); allow it in pg_hba.conf, or set DATABASE_URL"
             " to a login of that role"
         )
-    if app_password is None:
-        credentials.app_password = password
+    if password is None:
+        credentials.role_passwords[role] = new
         credentials.save()
     return url
 
 
-def set_password(owner: DatabaseUrl, password: str) -> None:
-    """Give the application's role `password`; the server and its logs see only a hash.
+def set_password(owner: DatabaseUrl, role: Role, password: str) -> None:
+    """Give `role` the password `password`; the server and its logs see only a hash.
 
     Raises: CommandError when `owner` may not.
     """
-    role = migrate.app_role(owner)
+    name = roles.name_in(owner, role)
     try:
         with connections.connect(owner, autocommit=True) as connection:
             verifier = connection.pgconn.encrypt_password(
-                password.encode(), role.encode(), b"scram-sha-256"
+                password.encode(), name.encode(), b"scram-sha-256"
             )
             connection.execute(
                 sql.SQL("ALTER ROLE {} PASSWORD {}").format(
-                    sql.Identifier(role), sql.Literal(verifier.decode())
+                    sql.Identifier(name), sql.Literal(verifier.decode())
                 )
             )
     except psycopg.Error as error:
         raise CommandError(
-            f"role {role_of(owner)} cannot set a password for {role} ({_first_line(error)}); set"
-            f" CARDLEDGER_APP_PASSWORD to the one it has, or DATABASE_URL to a login of {role}"
+            f"role {role_of(owner)} cannot set a password for {name} ({_first_line(error)}); set"
+            f" {variable_of(role)} to the one it has, or DATABASE_URL to a login of {name}"
         ) from None
+
+
+def passwords(settings: Settings) -> dict[Role, str]:
+    """Return the passwords of roles that the settings name."""
+    named = {role: getattr(settings, f"{role}_password") for role in Role}
+    return {role: secret.get_secret_value() for role, secret in named.items() if secret is not None}
+
+
+def variable_of(role: Role) -> str:
+    """Return the name of the variable with the password of `role`."""
+    return f"{PREFIX}{role.upper()}_PASSWORD"
 
 
 def logs_in(url: DatabaseUrl) -> bool:
@@ -208,13 +259,15 @@ def role_of(url: DatabaseUrl) -> str:
     return url.role
 
 
-def _candidates(app_password: str | None, credentials: "Credentials") -> Iterator[str | None]:
-    if app_password is not None:
-        yield app_password
-        return
-    if credentials.app_password is not None:
-        yield credentials.app_password
-    yield None
+def _working(
+    owner: DatabaseUrl, role: Role, credentials: "Credentials", password: str | None
+) -> DatabaseUrl | None:
+    """Return the URL of `role` with the first password that works already, or without one."""
+    kept = credentials.role_passwords.get(role)
+    candidates = [password] if password is not None else [kept, None] if kept else [None]
+    name = roles.name_in(owner, role)
+    urls = (owner.with_user(name, candidate) for candidate in candidates)
+    return next((url for url in urls if logs_in(url)), None)
 
 
 def _login_problem(url: DatabaseUrl) -> str | None:

@@ -23,12 +23,20 @@ _SAFE: Final = {
     Unsafe.LOOPBACK_WEBHOOKS: "off",
 }
 
+_LOOPBACK_WEBHOOKS: Final = Hazard(
+    name=Unsafe.LOOPBACK_WEBHOOKS,
+    problem="platforms reach the programs of this machine by the URLs of their webhooks",
+    repair="CARDLEDGER_SANDBOX=false",
+)
+
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Yield the findings for an installation that is to serve a network."""
     accepted = unsafe.parse(settings.accept_unsafe)
     found = exposure.hazards(settings, listens_on=f"{settings.host}:{settings.port}")
     by_name = {hazard.name: hazard for hazard in found}
+    if settings.loopback_webhooks:  # No refusal to start: nothing happens unless it is accepted.
+        by_name[Unsafe.LOOPBACK_WEBHOOKS] = _LOOPBACK_WEBHOOKS
     for name in Unsafe:
         yield _judged(name, by_name.get(name), is_accepted=name in accepted)
     yield _given("PostgreSQL server", "DATABASE_URL", is_given=settings.database_url is not None)
@@ -41,11 +49,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _judged(name: Unsafe, hazard: Hazard | None, *, is_accepted: bool) -> Finding:
-    if hazard is not None and not is_accepted:
-        return Finding(name=name, state=FAIL, detail=hazard.problem, fix=hazard.repair)
     if hazard is not None:
-        detail = f"accepted by CARDLEDGER_ACCEPT_UNSAFE: {hazard.problem}"
-        return Finding(name=name, state=WARN, detail=detail, fix=hazard.repair)
+        # An exception lets a process start; it makes nothing safe.
+        by_exception = "accepted by CARDLEDGER_ACCEPT_UNSAFE: " if is_accepted else ""
+        detail = f"{by_exception}{hazard.problem}"
+        return Finding(name=name, state=FAIL, detail=detail, fix=hazard.repair)
     if is_accepted:
         fix = f"take {name} out of CARDLEDGER_ACCEPT_UNSAFE"
         return Finding(name=name, state=WARN, detail="accepted without need", fix=fix)

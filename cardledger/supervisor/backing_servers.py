@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from cardledger.config.settings import Settings
+from cardledger.config.settings import Settings, secret_of
 from cardledger.embedded.servers import (
     DatabaseUrl,
     EmbeddedPostgres,
@@ -19,7 +19,7 @@ from cardledger.embedded.servers import (
 )
 from cardledger.install import databases
 from cardledger.supervisor.child import Log
-from cardledger.supervisor.plan import Step, secret_of
+from cardledger.supervisor.plan import Step
 
 _CHECK_INTERVAL_S: Final = 0.5
 

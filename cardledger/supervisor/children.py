@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from cardledger.config.errors import CommandError
+from cardledger.schema.roles import Role
 from cardledger.supervisor.child import Log, Supervised
 from cardledger.supervisor.silence import LOOK_EVERY_S
 
@@ -19,6 +20,11 @@ _API_STOP_S: Final = 15.0
 _WORKER_STOP_S: Final = 30.0
 
 _API: Final = "api"
+_WEBHOOKS: Final = "webhooks"
+_ROLES: Final = {_API: Role.API, _WEBHOOKS: Role.WEBHOOKS}
+
+Environment = Callable[[Role], Mapping[str, str]]
+"""The environment of a child that runs as a role of the database."""
 
 
 class Children:
@@ -32,7 +38,7 @@ class Children:
         self._stopping: Final = threading.Event()
 
     def start(
-        self, *, listen_fd: int, workers: int, environment: Mapping[str, str], stale: Sequence[Path]
+        self, *, listen_fd: int, workers: int, environment: Environment, stale: Sequence[Path]
     ) -> None:
         """Start the API on `listen_fd`, and the workers; return at once."""
         stale_options = [part for path in stale for part in ("--stale", str(path))]
@@ -41,7 +47,7 @@ class Children:
             return Supervised(
                 name,
                 [*arguments, "--supervised", name, *stale_options],
-                environment=environment,
+                environment=environment(_role_of(name)),
                 log=self._log,
                 on_change=self._on_change,
                 pass_fds=pass_fds,
@@ -53,7 +59,7 @@ class Children:
                 child(f"worker-{number}", "worker", "--only", "events")
                 for number in range(1, workers + 1)
             ),
-            child("webhooks", "worker", "--only", "webhooks"),
+            child(_WEBHOOKS, "worker", "--only", "webhooks"),
         )
         for started in self._children:
             started.start()
@@ -84,10 +90,10 @@ class Children:
                 raise CommandError("stopped before it was ready")
         return time.monotonic() - began
 
-    def restart(self, environment: Mapping[str, str]) -> None:
+    def restart(self, environment: Environment) -> None:
         """Restart every child with another environment."""
         for child in self._children:
-            child.restart(environment)
+            child.restart(environment(_role_of(child.name)))
 
     def pids(self) -> dict[str, int | None]:
         """Return the process ids by name."""
@@ -122,3 +128,8 @@ class Children:
                     child.kill()
                 return
             time.sleep(_URGENT_POLL_S)
+
+
+def _role_of(name: str) -> Role:
+    """Return the role of the child `name`; workers have numbers."""
+    return _ROLES.get(name, Role.WORKER)

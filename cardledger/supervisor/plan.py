@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from cardledger.config.settings import Settings
 
 
@@ -26,8 +24,3 @@ class Plan:
     workers: int = 1
     any_port: bool = False  # Use the next free port when this one is in use.
     ready_file: Path | None = None
-
-
-def secret_of(setting: SecretStr | None) -> str | None:
-    """Return the value of a secret setting."""
-    return None if setting is None else setting.get_secret_value()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cardledger.api.app import ApiConfig
     from cardledger.api.connections.limits import ConnectionLimits
     from cardledger.install.exposure import Hazard
+    from cardledger.ledger.storage.secrets import ServerKey
     from cardledger.workers.process.main import WorkerConfig
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
@@ -110,6 +111,7 @@ def api_config(settings: Settings) -> "ApiConfig":
         sandbox_delay_s=settings.sandbox_delay_s,
         rate_limit=settings.rate_limit,
         failure_limit=settings.failure_limit,
+        in_progress_limit=settings.in_progress_limit,
         body_timeout_s=settings.body_timeout_s,
         public_url=settings.public_url,
     )
@@ -176,7 +178,7 @@ def _log_accepted(hazards: "list[Hazard]") -> None:
 
 def _database_url(settings: Settings) -> str:
     if settings.database_url is None:
-        raise _missing("DATABASE_URL", "PostgreSQL, with the login of the application role")
+        raise _missing("DATABASE_URL", "PostgreSQL, with the login of its role")
     return DatabaseUrl(settings.database_url.get_secret_value())
 
 
@@ -186,12 +188,14 @@ def _redis_url(settings: Settings) -> str:
     return settings.redis_url.get_secret_value()
 
 
-def _secret_key(settings: Settings) -> str:
+def _secret_key(settings: Settings) -> "ServerKey":
     if settings.secret_key is None:
         raise _missing(
             "CARDLEDGER_SECRET_KEY", "at least 32 random characters, the same for every process"
         )
-    return settings.secret_key.get_secret_value()
+    from cardledger.install import credentials
+
+    return credentials.with_others(settings, settings.secret_key.get_secret_value())
 
 
 def _missing(name: str, description: str) -> CommandError:

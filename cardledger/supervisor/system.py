@@ -3,13 +3,14 @@
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from cardledger.api import BASE_PATH
+from cardledger.config import secret_files
 from cardledger.config.configuration import writable_directory
-from cardledger.config.settings import PREFIX
+from cardledger.config.settings import PREFIX, secret_of
 from cardledger.config.unsafe import Unsafe
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import credentials, databases, exposure, ready_file
@@ -17,11 +18,12 @@ from cardledger.install.credentials import Credentials, Sandbox
 from cardledger.install.databases import Migrated
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.schema.roles import Role
 from cardledger.supervisor.backing_servers import BackingServers
 from cardledger.supervisor.child import Log
 from cardledger.supervisor.children import Children
 from cardledger.supervisor.listening_socket import ListeningSocket
-from cardledger.supervisor.plan import Plan, Step, secret_of
+from cardledger.supervisor.plan import Plan, Step
 
 
 class System:
@@ -124,24 +126,32 @@ class System:
 
     def _migrate(self, owner: DatabaseUrl, kept: Credentials) -> None:
         began = time.monotonic()
-        app_password = secret_of(self._settings.app_password)
-        self._migrated = databases.prepare(owner, kept, app_password=app_password)
-        self._sandbox = credentials.enter(kept, self._migrated.app_url, KeyRing(self._secret_key))
+        keys = KeyRing(credentials.with_others(self._settings, self._secret_key))
+        given = databases.passwords(self._settings)
+        self._migrated = databases.prepare(owner, kept, passwords=given)
+        self._sandbox = credentials.enter(kept, self._migrated.app_url, keys)
         was, revision = self._migrated.was, self._migrated.revision
         change = "unchanged" if was == revision else f"was {was or 'empty'}"
-        foreign = self._sandbox.foreign
-        self._on_step(
-            Step(
-                name="Schema",
-                detail=f"{revision} ({change}), application role"
-                f" {databases.role_of(self._migrated.app_url)}",
-                seconds=time.monotonic() - began,
-                cost=f"{foreign} other platform(s) in this database use another secret key: set it"
-                " in CARDLEDGER_SECRET_KEY to send their webhooks"
-                if foreign
-                else None,
+        names = [databases.role_of(url) for url in self._migrated.logins.values()]
+        roles = f"role {names[0]}" if len(set(names)) == 1 else "a role for each process"
+        detail = f"{revision} ({change}), {roles}"
+        seconds = time.monotonic() - began
+        self._on_step(Step(name="Schema", detail=detail, seconds=seconds, cost=self._cost(names)))
+
+    def _cost(self, names: Sequence[str]) -> str | None:
+        """Return what is to be known about the database whose processes have the roles `names`."""
+        assert self._sandbox is not None
+        if foreign := self._sandbox.foreign:
+            return (
+                f"{foreign} other platform(s) in this database use another secret key: set it in"
+                " CARDLEDGER_SECRET_KEY to send their webhooks"
             )
-        )
+        if len(set(names)) == 1:
+            return (
+                f"all processes share {names[0]}: set CARDLEDGER_API_PASSWORD, _WORKER_PASSWORD and"
+                " _WEBHOOKS_PASSWORD, or DATABASE_URL to the owner's login"
+            )
+        return None
 
     def _start_children(self) -> None:
         assert self._socket is not None
@@ -149,7 +159,7 @@ class System:
         self._children.start(
             listen_fd=self._socket.fd,
             workers=workers,
-            environment=self._environment(),
+            environment=self._environment,
             stale=self._ready_files(),
         )
         seconds = self._children.wait_until_ready(self._socket.is_api_ready, self._stopping)
@@ -166,7 +176,7 @@ class System:
         self._servers.keep_alive(
             self._stopping,
             on_change=self._publish,
-            on_move=lambda: self._children.restart(self._environment()),
+            on_move=lambda: self._children.restart(self._environment),
         )
 
     def _log_child(self, name: str, line: str) -> None:
@@ -175,13 +185,19 @@ class System:
         if self._published != self._pids():
             self._publish()
 
-    def _environment(self) -> dict[str, str]:
-        """Return the children's environment: secrets are in it, never on a command line."""
+    def _environment(self, role: Role) -> dict[str, str]:
+        """Return the environment of a child that runs as `role`.
+
+        Secrets are in it, never on a command line, and none of another role.
+        """
         assert self._migrated is not None
-        environment = dict(os.environ)
-        environment.pop(f"{PREFIX}APP_PASSWORD", None)
+        passwords = {databases.variable_of(each) for each in Role}
+        # What came from a file is in a variable below, or is no business of the children.
+        given = {"DATABASE_URL", "REDIS_URL", f"{PREFIX}SECRET_KEY", *passwords}
+        removed = passwords | {f"{name}{secret_files.SUFFIX}" for name in given}
+        environment = {name: value for name, value in os.environ.items() if name not in removed}
         return environment | {
-            "DATABASE_URL": self._migrated.app_url,
+            "DATABASE_URL": self._migrated.logins[role],
             "REDIS_URL": self._servers.redis_url,
             f"{PREFIX}SECRET_KEY": self._secret_key,
             f"{PREFIX}DATA_DIR": str(self._data_dir),

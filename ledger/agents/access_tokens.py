@@ -4,6 +4,7 @@ import re
 import secrets
 from typing import Final
 
+from cardledger.ledger.storage.secrets import KeyRing, PresentedSecret, Purpose
 from cardledger.schema.ids import Id
 
 # A prefix, by which scanners for leaked secrets recognize a token.
@@ -20,3 +21,14 @@ def agent_id_in(token: str) -> Id | None:
     """Return the agent's id in `token`; None: it has none, as tokens of earlier releases."""
     match = _TOKEN.fullmatch(token)
     return None if match is None else Id.fromhex(match[1])
+
+
+def hash_of(keys: KeyRing, token: str) -> bytes:
+    """Return the hash of an access token, as it is stored."""
+    return presented(keys, token).digest
+
+
+def presented(keys: KeyRing, token: str) -> PresentedSecret:
+    """Return a presented access token, any input, as that of the agent that it names."""
+    agent_id = agent_id_in(token)
+    return keys.presented(token, Purpose.AGENT, "" if agent_id is None else agent_id.hex())

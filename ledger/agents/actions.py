@@ -28,6 +28,7 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.projections import transfers
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.engines import driver_async
@@ -155,6 +156,7 @@ async def request(  # noqa: PLR0913 - each by name
     agent_id: Id,
     wanted: TransferRequest,
     reply_to: str | None,
+    inbox_key: InboxKey,
     at: datetime,
 ) -> RecordedAction:
     """Record a transfer: once the caller commits, it is executed or waits for approval.
@@ -177,9 +179,9 @@ async def request(  # noqa: PLR0913 - each by name
     await _insert(connection, action)
     await _publish_payment(connection, transfer, at)
     if mode is ExecutionMode.AUTO:
-        return RecordedAction(
-            action=action, message=await _enqueue(connection, transfer, reply_to, at)
-        )
+        execution = _execution(transfer, reply_to, at)
+        await inbox.accept_async(await driver_async(connection), [execution], inbox_key)
+        return RecordedAction(action=action, message=execution)
     webhook_type = WebhookType.AGENT_ACTION_PENDING_APPROVAL
     await _publish(connection, webhook_type, transfer, render(action), at)
     return RecordedAction(action=action, message=None)
@@ -192,6 +194,7 @@ async def resolve(  # noqa: PLR0913 - each by name
     transaction_id: Id,
     decision: Decision,
     reply_to: str | None,
+    inbox_key: InboxKey,
     at: datetime,
     agent_id: Id | None = None,
 ) -> RecordedAction | None:
@@ -228,7 +231,10 @@ async def resolve(  # noqa: PLR0913 - each by name
     )
     await _update(connection, after, at)
     action = Action(transfer=after, type=before.type, rejection_reason=None)
-    message = None if objection else await _enqueue(connection, after, reply_to, at)
+    if objection:
+        return RecordedAction(action=action, message=None)
+    message = _execution(after, reply_to, at)
+    await inbox.accept_async(await driver_async(connection), [message], inbox_key)
     return RecordedAction(action=action, message=message)
 
 
@@ -324,10 +330,8 @@ async def _record_rejection_reason(
         )
 
 
-async def _enqueue(
-    connection: AsyncConnection, transfer: Transfer, reply_to: str | None, at: datetime
-) -> Message:
-    """Put the message that executes `transfer` into the inbox, in the caller's commit."""
+def _execution(transfer: Transfer, reply_to: str | None, at: datetime) -> Message:
+    """Return the message that executes `transfer`."""
     body = {
         "type": inbox.TRANSFER,
         "source": SOURCE,
@@ -335,9 +339,7 @@ async def _enqueue(
         "transferId": str(transfer.id),
     }
     owner = Owner(transfer.customer_id, transfer.platform_id)
-    message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept_async(await driver_async(connection), [message])
-    return message
+    return inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
 
 
 async def _publish_payment(connection: AsyncConnection, transfer: Transfer, at: datetime) -> None:

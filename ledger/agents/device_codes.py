@@ -1,7 +1,7 @@
 """Device codes: a program redeems a code once, without credentials, for an access token."""
 
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -15,7 +15,7 @@ from cardledger.ledger.agents import access_tokens, grants
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.caps import CapReachedError
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets import KeyRing, PresentedSecret, Purpose
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.agents import AgentConnection, AgentDeviceCode, DeviceCodeStatus
@@ -118,7 +118,7 @@ async def status(
         select(_CODES.redeemed_at)
         .join(tables.agents, agent.id == _CODES.agent_id)
         .where(
-            _CODES.code_hash == hash_of(keys, code),
+            _CODES.code_hash.in_(presented(keys, code).candidates),
             agent.platform_id == platform_id,
             agent.deleted_at.is_(None),
         )
@@ -129,11 +129,12 @@ async def status(
     return DeviceCodeStatus(code=_spelled(code), redeemed=row.redeemed_at is not None)
 
 
-async def find(connection: AsyncConnection, code_hash: bytes) -> DeviceCode | None:
-    """Return the device code with this hash, or None when it has never existed."""
+async def find(connection: AsyncConnection, hashes: Sequence[bytes]) -> DeviceCode | None:
+    """Return the device code with one of these hashes, or None when it has never existed."""
     agent = tables.agents.c
     rows = await connection.execute(
         select(
+            _CODES.code_hash,
             agent.id,
             agent.platform_id,
             agent.deleted_at,
@@ -142,13 +143,13 @@ async def find(connection: AsyncConnection, code_hash: bytes) -> DeviceCode | No
             _CODES.replaced_at,
         )
         .join(tables.agent_device_codes, _CODES.agent_id == agent.id)
-        .where(_CODES.code_hash == code_hash)
+        .where(_CODES.code_hash.in_(hashes))
     )
     row = rows.one_or_none()
     if row is None:
         return None
     return DeviceCode(
-        code_hash=code_hash,
+        code_hash=row.code_hash,
         agent_id=row.id,
         platform_id=row.platform_id,
         expires_at=row.expires_at,
@@ -176,7 +177,7 @@ async def redeem(
     )
     if row is None:
         return None
-    current = await find(connection, device_code.code_hash)
+    current = await find(connection, [device_code.code_hash])
     assert current is not None
     check(current, at)
     await connection.execute(
@@ -185,7 +186,9 @@ async def redeem(
         .values(redeemed_at=at)
     )
     token = access_tokens.new(row.id)
-    await agents.connect(connection, agent_id=row.id, token_hash=keys.hash_secret(token), at=at)
+    await agents.connect(
+        connection, agent_id=row.id, token_hash=access_tokens.hash_of(keys, token), at=at
+    )
     return AgentConnection(
         agent_id=row.id, agent_name=row.name, access_token=token, policy=row.policy
     )
@@ -226,7 +229,7 @@ async def _insert(
     rows = await connection.execute(
         insert(tables.agent_device_codes)
         .values(
-            code_hash=hash_of(keys, code),
+            code_hash=presented(keys, code).digest,
             agent_id=agent_id,
             created_at=at,
             expires_at=at + LIFETIME,
@@ -245,9 +248,9 @@ def _new_group() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(_GROUP_LENGTH))
 
 
-def hash_of(keys: KeyRing, code: str) -> bytes:
-    """Return the hash of a code, of any input: a malformed code takes as long as a wrong code."""
-    return keys.hash_secret(_spelled(code))
+def presented(keys: KeyRing, code: str) -> PresentedSecret:
+    """Return a presented code, any input: a malformed code takes as long as a wrong code."""
+    return keys.presented(_spelled(code), Purpose.DEVICE_CODE)
 
 
 def _spelled(code: str) -> str:

@@ -1,6 +1,5 @@
 """Agents: programs that act for one customer, within a policy, with an access token."""
 
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import PresentedSecret
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -63,6 +63,7 @@ class PresentedToken:
 
     agent: Agent | None
     agent_id: Id | None
+    outdated_hash: bytes | None = None  # Of a former server key or release.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +82,20 @@ class AgentFilters:
 # --- authentication and locks ------------------------------------------------------------------
 
 
-async def authenticate(connection: AsyncConnection, token: str, presented: bytes) -> PresentedToken:
-    """Look up the access token `token`, whose hash is `presented`.
+async def authenticate(
+    connection: AsyncConnection, token: str, presented: PresentedSecret
+) -> PresentedToken:
+    """Look up the access token `token`, which is `presented`.
 
     It does not authenticate when the agent or its customer is deleted. Nothing is cached, so a
     pause or another policy applies from the next request on.
     """
     agent_id = access_tokens.agent_id_in(token)
-    is_this = _AGENTS.access_token_hash == presented if agent_id is None else _AGENTS.id == agent_id
+    is_this = (
+        _AGENTS.access_token_hash.in_(presented.candidates)
+        if agent_id is None
+        else _AGENTS.id == agent_id
+    )
     customer = tables.customers.c
     rows = await connection.execute(
         _SHOWN.add_columns(_AGENTS.access_token_hash, customer.is_deleted)
@@ -99,9 +106,13 @@ async def authenticate(connection: AsyncConnection, token: str, presented: bytes
     if row is None:
         return PresentedToken(agent=None, agent_id=None)
     # A deleted agent has no hash: see the constraint `deleted_has_no_access`.
-    stored = row.access_token_hash or bytes(len(presented))
-    is_right = secrets.compare_digest(stored, presented) and not row.is_deleted
-    return PresentedToken(agent=_agent(row) if is_right else None, agent_id=row.id)
+    stored = row.access_token_hash or bytes(len(presented.digest))
+    is_right = presented.proves(stored) and not row.is_deleted
+    return PresentedToken(
+        agent=_agent(row) if is_right else None,
+        agent_id=row.id,
+        outdated_hash=None if agent_id is None or presented.is_current(stored) else stored,
+    )
 
 
 async def locked(connection: AsyncConnection, *, platform_id: Id, agent_id: Id) -> Agent | None:

@@ -5,19 +5,23 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, bindparam, literal_column, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.cards import funding_sources
 from cardledger.ledger.cards.refusals import CardRefusal, CardRefusedError
-from cardledger.ledger.cards.registry import COLUMNS, render
+from cardledger.ledger.cards.registry import CLOSED, COLUMNS, render
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.ports import Issuer, NotConnectedError
+from cardledger.ledger.storage import caps
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.cards import CardResource
+
+CARD_LIMIT: Final = 1_000
+"""The most cards of a cardholder that are not closed."""
 
 _ANSWERS_LIMIT: Final = 500
 
@@ -42,8 +46,8 @@ async def create(
 ) -> CardResource:
     """Request a card from the issuer, which answers later (`record_answers`).
 
-    Raises: NotConnectedError; CardRefusedError, after which the database transaction can only be
-    rolled back.
+    Raises: NotConnectedError; CapReachedError; CardRefusedError, after which the database
+    transaction can only be rolled back.
     """
     if issuer is None:
         raise NotConnectedError("card issuer")
@@ -55,6 +59,17 @@ async def create(
         cardholder_id=application.cardholder_id,
         sources=application.funding_sources,
         issuer=issuer,
+    )
+    await caps.check(
+        connection,
+        tables.cards,
+        # A literal, not a parameter: the partial index of open cards needs the value itself.
+        tables.cards.c.state != literal_column(f"'{CLOSED}'"),
+        platform_id=platform_id,
+        customer_id=application.cardholder_id,
+        limit=CARD_LIMIT,
+        noun="cards",
+        advice="; close one first",
     )
     key = new_id()
     platform_card_id = application.platform_card_id or issuer.default_platform_card_id(

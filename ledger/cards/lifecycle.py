@@ -14,6 +14,7 @@ from cardledger.ledger.cards.registry import COLUMNS, render
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.messaging import inbox, outbox
 from cardledger.ledger.messaging.inbox import Lane, Message, Owner
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import Issuer
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema import tables
@@ -79,6 +80,7 @@ async def apply(  # noqa: PLR0913 - each by name
     card_id: Id,
     change: CardChange,
     reply_to: str | None,
+    inbox_key: InboxKey,
     at: datetime,
     issuer: Issuer | None,
 ) -> ChangedCard | None:
@@ -127,7 +129,8 @@ async def apply(  # noqa: PLR0913 - each by name
         )
     closing = None
     if change.state is CardState.CLOSED:
-        closing = await _notify_engine(connection, card_id, owner, reply_to, at)
+        closing = _closing(card_id, owner, reply_to, at)
+        await inbox.accept_async(await driver_async(connection), [closing], inbox_key)
     return ChangedCard(card=card, closing=closing)
 
 
@@ -178,10 +181,8 @@ def _webhook_types(change: CardChange) -> list[WebhookType]:
     return types
 
 
-async def _notify_engine(
-    connection: AsyncConnection, card_id: Id, owner: Owner, reply_to: str | None, at: datetime
-) -> Message:
-    """Put into the inbox that the card was closed, so that its holds are released.
+def _closing(card_id: Id, owner: Owner, reply_to: str | None, at: datetime) -> Message:
+    """Return the message to the engine that the card was closed, so that its holds are released.
 
     An authorization that read the card as it was before this commit is decided before the
     message, because both lock the cardholder's accounts; so its hold is released as well.
@@ -192,6 +193,4 @@ async def _notify_engine(
         "reference": f"{card_id}/closed",
         "cardId": public_id("Card", card_id),
     }
-    message = inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)
-    await inbox.accept_async(await driver_async(connection), [message])
-    return message
+    return inbox.address(body, owner, lane=Lane.LIVE, reply_to=reply_to, at=at)

@@ -11,13 +11,14 @@ from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.card import CardState
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets import KeyRing, Purpose
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 
 LIFETIME: Final = timedelta(seconds=60)
 _TOKEN_BYTES: Final = 32
+_HASH_BYTES: Final = 32
 _SHOWN: Final = frozenset({CardState.ACTIVE, CardState.FROZEN})
 
 _REVEAL: Final = tables.card_reveals.c
@@ -89,7 +90,7 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
     reveal = Reveal(token=secrets.token_urlsafe(_TOKEN_BYTES), expires_at=at + LIFETIME)
     await connection.execute(
         tables.card_reveals.insert().values(
-            token_hash=keys.hash_secret(reveal.token),
+            token_hash=keys.hash_secret(reveal.token, Purpose.CARD_PAGE),
             card_id=card_id,
             api_token_id=api_token_id,
             created_at=at,
@@ -141,20 +142,28 @@ async def peek(
 
 def is_first_viewer(token: str, viewer: str | None, keys: KeyRing) -> bool:
     """Return whether `viewer` proves that this browser was the first to see the card of `token`."""
-    expected = viewer_key(token, keys).encode()
-    return viewer is not None and compare_digest(viewer.encode(errors="replace"), expected)
+    if viewer is None:
+        return False
+    expected = keys.presented(token, Purpose.CARD_VIEWER).candidates
+    given = viewer.encode(errors="replace")
+    return any(compare_digest(given, _cookie_of(digest).encode()) for digest in expected)
 
 
 def viewer_key(token: str, keys: KeyRing) -> str:
     """Return what proves that a browser was the first to open the page of `token`."""
-    return keys.hash_secret(f"first viewer of {token}").hex()
+    return _cookie_of(keys.hash_secret(token, Purpose.CARD_VIEWER))
+
+
+def _cookie_of(digest: bytes) -> str:
+    """Return a hash without its header: which server key it is of concerns no browser."""
+    return digest[-_HASH_BYTES:].hex()
 
 
 def _visible(
     token: str, viewer: str | None, keys: KeyRing, at: datetime
 ) -> list[ColumnElement[bool]]:
     conditions = [
-        _REVEAL.token_hash == keys.hash_secret(token),
+        _REVEAL.token_hash.in_(keys.presented(token, Purpose.CARD_PAGE).candidates),
         _REVEAL.expires_at > at,
         _CARD.id == _REVEAL.card_id,
         _CARD.state.in_(_SHOWN),

@@ -16,8 +16,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.ports import IdentityVerifier
-from cardledger.ledger.storage import paging
+from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.sealed_columns import OWNER_IDENTIFIER
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
@@ -29,6 +30,9 @@ from cardledger.schema.wire.customers.beneficial_owners import (
     PersonalInfoResource,
 )
 from cardledger.schema.wire.errors import FieldError
+
+OWNER_LIMIT: Final = 100
+"""The most beneficial owners of a business."""
 
 _OWNERS: Final = tables.beneficial_owners.c
 _BUSINESSES: Final = tables.customers.c
@@ -79,9 +83,19 @@ async def create(
 ) -> BeneficialOwnerResource:
     """Add an owner to a business.
 
-    Raises: UnknownBusinessError, NotABusinessError, InvalidOwnerError; nothing has been written.
+    Raises: UnknownBusinessError, NotABusinessError, InvalidOwnerError, CapReachedError; nothing has
+    been written.
     """
     await _lock(connection, platform_id, owner.customer_id)
+    await caps.check(
+        connection,
+        tables.beneficial_owners,
+        platform_id=platform_id,
+        customer_id=owner.customer_id,
+        limit=OWNER_LIMIT,
+        noun="beneficial owners",
+        advice="",
+    )
     key = new_id()
     row = {
         "id": key,
@@ -92,7 +106,7 @@ async def create(
         "kyc_status": "PENDING",
         "created_at": at,
         "updated_at": at,
-        **_identity_columns(owner.personal_info, keys),
+        **_identity_columns(owner.personal_info, platform_id, key, keys),
     }
     await _check_share(connection, row)
     await connection.execute(tables.beneficial_owners.insert().values(**row))
@@ -182,11 +196,11 @@ async def change(  # noqa: PLR0913 - each by name
         values["ownership_percentage"] = change.ownership_percentage
     if change.personal_info is not None:
         info = before["personal_info"] | {
-            "identifier": keys.decrypt(before["identifier"]).decode(),
+            "identifier": _identifier(before["identifier"], platform_id, owner_id, keys),
             **change.personal_info,
         }
         stated = {name: value for name, value in info.items() if value is not None}
-        values |= _identity_columns(stated, keys)
+        values |= _identity_columns(stated, platform_id, owner_id, keys)
     await _check_share(connection, before | values)
     await connection.execute(
         tables.beneficial_owners.update().where(_OWNERS.id == owner_id).values(**values)
@@ -256,7 +270,13 @@ async def _check_share(connection: AsyncConnection, row: Mapping[str, Any]) -> N
         raise InvalidOwnerError(FieldError(field="ownershipPercentage", message=message))
 
 
-def _identity_columns(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
+def _identifier(sealed: bytes, platform_id: Id, owner_id: Id, keys: KeyRing) -> str:
+    return keys.decrypt(sealed, OWNER_IDENTIFIER.of(platform_id, owner_id)).decode()
+
+
+def _identity_columns(
+    info: Mapping[str, Any], platform_id: Id, owner_id: Id, keys: KeyRing
+) -> dict[str, Any]:
     """Return the columns that identify an owner.
 
     Raises: InvalidOwnerError.
@@ -273,7 +293,9 @@ def _identity_columns(info: Mapping[str, Any], keys: KeyRing) -> dict[str, Any]:
         raise InvalidOwnerError(*errors)
     return {
         "personal_info": {name: value for name, value in info.items() if name != "identifier"},
-        "identifier": keys.encrypt(info["identifier"].encode()),
+        "identifier": keys.encrypt(
+            info["identifier"].encode(), OWNER_IDENTIFIER.of(platform_id, owner_id)
+        ),
     }
 
 
@@ -281,7 +303,7 @@ def _render(row: Row[*tuple[Any, ...]], keys: KeyRing | None) -> BeneficialOwner
     info = dict(row.personal_info)
     info["countryOfIssuance"] = identity.issued_in(info["idType"], info.get("countryOfIssuance"))
     if keys is not None:
-        info["identifier"] = keys.decrypt(row.identifier).decode()
+        info["identifier"] = _identifier(row.identifier, row.platform_id, row.id, keys)
     return BeneficialOwnerResource(
         id=row.id,
         customer_id=row.customer_id,

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers import account_numbers
 from cardledger.ledger.ports import AccountCheck, AccountVerifier
-from cardledger.ledger.storage import paging
+from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
@@ -32,6 +32,9 @@ from cardledger.schema.wire.customers.external_accounts import (
     shortcomings,
 )
 from cardledger.schema.wire.errors import FieldError
+
+ACCOUNT_LIMIT: Final = 1_000
+"""The most external accounts of a customer, and of the platform itself."""
 
 _LISTED_CURRENCIES_LIMIT: Final = 3
 
@@ -171,11 +174,23 @@ async def create(
     """Register an account; a default replaces the customer's former default.
 
     Without a verifier the account stays PENDING.
-    Raises: RegistrationRefusedError, after which the database transaction can only be rolled back.
+    Raises: CapReachedError; RegistrationRefusedError, after which the database transaction can only
+    be rolled back.
     """
     check = checked(wanted, verifier)
     if wanted.customer_id is not None:
         await _lock_customer(connection, platform_id, wanted.customer_id)
+    columns = _EXTERNAL_ACCOUNTS
+    await caps.check(
+        connection,
+        tables.external_accounts,
+        columns.deleted_at.is_(None),
+        *([columns.customer_id.is_(None)] if wanted.customer_id is None else []),
+        platform_id=platform_id,
+        customer_id=wanted.customer_id,
+        limit=ACCOUNT_LIMIT,
+        noun="external accounts",
+    )
     key = new_id()
     row = {
         "id": key,

@@ -18,6 +18,8 @@ from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.sealed_columns import CUSTOMER_IDENTIFIER
+from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity
@@ -95,7 +97,7 @@ class Individual(_NewCustomer):
     birth_date: date | None = None
     nationality: str | None = None
     id_type: str | None = None
-    sealed_identifier: bytes | None = None
+    identifier: str | None = None
     country_of_issuance: str | None = None
     due_diligence: Mapping[str, Any] | None = None
 
@@ -123,16 +125,18 @@ class CustomerFilters:
     with_deleted: bool = False
 
 
-async def create(
+async def create(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     person: Individual | Business,
     verifier: IdentityVerifier | None,
+    keys: KeyRing,
     at: datetime,
 ) -> CustomerResource:
     """Create a customer, with one internal account per currency.
 
+    Its identifier is stored encrypted with `keys`.
     The webhook of its first KYC status, if it has one, is written as well. Without a verifier an
     individual is UNVERIFIED; a business always is, until it is verified on request.
 
@@ -161,6 +165,7 @@ async def create(
             "created_at": at,
             "updated_at": at,
             **_particulars(person, verifier),
+            "identifier": _sealed_identifier(person, platform_id, key, keys),
         },
     )
     await accounts.open_all(
@@ -189,10 +194,18 @@ def _particulars(
         "birth_date": person.birth_date,
         "nationality": person.nationality,
         "id_type": person.id_type,
-        "identifier": person.sealed_identifier,
         "country_of_issuance": person.country_of_issuance,
         "due_diligence": person.due_diligence,
     }
+
+
+def _sealed_identifier(
+    person: Individual | Business, platform_id: Id, customer_id: Id, keys: KeyRing
+) -> bytes | None:
+    if isinstance(person, Business) or person.identifier is None:
+        return None
+    location = CUSTOMER_IDENTIFIER.of(platform_id, customer_id)
+    return keys.encrypt(person.identifier.encode(), location)
 
 
 async def get(

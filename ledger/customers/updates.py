@@ -11,7 +11,8 @@ from cardledger.ledger.customers import registry
 from cardledger.ledger.customers.registry import CURRENCIES, check_supported, locked, unique_fields
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import accounts
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.sealed_columns import CUSTOMER_IDENTIFIER
+from cardledger.ledger.storage.secrets import KeyRing, Location
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity
@@ -72,9 +73,10 @@ async def change(  # noqa: PLR0913 - each by name
     for column in ("business_info", "due_diligence"):
         if column in changes:
             values[column] = merged(getattr(before, column) or {}, changes[column])
-    _check_change(before, values, keys)
+    location = CUSTOMER_IDENTIFIER.of(platform_id, customer_id)
+    _check_change(before, values, keys, location)
     if changes.get("identifier") is not None:
-        values["identifier"] = keys.encrypt(changes["identifier"].encode())
+        values["identifier"] = keys.encrypt(changes["identifier"].encode(), location)
     # An address that the customer has already stays valid when the platform's domain has changed.
     if changes.get("uma_address", before.uma_address) != before.uma_address:
         platform = await platforms.get(connection, platform_id, hold=True)
@@ -90,10 +92,13 @@ async def change(  # noqa: PLR0913 - each by name
     return await registry.get(connection, platform_id=platform_id, customer_id=customer_id)
 
 
-def _check_change(before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys: KeyRing) -> None:
+def _check_change(
+    before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys: KeyRing, location: Location
+) -> None:
     """Raise InvalidCustomerError where a changed field breaks a rule of `POST /customers`.
 
     Fields that the change does not touch are not checked: rules may be newer than the customer.
+    An identifier that stays is sealed for `location`.
     """
     after = {**before._mapping, **values}  # noqa: SLF001 - SQLAlchemy's public name
     # A customer that is older than the rule may get the one without the other.
@@ -108,7 +113,7 @@ def _check_change(before: Row[*tuple[Any, ...]], values: Mapping[str, Any], keys
     if {"id_type", "identifier", "country_of_issuance"} & values.keys():
         identifier = after["identifier"]
         if isinstance(identifier, bytes):
-            identifier = keys.decrypt(identifier).decode()
+            identifier = keys.decrypt(identifier, location).decode()
         errors += identity.identifier_errors(
             id_type=after["id_type"], identifier=identifier, country=after["country_of_issuance"]
         )

@@ -11,6 +11,7 @@ without the cardholders whose rows another session has locked (docs/decisions/00
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from threading import Event
 from typing import Any, Final, NamedTuple
 
@@ -34,22 +35,26 @@ from cardledger.ledger.engine.parsing import (
     timed_out_keys,
     transfers_of,
 )
-from cardledger.ledger.engine.reads import Claim
-from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.engine.records import Claimed, Decided
 from cardledger.ledger.engine.stalls import (
     SAMPLE,
     FailedError,
+    LockedError,
     Stalls,
+    UnavailableError,
     describe,
     is_fault_of_message,
     is_systemic,
+    is_unavailable,
 )
+from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.queue_positions import QueuePositions
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.database_clock import Reading
-from cardledger.ledger.storage.engines import driver, is_unable
+from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 
 Clock = Callable[[], datetime]
@@ -62,15 +67,9 @@ _SNAPSHOTS: Final = 5  # Of one batch: another is read when an account is opened
 
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
 
+_SAMPLE_ROWS: Final = 500  # Messages among which one shows that the key of this process is right.
+
 _log = structlog.get_logger()
-
-
-class UnavailableError(Exception):
-    """PostgreSQL is unavailable or cancelled the work; nothing was written. Retry later."""
-
-
-class LockedError(UnavailableError):
-    """Another session has locked a row for longer than a batch waits; nothing was written."""
 
 
 class _DeadlinePassedError(Exception):
@@ -96,17 +95,20 @@ class Engine:
         self,
         database: Database,
         *,
+        key: InboxKey,
         batch_size: int,
         rail: FundingRail | None,
         clock: Clock | None = None,
     ) -> None:
         """Work on `database`, deciding at most `batch_size` messages a commit.
 
-        `rail` is the connected funding rail, if any. Decisions are made by PostgreSQL's clock, or
-        by `clock` when there is one: for tests.
+        Only what was accepted with `key` is decided. `rail` is the connected funding rail, if any.
+        Decisions are made by PostgreSQL's clock, or by `clock` when there is one: for tests.
         """
         self._database: Final = database
         self._clock: Final = clock
+        self._key: Final = key
+        self._has_verified = False  # A message: the key is that of this installation.
         self._locked: Final = LockedCardholders()
         self._positions: Final = QueuePositions()
         self._rail: Final = rail
@@ -164,7 +166,7 @@ class Engine:
         Raises: UnavailableError when PostgreSQL is.
         """
         with self._transaction() as connection:
-            oldest = reads.waiting(connection)
+            oldest = claims.waiting(connection)
         self._positions.found(oldest)
         waiting = [(lane, shard) for lane, shard, _ in oldest]
         with suppress(*_DATABASE_ERRORS), self._transaction() as connection:
@@ -264,9 +266,9 @@ class Engine:
         messages: list[Message] = []
         try:
             with self._transaction() as connection:
-                messages = self._claim(connection, queues, 1, waits=False).messages
+                messages, _, refused = self._claim(connection, queues, 1, waits=False)
                 if not messages:
-                    return []
+                    return refused
                 return self._decide_alone(
                     connection, queues, messages, others_succeed=others_succeed
                 )
@@ -286,7 +288,7 @@ class Engine:
         try:
             return self._decide_inside(connection, queues.lane, messages)
         except Exception as error:
-            if _is_unavailable(error):
+            if is_unavailable(error):
                 raise
         try:  # Again: the first failure may be a lost race.
             return self._decide_inside(connection, queues.lane, messages)
@@ -297,8 +299,7 @@ class Engine:
                 raise
             message_id = str(messages[0].id)
             _log.error("poison message", message_id=message_id, error=describe(error))
-        now = self._clock() if self._clock else database_clock.read(connection)
-        return rejections.quarantine(connection, messages, now)
+        return rejections.quarantine(connection, messages, self._now(connection))
 
     def _a_neighbour_succeeds(self, connection: psycopg.Connection[Any], queues: _Queues) -> bool:
         """Return whether a message behind the oldest can be decided; nothing is written."""
@@ -310,7 +311,7 @@ class Engine:
             except _DeadlinePassedError:
                 return True
             except Exception as error:
-                if _is_unavailable(error):
+                if is_unavailable(error):
                     raise
             else:
                 return True
@@ -330,10 +331,11 @@ class Engine:
         while True:
             try:
                 with self._transaction() as connection:
-                    messages, unfinished = self._claim(
+                    messages, unfinished, refused = self._claim(
                         connection, queues, self._batch_size, waits=waits
                     )
-                    return self._decide(connection, queues.lane, messages), unfinished
+                    decided = self._decide(connection, queues.lane, messages)
+                    return [*refused, *decided], unfinished
             except _DeadlinePassedError:
                 continue  # By the later clock the approval is a decline.
             except _StaleSnapshotError:
@@ -343,7 +345,7 @@ class Engine:
 
     def _claim(
         self, connection: psycopg.Connection[Any], queues: _Queues, limit: int, *, waits: bool
-    ) -> Claim:
+    ) -> Claimed:
         """Claim messages, without those of cardholders known to be locked by others.
 
         Unless the batch `waits` for locks, or when they were locked lately, cardholders are tried
@@ -351,22 +353,31 @@ class Engine:
         """
         lane, shards, held = queues
         without = [*self._locked.left_out(), *held]
-        positions = self._positions.of(lane, shards)
-        messages, unfinished = reads.claim(
-            connection, lane, shards, limit, without=without, positions=positions
+        claim = partial(claims.claim, connection, lane, shards, without=without)
+        messages, unfinished, forged, has_verified = claim(
+            limit, self._key, positions=self._positions
         )
-        if not without:  # Whose messages wait before those that were claimed.
-            self._positions.advance(lane, positions, messages)
+        refused: list[Decided] = []
+        if forged:
+            # Another message shows whether it is this process that has the wrong key.
+            self._has_verified |= has_verified or claim(_SAMPLE_ROWS, self._key).has_verified
+            if not self._has_verified:
+                raise rejections.UnverifiedError
+            refused = rejections.refuse(connection, forged, self._now(connection))
+        self._has_verified |= has_verified
         claimed = {message.customer_id for message in messages}
         tried = self._locked.suspects(claimed) if waits else claimed
         if not tried:
-            return Claim(messages, unfinished)
+            return Claimed(messages, unfinished, refused)
         mine = [message for message in messages if message.customer_id in tried]
         locked = locked_cardholders.locked_by_others(connection, mine)
         if found := self._locked.note(tried, locked):
             _log.warning("locked cardholders left out of the batch", cardholders=len(found))
         free = [message for message in messages if message.customer_id not in locked]
-        return Claim(free, unfinished)
+        return Claimed(free, unfinished, refused)
+
+    def _now(self, connection: psycopg.Connection[Any]) -> datetime:
+        return self._clock() if self._clock else database_clock.read(connection)
 
     def _decide_inside(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
@@ -388,10 +399,10 @@ class Engine:
         now = self._clock() if self._clock else reading.at
         batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
-        writes.append(connection, batch.writes, now)
+        writes.append(connection, batch.writes, now, self._key)
         with connection.pipeline():
             updates = list(writes.change(connection, batch.writes, now))
-            reads.remove(connection, lane, messages)
+            claims.remove(connection, lane, messages)
         for update in updates:
             update.check()
         if batch.first_deadline and (
@@ -478,23 +489,8 @@ class Engine:
             with self._database.begin() as connection:
                 yield driver(connection)
         except _DATABASE_ERRORS as error:
-            if not _is_unavailable(error):
+            if not is_unavailable(error):
                 raise
             cause = getattr(error, "orig", None) or error
             is_locked = isinstance(cause, psycopg.errors.LockNotAvailable)
             raise (LockedError if is_locked else UnavailableError) from error
-
-
-def _is_unavailable(error: Exception) -> bool:
-    """Return whether `error` says that PostgreSQL is unavailable, whatever the message."""
-    cause = getattr(error, "orig", None) or error
-    if isinstance(cause, psycopg.errors.ProgramLimitExceeded):
-        return False  # A value too long for its index is an error of the message.
-    return is_unable(cause) or isinstance(
-        cause,
-        UnavailableError
-        | PoolTimeoutError
-        | psycopg.OperationalError
-        | psycopg.InterfaceError
-        | psycopg.errors.IdleInTransactionSessionTimeout,
-    )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import lru_cache
 from json import dumps
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.records import (
@@ -29,6 +29,15 @@ from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 _MCC_LENGTH: Final = 4
 _FIRST_AND_LAST_YEAR: Final = (MINYEAR, MAXYEAR)
+
+
+class Owned(Protocol):
+    """A resource of a customer, and so of a platform."""
+
+    @property
+    def customer_id(self) -> Id: ...
+    @property
+    def platform_id(self) -> Id: ...
 
 
 class RejectedError(Exception):
@@ -92,6 +101,13 @@ def closings_of(messages: Iterable[Message]) -> set[Closing]:
         with suppress(RejectedError):
             closings.add(closing_of(message))
     return closings
+
+
+def owns(message: Message, resource: Owned) -> bool:
+    """Return whether customer and platform of `message` are those of `resource`."""
+    return (
+        resource.customer_id == message.customer_id and resource.platform_id == message.platform_id
+    )
 
 
 def closing_of(message: Message) -> Closing:

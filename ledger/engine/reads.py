@@ -1,18 +1,14 @@
-"""What a batch of the hot path reads: its queues in order, everything else by key.
+"""What a batch of the hot path reads by key; its messages are claimed in `messaging/claims.py`.
 
 Every function is one statement, whether a batch has one message or five hundred. Connections are
 psycopg's, inside a database transaction of the caller (`commit`), and come from
 `batch_connections.batch_engine`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from json import loads
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
 
 from psycopg import Connection
-from pydantic_core import from_json
 
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.engine.records import (
@@ -25,8 +21,6 @@ from cardledger.ledger.engine.records import (
     OutcomeRow,
     Parked,
 )
-from cardledger.ledger.messaging.inbox import Lane, Message
-from cardledger.ledger.messaging.queue_positions import BEGINNING
 from cardledger.ledger.projections import card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.transfers import Transfer
@@ -40,170 +34,6 @@ CLOSING_LIMIT: Final = 500
 """Card transactions of closed cards that a batch loads; follow-up messages release the rest."""
 
 _LEAST_CLOSING_LIMIT: Final = 10  # Of each card, however many cards are closed in one batch.
-
-
-# --- the queue ---------------------------------------------------------------------------------
-
-
-_QUEUES_PER_BATCH: Final = 4  # A batch takes at most this part of its messages from one queue.
-
-
-NO_POSITIONS: Final[Mapping[int, Id]] = MappingProxyType({})
-"""A claim from the beginning of its queues."""
-
-
-class Claim(NamedTuple):
-    """Messages to be decided, and the queues they came from that may hold more."""
-
-    messages: list[Message]
-    unfinished: list[int]
-
-
-_LOCK_QUEUES: Final = """
-    SELECT shard FROM inbox_shards WHERE lane = %s AND shard = ANY(%s) ORDER BY shard FOR UPDATE
-"""
-_LOCK_FREE_QUEUES: Final = f"{_LOCK_QUEUES} SKIP LOCKED"
-
-# Queue by queue, so that every row that is read is also claimed.
-_CLAIM: Final = """
-    SELECT c.* FROM (
-        SELECT i.shard, i.id, i.customer_id, i.platform_id, i.source, i.reference, i.body::text,
-            i.body_hash, i.reply_to, i.received_at
-        FROM (
-            SELECT s.shard, s.position FROM unnest(%s, %s) AS s (shard, position)
-            CROSS JOIN LATERAL (
-                SELECT id FROM inbox
-                WHERE lane = %s AND shard = s.shard AND id >= s.position
-                    AND customer_id <> ALL(%s)
-                ORDER BY id LIMIT 1
-            ) oldest
-            ORDER BY oldest.id
-        ) q
-        CROSS JOIN LATERAL (
-            SELECT * FROM inbox
-            WHERE lane = %s AND shard = q.shard AND id >= q.position AND customer_id <> ALL(%s)
-            ORDER BY id LIMIT %s
-        ) i
-        LIMIT %s
-    ) c ORDER BY c.id
-"""
-
-
-def claim(  # noqa: PLR0913 - what it leaves out, by name
-    connection: Connection[Any],
-    lane: Lane,
-    shards: Sequence[int],
-    limit: int,
-    *,
-    without: Sequence[Id] = (),
-    positions: Mapping[int, Id] = NO_POSITIONS,
-) -> Claim:
-    """Lock queues until the commit and return their oldest messages, at most `limit`.
-
-    A queue that another worker drains is left to it, and named among the unfinished: its messages
-    are decided in order. When all are, waits for one as long as the connection may wait for a lock.
-    Messages of the cardholders `without` stay where they are; those before the `positions` of their
-    queues are not read.
-    Shape: by age; from the queues with the oldest messages first, at most a share of each.
-    Raises: psycopg.errors.LockNotAvailable.
-    """
-    # The oldest messages of all queues together would take reading a batch from each.
-    share = max(-(-limit // len(shards)), limit // _QUEUES_PER_BATCH)
-    left_out = pg_arrays.uuids(without)
-
-    def attempt(statement: str, queues: Sequence[int]) -> tuple[list[int], list[Any]]:
-        wanted = pg_arrays.integers(queues)
-        begin = pg_arrays.uuids([positions.get(shard, BEGINNING) for shard in queues])
-        with connection.pipeline():
-            locks = connection.execute(statement, [lane, wanted])
-            cursor = connection.cursor(binary=True).execute(
-                _CLAIM, [wanted, begin, lane, left_out, lane, left_out, share, limit]
-            )
-        return [shard for (shard,) in locks.fetchall()], cursor.fetchall()
-
-    owned, rows = attempt(_LOCK_FREE_QUEUES, shards)
-    if not owned:
-        owned, rows = attempt(_LOCK_QUEUES, shards)
-    elif len(owned) < len(shards):
-        # What was read of the others' queues is theirs to decide.
-        owned, rows = attempt(_LOCK_FREE_QUEUES, owned)
-    held = sorted({*shards} - {*owned})
-    messages = _messages(lane, rows)
-    if len(messages) == limit:
-        return Claim(messages, list(shards))
-    taken = Counter([message.shard for message in messages])
-    return Claim(messages, [shard for shard, count in taken.items() if count == share] + held)
-
-
-def _messages(lane: Lane, rows: list[Any]) -> list[Message]:
-    return [
-        Message(
-            lane,
-            shard,
-            key,
-            customer_id,
-            platform_id,
-            source,
-            reference,
-            _parsed(body),
-            body_hash,
-            reply_to,
-            received_at,
-        )
-        for (
-            shard,
-            key,
-            customer_id,
-            platform_id,
-            source,
-            reference,
-            body,
-            body_hash,
-            reply_to,
-            received_at,
-        ) in rows
-    ]
-
-
-def _parsed(body: str) -> Any:  # noqa: ANN401 - any JSON
-    try:
-        return from_json(body)
-    except ValueError:
-        pass  # Cheaper than `suppress`: this is for every message.
-    try:
-        return loads(body)  # Slower, but accepts halves of surrogate pairs.
-    except (ValueError, RecursionError):
-        # PostgreSQL accepts numbers and depths that Python does not. A string is rejected when it
-        # is decided; an error here would stop the whole queue.
-        return body
-
-
-def remove(connection: Connection[Any], lane: Lane, messages: Sequence[Message]) -> None:
-    """Delete decided messages of `lane` from their queues."""
-    # Not a join with the keys: the planner expects an empty inbox, which it mostly is, and would
-    # compare every message with every key.
-    connection.execute(
-        "DELETE FROM inbox WHERE lane = %s AND shard = ANY(%s) AND id = ANY(%s)",
-        [
-            lane,
-            pg_arrays.integers(sorted({message.shard for message in messages})),
-            pg_arrays.uuids([message.id for message in messages]),
-        ],
-    )
-
-
-_WAITING: Final = """
-    SELECT s.lane, s.shard, i.id FROM inbox_shards s
-    CROSS JOIN LATERAL (
-        SELECT id FROM inbox WHERE lane = s.lane AND shard = s.shard ORDER BY id LIMIT 1
-    ) i
-    ORDER BY 1, 2
-"""
-
-
-def waiting(connection: Connection[Any]) -> list[tuple[Lane, int, Id]]:
-    """Return the queues that have messages, each with the oldest, read from its beginning."""
-    return [(Lane(lane), shard, key) for lane, shard, key in connection.execute(_WAITING)]
 
 
 # --- keyed reads -------------------------------------------------------------------------------

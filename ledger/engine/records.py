@@ -4,7 +4,7 @@ None is frozen: they are made for every message, and a frozen dataclass takes se
 where nothing is compiled. Only `LockedAccount` is changed, by the batch that holds its lock.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -27,6 +27,14 @@ class Decided:
     first_outcome: OutcomeType | None = None
     roll_up: RollUp | None = None
     continues: bool = False  # In a message that was put into the same queue of the bulk lane.
+
+
+class Claimed(NamedTuple):
+    """Messages to be decided, queues that may have more, and forged messages that were refused."""
+
+    messages: list[Message]
+    unfinished: Sequence[int]
+    refused: list[Decided]
 
 
 @dataclass(slots=True)

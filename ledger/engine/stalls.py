@@ -26,9 +26,10 @@ from psycopg.errors import (
     ProgramLimitExceeded,
     UntranslatableCharacter,
 )
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message
-from cardledger.ledger.storage.engines import message_of
+from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.schema.ids import Id
 
 SAMPLE: Final = 4
@@ -51,6 +52,29 @@ _FAULTS_OF_A_MESSAGE: Final = (
 )
 
 _log = structlog.get_logger()
+
+
+class UnavailableError(Exception):
+    """PostgreSQL is unavailable or cancelled the work; nothing was written. Retry later."""
+
+
+class LockedError(UnavailableError):
+    """Another session has locked a row for longer than a batch waits; nothing was written."""
+
+
+def is_unavailable(error: Exception) -> bool:
+    """Return whether `error` says that PostgreSQL is unavailable, whatever the message."""
+    cause = getattr(error, "orig", None) or error
+    if isinstance(cause, psycopg.errors.ProgramLimitExceeded):
+        return False  # A value too long for its index is an error of the message.
+    return is_unable(cause) or isinstance(
+        cause,
+        UnavailableError
+        | PoolTimeoutError
+        | psycopg.OperationalError
+        | psycopg.InterfaceError
+        | psycopg.errors.IdleInTransactionSessionTimeout,
+    )
 
 
 def is_fault_of_message(error: BaseException) -> bool:

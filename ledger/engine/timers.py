@@ -14,6 +14,7 @@ from psycopg import Connection
 
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import PULL_CONFIRMATION, Lane, Message, Owner, address
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.ids import derived_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -50,8 +51,9 @@ class Timers:
     is not written again, whichever process enqueues it (`inbox.accept_once`).
     """
 
-    def __init__(self, *, rail_connected: bool = True) -> None:
-        """Begin with the oldest; without a funding rail, confirm no pull."""
+    def __init__(self, key: InboxKey, *, rail_connected: bool = True) -> None:
+        """Begin with the oldest, and sign with `key`; without a funding rail, confirm no pull."""
+        self._key: Final = key
         self._rail_connected: Final = rail_connected
         self._newest: _Place = _FIRST
         self._reviewed: _Place = _FIRST
@@ -65,19 +67,19 @@ class Timers:
         recent = _expired_after(connection, now, self._newest)
         review = _expired_after(connection, now, self._reviewed)
         due = {message.id: message for _, message in recent + review}
-        written = inbox.accept_once(connection, list(due.values()))
+        written = inbox.accept_once(connection, list(due.values()), self._key)
         if recent:
             self._newest = recent[-1][0]
         self._reviewed = review[-1][0] if len(review) == PAGE_LIMIT else _FIRST
         if self._rail_connected:
-            written += _enqueue_confirmations(connection, now)
+            written += _enqueue_confirmations(connection, now, self._key)
         return written
 
 
 def enqueue_all_due(
-    connection: Connection[Any], now: datetime, *, rail_connected: bool = True
+    connection: Connection[Any], now: datetime, key: InboxKey, *, rail_connected: bool = True
 ) -> Iterator[int]:
-    """Enqueue messages for every timer that is due at `now`, page by page.
+    """Enqueue messages for every timer that is due at `now`, page by page, signed with `key`.
 
     `now` may be in the future: the messages say that they are wanted as of then. Without a funding
     rail, no pull is confirmed.
@@ -87,9 +89,10 @@ def enqueue_all_due(
     last = _FIRST
     while page := _expired_after(connection, now, last):
         connection.execute(_BY_KEY)
-        yield inbox.accept_once(connection, [_as_of(message, now) for _, message in page])
+        messages = [_as_of(message, now) for _, message in page]
+        yield inbox.accept_once(connection, messages, key)
         last = page[-1][0]
-    while rail_connected and (written := _enqueue_confirmations(connection, now)):
+    while rail_connected and (written := _enqueue_confirmations(connection, now, key)):
         yield written
 
 
@@ -133,7 +136,7 @@ _CONFIRMED: Final = """
 """
 
 
-def _enqueue_confirmations(connection: Connection[Any], now: datetime) -> int:
+def _enqueue_confirmations(connection: Connection[Any], now: datetime, inbox_key: InboxKey) -> int:
     """Enqueue a page of confirmations; each leaves its table in the same commit."""
     messages = [
         _message(
@@ -151,7 +154,7 @@ def _enqueue_confirmations(connection: Connection[Any], now: datetime) -> int:
             connection.execute(_CONFIRMED, [now, PAGE_LIMIT])
         )
     ]
-    inbox.accept(connection, messages)
+    inbox.accept(connection, messages, inbox_key)
     return len(messages)
 
 

@@ -26,6 +26,8 @@ from cardledger.ledger.engine.records import (
     RejectionRecord,
 )
 from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.projections import accounts, card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
@@ -45,8 +47,10 @@ _OUTBOX: Final = Copy(tables.outbox, without={"retry_at"})
 _ROLL_UPS: Final = Copy(tables.card_transactions)
 
 
-def append(connection: Connection[Any], pending: PendingWrites, now: datetime) -> None:
-    """Insert what a commit adds: one statement a table."""
+def append(
+    connection: Connection[Any], pending: PendingWrites, now: datetime, key: InboxKey
+) -> None:
+    """Insert what a commit adds, one statement a table; messages of the engine with `key`."""
     append_events(connection, pending.events)
     append_entries(connection, pending.entries)
     append_deposits(connection, pending.deposits)
@@ -59,7 +63,7 @@ def append(connection: Connection[Any], pending: PendingWrites, now: datetime) -
         connection,
         [context.roll_up for context in pending.card_transactions if context.is_new],
     )
-    inbox.accept(connection, pending.follow_ups)
+    inbox.accept(connection, pending.follow_ups, key)
 
 
 def change(
@@ -120,6 +124,34 @@ def append_outcomes(
 def append_rejections(connection: Connection[Any], records: Sequence[RejectionRecord]) -> None:
     """Append to `rejections`."""
     _REJECTIONS.write(connection, records)
+
+
+# The rows as they are, so that one that was refused by mistake can be accepted again.
+_APPEND_FORGED: Final = """
+    INSERT INTO forged_messages (id, lane, shard, message_id, customer_id, platform_id, source,
+        reference, body, body_hash, reply_to, received_at, mac, refused_at)
+    SELECT k.id, i.lane, i.shard, i.id, i.customer_id, i.platform_id, i.source,
+        i.reference, i.body::text, i.body_hash, i.reply_to, i.received_at, i.mac, %s
+    FROM unnest(%s, %s, %s) AS k (id, shard, message_id)
+    JOIN inbox i ON i.lane = %s AND i.shard = k.shard AND i.id = k.message_id
+"""
+
+
+def append_forged(connection: Connection[Any], messages: Sequence[Message], now: datetime) -> None:
+    """Append rows of the inbox to `forged_messages`, each under a new id.
+
+    Its own may be that of another message. Shape: all from one lane.
+    """
+    connection.execute(
+        _APPEND_FORGED,
+        [
+            now,
+            pg_arrays.uuids([new_id() for _ in messages]),
+            pg_arrays.integers([message.shard for message in messages]),
+            pg_arrays.uuids([message.id for message in messages]),
+            messages[0].lane,
+        ],
+    )
 
 
 _DUPLICATES: Final = "INSERT INTO duplicates (ids, recorded_at) VALUES (%s, %s)"

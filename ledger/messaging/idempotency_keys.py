@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from cardledger.ledger.storage.sealed_columns import ANSWER
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -67,11 +68,13 @@ async def find(
     row = rows.one_or_none()
     if row is None:
         return None
-    answered = row.status is not None
+    answer = None
+    if row.status is not None:
+        answer = Answer(row.status, keys.decrypt(row.answer, ANSWER.of(platform_id, key)))
     return Kept(
         request_hash=row.request_hash,
         event=row.event,
-        answer=Answer(row.status, keys.decrypt(row.answer)) if answered else None,
+        answer=answer,
     )
 
 
@@ -103,7 +106,8 @@ async def keep(
     It is encrypted: answers contain secrets and personal data.
     """
     columns = tables.idempotency_keys.c
-    values = {"status": answer.status, "answer": keys.encrypt(answer.body)}
+    sealed = keys.encrypt(answer.body, ANSWER.of(claim.platform_id, claim.key))
+    values = {"status": answer.status, "answer": sealed}
     rows = await connection.execute(
         insert(tables.idempotency_keys)
         .values(**_row(claim, at), **values)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection, Connection
 from pydantic_core import to_json
 
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import Copy
 from cardledger.ledger.storage.ids import new_id
@@ -178,26 +179,31 @@ async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> 
 _INBOX: Final = Copy(tables.inbox)
 
 
-async def accept_async(connection: AsyncConnection[Any], messages: Sequence[Message]) -> None:
-    """Write `messages` to the inbox; they are accepted once the caller has committed."""
-    await _INBOX.write_async(connection, map(_row, messages))
+async def accept_async(
+    connection: AsyncConnection[Any], messages: Sequence[Message], key: InboxKey
+) -> None:
+    """Write `messages` to the inbox with their MACs by `key`.
+
+    They are accepted once the caller has committed.
+    """
+    await _INBOX.write_async(connection, (row_of(message, key) for message in messages))
 
 
-def accept(connection: Connection[Any], messages: Sequence[Message]) -> None:
+def accept(connection: Connection[Any], messages: Sequence[Message], key: InboxKey) -> None:
     """Do as `accept_async` does, for a thread."""
-    _INBOX.write(connection, list(map(_row, messages)))
+    _INBOX.write(connection, [row_of(message, key) for message in messages])
 
 
 # What waits is looked up first: where a batch has just deleted the message and has not committed,
 # ON CONFLICT would wait for that commit.
 _ACCEPT_ONCE: Final = """
     INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference, body,
-        body_hash, reply_to, received_at)
+        body_hash, reply_to, received_at, mac)
     SELECT k.lane, k.shard, k.id, k.customer_id, k.platform_id, k.source, k.reference,
-        k.body::json, decode(k.body_hash, 'hex'), k.reply_to, k.received_at
-    FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+        k.body::json, decode(k.body_hash, 'hex'), k.reply_to, k.received_at, decode(k.mac, 'hex')
+    FROM unnest(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
         AS k (lane, shard, id, customer_id, platform_id, source, reference, body, body_hash,
-            reply_to, received_at)
+            reply_to, received_at, mac)
     WHERE NOT EXISTS (
             SELECT FROM inbox i WHERE i.lane = k.lane AND i.shard = k.shard AND i.id = k.id)
         AND NOT EXISTS (
@@ -205,11 +211,12 @@ _ACCEPT_ONCE: Final = """
     ON CONFLICT DO NOTHING
 """
 _ACCEPTED_TYPES: Final = (
-    "int4", "int4", "uuid", "uuid", "uuid", "text", "text", "text", "text", "text", "timestamptz"
+    "int4", "int4", "uuid", "uuid", "uuid", "text", "text", "text", "text", "text", "timestamptz",
+    "text"
 )  # fmt: skip
 
 
-def accept_once(connection: Connection[Any], messages: Sequence[Message]) -> int:
+def accept_once(connection: Connection[Any], messages: Sequence[Message], key: InboxKey) -> int:
     """Write those of `messages`, whose ids are derived, that neither wait nor were rejected.
 
     Returns how many were written.
@@ -217,15 +224,18 @@ def accept_once(connection: Connection[Any], messages: Sequence[Message]) -> int
     if not messages:
         return 0
     rows = [
-        (*row[:8], message.body_hash.hex(), *row[9:])
-        for row, message in zip(map(_row, messages), messages, strict=True)
+        (*first, body_hash.hex(), reply_to, received_at, mac.hex())
+        for *first, body_hash, reply_to, received_at, mac in (
+            row_of(message, key) for message in messages
+        )
     ]
     columns = pg_arrays.columns(rows, *_ACCEPTED_TYPES)
     return connection.execute(_ACCEPT_ONCE, columns).rowcount
 
 
-def _row(message: Message) -> tuple[Any, ...]:
-    return (
+def row_of(message: Message, key: InboxKey) -> tuple[Any, ...]:
+    """Return `message` as the columns of `inbox`, the last of which is its MAC by `key`."""
+    columns = (
         int(message.lane),
         message.shard,
         message.id,
@@ -238,3 +248,4 @@ def _row(message: Message) -> tuple[Any, ...]:
         message.reply_to,
         message.received_at,
     )
+    return (*columns, key.mac(*columns))

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Final
 
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.sharing import Sharing
 from cardledger.ledger.storage.ids import first_id_at, time_of_id
 from cardledger.schema.ids import Id
 
@@ -28,8 +29,9 @@ BEGINNING: Final = Id(bytes(16))
 class QueuePositions:
     """The positions of one process; for several threads."""
 
-    def __init__(self) -> None:
-        """Begin every queue at its beginning."""
+    def __init__(self, sharing: Sharing | None = None) -> None:
+        """Begin every queue at its beginning; `sharing` is of the same queues."""
+        self.sharing: Final = sharing or Sharing()
         self._lock: Final = Lock()
         self._positions: Final[dict[tuple[Lane, int], Id]] = {}
 

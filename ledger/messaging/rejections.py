@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from json import loads
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 from psycopg import AsyncConnection
 from psycopg.rows import class_row
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, CardRoute, Lane, Message, Owner
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.errors import explain
@@ -62,32 +63,37 @@ _FIND: Final = """
     SELECT r.id, r.customer_id, r.platform_id, r.source, r.reference, r.body, r.reason, r.detail,
         r.recorded_at, t.message_id AS retried_as, t.retried_at
     FROM rejections r LEFT JOIN rejection_retries t ON t.rejection_id = r.id
-    WHERE (%(platform_id)s::uuid IS NULL OR r.platform_id = %(platform_id)s)
-        AND (%(reason)s::text IS NULL OR r.reason = %(reason)s)
+    WHERE (%(reason)s::text IS NULL OR r.reason = %(reason)s)
         AND (%(since)s::timestamptz IS NULL OR r.recorded_at >= %(since)s)
         AND (%(before)s::uuid IS NULL OR r.id < %(before)s)
         AND (%(ids)s::uuid[] IS NULL OR r.id = ANY(%(ids)s))
         AND NOT (%(not_retried)s AND t.rejection_id IS NOT NULL)
+        {of_platform}
     ORDER BY r.id DESC LIMIT %(limit)s
 """
+# Two statements: a condition on either would not use the index of the platform's rejections.
+_FIND_OWN: Final = _FIND.format(of_platform="AND r.platform_id = %(platform_id)s")
+_FIND_ALL: Final = _FIND.format(of_platform="")
 
 
 async def find(connection: AsyncConnection[Any], which: Filter, *, limit: int) -> list[Rejection]:
     """Return at most `limit` rejections, the newest first."""
     async with connection.cursor(row_factory=class_row(Rejection)) as cursor:
-        await cursor.execute(
-            _FIND,
-            {
-                "platform_id": which.platform_id,
-                "reason": which.reason,
-                "since": which.since,
-                "before": which.before,
-                "ids": None if which.ids is None else list(which.ids),
-                "not_retried": which.not_retried,
-                "limit": limit,
-            },
-        )
+        await cursor.execute(*query(which, limit=limit))
         return await cursor.fetchall()
+
+
+def query(which: Filter, *, limit: int) -> tuple[LiteralString, dict[str, Any]]:
+    """Return the statement of `find` and its parameters."""
+    return _FIND_ALL if which.platform_id is None else _FIND_OWN, {
+        "platform_id": which.platform_id,
+        "reason": which.reason,
+        "since": which.since,
+        "before": which.before,
+        "ids": None if which.ids is None else list(which.ids),
+        "not_retried": which.not_retried,
+        "limit": limit,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,9 +115,9 @@ _TAKE: Final = """
 
 
 async def retry(
-    connection: AsyncConnection[Any], found: Sequence[Rejection], *, now: datetime
+    connection: AsyncConnection[Any], found: Sequence[Rejection], key: InboxKey, *, now: datetime
 ) -> Retries:
-    """Accept the bodies of `found` again, in the order of their arrival.
+    """Accept the bodies of `found` again, in the order of their arrival, signed with `key`.
 
     They are accepted, and the retries recorded, once the caller has committed.
     """
@@ -136,7 +142,7 @@ async def retry(
     taken = {key for (key,) in await cursor.fetchall()}
     refused |= dict.fromkeys(messages.keys() - taken, "Already retried.")
     accepted = {key: message for key, message in messages.items() if key in taken}
-    await inbox.accept_async(connection, list(accepted.values()))
+    await inbox.accept_async(connection, list(accepted.values()), key)
     return Retries(accepted={key: message.id for key, message in accepted.items()}, refused=refused)
 
 

@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.platforms.scopes import NO_LIMITS, Limits, Permission, Token
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secret_hashes import TOKEN_SECRET, Rehash
+from cardledger.ledger.storage.secrets import LOST_WITHIN, KeyRing, PresentedSecret, Purpose
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.tokens import TokenResource
@@ -39,13 +40,19 @@ class StoredToken:
     former_secret_hash: bytes | None = None
     former_secret_until: datetime | None = None
 
-    def proves(self, presented: bytes, at: datetime) -> bool:
-        """Return whether `presented` is the hash of a secret of the token, in constant time."""
-        is_right = secrets.compare_digest(self.secret_hash, presented)
+    def proves(self, presented: PresentedSecret, at: datetime) -> bool:
+        """Return whether `presented` is a secret of the token, in constant time."""
+        is_right = presented.proves(self.secret_hash)
         if self.former_secret_hash is None or self.former_secret_until is None:
             return is_right
-        is_former = secrets.compare_digest(self.former_secret_hash, presented)
+        is_former = presented.proves(self.former_secret_hash)
         return is_right or (is_former and at < self.former_secret_until)
+
+    def replacement(self, presented: PresentedSecret) -> Rehash | None:
+        """Return the hash to store instead of one of a former server key or release."""
+        if presented.is_current(self.secret_hash) or not presented.proves(self.secret_hash):
+            return None
+        return Rehash(TOKEN_SECRET, self.token.id, self.secret_hash, presented.digest)
 
 
 _TOKEN: Final = select(
@@ -64,10 +71,6 @@ _TOKEN: Final = select(
     ),
 )
 """All columns but the hashes of secrets."""
-
-
-LOST_WITHIN: Final = timedelta(minutes=10)
-"""A secret that is rotated again so soon was lost: its response did not arrive."""
 
 
 class RevokedTokenError(Exception):
@@ -145,7 +148,7 @@ async def issue(  # noqa: PLR0913 - each by name
             platform_id=platform_id,
             name=name,
             client_id=client_id,
-            secret_hash=keys.hash_secret(client_secret),
+            secret_hash=presented(keys, client_id, client_secret).digest,
             permissions=[scope.value for scope in granted if scope in _KNOWN_BEFORE],
             scopes=[scope.value for scope in granted],
             expires_at=limits.expires_at,
@@ -199,7 +202,7 @@ async def rotate_secret(  # noqa: PLR0913 - each by name
         tables.api_tokens.update()
         .where(*is_this)
         .values(
-            secret_hash=keys.hash_secret(client_secret),
+            secret_hash=presented(keys, row.client_id, client_secret).digest,
             former_secret_hash=present_hash if overlap else None,
             former_secret_until=at + overlap if overlap else None,
             updated_at=at,
@@ -292,13 +295,13 @@ async def of_platform(connection: AsyncConnection, platform_id: Id) -> list[Toke
     return [_render(row) for row in rows]
 
 
-async def revoke(connection: AsyncConnection, client_id: str) -> bool:
-    """Delete the token of `client_id`, of any platform; returns whether there was one."""
+async def revoke(connection: AsyncConnection, client_id: str) -> Id | None:
+    """Delete the token of `client_id`, of any platform, and return its id; None: there was none."""
     columns = tables.api_tokens.c
-    deleted = await connection.execute(
-        tables.api_tokens.delete().where(columns.client_id == client_id)
+    deleted: Id | None = await connection.scalar(
+        tables.api_tokens.delete().where(columns.client_id == client_id).returning(columns.id)
     )
-    return deleted.rowcount == 1
+    return deleted
 
 
 async def revoke_all(connection: AsyncConnection, platform_id: Id) -> None:
@@ -355,8 +358,13 @@ async def authenticate(
 ) -> Token | None:
     """Return the token of `client_id` when `client_secret` is its secret, else None."""
     stored = await find(connection, client_id)
-    presented = keys.hash_secret(client_secret)
-    return stored.token if stored and stored.proves(presented, datetime.now(UTC)) else None
+    given = presented(keys, client_id, client_secret)
+    return stored.token if stored and stored.proves(given, datetime.now(UTC)) else None
+
+
+def presented(keys: KeyRing, client_id: str, client_secret: str) -> PresentedSecret:
+    """Return what a caller presents as the secret of `client_id`."""
+    return keys.presented(client_secret, Purpose.API_TOKEN, client_id)
 
 
 async def find(connection: AsyncConnection, client_id: str) -> StoredToken | None:

@@ -11,6 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.sealed_columns import (
+    ENDPOINT_SECRET,
+    SIGNING_KEY,
+    WEBHOOK_SECRET,
+)
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import endpoints, signatures
 from cardledger.schema import tables
@@ -130,9 +135,12 @@ async def create(
             id=platform.id,
             name=name,
             supported_currencies=list(currencies),
-            signing_key=keys.encrypt(private_key),
+            signing_key=keys.encrypt(private_key, SIGNING_KEY.of(platform.id, platform.id)),
             public_key=public_key,
-            webhook_secret=keys.encrypt(signatures.new_webhook_secret().encode()),
+            webhook_secret=keys.encrypt(
+                signatures.new_webhook_secret().encode(),
+                WEBHOOK_SECRET.of(platform.id, platform.id),
+            ),
             created_at=at,
             updated_at=at,
         )
@@ -304,20 +312,23 @@ async def webhook_secret(connection: AsyncConnection, platform_id: Id, keys: Key
 
     Raises: SecretsError when the server key is not the one that encrypted it.
     """
-    own = (
-        select(tables.webhook_endpoints.c.secret)
-        .where(
-            tables.webhook_endpoints.c.platform_id == tables.platforms.c.id,
-            tables.webhook_endpoints.c.is_default,
+    endpoint = tables.webhook_endpoints.c
+    rows = await connection.execute(
+        select(endpoint.id, endpoint.secret, tables.platforms.c.webhook_secret)
+        .join_from(
+            tables.platforms,
+            tables.webhook_endpoints,
+            (endpoint.platform_id == tables.platforms.c.id) & endpoint.is_default,
+            isouter=True,
         )
-        .scalar_subquery()
+        .where(tables.platforms.c.id == platform_id)
     )
-    encrypted = await connection.scalar(
-        select(func.coalesce(own, tables.platforms.c.webhook_secret)).where(
-            tables.platforms.c.id == platform_id
-        )
-    )
-    return keys.decrypt(encrypted or b"").decode()
+    row = rows.one()
+    if row.secret is None:
+        return keys.decrypt(
+            row.webhook_secret, WEBHOOK_SECRET.of(platform_id, platform_id)
+        ).decode()
+    return keys.decrypt(row.secret, ENDPOINT_SECRET.of(platform_id, row.id)).decode()
 
 
 def _platform(row: Row[*tuple[Any, ...]]) -> Platform:

@@ -160,9 +160,13 @@ def transfer_from_row(row: Sequence[Any]) -> Transfer:
 
 
 def insert(transfer: Transfer) -> Insert:
-    """Return the statement that inserts `transfer`."""
+    """Return the statement that inserts `transfer`, which is not settled.
+
+    It names no column that is null: who may request a transfer has no right to settle it.
+    """
     values = {column: getattr(transfer, column) for column in TRANSFER_COLUMNS}
-    return tables.transfers.insert().values(values)
+    present = {column: value for column, value in values.items() if value is not None}
+    return tables.transfers.insert().values(present)
 
 
 def decide(transfer: Transfer) -> Update:

@@ -1,8 +1,9 @@
 """Audit of acceptances: each accepted message is decided, rejected or waiting.
 
 A trigger of the inbox writes `acceptances`, whichever client inserts. A decided message has its
-id in `outcomes`, `rejections` or `duplicates`. The application role can delete from the inbox, as
-the engine does when it has decided; from those append-only tables it cannot.
+id in `outcomes`, `rejections` or `duplicates`, a forged one in `forged_messages`. The application
+role can delete from the inbox, as the engine does when it has decided; from those append-only
+tables it cannot.
 """
 
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ _UNBALANCED: Final = """
         UNION ALL SELECT unnest(ids), 0, 1, 0, 1, NULL FROM duplicates
         UNION ALL SELECT id, 0, 1, 0, 1, NULL FROM inbox WHERE customer_id < %s
         UNION ALL SELECT id, 0, 0, 1, 0, NULL FROM rejections
+        UNION ALL SELECT message_id, 0, 0, 1, 0, NULL FROM forged_messages
     ) message
     GROUP BY id
     HAVING sum(accepted) > sum(decided) + sum(rejected) OR sum(expected) > sum(accepted)

@@ -23,6 +23,9 @@ class SandboxFundingRail:
         """Confirm pending pulls after `delay`."""
         self._delay: Final = delay
 
+    def accepts_deposits(self) -> bool:
+        return True
+
     def issuer_decline(self, descriptor: str) -> DeclineReason | None:
         return _ISSUER_DECLINES.get(descriptor[-3:])
 

@@ -1,4 +1,4 @@
-"""Caps: how many rows of a kind a platform may have, exactly, whatever it requests at once."""
+"""Caps: how many rows of a kind a platform or a customer may have, exactly, under any load."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.schema.ids import Id
 
-# One lock for each table and platform: requests of others do not wait.
+# One lock for each table and owner: requests of others do not wait.
 _LOCK: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 
@@ -19,33 +19,39 @@ class CapReachedError(Exception):
         self.limit: Final = limit
 
 
-async def lock(connection: AsyncConnection, table: Table, platform_id: Id) -> None:
-    """Let no other transaction add rows of the platform to `table` until the caller's ends."""
-    await connection.execute(_LOCK, {"name": f"{table.name}/{platform_id}"})
+async def lock(connection: AsyncConnection, table: Table, owner_id: Id) -> None:
+    """Let no other transaction add rows of the owner to `table` until the caller's ends."""
+    await connection.execute(_LOCK, {"name": f"{table.name}/{owner_id}"})
 
 
-async def check(
+async def check(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     table: Table,
     *conditions: ColumnElement[bool],
     platform_id: Id,
     limit: int,
     noun: str,
+    customer_id: Id | None = None,
+    advice: str = "; delete one first",
 ) -> None:
     """Check that the platform has fewer than `limit` rows of `table` that meet `conditions`.
 
-    Until the caller's database transaction ends, no other passes this check for the same platform
-    and table. At most `limit` rows are counted.
+    With `customer_id` it is the customer who may have so many. Until the caller's database
+    transaction ends, no other passes this check for the same owner and table. At most `limit` rows
+    are counted.
     Raises: CapReachedError, with `noun` in its message.
     """
+    owner = "platform" if customer_id is None else "customer"
+    of_owner = [table.c.platform_id == platform_id]
+    of_owner += [] if customer_id is None else [table.c.customer_id == customer_id]
 
     async def check_count() -> None:
-        own = select(table.c.id).where(table.c.platform_id == platform_id, *conditions).limit(limit)
+        own = select(table.c.id).where(*of_owner, *conditions).limit(limit)
         if await connection.scalar(select(func.count()).select_from(own.subquery())) == limit:
-            message = f"The platform has {limit:,} {noun}, the maximum; delete one first."
+            message = f"The {owner} has {limit:,} {noun}, the maximum{advice}."
             raise CapReachedError(message, limit=limit)
 
     await check_count()  # At the cap, requests are refused without waiting for each other.
-    await lock(connection, table, platform_id)
+    await lock(connection, table, customer_id or platform_id)
     # A statement of its own, after the lock: it sees what the previous holder has committed.
     await check_count()

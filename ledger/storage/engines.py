@@ -68,6 +68,11 @@ def is_unable(error: Exception) -> bool:
             return isinstance(error, OperationalError | PoolTimeoutError)
 
 
+def is_cancelled(error: Exception) -> bool:
+    """Return whether `error` says that PostgreSQL ended a statement, mostly at its time limit."""
+    return isinstance(getattr(error, "orig", None) or error, psycopg.errors.QueryCanceled)
+
+
 UNAVAILABLE_ERRORS: Final = (
     OperationalError,
     InterfaceError,

@@ -92,11 +92,12 @@ class Scene:
     def confirmation(self, token: str, amount: int, *, succeeded: bool) -> Event:
         """Return the confirmation or the failure of a pending pull."""
         message = self.event("PULL_CONFIRMATION", token, amount=amount, succeeded=succeeded)
+        message["source"] = "schedule"
         return {name: value for name, value in message.items() if name != "merchant"}
 
     def card_closed(self) -> Event:
         """Return the message that releases all holds of the card."""
-        return {"type": "CARD_CLOSED", "source": self.source, "cardId": self.card_id}
+        return {"type": "CARD_CLOSED", "source": "cards", "cardId": self.card_id}
 
 
 SCENE: Final = Scene()

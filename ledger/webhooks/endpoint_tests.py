@@ -56,12 +56,11 @@ async def find_endpoint(
 
 
 # The tests of a key have the time and the order of the first one in their ids (`beside`).
-_LAST: Final = text(
+_REPETITIONS: Final = text(
     """
     SELECT id, state <> 'PENDING' AND last_status IS NULL FROM webhook_deliveries
     WHERE id >= :first AND id <= :last AND customer_id = :customer AND platform_id = :platform
         AND endpoint_id = :endpoint AND webhook_id = id
-    ORDER BY created_at DESC, id DESC LIMIT 1
     """
 )
 
@@ -69,7 +68,8 @@ _LAST: Final = text(
 async def repetition(connection: AsyncConnection, test: EndpointTest) -> EndpointTest:
     """Return the test that a request for `test` stands for: after one without response, the next.
 
-    Its id follows from those before it, so that concurrent repetitions request one test.
+    Its id follows from the one before it, so that concurrent repetitions request one test, and so
+    that their order is known without their times, which are of different clocks.
     """
     near = {
         "first": Id(test.id[:8] + bytes(8)),
@@ -78,11 +78,12 @@ async def repetition(connection: AsyncConnection, test: EndpointTest) -> Endpoin
         "platform": test.platform_id,
         "endpoint": test.endpoint_id,
     }
-    last = (await connection.execute(_LAST, near)).one_or_none()
-    if last is None:
-        return test
-    key, is_unanswered = last
-    return replace(test, id=beside(test.id, key) if is_unanswered else key)
+    rows = await connection.execute(_REPETITIONS, near)
+    is_unanswered: dict[Id, bool] = {row[0]: row[1] for row in rows}
+    key = test.id
+    while is_unanswered.get(key):
+        key = beside(test.id, key)
+    return replace(test, id=key)
 
 
 _LOCK_PLATFORM: Final = text("SELECT FROM platforms WHERE id = :platform FOR NO KEY UPDATE")

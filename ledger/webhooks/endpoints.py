@@ -6,14 +6,19 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from psycopg.types.json import Json
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.engines import driver as driver_of
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.sealed_columns import (
+    ENDPOINT_SECRET,
+    FORMER_ENDPOINT_SECRET,
+    WEBHOOK_SECRET,
+)
+from cardledger.ledger.storage.secrets import LOST_WITHIN, KeyRing
 from cardledger.ledger.webhooks import dispatch, signatures
 from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST
 from cardledger.schema import tables
@@ -31,9 +36,6 @@ with each of them."""
 
 FORMER_SECRET_LIFETIME: Final = timedelta(hours=24)
 """How long the previous secret still signs after a rotation."""
-
-LOST_WITHIN: Final = timedelta(minutes=10)
-"""A secret that is rotated again so soon was lost: its response did not arrive."""
 
 GIVES_UP_AFTER: Final = timedelta(days=5)
 """How long every attempt of an endpoint may fail before the endpoint is disabled."""
@@ -90,13 +92,11 @@ async def create(
         noun="webhook endpoints",
     )
     secret = signatures.new_webhook_secret()
+    values = _row(platform_id, new, at)
+    location = ENDPOINT_SECRET.of(platform_id, values["id"])
     rows = await connection.execute(
         tables.webhook_endpoints.insert()
-        .values(
-            **_row(platform_id, new, at),
-            is_default=False,
-            secret=keys.encrypt(secret.encode()),
-        )
+        .values(**values, is_default=False, secret=keys.encrypt(secret.encode(), location))
         .returning(*_ENDPOINT.selected_columns)
     )
     row = rows.one()
@@ -238,7 +238,8 @@ async def rotate_secret(
     platforms = tables.platforms.c
     rows = await connection.execute(
         select(
-            func.coalesce(_ENDPOINTS.secret, platforms.webhook_secret).label("secret"),
+            _ENDPOINTS.secret,
+            platforms.webhook_secret,
             _ENDPOINTS.former_secret,
             _ENDPOINTS.former_secret_until,
         )
@@ -252,9 +253,18 @@ async def rotate_secret(
     until = row.former_secret_until
     is_lost = until is not None and until - at > FORMER_SECRET_LIFETIME - LOST_WITHIN
     secret = signatures.new_webhook_secret()
+    own = ENDPOINT_SECRET.of(platform_id, endpoint_id)
+    formerly = FORMER_ENDPOINT_SECRET.of(platform_id, endpoint_id)
+    # A sealed value opens in its own column only.
+    if is_lost:
+        present = keys.decrypt(row.former_secret, formerly)
+    elif row.secret is not None:
+        present = keys.decrypt(row.secret, own)
+    else:
+        present = keys.decrypt(row.webhook_secret, WEBHOOK_SECRET.of(platform_id, platform_id))
     values = {
-        "secret": keys.encrypt(secret.encode()),
-        "former_secret": row.former_secret if is_lost else row.secret,
+        "secret": keys.encrypt(secret.encode(), own),
+        "former_secret": keys.encrypt(present, formerly),
         "former_secret_until": at + FORMER_SECRET_LIFETIME,
         "updated_at": at,
     }

@@ -260,8 +260,13 @@ _MAKE_DUE: Final = """
 # Until the commit the endpoint is not marked as discarded, so that what becomes due now and goes to
 # an endpoint that is deleted meanwhile ends as well. It does not wait for the deletion.
 _LOCK_ENDPOINTS: Final = """
-    SELECT id, state = 'ENABLED' FROM webhook_endpoints
+    SELECT id FROM webhook_endpoints
     WHERE id = ANY (%s::uuid[]) AND deleted_at IS NULL ORDER BY id FOR KEY SHARE
+"""
+
+# Once the queues are locked, which may take a while: the lock above does not keep the state.
+_ENABLED: Final = """
+    SELECT id FROM webhook_endpoints WHERE id = ANY (%s::uuid[]) AND state = 'ENABLED'
 """
 
 
@@ -271,8 +276,8 @@ async def _make_due(
     locked = await driver.execute(
         _LOCK_ENDPOINTS, [list({one.endpoint_id for one in replayed if one.endpoint_id})]
     )
-    is_enabled: dict[Id | None, bool] = dict(await locked.fetchall())
-    deliveries = [one for one in replayed if one.endpoint_id in is_enabled]
+    existing = {key for (key,) in await locked.fetchall()}
+    deliveries = [one for one in replayed if one.endpoint_id in existing]
     queues = {
         (one.endpoint_id, one.subject_id)
         for one in deliveries
@@ -294,9 +299,11 @@ async def _make_due(
             "later": LATER,
         },
     )
-    if of_disabled := {queue for queue in queues if not is_enabled[queue[0]]}:
-        await driver.execute(TAKE_BACK, _of_queues(of_disabled, at))
     if queues:
+        found = await driver.execute(_ENABLED, [columns(queues)[0]])
+        enabled = {key for (key,) in await found.fetchall()}
+        of_disabled = {queue for queue in queues if queue[0] not in enabled}
+        await driver.execute(TAKE_BACK, _of_queues(of_disabled, at))
         await driver.execute(RELEASE_NEXT, _of_queues(queues, at))
     return changed.rowcount
 

@@ -8,6 +8,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from sqlalchemy import Connection
 
 from cardledger.ledger.storage.engines import driver as driver_of
+from cardledger.ledger.storage.sealed_columns import (
+    ENDPOINT_SECRET,
+    FORMER_ENDPOINT_SECRET,
+    LATER_SIGNING_KEY,
+    SIGNING_KEY,
+    WEBHOOK_SECRET,
+)
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
@@ -34,18 +41,16 @@ class Signer:
 
 
 # The current signing key: the latest whose `signs_from` has passed, else the platform's first.
-_SIGNING_KEY: Final = """
-    coalesce(
-        (SELECT k.private_key FROM webhook_signing_keys k
-         WHERE k.platform_id = p.id AND k.signs_from <= %(at)s
-         ORDER BY k.signs_from DESC, k.id DESC LIMIT 1),
-        p.signing_key)
-"""
-
-_KEYS: Final = f"""
-    SELECT {_SIGNING_KEY}, coalesce(e.secret, p.webhook_secret),
+_KEYS: Final = """
+    SELECT p.id, k.id, coalesce(k.private_key, p.signing_key),
+        e.secret IS NOT NULL, coalesce(e.secret, p.webhook_secret),
         CASE WHEN e.former_secret_until > %(at)s THEN e.former_secret END
-    FROM webhook_endpoints e JOIN platforms p ON p.id = e.platform_id WHERE e.id = %(endpoint)s
+    FROM webhook_endpoints e JOIN platforms p ON p.id = e.platform_id
+        LEFT JOIN LATERAL (
+            SELECT k.id, k.private_key FROM webhook_signing_keys k
+            WHERE k.platform_id = p.id AND k.signs_from <= %(at)s
+            ORDER BY k.signs_from DESC, k.id DESC LIMIT 1) k ON true
+    WHERE e.id = %(endpoint)s
 """
 
 
@@ -57,9 +62,20 @@ def signer_for(connection: Connection, endpoint_id: Id, keys: KeyRing, *, at: da
     arguments = {"endpoint": endpoint_id, "at": at}
     row = driver_of(connection).execute(_KEYS, arguments).fetchone()
     assert row is not None, f"no endpoint {endpoint_id}"
-    signing_key, secret, former_secret = row
+    platform_id, key_id, signing_key, has_own_secret, secret, former = row
+    signs = (
+        SIGNING_KEY.of(platform_id, platform_id)
+        if key_id is None
+        else LATER_SIGNING_KEY.of(platform_id, key_id)
+    )
+    authenticates = (
+        ENDPOINT_SECRET.of(platform_id, endpoint_id)
+        if has_own_secret
+        else WEBHOOK_SECRET.of(platform_id, platform_id)
+    )
+    formerly = FORMER_ENDPOINT_SECRET.of(platform_id, endpoint_id)
     return Signer(
-        private_key=signatures.load_private_key(keys.decrypt(signing_key)),
-        secret=keys.decrypt(secret).decode(),
-        former_secrets=(keys.decrypt(former_secret).decode(),) if former_secret else (),
+        private_key=signatures.load_private_key(keys.decrypt(signing_key, signs)),
+        secret=keys.decrypt(secret, authenticates).decode(),
+        former_secrets=(keys.decrypt(former, formerly).decode(),) if former else (),
     )

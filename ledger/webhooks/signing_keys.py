@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.sealed_columns import LATER_SIGNING_KEY
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema import tables
@@ -31,12 +32,12 @@ async def rotate(
 ) -> list[SigningKey]:
     """Create a key that signs after `overlap`; return the keys that receivers should accept."""
     private_key, public_key = signatures.new_signing_key()
-    signs_from = at + overlap
+    key_id, signs_from = new_id(), at + overlap
     await connection.execute(
         _KEYS.insert().values(
-            id=new_id(),
+            id=key_id,
             platform_id=platform_id,
-            private_key=keys.encrypt(private_key),
+            private_key=keys.encrypt(private_key, LATER_SIGNING_KEY.of(platform_id, key_id)),
             public_key=public_key,
             signs_from=signs_from,
             former_until=signs_from + overlap,

@@ -86,6 +86,20 @@ internal_accounts = Table(
 )
 Index("internal_accounts_customer_id_idx", internal_accounts.c.customer_id)
 Index("internal_accounts_platform_id_idx", internal_accounts.c.platform_id)
+# For lists by these filters.
+Index("internal_accounts_list_idx", internal_accounts.c.platform_id, internal_accounts.c.id)
+Index(
+    "internal_accounts_currency_idx",
+    internal_accounts.c.platform_id,
+    internal_accounts.c.currency,
+    internal_accounts.c.id,
+)
+Index(
+    "internal_accounts_type_idx",
+    internal_accounts.c.platform_id,
+    internal_accounts.c.type,
+    internal_accounts.c.id,
+)
 
 card_transactions = Table(
     "card_transactions",

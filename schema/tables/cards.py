@@ -59,6 +59,11 @@ cards = Table(
 )
 Index("cards_customer_id_idx", cards.c.customer_id)
 Index("cards_platform_id_idx", cards.c.platform_id, cards.c.id)
+# The cards that count against the cap of a cardholder.
+Index("cards_live_idx", cards.c.customer_id, postgresql_where=cards.c.state != "CLOSED")
+# For lists by these filters.
+Index("cards_platform_card_id_idx", cards.c.platform_id, cards.c.platform_card_id, cards.c.id)
+Index("cards_state_idx", cards.c.platform_id, cards.c.state, cards.c.id)
 Index("cards_funding_sources_idx", cards.c.funding_sources, postgresql_using="gin")
 Index(
     "cards_platform_card_id_key",

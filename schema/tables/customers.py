@@ -76,6 +76,15 @@ Index(
     unique=True,
     postgresql_where=~customers.c.is_deleted,
 )
+# For lists by these filters, deleted customers included.
+Index("customers_platform_id_idx", customers.c.platform_id, customers.c.id)
+Index(
+    "customers_of_id_idx", customers.c.platform_id, customers.c.platform_customer_id, customers.c.id
+)
+Index("customers_created_at_idx", customers.c.platform_id, customers.c.created_at, customers.c.id)
+Index("customers_updated_at_idx", customers.c.platform_id, customers.c.updated_at, customers.c.id)
+Index("customers_region_idx", customers.c.platform_id, customers.c.region, customers.c.id)
+Index("customers_type_idx", customers.c.platform_id, customers.c.customer_type, customers.c.id)
 Index(
     "customers_uma_address_key",
     customers.c.uma_address,
@@ -153,6 +162,12 @@ verifications = Table(
     comment="KYC and KYB verifications; at most one undecided verification for each customer.",
 )
 Index("verifications_platform_id_idx", verifications.c.platform_id, verifications.c.id)
+Index(
+    "verifications_status_idx",
+    verifications.c.platform_id,
+    verifications.c.status,
+    verifications.c.id,
+)
 Index("verifications_customer_id_idx", verifications.c.customer_id, verifications.c.id)
 Index(
     "verifications_undecided_key",
@@ -213,6 +228,26 @@ external_accounts = Table(
     comment="Bank accounts and wallets outside the service.",
 )
 Index("external_accounts_platform_id_idx", external_accounts.c.platform_id, external_accounts.c.id)
+# The accounts that count against the cap of a customer.
+Index(
+    "external_accounts_live_idx",
+    external_accounts.c.customer_id,
+    postgresql_where=external_accounts.c.deleted_at.is_(None),
+)
+# For lists by these filters.
+Index(
+    "external_accounts_of_platform_idx",
+    external_accounts.c.platform_id,
+    external_accounts.c.id,
+    postgresql_where=external_accounts.c.customer_id.is_(None)
+    & external_accounts.c.deleted_at.is_(None),
+)
+Index(
+    "external_accounts_currency_idx",
+    external_accounts.c.platform_id,
+    external_accounts.c.currency,
+    external_accounts.c.id,
+)
 Index("external_accounts_customer_id_idx", external_accounts.c.customer_id, external_accounts.c.id)
 Index(
     "external_accounts_fingerprint_key",

@@ -168,6 +168,26 @@ idempotency_keys = Table(
     comment="The first response to every POST with an Idempotency-Key; retained permanently.",
 )
 
+server_keys = Table(
+    "server_keys",
+    metadata,
+    Column(
+        "header",
+        LargeBinary,
+        primary_key=True,
+        comment="The first five bytes of what this server key seals: the format and the id of the"
+        " key.",
+    ),
+    Column(
+        "card_key",
+        LargeBinary,
+        nullable=False,
+        comment="Key that card numbers are derived from, encrypted with this server key.",
+    ),
+    timestamp("created_at", "Time of the rotation."),
+    comment="Server keys to which the secrets of this installation were rotated, append-only.",
+)
+
 schema_compatibility = Table(
     "schema_compatibility",
     metadata,

@@ -45,6 +45,12 @@ inbox = Table(
     Column("body_hash", LargeBinary, nullable=False, comment="Hash of the body."),
     text_column("reply_to", "Redis list on which a caller waits for the outcome.", nullable=True),
     timestamp("received_at", "When the message was accepted."),
+    Column(
+        "mac",
+        LargeBinary,
+        comment="MAC of all other columns by the process that accepted the message; null: written"
+        " by a release before schema 0019.",
+    ),
     PrimaryKeyConstraint("lane", "shard", "id", "customer_id"),
     postgresql_with={
         "fillfactor": "70",
@@ -52,6 +58,42 @@ inbox = Table(
         "autovacuum_vacuum_cost_delay": "0",
     },
     comment="Messages accepted and not yet decided; the commit that decides a message deletes it.",
+)
+
+inbox_macs = Table(
+    "inbox_macs",
+    metadata,
+    Column(
+        "is_required",
+        Boolean,
+        nullable=False,
+        comment="False while processes of a release before schema 0019 may write to the inbox.",
+    ),
+    PrimaryKeyConstraint("is_required"),
+    comment="One row: whether a message without a MAC is refused; written by migrations and by"
+    " cardledger migrate --finish.",
+)
+
+forged_messages = Table(
+    "forged_messages",
+    metadata,
+    key("id", "The refusal; ids rise with time."),
+    Column("lane", SmallInteger, nullable=False, comment="0: live, 1: bulk."),
+    Column("shard", SmallInteger, nullable=False, comment="The queue that it was in."),
+    key("message_id", "The message; another message may have the same id."),
+    key("customer_id", "The cardholder that it named."),
+    key("platform_id", "The platform that it named."),
+    text_column("source", "The sender that it named."),
+    text_column("reference", "Its identifier at that sender."),
+    text_column("body", "The message, as it was written."),
+    Column("body_hash", LargeBinary, nullable=False, comment="The hash that it named."),
+    text_column("reply_to", "The Redis list that it named.", nullable=True),
+    timestamp("received_at", "The time that it named."),
+    Column("mac", LargeBinary, comment="Its MAC, which was wrong; null: it had none."),
+    timestamp("refused_at", "When it was taken out."),
+    PrimaryKeyConstraint("id"),
+    comment="Messages taken out of the inbox undecided, because their MAC was wrong or missing;"
+    " append-only.",
 )
 
 acceptances = Table(

@@ -250,7 +250,7 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.RATE_LIMITED: ErrorSpec(
         429,
         "Too many requests; wait for `Retry-After` seconds.",
-        "call faster than the installation's rate limit allows",
+        "call faster than the rate limit allows, or have too many requests in progress",
     ),
     Code.GRID_SWITCH_ERROR: ErrorSpec(500, "The payment switch failed."),
     Code.INTERNAL_ERROR: ErrorSpec(

@@ -41,6 +41,7 @@ class RejectionReason(StrEnum):
     OUTDATED = "OUTDATED"  # The card transaction is past `expectedSequence`.
     KEY_REUSED = "KEY_REUSED"  # Same source and reference, another body.
     AMOUNT_OUT_OF_RANGE = "AMOUNT_OUT_OF_RANGE"  # A total would not fit 63 bits.
+    SOURCE_NOT_ALLOWED = "SOURCE_NOT_ALLOWED"  # The source may not send events of this type.
     INTERNAL_ERROR = "INTERNAL_ERROR"  # A defect; quarantined, resubmit after the fix.
 
 

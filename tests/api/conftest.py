@@ -3,8 +3,10 @@ from collections.abc import Iterator
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.schema.roles import Role
 from tests import connection_guard, fence
 from tests.api.support import SECRET_KEY, Api, new_tenant, server, worker
+from tests.databases import as_role
 from tests.waiting import limit_s
 
 
@@ -25,7 +27,7 @@ def connections_are_held_for_the_database_only() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def api_config(app_database_url: str, redis_url: str) -> ApiConfig:
     return ApiConfig(
-        database_url=app_database_url,
+        database_url=as_role(app_database_url, Role.API),
         redis_url=redis_url,
         secret_key=SECRET_KEY,
         reply_timeout_s=limit_s(5),

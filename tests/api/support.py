@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -28,9 +28,12 @@ from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
 from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.signals.roles import WorkerRole
 from tests.api import contract
 from tests.connection_guard import GuardedApp
+from tests.databases import as_role
 from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
 
@@ -87,11 +90,11 @@ def new_tenant(
     currencies: tuple[str, ...] = ("USD", "EUR", "USDC"),
     of: Tenant | None = None,
 ) -> Tenant:
-    """Set up a platform with one token, or another token `of` a platform."""
+    """Set up a platform with one token, or another token `of` a platform, as an operator does."""
 
     async def make() -> Tenant:
         keys = KeyRing(SECRET_KEY)
-        engine = async_engine(database_url)
+        engine = async_engine(as_role(database_url, Role.APP))
         async with engine.begin() as connection:
             platform_id = (
                 of.platform_id
@@ -117,17 +120,23 @@ def new_tenant(
 
 @contextmanager
 def worker(database_url: str, redis_url: str, *, sandbox: bool = True) -> Iterator[int]:
-    """Run a worker process; yields its id."""
+    """Run the processes of a worker, one for each role; yields the id of the one for events."""
     config = WorkerConfig(
-        database_url=database_url,
+        database_url=as_role(database_url, Role.WORKER),
         redis_url=redis_url,
         secret_key=SECRET_KEY,
+        role=WorkerRole.EVENTS,
         threads=4,
         webhook_retry_scale=0.001,
         sandbox_delay_s=0.5,
         sandbox=sandbox,
     )
-    with worker_process(config) as pid:
+    webhooks = replace(
+        config,
+        database_url=as_role(database_url, Role.WEBHOOKS),
+        role=WorkerRole.WEBHOOKS,
+    )
+    with worker_process(config) as pid, worker_process(webhooks):
         yield pid
 
 

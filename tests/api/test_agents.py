@@ -16,7 +16,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.ledger.agents.device_codes import CODE_LIMIT
 from cardledger.ledger.agents.registry import AGENT_LIMIT
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets import KeyRing, Purpose, ServerKey
 from tests.api.support import (
     SECRET_KEY,
     TIMEOUT_S,
@@ -357,7 +357,7 @@ def test_a_token_of_an_earlier_release_stays_valid(
         connection.execute(
             "UPDATE agents SET access_token_hash = %s WHERE id = %s",
             [
-                KeyRing(SECRET_KEY).hash_secret(token),
+                KeyRing(ServerKey(SECRET_KEY, binds=False)).hash_secret(token, Purpose.AGENT),
                 created["agent"]["id"].removeprefix("Agent:"),
             ],
         )

@@ -8,8 +8,9 @@ import httpx2
 import psycopg
 import pytest
 
+from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.storage.ids import new_id
-from tests.api.support import Api, made, ok, refused
+from tests.api.support import Api, at_once, check_cap, made, ok, refused
 
 INFO = {"legalName": "Acme Inc.", "taxId": "12-3456789", "incorporatedOn": "2001-02-03"}
 PERSON = {
@@ -57,6 +58,18 @@ def change(api: Api, owner: dict[str, Any], **fields: object) -> httpx2.Response
 
 def without(fields: dict[str, Any], field: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != field}
+
+
+def test_a_business_has_exactly_as_many_owners_as_it_may_have(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beneficial_owners, "OWNER_LIMIT", 3)
+    customer = business(api)
+
+    answers = at_once(8, lambda: add(api, customer, 1))
+
+    check_cap(answers, made=3, limit=3)
+    made(add(api, business(api), 1))
 
 
 def test_an_owner_is_returned_as_it_was_sent(api: Api) -> None:

@@ -10,10 +10,13 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.cards import issuing
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (
     Api,
     another_account,
+    at_once,
+    check_cap,
     made,
     ok,
     refused,
@@ -48,6 +51,23 @@ def unfinished(api: Api) -> dict[str, Any]:
 def money_of(api: Api, card: dict[str, Any]) -> tuple[int, int]:
     account = api.account(card["cardholderId"])
     return account["balance"]["amount"], account["heldAmount"]["amount"]
+
+
+def test_a_cardholder_has_exactly_as_many_open_cards_as_it_may_have(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(issuing, "CARD_LIMIT", 3)
+    cardholder = api.customer()["id"]
+    sources = [api.account(cardholder)["id"]]
+    request = {"cardholderId": cardholder, "form": "VIRTUAL", "fundingSources": sources}
+
+    answers = at_once(8, lambda: api.post("/cards", request))
+
+    check_cap(answers, made=3, limit=3)
+    created = next(answer for answer in answers if answer.status_code == 201).json()
+    api.wait_for_state(created["id"], "ACTIVE")
+    ok(api.patch(f"/cards/{created['id']}", {"state": "CLOSED"}))
+    made(api.post("/cards", request))
 
 
 @pytest.mark.parametrize(

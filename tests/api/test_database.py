@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -27,11 +28,11 @@ from cardledger.ledger.storage.engines import async_engine, driver, sync_engine
 from cardledger.ledger.webhooks import deliveries
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from tests.api.support import SECRET_KEY, Api, new_tenant, ok, server
+from tests.api.support import SECRET_KEY, Api, new_tenant, ok, refused, server
 from tests.connection_guard import GuardedApp, violations
 from tests.databases import fresh_database
 from tests.proxy import proxy_to, through
-from tests.waiting import eventually
+from tests.waiting import eventually, limit_s
 
 Read = TypeVar("Read")
 
@@ -69,6 +70,36 @@ def test_the_first_requests_after_a_restart_of_postgresql_are_answered(
 
             assert api.get(f"/customers/{customer}").status_code == 200
             assert api.customer()["kycStatus"] == "APPROVED"
+
+
+def test_a_read_that_the_database_ends_is_told_apart_from_an_outage(
+    own_url: DatabaseUrl, redis_url: str
+) -> None:
+    config = ApiConfig(
+        database_url=own_url,
+        redis_url=redis_url,
+        secret_key=SECRET_KEY,
+        reply_timeout_s=limit_s(10),
+    )
+    cancel = (
+        "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with (
+        server(config) as root,
+        Api(root, new_tenant(own_url)) as api,
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(own_url) as owner,
+        psycopg.connect(own_url, autocommit=True) as observer,
+    ):
+        owner.execute("LOCK TABLE verifications IN ACCESS EXCLUSIVE MODE")
+        answer = pool.submit(api.get, "/verifications")
+
+        # As the time limit of the statement does.
+        eventually(lambda: observer.execute(cancel).fetchone() == (1,) or answer.done())
+
+        refusal = refused(answer.result(), 503, "SERVICE_UNAVAILABLE")
+    assert "took too long" in refusal["message"]
 
 
 def test_a_thread_never_gets_a_connection_that_has_ended(

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import httpx2
@@ -12,7 +13,8 @@ import pytest
 import structlog
 
 from cardledger.api.app import ApiConfig
-from tests.api.support import Api, made, new_tenant, ok, refused, server
+from cardledger.ledger.customers import external_accounts
+from tests.api.support import Api, at_once, check_cap, made, new_tenant, ok, refused, server
 from tests.external_accounts import EXAMPLES, body, info
 
 CUSTOMERS = "/customers/external-accounts"
@@ -175,6 +177,24 @@ def test_an_account_is_registered_once_per_owner(api: Api, customer_id: str) -> 
     assert register(api, "GBP_ACCOUNT", customerId=api.customer()["id"])["id"] != first["id"]
     assert remove(api, f"{CUSTOMERS}/{first['id']}").status_code == 204
     assert register(api, "GBP_ACCOUNT", customerId=customer_id)["id"] != first["id"]
+
+
+def test_a_customer_has_exactly_as_many_accounts_as_it_may_have(
+    api: Api, customer_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_accounts, "ACCOUNT_LIMIT", 3)
+    numbers = count(10_000_000)
+
+    def register_next(owner: str = customer_id) -> httpx2.Response:
+        return api.post(CUSTOMERS, usd(str(next(numbers)), customerId=owner))
+
+    answers = at_once(8, register_next)
+
+    check_cap(answers, made=3, limit=3)
+    created = next(answer for answer in answers if answer.status_code == 201).json()
+    made(register_next(api.customer()["id"]))
+    assert remove(api, f"{CUSTOMERS}/{created['id']}").status_code == 204
+    made(register_next())
 
 
 def test_of_concurrent_registrations_of_one_account_one_succeeds(

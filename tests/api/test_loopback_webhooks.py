@@ -6,9 +6,11 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.schema.roles import Role
 from cardledger.workers.process.main import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
 from tests.api.support import SECRET_KEY, Api, new_tenant, ok, refused, server
+from tests.databases import as_role
 from tests.receiver import Receiver
 from tests.waiting import eventually
 from tests.worker_process import worker_process
@@ -29,7 +31,7 @@ def test_a_worker_of_its_own_sends_nothing_to_loopback(
     api_config: ApiConfig, database_url: str
 ) -> None:
     sender = WorkerConfig(
-        database_url=api_config.database_url,
+        database_url=as_role(api_config.database_url, Role.WEBHOOKS),
         redis_url=api_config.redis_url,
         secret_key=SECRET_KEY,
         role=WorkerRole.WEBHOOKS,

@@ -1,7 +1,8 @@
 """What a token can reach by any sequence of requests, it could reach at the start."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 import httpx2
@@ -21,6 +22,7 @@ from tests.api.support import (
     new_tenant,
     ok,
     redeem,
+    rejected,
 )
 
 POLICY_PERMISSIONS = (
@@ -78,9 +80,11 @@ class Intruder:
     customer: str
     agents: list[str]
     other_token: str
+    rejection: Callable[[], str]
     tokens: list[Api] = field(default_factory=list)
     connected: list[AgentApi] = field(default_factory=list)
     is_receiver: bool = False
+    has_read: bool = False
 
     def take(self, step: Step) -> None:
         """Send the requests of `step`, and keep the credentials in their responses."""
@@ -127,9 +131,13 @@ class Intruder:
             answer = api.post("/webhooks/endpoints", {"url": url, "state": "DISABLED"})
         self.is_receiver |= answer.is_success
 
+    def retry_rejection(self, api: Api, _: Step) -> None:
+        answer = api.post(f"/rejections/{self.rejection()}/retry", None)
+        self.has_read |= "event" in answer.json()
+
     def reach(self) -> set[str]:
         """Return what the credentials can do now, as permissions of tokens."""
-        reached = {"VIEW"} if self.is_receiver else set()
+        reached = {"VIEW"} if self.is_receiver or self.has_read else set()
         for api in self.tokens:
             for permission, (method, path) in TOKEN_PROBES.items():
                 if _is_admitted(api.http.request(method, path, json=_body(method))):
@@ -190,6 +198,20 @@ def customer(owner: Api) -> str:
     return str(owner.customer()["id"])
 
 
+@pytest.fixture(scope="module")
+def rejection(owner: Api, api_config: ApiConfig) -> Callable[[], str]:
+    """Return what makes a rejection that can be retried, and returns its id."""
+    card_id = owner.active_card()["id"]
+
+    def make() -> str:
+        event: dict[str, object] = {"type": "CLEARING", "source": "visa", "reference": str(uuid4())}
+        event |= {"issuerTransactionToken": event["reference"], "cardId": card_id}
+        event |= {"amount": 5, "currency": "USD"}
+        return rejected(api_config.database_url, owner, event, reason="INTERNAL_ERROR")
+
+    return make
+
+
 def subsets(*names: str) -> st.SearchStrategy[tuple[str, ...]]:
     return st.sets(st.sampled_from(names), min_size=1).map(sorted).map(tuple)
 
@@ -204,6 +226,7 @@ ACTIONS = (
     "resume_agent",
     "request_code",
     "receive_webhooks",
+    "retry_rejection",
 )
 steps = st.builds(
     Step,
@@ -227,18 +250,24 @@ EVERYTHING = [
 @example(start=("AGENTS",), sequence=EVERYTHING)
 @example(start=("TOKENS",), sequence=EVERYTHING)
 @example(start=("MANAGE",), sequence=EVERYTHING)
+@example(start=("TRANSACT",), sequence=EVERYTHING)
 @example(start=("AGENTS", "VIEW"), sequence=EVERYTHING)
 @example(start=("AGENTS", "TOKENS", "VIEW"), sequence=EVERYTHING)
 @given(start=subsets(*ALL), sequence=st.lists(steps, min_size=1, max_size=6))
-def test_a_sequence_of_requests_reaches_no_more_than_the_first_token(
-    owner: Api, customer: str, api_config: ApiConfig, start: tuple[str, ...], sequence: list[Step]
+def test_a_sequence_of_requests_reaches_no_more_than_the_first_token(  # noqa: PLR0913, PLR0917 - fixtures
+    owner: Api,
+    customer: str,
+    rejection: Callable[[], str],
+    api_config: ApiConfig,
+    start: tuple[str, ...],
+    sequence: list[Step],
 ) -> None:
     strong = AGENT_POLICY | {"permissions": POLICY_PERMISSIONS}
     wish = {"name": "strong", "customerId": customer, "policy": strong}
     agents = [made(owner.post("/agents", wish))["agent"]["id"] for _ in range(2)]
     ok(owner.patch(f"/agents/{agents[1]}", {"isPaused": True}))
     other = made(owner.post("/tokens", {"name": "other", "permissions": ALL}))["id"]
-    intruder = Intruder(owner.root, owner, customer, agents, other)
+    intruder = Intruder(owner.root, owner, customer, agents, other, rejection)
     tenant = new_tenant(api_config.database_url, permissions=start, of=owner.tenant)
     intruder.tokens.append(Api(owner.root, tenant))
     try:
@@ -254,21 +283,21 @@ def test_a_sequence_of_requests_reaches_no_more_than_the_first_token(
 
 
 def test_a_token_with_every_permission_reaches_everything(
-    owner: Api, customer: str, api_config: ApiConfig
+    owner: Api, customer: str, rejection: Callable[[], str], api_config: ApiConfig
 ) -> None:
     """The property would hold as well if the probes, or the steps, reached nothing."""
     tenant = new_tenant(api_config.database_url, of=owner.tenant)
-    intruder = Intruder(owner.root, owner, customer, [], "")
+    intruder = Intruder(owner.root, owner, customer, [], "", rejection)
     intruder.tokens.append(Api(owner.root, tenant))
-    for step in (Step("create_token"), Step("create_agent"), Step("receive_webhooks")):
-        intruder.take(step)
+    for action in ("create_token", "create_agent", "receive_webhooks", "retry_rejection"):
+        intruder.take(Step(action))
 
     try:
-        by_agent = replace(intruder, tokens=[], is_receiver=False)
+        by_agent = replace(intruder, tokens=[], is_receiver=False, has_read=False)
 
         assert intruder.reach() == set(ALL)
         assert by_agent.reach() == {"VIEW", "TRANSACT", "MANAGE"}
-        assert (len(intruder.tokens), intruder.is_receiver) == (2, True)
+        assert (len(intruder.tokens), intruder.is_receiver, intruder.has_read) == (2, True, True)
     finally:
         intruder.close()
 
@@ -283,3 +312,24 @@ def test_every_operation_of_agents_has_its_permission() -> None:
     }
 
     assert operations == set(AGENT_OPERATIONS)
+
+
+def test_every_operation_that_shows_messages_needs_the_permission_to_view() -> None:
+    """Its caller has not sent them, unlike the fields of a resource that it changes."""
+    shown = {
+        f"{method.upper()} {path}": operation["security"]
+        for path, item in document()["paths"].items()
+        for method, operation in item.items()
+        if method != "servers"
+        if _response_of(operation) in {"Rejection", "WebhookDelivery"}
+    }
+
+    assert {"POST /rejections/{rejectionId}/retry"} < set(shown)
+    for operation, [scheme] in shown.items():
+        assert "VIEW" in scheme["BasicAuth"], operation
+
+
+def _response_of(operation: dict[str, Any]) -> str:
+    """Return the name of the schema of an operation's success; "" when there is none."""
+    schema = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+    return str(schema.get("schema", {}).get("$ref", "")).rpartition("/")[2]

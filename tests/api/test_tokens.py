@@ -7,9 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import psycopg
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
+from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
@@ -372,6 +376,20 @@ def test_a_rotation_without_overlap_refuses_the_former_secret(own: Api) -> None:
         refused(leaked.get("/config"), 401, "UNAUTHORIZED")
 
 
+def test_a_token_keeps_its_own_secret_for_an_overlap(own: Api) -> None:
+    """Without, a lost response would leave its caller no secret at all."""
+    held = token(own, "TOKENS", "VIEW")
+    path = f"/tokens/{held['id']}/rotate-secret"
+    with cardholder(own, held) as caller:
+        error = refused(caller.post(path, {"overlapHours": 0}), 400, "INVALID_INPUT")
+        ok(caller.post(path, {"overlapHours": 1}))  # Its response is lost,
+        rotated = ok(caller.post(path, {"overlapHours": 1}))  # and so it is sent again.
+
+    assert error["details"]["errors"][0]["field"] == "overlapHours"
+    with cardholder(own, rotated) as new:
+        ok(new.get("/tokens"))
+
+
 def test_a_token_rotates_itself_and_no_token_that_has_more(own: Api, other_platform: Api) -> None:
     with cardholder(own, token(own, "TOKENS")) as issuer:
         stronger, weaker = token(own, "TOKENS", "VIEW"), token(own, "TOKENS")
@@ -492,3 +510,21 @@ def test_a_platform_gets_exactly_as_many_tokens_as_it_may_have(
 )
 def test_an_invalid_token_request_is_refused(api: Api, body: dict[str, Any]) -> None:
     refused(api.post("/tokens", body), 400, "INVALID_INPUT")
+
+
+def test_the_request_log_names_the_token_so_that_what_a_stolen_one_created_can_be_found(
+    own: Api,
+) -> None:
+    held = token(own, "TOKENS", "VIEW")
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(0))
+    try:
+        with capture_logs() as logs, cardholder(own, held) as thief:
+            made(thief.post("/tokens", {"name": "spare", "permissions": ["VIEW"]}))
+            refused(httpx2.get(f"{own.root}{BASE_PATH}/tokens"), 401, "UNAUTHORIZED")
+            eventually(lambda: len(logs) == 2)  # A line is written after its response.
+    finally:
+        structlog.configure(**before)
+
+    found = [(line["event"], line["method"], line["caller"]) for line in logs]
+    assert found == [("request", "POST", held["id"]), ("request", "GET", None)]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from uuid import uuid4
 
 import httpx2
@@ -125,6 +126,27 @@ def test_requests_with_one_device_code_leave_connections_to_others(
     statuses = [request.result().status_code for request in pending]
     assert statuses.count(200) == 1
     assert set(statuses) <= {200, 400, 503}
+
+
+def test_requests_in_progress_above_the_limit_are_refused_at_once(
+    api_config: ApiConfig, tenant: Tenant, database_url: DatabaseUrl
+) -> None:
+    with (
+        server(replace(api_config, in_progress_limit=2)) as root,
+        Api(root, tenant) as api,
+        Api(root, new_tenant(database_url)) as other,
+        ThreadPoolExecutor(5) as pool,
+        locked_caps(database_url, tenant),
+    ):
+        pending = [pool.submit(api.post, "/tokens", NEW_TOKEN) for _ in range(5)]
+
+        eventually(lambda: sum(request.done() for request in pending) >= 3)
+        ok(api.get("/config"))  # Reads are counted apart.
+        made(other.post("/tokens", NEW_TOKEN))
+
+    refusal = next(each.result() for each in pending if each.result().status_code == 429)
+    assert refused(refusal, 429, "RATE_LIMITED")["message"].startswith("2 requests of this caller")
+    assert refusal.headers["Retry-After"] == "1"
 
 
 # --- what needs no lock --------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import charts, page, report
-from benchmarks.figures import Figure, find, quantile, ratio
-from benchmarks.report import Results
+from benchmarks import page
+from benchmarks.results import charts, report
+from benchmarks.results.figures import Figure, find, quantile, ratio
+from benchmarks.results.report import Results
 from cardledger.config import console as terminal
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from attack import run
 from cardledger.config.settings import Settings
 from cardledger.install import exposure
 
@@ -92,7 +93,7 @@ def test_compose_starts_with_the_example_and_with_nothing_else_accepted(
     settings = Settings(
         sandbox=sandbox == "true",
         accept_unsafe=f"{of_compose},{of_example}",
-        database_url=SecretStr("postgresql://cardledger_app:word@postgres:5432/cardledger"),
+        database_url=SecretStr("postgresql://cardledger_api:word@postgres:5432/cardledger"),
         redis_url=SecretStr("redis://cardledger_api:word@redis:6379/0"),
     )
     accepted = exposure.check(settings, listens_on=exposure.beyond_loopback(host, 8000))
@@ -131,10 +132,52 @@ def test_a_row_of_the_threat_model_is_shown_by_tests_that_exist(row: str) -> Non
         assert re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE), (file, name)
 
 
-def test_every_test_in_the_security_policy_exists() -> None:
-    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/security.md"])
+def test_every_test_that_a_page_about_security_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
 
-    for file, name in re.findall(r"`(tests/[a-z_/0-9]+\.py)::(test_\w+)`", text):
-        assert f"def {name}(" in (ROOT / file).read_text(), (file, name)
+    named = re.findall(r"`(tests/[a-z_/0-9]+\.py)(?:::(test_\w+))?`", text)
+
+    assert named
+    for file, name in named:
+        assert not name or f"def {name}(" in (ROOT / file).read_text(), (file, name)
+        assert (ROOT / file).exists(), file
+
+
+def rows_of(heading: str) -> list[list[str]]:
+    """Return the cells of the rows of the table below a heading of docs/security.md."""
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    part = text.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("| ")]
+    return [line.strip("| ").split(" | ") for line in lines[1:]]
+
+
+@pytest.mark.parametrize("heading", ["OWASP API Security Top 10, 2023", "ASVS 5.0, level 2"])
+def test_each_row_of_a_list_of_the_owasp_names_a_test(heading: str) -> None:
+    rows = rows_of(heading)
+
+    assert rows
+    for row in rows:
+        assert len(row) == 3, row
+        assert re.search(r"`tests/[a-z_/0-9]+\.py(::test_\w+)?`", row[-1]), row[0]
+
+
+def test_the_ten_risks_of_apis_are_all_there() -> None:
+    risks = [row[0].split()[0] for row in rows_of("OWASP API Security Top 10, 2023")]
+
+    assert risks == [f"API{number}" for number in range(1, 11)]
+
+
+def test_every_attack_is_described_and_every_described_attack_exists() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    part = text.partition("| item | attack |")[2].partition("\n\n")[0]
+    names = [cell for line in part.splitlines()[2:] for cell in line.split(" | ")[1:2]]
+
+    described = {name for cell in names for name in re.findall(r"`([^`]+)`", cell)}
+
+    assert described == set(run.ATTACKS)
+
+
+def test_the_pages_about_security_are_linked() -> None:
     for page in ("README.md", "docs/README.md"):
         assert "SECURITY.md)" in (ROOT / page).read_text()

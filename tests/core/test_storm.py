@@ -257,6 +257,8 @@ def test_the_page_adds_up_its_runs_in_the_place_of_the_former_ones() -> None:
 
     assert "| lost | 0 | 8 |" in after
     assert "| killed | 2 |" in after
+    quantiles = f"| {run['recovery_p50_s']:.2f} | {run['recovery_p99_s']:.2f} | holds |"
+    assert after.count(quantiles) == 2
     assert "former" not in after
     assert after.startswith("text\n")
     assert after.endswith("more\n")

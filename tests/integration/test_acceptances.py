@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries.audit import Report, verify
+from cardledger.ledger.queries.audit import Report
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id
@@ -59,7 +59,7 @@ def test_a_message_deleted_while_it_waits_is_named(world: World, cardholder: Car
 
     deleted = delete_from_inbox(world, lost.id)
 
-    report = verify(world.database)
+    report = world.verify()
     assert deleted == 1
     assert [text.partition(" at ")[0] for text in report.differences] == [
         f"Message {lost.id}: accepted"
@@ -96,7 +96,7 @@ def test_decided_rejected_parked_repeated_and_waiting_messages_are_accounted_for
     again = world.process(engine, [(cardholder, clearing)])  # And one in a later batch.
     world.accept([(cardholder, world.clearing(cardholder, "T3", 5))])
 
-    report = verify(world.database)
+    report = world.verify()
 
     assert [decided.outcome for decided in first + again] == [
         "APPLIED", "DUPLICATE", "REJECTED", "PARKED", "REJECTED", "DUPLICATE"
@@ -120,7 +120,7 @@ def test_a_message_accepted_again_under_its_id_must_be_decided_again(
     deleted = delete_from_inbox(world, decided.message.id)
 
     assert deleted == 1
-    assert verify(world.database).difference_count == 1
+    assert world.verify().difference_count == 1
 
 
 def test_an_outcome_of_a_message_that_was_never_accepted_is_found(
@@ -135,7 +135,7 @@ def test_an_outcome_of_a_message_that_was_never_accepted_is_found(
             [cardholder.owner.customer_id, cardholder.owner.platform_id, forged],
         )
 
-    report = verify(world.database)
+    report = world.verify()
 
     assert report.differences == [f"Message {forged}: decided or waiting, but never accepted"]
 
@@ -221,7 +221,7 @@ def earlier(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
 
 def audited(url: DatabaseUrl) -> Report:
     with open_world(url, url) as world:
-        return verify(world.database)
+        return world.verify()
 
 
 def test_what_was_decided_before_the_migration_is_not_reported(earlier: DatabaseUrl) -> None:

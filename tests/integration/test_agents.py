@@ -37,7 +37,7 @@ async def _agent(url: str) -> tuple[Id, str]:
         platform = await platforms.create(connection, name="Acme", keys=KEYS)
         ada = Individual(full_name="Ada")
         customer = await customers.create(
-            connection, platform_id=platform.id, person=ada, verifier=None, at=NOW
+            connection, platform_id=platform.id, person=ada, verifier=None, keys=KEYS, at=NOW
         )
         agent = await agents.create(
             connection,
@@ -170,17 +170,17 @@ def test_an_agent_of_a_deleted_customer_is_not_authenticated(
 ) -> None:
     # Deleting a customer deletes its agents; this is the second wall.
     token = access_tokens.new(agent_id)
-    token_hash = KEYS.hash_secret(token)
+    presented = access_tokens.presented(KEYS, token)
     [row] = app.execute(
         "UPDATE agents SET access_token_hash = %s WHERE id = %s RETURNING platform_id",
-        [token_hash, agent_id],
+        [presented.digest, agent_id],
     ).fetchall()
 
     async def look() -> list[agents.Agent | None]:
         engine = async_engine(app_database_url)
         async with engine.begin() as connection:
             agents_seen = [
-                (await agents.authenticate(connection, token, token_hash)).agent,
+                (await agents.authenticate(connection, token, presented)).agent,
                 await agents.locked(connection, platform_id=row[0], agent_id=agent_id),
             ]
         await engine.dispose()

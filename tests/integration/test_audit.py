@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries.audit import DIFFERENCE_LIMIT, Report, verify, verify_in_transaction
+from cardledger.ledger.queries.audit import DIFFERENCE_LIMIT, Report, verify_in_transaction
 from tests.world import World, open_world
 
 GUARDED: Final[tuple[LiteralString, ...]] = (
@@ -159,7 +159,7 @@ def verified_after(url: str, statements: Sequence[LiteralString]) -> Report:
 
 
 def test_an_unchanged_ledger_passes_the_audit(world: World) -> None:
-    report = verify(world.database)
+    report = world.verify()
 
     assert report.holds, report.differences
     assert (report.events, report.card_transactions, report.deposits) == (4, 1, 1)

@@ -14,8 +14,8 @@ import pytest
 from psycopg import sql
 
 from benchmarks import run, workbench, workload
-from benchmarks.figures import Figure
 from benchmarks.parts import engine, floor, growth, proof, stored_events
+from benchmarks.results.figures import Figure
 from benchmarks.run import Options
 from benchmarks.workbench import Bench
 from cardledger.commands import verify
@@ -228,7 +228,7 @@ def test_an_interrupted_run_leaves_no_database_and_no_role(postgres_url: Databas
             process.kill()
         left = connection.execute(
             "SELECT datname::text FROM pg_database WHERE datname = %(name)s"
-            " UNION ALL SELECT rolname FROM pg_roles WHERE rolname = %(name)s || '_app'",
+            " UNION ALL SELECT rolname FROM pg_roles WHERE starts_with(rolname, %(name)s)",
             {"name": made},
         ).fetchall()
 

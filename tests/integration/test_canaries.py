@@ -10,10 +10,9 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging import canaries, inbox
 from cardledger.ledger.messaging.canaries import Observation, Queue
 from cardledger.ledger.messaging.inbox import SHARDS, Lane, Message
-from cardledger.ledger.queries.audit import verify
 from cardledger.schema.ids import Id
 from cardledger.schema.tables import metadata
-from tests.world import World, open_world
+from tests.world import INBOX_KEY, World, open_world
 
 QUEUES: list[Queue] = [(lane, shard) for lane in Lane for shard in range(SHARDS)]
 
@@ -36,7 +35,7 @@ def send(world: World) -> dict[Queue, Message]:
     at = observe(world, []).at
     sent = {queue: canaries.canary(queue, at) for queue in QUEUES}
     with psycopg.connect(world.app_url) as connection:
-        inbox.accept(connection, list(sent.values()))
+        inbox.accept(connection, list(sent.values()), INBOX_KEY)
     return sent
 
 
@@ -63,7 +62,7 @@ def test_a_canary_of_every_queue_is_decided_and_leaves_no_row(world: World) -> N
 def test_a_canary_that_waits_is_no_difference_to_the_audit(world: World) -> None:
     send(world)
 
-    report = verify(world.database)
+    report = world.verify()
 
     assert report.holds, report.differences
     assert report.waiting == 0

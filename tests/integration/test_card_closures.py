@@ -9,7 +9,6 @@ from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.reads import CLOSING_LIMIT
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
-from cardledger.ledger.queries.audit import verify
 from cardledger.schema.ids import Id
 from tests.world import Cardholder, World, open_world, outcomes_of
 
@@ -18,7 +17,7 @@ from tests.world import Cardholder, World, open_world, outcomes_of
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
     with open_world(database_url, app_database_url) as made:
         yield made
-        report = verify(made.database)
+        report = made.verify()
         assert report.holds, report.differences
 
 

@@ -96,6 +96,7 @@ def test_queries_return_the_written_roll_ups(app_database_url: str) -> None:
                 platform_id=platform.id,
                 person=customers.Individual(platform_customer_id="no. 1"),
                 verifier=None,
+                keys=KeyRing("k" * 32),
                 at=NOON,
             )
             written = [

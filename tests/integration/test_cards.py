@@ -47,6 +47,7 @@ def request_cards(url: str, *platform_card_ids: str) -> list[Id]:
                 platform_id=platform.id,
                 person=customers.Individual(),
                 verifier=SandboxIdentityVerifier(),
+                keys=KeyRing("k" * 32),
                 at=NOON,
             )
             page = await accounts.page(

@@ -23,7 +23,7 @@ from storm.proxy import Trap
 from tests.integration.workers import dead_redis, outcome_types, references, with_client, working
 from tests.proxy import Proxy, proxy_to, through
 from tests.waiting import eventually, limit_s
-from tests.world import Cardholder, World, open_world
+from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
 
@@ -135,7 +135,10 @@ def test_a_program_without_an_event_loop_can_submit(
     cardholder = world.cardholder(platform, 1000)
 
     outcomes = submit(
-        [world.authorization(cardholder, "T1", 10)], database_url=world.app_url, redis_url=redis_url
+        [world.authorization(cardholder, "T1", 10)],
+        database_url=world.app_url,
+        redis_url=redis_url,
+        secret_key=SECRET_KEY,
     )
 
     assert outcome_types(outcomes) == ["APPLIED"]
@@ -261,21 +264,23 @@ def test_without_redis_a_reused_key_is_rejected_as_the_record_says(
     events = [world.authorization(cardholder, f"T{n}", 1) for n in range(8)]
     reused = [event | {"amount": 2} for event in events]
 
-    async def twice(client: Client) -> list[Outcome]:
+    async def twice(client: Client) -> list[list[Outcome]]:
         await client.submit(events)
         with psycopg.connect(world.url) as outsider:
             outsider.execute("LOCK TABLE inbox IN SHARE MODE")  # No COPY can commit meanwhile.
-            submitted = asyncio.create_task(client.submit(reused))
+            submitted = [asyncio.create_task(client.submit(batch)) for batch in (reused, events)]
             blocked = "SELECT 1 FROM pg_locks WHERE NOT granted"
             await asyncio.to_thread(eventually, lambda: world.rows(blocked))
             await client._lookup.poll()
-            assert not submitted.done(), "what is not accepted has no outcome"
-        return await submitted
+            is_answered = [task.done() for task in submitted]
+        assert is_answered == [False, False], "what is not accepted has no outcome"
+        return [await task for task in submitted]
 
-    outcomes = with_client(world, dead_redis, twice)
+    rejected, repeated = with_client(world, dead_redis, twice)
 
-    assert {outcome.reason for outcome in outcomes} == {RejectionReason.KEY_REUSED}
-    assert set(outcome_types(outcomes)) == {"REJECTED"}
+    assert {outcome.reason for outcome in rejected} == {RejectionReason.KEY_REUSED}
+    assert set(outcome_types(rejected)) == {"REJECTED"}
+    assert set(outcome_types(repeated)) == {"DUPLICATE"}
 
 
 @pytest.mark.usefixtures("worker")
@@ -336,7 +341,7 @@ def test_a_log_that_fails_does_not_keep_callers_waiting(
 
     async def submit_after_the_loss(proxy: Proxy) -> None:
         engine = async_engine(through(app_database_url, proxy))
-        async with Client(engine, redis_url) as client:
+        async with Client(engine, redis_url, secret_key=SECRET_KEY) as client:
             structlog.configure(processors=[_fail], wrapper_class=structlog.BoundLogger)
             proxy.cut_at(b"COPY", Trap.BEFORE)
             async with asyncio.timeout(limit_s()):

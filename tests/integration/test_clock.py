@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -16,11 +17,22 @@ from cardledger.ledger.queries import acceptances
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeFlag, OutcomeType
 from cardledger.workers.client import Client
-from tests.integration.workers import outcome_types, with_client, working
+from tests.integration.workers import engine_with, outcome_types, with_client, working
 from tests.waiting import eventually, limit_s
-from tests.world import Cardholder, World, open_world
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 WEEK_AND_A_DAY = timedelta(days=8)
+
+# Shadows PostgreSQL's own function: its clock is a week ahead of the clock of this machine.
+CLOCK_A_WEEK_AHEAD = """
+    CREATE SCHEMA ahead;
+    GRANT USAGE ON SCHEMA ahead TO PUBLIC;
+    CREATE FUNCTION ahead.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+        RETURN pg_catalog.clock_timestamp() + interval '1 week';
+"""
+WAITS_FOR_A_LOCK = """
+    SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +106,50 @@ def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
     world.check_books(cardholder)
 
 
+def test_a_deadline_has_passed_when_it_has_by_the_clock_of_postgresql(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    in_a_minute = (datetime.now(UTC) + timedelta(seconds=limit_s())).isoformat()
+    world.connection.execute(CLOCK_A_WEEK_AHEAD)
+
+    with engine_with(world, "search_path = ahead, cardledger, pg_catalog") as engine:
+        [decided] = world.process(
+            engine, [(cardholder, world.authorization(cardholder, "T1", 1, decideBy=in_a_minute))]
+        )
+
+    assert (decided.outcome, decided.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+
+
+def test_a_batch_that_waits_for_a_lock_is_decided_by_the_time_after_it(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+    world.accept([(cardholder, world.authorization(cardholder, "T1", 1))])
+    decided: list[Decided] = []
+
+    with (
+        engine_with(world, "lock_timeout = 0") as engine,
+        ThreadPoolExecutor(1) as threads,
+        psycopg.connect(world.url) as outsider,
+    ):
+        outsider.execute(
+            "SELECT FROM internal_accounts WHERE id = %s FOR UPDATE", [cardholder.account_id]
+        )
+        drained = threads.submit(engine.drain, Lane.LIVE, [cardholder.shard], decided.extend)
+        eventually(lambda: world.rows(WAITS_FOR_A_LOCK))
+        [(until,)] = outsider.execute("SELECT clock_timestamp()")
+        outsider.rollback()
+        drained.result(limit_s())
+
+    assert outcomes_of(decided) == ["APPLIED"]
+    recorded = world.rows(
+        "SELECT recorded_at FROM card_transaction_events WHERE customer_id = %s",
+        cardholder.owner.customer_id,
+    )
+    assert all(at > until for (at,) in recorded)
+
+
 def test_a_worker_twenty_seconds_ahead_declines_nothing(
     world: World, platform: Id, redis_url: str
 ) -> None:
@@ -152,7 +208,7 @@ def test_an_operator_may_expire_authorizations_before_their_time(
     world.process(world.engine(), [(cardholder, world.authorization(cardholder, "T1", 1))])
 
     with psycopg.connect(world.app_url) as connection:
-        list(timers.enqueue_all_due(connection, datetime.now(UTC) + WEEK_AND_A_DAY))
+        list(timers.enqueue_all_due(connection, datetime.now(UTC) + WEEK_AND_A_DAY, INBOX_KEY))
     world.drain(world.engine(), Lane.BULK)
 
     assert status(world, cardholder, "T1") == "VOIDED"

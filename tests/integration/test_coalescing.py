@@ -188,7 +188,8 @@ from cardledger.workers.client import submit
 
 event = {world.authorization(cardholder, "embedded", 1)!r}
 submit([event], database_url={world.app_url!r}, redis_url={redis_url!r},
-    platform_id=uuid.UUID({str(cardholder.owner.platform_id)!r}), reply_timeout_s={limit_s()})
+    secret_key={SECRET_KEY!r}, platform_id=uuid.UUID({str(cardholder.owner.platform_id)!r}),
+    reply_timeout_s={limit_s()})
 with psycopg.connect({world.url!r}) as connection:
     [(key,)] = connection.execute(
         "SELECT customer_id FROM outcomes WHERE reference = %s", [event["reference"]])

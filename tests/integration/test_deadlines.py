@@ -20,7 +20,7 @@ from cardledger.workers.client import Client, UnavailableError, submit
 from cardledger.workers.process.main import WorkerProcess
 from tests.integration.workers import outcome_types, with_client, working
 from tests.waiting import eventually
-from tests.world import Cardholder, World, open_world
+from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 _STALL = """
 CREATE TABLE stalls (id int);
@@ -155,6 +155,7 @@ def test_a_program_without_an_event_loop_is_answered_in_time_too(
             [world.authorization(cardholder, "T1", 100, decideBy=decide_by)],
             database_url=world.app_url,
             redis_url=redis_url,
+            secret_key=SECRET_KEY,
         )
     eventually(lambda: is_idle(world))
 

@@ -5,7 +5,7 @@ import pickle
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,8 @@ from redis import ConnectionError as RedisConnectionError
 from redis import Redis, ResponseError
 
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
+from cardledger.workers.process import doorbell_worker
+from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.broker import WakingBroker
@@ -144,8 +146,10 @@ def lane(redis_url: str) -> Iterator[Redis]:
 def waiting(redis: Redis) -> list[list[int]]:
     """Return the arguments of the doorbells that wait for the live lane."""
     queue = f"{doorbell.NAMESPACE}:{doorbell.LIVE_QUEUE}"
-    bodies = redis.hmget(f"{queue}.msgs", redis.lrange(queue, 0, -1)) if redis.llen(queue) else []
-    return [json.loads(body or b"")["args"] for body in bodies]
+    keys = redis.lrange(queue, 0, -1)
+    bodies = redis.hmget(f"{queue}.msgs", keys) if keys else []
+    # A doorbell may be taken between the two looks.
+    return [json.loads(body)["args"] for body in bodies if body is not None]
 
 
 def test_doorbells_for_shards_that_are_announced_already_are_merged(lane: Redis) -> None:
@@ -355,6 +359,41 @@ def test_an_answer_of_redis_is_limited(lane: Redis, redis_url: str) -> None:
 
     assert client.ping()
     client.close()
+
+
+def test_a_worker_that_stops_leaves_doorbells_to_others_while_an_actor_runs(
+    lane: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorbell_worker, "_SLEEP_ENDS_S", limit_s())
+    began: list[Sequence[int]] = []
+    gate = threading.Event()
+
+    def drain(_: Lane, shards: Sequence[int]) -> None:
+        began.append(shards)
+        gate.wait()
+
+    broker = WakingBroker(redis_url)
+    declare(broker, Handlers(drain, lambda: None, lambda: None))
+    worker = DoorbellWorker(broker, threads=1)
+    stopping = threading.Thread(target=worker.stop, daemon=True)
+    worker.start()
+    try:
+        ring(lane, doorbell.drain(Lane.LIVE, 1))
+        eventually(lambda: began)
+        ring(lane, doorbell.drain(Lane.LIVE, 2))
+        eventually(lambda: not waiting(lane))  # It was taken, and waits for the thread.
+
+        stopping.start()
+        eventually(broker.is_stopping.is_set)
+        ring(lane, doorbell.drain(Lane.LIVE, 3))
+
+        eventually(lambda: sorted(waiting(lane)) == [[0, 2], [0, 3]])
+        assert stopping.is_alive(), "the first actor runs"
+    finally:
+        gate.set()
+    stopping.join(limit_s())
+    assert began == [(1,)]
+    assert sorted(waiting(lane)) == [[0, 2], [0, 3]]
 
 
 def test_a_worker_that_stops_announces_what_it_has_not_begun(lane: Redis, redis_url: str) -> None:

@@ -23,9 +23,10 @@ from sqlalchemy import Connection
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.core.status import Status
-from cardledger.ledger.engine.commit import Engine, UnavailableError
+from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.ledger.projections import history
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -36,7 +37,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from tests.core.test_lifecycles import events_of, playable
 from tests.waiting import limit_s
-from tests.world import RAIL, Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, RAIL, Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
@@ -284,6 +285,7 @@ def statements_for(world: World, cardholder: Cardholder, events: list[dict[str, 
         raw.pgconn.trace(trace.fileno())  # libpq's own record of what it sends.
         engine = Engine(
             OneConnection(connection),  # type: ignore[arg-type] # All that it uses of a database.
+            key=INBOX_KEY,
             rail=RAIL,
             batch_size=len(events) + 1,
         )
@@ -309,6 +311,7 @@ def test_a_batch_reads_by_key_and_changes_balances_in_place(world: World, platfo
         database = CountingConnection(connection)
         engine = Engine(
             database,  # type: ignore[arg-type] # All that it uses of a database.
+            key=INBOX_KEY,
             rail=RAIL,
             batch_size=500,
         )

@@ -43,6 +43,12 @@ def cardholder(world: World) -> Cardholder:
         "INSERT INTO rejection_retries VALUES (%s, %s, %s, now())",
         [new_id(), cardholder.owner.platform_id, new_id()],
     )
+    world.connection.execute(
+        "INSERT INTO forged_messages (id, lane, shard, message_id, customer_id, platform_id,"
+        " source, reference, body, body_hash, received_at, refused_at)"
+        " VALUES (%s, 0, 0, %s, %s, %s, 'test', 'r', '{}', '', now(), now())",
+        [new_id(), new_id(), cardholder.owner.customer_id, cardholder.owner.platform_id],
+    )
     return cardholder
 
 

@@ -10,17 +10,18 @@ import pytest
 from sqlalchemy import NullPool
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.engine import reads
 from cardledger.ledger.engine.outcomes import find
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging import claims, inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.queue_positions import QueuePositions
+from cardledger.ledger.messaging.sharing import Sharing
 from cardledger.ledger.storage.engines import async_engine, driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from cardledger.workers.client.card_routes import CardRoutes
 from cardledger.workers.client.parsing import Submission, parse
-from tests.world import Cardholder, World, open_world
+from tests.world import INBOX_KEY, Cardholder, World, open_world
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,16 @@ def cardholder(world: World, platform: Id) -> Iterator[Cardholder]:
         world.drain(world.engine(), lane)
 
 
+def in_shard(world: World, platform: Id, shard: int) -> Cardholder:
+    """Return a new cardholder of `platform` in `shard`."""
+    while (found := world.cardholder(platform, 1000)).shard != shard:
+        pass
+    return found
+
+
 def claimed(world: World, cardholder: Cardholder, lane: Lane, limit: int = 500) -> list[Message]:
     with psycopg.connect(world.app_url) as connection:
-        return reads.claim(connection, lane, [cardholder.shard], limit).messages
+        return claims.claim(connection, lane, [cardholder.shard], limit, INBOX_KEY).messages
 
 
 def test_a_message_comes_out_as_it_went_in(world: World, cardholder: Cardholder) -> None:
@@ -83,9 +91,9 @@ def test_the_queues_that_have_waited_longest_come_first(world: World, platform: 
 
     try:
         with psycopg.connect(world.app_url) as connection:
-            claim = reads.claim(connection, Lane.BULK, sorted(shards), 8)
+            claim = claims.claim(connection, Lane.BULK, sorted(shards), 8, INBOX_KEY)
         with psycopg.connect(world.app_url) as connection:
-            whole = reads.claim(connection, Lane.BULK, sorted(shards), 500)
+            whole = claims.claim(connection, Lane.BULK, sorted(shards), 500, INBOX_KEY)
     finally:
         world.drain(world.engine(), Lane.BULK)
 
@@ -94,6 +102,34 @@ def test_the_queues_that_have_waited_longest_come_first(world: World, platform: 
     assert claim.unfinished == sorted(shards)
     assert whole.messages == accepted
     assert whole.unfinished == []
+
+
+def test_a_batch_is_shared_among_platforms_that_wait(world: World, platform: Id) -> None:
+    first = world.cardholder(platform, 1000)
+    queue = [first, *(in_shard(world, world.platform(), first.shard) for _ in range(2))]
+    accepted = [
+        world.accept(
+            [(one, world.authorization(one, f"T{number}", 1)) for number in range(count)], Lane.BULK
+        )
+        for one, count in zip(queue, (100, 5, 30), strict=True)
+    ]
+    positions = QueuePositions(Sharing(clock=lambda: 0.0))
+
+    def next_batch() -> list[Message]:
+        with psycopg.connect(world.app_url) as connection:
+            claim = claims.claim(
+                connection, Lane.BULK, [first.shard], 20, INBOX_KEY, positions=positions
+            )
+            connection.rollback()
+            return claim.messages
+
+    try:
+        as_they_came, shared = next_batch(), next_batch()
+    finally:
+        world.drain(world.engine(), Lane.BULK)
+
+    assert as_they_came == accepted[0][:20]
+    assert shared == [*accepted[0][:8], *accepted[1], *accepted[2][:7]]
 
 
 def test_a_lane_shows_its_own_messages_only(world: World, cardholder: Cardholder) -> None:
@@ -132,7 +168,7 @@ def test_a_message_that_is_not_committed_is_not_accepted(
 
     async def give_up() -> None:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            await inbox.accept_async(connection, [message])
+            await inbox.accept_async(connection, [message], INBOX_KEY)
             await connection.rollback()
 
     asyncio.run(give_up())

@@ -15,12 +15,11 @@ from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
-from cardledger.ledger.queries.audit import verify
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.testing.model import Model
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 Event = dict[str, Any]
@@ -30,7 +29,7 @@ Event = dict[str, Any]
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
     with open_world(database_url, app_database_url) as made:
         yield made
-        report = verify(made.database)  # Everything that was played here, from zero.
+        report = made.verify()  # Everything that was played here, from zero.
         assert report.holds, report.differences
         [(played,)] = made.rows("SELECT count(*) FROM card_transactions")
         assert report.card_transactions == played > 0
@@ -330,7 +329,7 @@ def test_an_expiry_that_comes_twice_is_decided_once(world: World, platform: Id) 
 
     for _ in range(2):  # Without a drain in between.
         with psycopg.connect(world.app_url) as connection:
-            timers.Timers().enqueue_due(connection, end)
+            timers.Timers(INBOX_KEY).enqueue_due(connection, end)
 
     everybody = world.drain(life.engine, Lane.BULK)
     mine = life.cardholder.owner.customer_id
@@ -348,7 +347,7 @@ def test_everything_that_is_due_is_enqueued_at_once_however_much_it_is(
     later = NOON + timedelta(days=8)
 
     with psycopg.connect(world.app_url) as connection:
-        enqueued = sum(timers.enqueue_all_due(connection, later))
+        enqueued = sum(timers.enqueue_all_due(connection, later, INBOX_KEY))
     life.now = later
     while world.drain(life.engine, Lane.BULK):
         pass
@@ -375,7 +374,7 @@ def test_an_expiry_on_its_way_does_not_end_what_was_extended_meanwhile(
     life.submit("AUTHORIZATION", 100)
     life.now = NOON + timedelta(days=7)
     with psycopg.connect(world.app_url) as connection:
-        timers.Timers().enqueue_due(connection, life.now)
+        timers.Timers(INBOX_KEY).enqueue_due(connection, life.now)
     life.submit("AUTHORIZATION_INCREMENT", 100)
 
     everybody = world.drain(life.engine, Lane.BULK)

@@ -5,13 +5,14 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from time import perf_counter
 from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy.exc import ProgrammingError
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.engine.commit import Engine
@@ -22,6 +23,7 @@ from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType
 from cardledger.workers.client import Client
+from cardledger.workers.signals.roles import WorkerRole
 from tests.integration.workers import config_of, with_client, working
 from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
@@ -283,7 +285,7 @@ def test_a_frozen_worker_is_replaced_and_does_nothing_when_it_wakes(
 ) -> None:
     cardholder = world.cardholder(platform, 1_000)
     first = world.authorization(cardholder, "T1", 1)
-    config = config_of(world, redis_url)
+    config = config_of(world, redis_url, role=WorkerRole.EVENTS)
 
     with worker_process(config) as frozen:
         # Inside its database transaction: while it waits for a lock.
@@ -335,7 +337,7 @@ def test_a_worker_that_is_silent_inside_a_copy_is_ended(
 ) -> None:
     cardholder = world.cardholder(platform, 1_000)
     event = world.authorization(cardholder, "T1", 1)
-    silent = batch_connections.batch_engine(world.app_url, "silent")
+    silent = batch_connections.batch_engine(world.worker_url, "silent")
 
     with silent.connect() as connection, working(world, redis_url):
         raw = driver(connection)
@@ -350,9 +352,9 @@ def test_a_worker_that_is_silent_inside_a_copy_is_ended(
 
 
 def test_a_silent_batch_is_ended_only_when_its_worker_is_silent_too(world: World) -> None:
-    batches = batch_connections.batch_engine(world.app_url, "slow")
-    own = batch_connections.watch_engine(world.app_url, "slow")
-    others = batch_connections.watch_engine(world.app_url, "other")
+    batches = batch_connections.batch_engine(world.worker_url, "slow")
+    own = batch_connections.watch_engine(world.worker_url, "slow")
+    others = batch_connections.watch_engine(world.worker_url, "other")
 
     def look(watch: Any) -> list[str]:  # noqa: ANN401 - an engine
         with watch.begin() as connection:
@@ -385,8 +387,8 @@ def is_silent(world: World, name: str) -> bool:
 
 def test_a_batch_that_waits_for_a_lock_is_not_silent(world: World, platform: Id) -> None:
     cardholder = world.cardholder(platform, 1_000)
-    batches = batch_connections.batch_engine(world.app_url, "slow")
-    watch = batch_connections.watch_engine(world.app_url, "other")
+    batches = batch_connections.batch_engine(world.worker_url, "slow")
+    watch = batch_connections.watch_engine(world.worker_url, "other")
 
     with ThreadPoolExecutor(1) as threads, batches.connect() as connection:
         raw = driver(connection)
@@ -417,3 +419,18 @@ def test_a_worker_waits_for_locks_as_briefly_in_every_lane(world: World) -> None
 
     assert shown == [("250ms",), ("10s",)]
     assert len(Lane) * SHARDS == world.count("inbox_shards")
+
+
+def test_a_batch_has_a_limit_as_a_whole_where_postgresql_has_such_limits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knows_limit = world.connection.info.server_version >= 17_00_00
+    monkeypatch.setattr(batch_connections, "_TRANSACTION_TIMEOUT_VERSION", 0)
+    batches = batch_connections.batch_engine(world.app_url)
+
+    # An earlier PostgreSQL refuses what is asked for.
+    refused = pytest.raises(ProgrammingError, match="transaction_timeout")
+    with nullcontext() if knows_limit else refused, batches.connect() as connection:
+        assert driver(connection).execute("SHOW transaction_timeout").fetchone() == ("1min",)
+
+    batches.dispose()

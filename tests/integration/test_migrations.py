@@ -20,6 +20,7 @@ from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema import relations as installed
+from cardledger.schema.roles import Role
 from cardledger.schema.tables import APPEND_ONLY, metadata
 from tests.api.support import new_tenant
 from tests.databases import fresh_database
@@ -99,7 +100,7 @@ def test_a_role_that_existed_before_is_used_and_never_dropped(empty_url: Databas
     migrate.downgrade(empty_url, "base")
 
     assert upgraded == migrate.head()
-    assert not migrate.owns_app_role(empty_url)
+    assert not migrate.owns_role(empty_url, Role.APP)
     assert migrate.app_role(empty_url) in roles(empty_url)
     assert tables_in(empty_url, "mine") == {"orders"}
     with psycopg.connect(empty_url, autocommit=True) as connection:
@@ -114,7 +115,7 @@ def test_two_installations_in_one_database_share_the_role(empty_url: DatabaseUrl
 
     migrate.downgrade(other, "base")
 
-    assert migrate.owns_app_role(empty_url)
+    assert migrate.owns_role(empty_url, Role.APP)
     with psycopg.connect(empty_url) as connection:
         may = connection.execute(
             "SELECT has_table_privilege(%s, 'cardledger.entries', 'INSERT')",
@@ -443,3 +444,33 @@ def test_tokens_with_limits_are_not_left_to_a_release_that_ignores_them(
 
         connection.execute("DELETE FROM api_tokens")
     migrate.downgrade(empty_url, "0015")
+
+
+def test_messages_of_earlier_releases_are_decided_until_their_deployment_is_finished(
+    empty_url: DatabaseUrl,
+) -> None:
+    def needs_macs() -> list[tuple[bool]]:
+        with psycopg.connect(empty_url) as connection:
+            return connection.execute("SELECT is_required FROM inbox_macs").fetchall()
+
+    migrate.upgrade(empty_url)
+    assert needs_macs() == [(True,)], "no earlier release has used a new database"
+
+    new_tenant(empty_url)
+    migrate.downgrade(empty_url, "0016")
+    migrate.upgrade(empty_url)
+    assert needs_macs() == [(False,)]
+
+    with psycopg.connect(empty_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference, body,"
+            " body_hash, received_at) SELECT 0, 0, gen_random_uuid(), gen_random_uuid(),"
+            " gen_random_uuid(), 'visa', '1', '{}', '', now()"
+        )
+        with pytest.raises(migrate.UndecidedError):
+            migrate.finish(empty_url)
+        assert needs_macs() == [(False,)]
+        connection.execute("DELETE FROM inbox")
+
+    migrate.finish(empty_url)
+    assert needs_macs() == [(True,)]

@@ -18,6 +18,7 @@ from cardledger.ledger.platforms import api_tokens as tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.sealed_columns import SIGNING_KEY
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 from cardledger.schema import tables
 
@@ -72,11 +73,12 @@ def test_signing_keys_are_readable_with_the_server_key_only(app_database_url: st
         with pytest.raises(SecretsError):
             await platforms.webhook_secret(connection, platform.id, KeyRing("x" * 32))
         secret = await platforms.webhook_secret(connection, platform.id, KEYS)
-        return await platforms.public_key(connection, platform.id), sealed or b"", secret
+        private_key = KEYS.decrypt(sealed or b"", SIGNING_KEY.of(platform.id, platform.id))
+        return await platforms.public_key(connection, platform.id), private_key, secret
 
-    public_key, sealed, secret = within(app_database_url, act)
+    public_key, decrypted, secret = within(app_database_url, act)
 
-    private_key = load_der_private_key(KEYS.decrypt(sealed), None)
+    private_key = load_der_private_key(decrypted, None)
     assert isinstance(private_key, EllipticCurvePrivateKey)
     derived = private_key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     assert derived.decode() == public_key

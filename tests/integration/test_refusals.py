@@ -8,8 +8,10 @@ from typing import Any
 
 import psycopg
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.engine.records import Decided
@@ -18,6 +20,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.testing.strategies import NETWORK_TYPES
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import RejectionReason
+from tests.integration.workers import engine_with
 from tests.waiting import eventually, limit_s
 from tests.world import Cardholder, World, open_world, outcomes_of
 
@@ -69,12 +72,17 @@ def test_a_card_that_moves_to_a_new_account_while_its_clearing_is_read_is_cleare
     world.accept([(cardholder, world.clearing(cardholder, "T1", 400))])
     decided: list[Decided] = []
 
-    with ThreadPoolExecutor(1) as pool, psycopg.connect(world.url) as other:
+    structlog.configure(wrapper_class=structlog.stdlib.BoundLogger)  # As it was, after the test.
+    with (
+        capture_logs() as logs,
+        engine_with(world, "lock_timeout = 0") as engine,
+        ThreadPoolExecutor(1) as pool,
+        psycopg.connect(world.url) as other,
+    ):
         # The locks are taken in a snapshot without the new account, the card is read after it.
         other.execute(
             "SELECT FROM internal_accounts WHERE id = %s FOR UPDATE", [cardholder.account_id]
         )
-        engine = world.engine()
         drained = pool.submit(engine.drain, Lane.LIVE, [cardholder.shard], decided.extend)
         wait_until_blocked(world)
         account_id = move_card(other, cardholder)
@@ -82,6 +90,7 @@ def test_a_card_that_moves_to_a_new_account_while_its_clearing_is_read_is_cleare
         drained.result(limit_s())
 
     assert outcomes_of(decided) == ["APPLIED"]
+    assert logs == [], "no batch has failed"
     assert world.rows(
         "SELECT account_id, settled FROM card_transactions WHERE customer_id = %s",
         cardholder.owner.customer_id,

@@ -23,7 +23,7 @@ from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from tests.command_process import run_command
 from tests.system.support import environment
 from tests.waiting import eventually
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, SECRET_KEY, Cardholder, World, open_world, outcomes_of
 
 Result = TypeVar("Result")
 Connection = psycopg.AsyncConnection[Any]
@@ -52,7 +52,7 @@ def asked(world: World, work: Callable[[Connection], Awaitable[Result]]) -> Resu
 
 async def retried(connection: Connection, which: Filter) -> Retries:
     found = await rejections.find(connection, which, limit=100)
-    return await rejections.retry(connection, found, now=datetime.now(UTC))
+    return await rejections.retry(connection, found, INBOX_KEY, now=datetime.now(UTC))
 
 
 def retry(world: World, *ids: Id, platform_id: Id | None = None) -> Retries:
@@ -198,7 +198,7 @@ def test_the_command_line_lists_and_retries(world: World, platform: Id, tmp_path
     key = rejected(world, cardholder)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        env = environment(DATABASE_URL=world.app_url)
+        env = environment(DATABASE_URL=world.app_url, CARDLEDGER_SECRET_KEY=SECRET_KEY)
         return run_command("rejections", *arguments, env=env, cwd=tmp_path)
 
     listed = run("list", "--reason", "INTERNAL_ERROR", "--limit", "1")

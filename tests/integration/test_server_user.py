@@ -172,6 +172,77 @@ def test_programs_in_a_closed_directory_are_copied(
 
 
 @as_root
+def test_a_closed_directory_behind_a_link_is_found(passable_dir: Path) -> None:
+    inner = passable_dir / "closed" / "inner"
+    (inner / "data").mkdir(parents=True)
+    inner.chmod(0o755)
+    (inner / "data").chmod(0o755)
+    inner.parent.chmod(0o700)
+    link = passable_dir / "link"
+    link.symlink_to("closed/inner")
+
+    assert server_user.closed_step(ACCOUNT, link / "data") == inner.parent
+
+
+@as_root
+def test_nothing_is_made_behind_a_link_of_another_user(passable_dir: Path) -> None:
+    target, link = passable_dir / "target", passable_dir / "link"
+    target.mkdir()
+    link.symlink_to(target)
+    own = passable_dir / "own"
+    own.symlink_to(target)
+    os.lchown(link, *server_user.ids(ACCOUNT))
+
+    with pytest.raises(PermissionError, match=f"{link} is a symbolic link of another user"):
+        directories.make_passable(link / "data")
+    directories.make_passable(own / "kept")
+
+    assert [path.name for path in target.iterdir()] == ["kept"]
+
+
+@as_root
+def test_a_directory_that_appears_meanwhile_stays_as_it_is(
+    passable_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = passable_dir / "closed"
+    closed.mkdir(mode=0o700)
+    (passable_dir / "link").symlink_to(closed)
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+
+    directories.make_passable(closed)
+    directories.make_passable(passable_dir / "link")
+
+    assert modes(closed) == [0o700]
+
+
+def test_a_circle_of_links_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+
+    with pytest.raises(OSError, match="symbolic links"):
+        directories.make_passable(tmp_path / "a" / "data")
+
+
+@as_root
+def test_a_temporary_directory_is_not_behind_a_link_of_another_user(
+    passable_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, link = passable_dir / "target", passable_dir / "link"
+    target.mkdir()
+    target.chmod(0o777)
+    link.symlink_to(target)
+    os.lchown(link, *server_user.ids(ACCOUNT))
+    monkeypatch.setattr(tempfile, "tempdir", str(link))
+
+    made = directories.temporary("cardledger-test-")
+
+    try:
+        assert list(target.iterdir()) == []
+    finally:
+        made.rmdir()
+
+
+@as_root
 def test_what_is_made_is_passable_whatever_the_umask(passable_dir: Path) -> None:
     before = os.umask(0o077)
     try:

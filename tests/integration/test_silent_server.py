@@ -3,8 +3,9 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any, Final
 
 import psycopg
@@ -92,6 +93,15 @@ def pipeline(connection: psycopg.Connection[Any]) -> None:
         connection.execute("SELECT 2")
 
 
+@contextmanager
+def thawed_in_the_end(proxy: Proxy) -> Iterator[None]:
+    """Thaw `proxy` after a while: a wait without a limit then fails its test, and does not hang."""
+    timer = Timer(limit_s(5), proxy.thaw)
+    timer.start()
+    yield
+    timer.cancel()
+
+
 @pytest.mark.parametrize("work", [query, copy, commit, pipeline])
 def test_no_wait_for_a_silent_server_lasts(
     url: DatabaseUrl, proxy: Proxy, work: Callable[[psycopg.Connection[Any]], None]
@@ -105,7 +115,7 @@ def test_no_wait_for_a_silent_server_lasts(
         connection.execute("SELECT 1")  # A database transaction has begun.
         proxy.freeze()
         connection.reply_limit_s = FROZEN_LIMIT_S
-        with pytest.raises(SilentServerError):
+        with thawed_in_the_end(proxy), pytest.raises(SilentServerError):
             work(connection)
         assert connection.closed
 
@@ -123,7 +133,7 @@ def test_a_coroutine_does_not_wait_for_a_silent_server_either(
                 connection = await driver_async(outer)
                 await connection.execute("SELECT 1")
                 proxy.freeze()
-                with pytest.raises(SilentServerError):
+                with thawed_in_the_end(proxy), pytest.raises(SilentServerError):
                     await connection.execute("SELECT 1")
                 assert connection.closed
         finally:

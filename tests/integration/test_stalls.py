@@ -11,6 +11,7 @@ from psycopg import sql
 from structlog.testing import capture_logs
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.schema.ids import Id
@@ -18,6 +19,9 @@ from tests.waiting import eventually
 from tests.world import Cardholder, World, open_world, outcomes_of
 
 Event = dict[str, Any]
+
+PARKED_OTHERWISE = """UPDATE parked SET body = replace(body::text, '"type"', '"kind"')::json"""
+PARKED_AS_EVER = """UPDATE parked SET body = replace(body::text, '"kind"', '"type"')::json"""
 
 
 @pytest.fixture(scope="module")
@@ -75,12 +79,8 @@ def logged() -> Iterator[list[Any]]:
 
 @contextmanager
 def revoked(world: World, right: str) -> Iterator[None]:
-    """Take `right`, of the form "INSERT ON entries", from the application for a while."""
-    [(name,)] = world.rows(
-        "SELECT rolname FROM pg_roles WHERE has_table_privilege(rolname, 'entries', 'INSERT')"
-        " AND NOT rolsuper AND rolcanlogin"
-    )
-    role = sql.Identifier(name)
+    """Take `right`, of the form "INSERT ON entries", from the workers for a while."""
+    role = sql.Identifier(databases.role_of(world.worker_url))
     world.connection.execute(sql.SQL(f"REVOKE {right} FROM {{}}").format(role))
     try:
         yield
@@ -219,6 +219,26 @@ def test_a_value_of_a_newer_release_holds_back_its_cardholder_alone(
     assert row[5].startswith("KeyError: 'HIBERNATING' (reads.py:")
     assert outcomes_of(others + its_own) == ["APPLIED"] * 6
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+
+
+def test_what_a_newer_release_has_parked_rejects_nothing(world: World, platform: Id) -> None:
+    cardholder = world.cardholder(platform, 1000)
+    engine = world.engine()
+    world.process(engine, [(cardholder, world.event("CLEARING_REVERSAL", cardholder, "T1", 10))])
+    world.connection.execute(PARKED_OTHERWISE)
+    world.accept([(cardholder, world.clearing(cardholder, "T1", 10))])
+
+    decided_early = world.drain(engine)
+    [row] = stalls(world)
+    world.connection.execute(PARKED_AS_EVER)
+    decided = drain_until(world, engine, 1)
+
+    assert decided_early == []
+    assert row[5].startswith("KeyError: 'type' (network_events.py:")
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert world.count("parked") == 0
+    eventually(lambda: engine.waiting() == [] and stalls(world) == [])
+    world.check_books(cardholder)
 
 
 def test_a_message_that_a_constraint_refuses_waits_for_the_repair_with_those_behind_it(

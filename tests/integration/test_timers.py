@@ -14,7 +14,7 @@ from cardledger.ledger.storage.ids import derived_id
 from cardledger.schema.ids import Id
 from tests.integration.workers import working
 from tests.waiting import eventually
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DUE = NOON + timedelta(days=7)
@@ -52,7 +52,7 @@ def test_an_expiry_that_waits_is_not_enqueued_again_by_any_worker(
     world: World, platform: Id
 ) -> None:
     authorized(world, platform, 30)
-    workers = [Timers(), Timers()]
+    workers = [Timers(INBOX_KEY), Timers(INBOX_KEY)]
 
     written = sum(tick(world, *workers) for _ in range(5))
 
@@ -60,7 +60,7 @@ def test_an_expiry_that_waits_is_not_enqueued_again_by_any_worker(
 
 
 def test_expiries_that_cannot_be_decided_do_not_hold_up_others(world: World, platform: Id) -> None:
-    worker = Timers()
+    worker = Timers(INBOX_KEY)
     authorized(world, platform, PAGE_LIMIT)
     tick(world, worker)  # From now on their queue does not move.
 
@@ -73,7 +73,7 @@ def test_expiries_that_cannot_be_decided_do_not_hold_up_others(world: World, pla
 
 def test_one_tick_writes_at_most_two_pages(world: World, platform: Id) -> None:
     authorized(world, platform, 3 * PAGE_LIMIT)
-    worker = Timers()
+    worker = Timers(INBOX_KEY)
 
     written = [tick(world, worker) for _ in range(4)]
 
@@ -83,7 +83,7 @@ def test_one_tick_writes_at_most_two_pages(world: World, platform: Id) -> None:
 
 def test_an_expiry_that_was_lost_is_enqueued_again(world: World, platform: Id) -> None:
     authorized(world, platform, 3)
-    worker = Timers()
+    worker = Timers(INBOX_KEY)
     tick(world, worker)
     world.connection.execute("DELETE FROM inbox")
 
@@ -95,22 +95,22 @@ def test_a_rejected_expiry_is_not_enqueued_again(world: World, platform: Id) -> 
     world.connection.execute(
         "UPDATE cards SET currency = 'EUR' WHERE id = %s", [cardholder.card_id]
     )
-    worker, engine = Timers(), world.engine(clock=lambda: DUE)
+    worker, engine = Timers(INBOX_KEY), world.engine(clock=lambda: DUE)
     tick(world, worker)
     assert outcomes_of(world.drain(engine, Lane.BULK)) == ["REJECTED"]
 
-    assert tick(world, worker, Timers()) == 0
+    assert tick(world, worker, Timers(INBOX_KEY)) == 0
 
 
 def test_an_expiry_does_not_wait_for_the_batch_that_decides_it(world: World, platform: Id) -> None:
     authorized(world, platform, 1)
-    tick(world, Timers())
+    tick(world, Timers(INBOX_KEY))
 
     with psycopg.connect(world.app_url) as batch:
         batch.execute("DELETE FROM inbox")
         with psycopg.connect(world.app_url) as connection:
             connection.execute("SET lock_timeout = '1s'")
-            assert Timers().enqueue_due(connection, DUE) == 0
+            assert Timers(INBOX_KEY).enqueue_due(connection, DUE) == 0
         batch.rollback()
 
 
@@ -118,7 +118,7 @@ def test_everything_due_is_enqueued_page_by_page(world: World, platform: Id) -> 
     authorized(world, platform, PAGE_LIMIT + 1)
 
     with psycopg.connect(world.app_url) as connection:
-        pages = list(timers.enqueue_all_due(connection, DUE))
+        pages = list(timers.enqueue_all_due(connection, DUE, INBOX_KEY))
 
     assert pages == [PAGE_LIMIT, 1]
 
@@ -150,9 +150,11 @@ def test_without_a_funding_rail_a_pending_pull_stays_pending(world: World, platf
     cardholder = pending_pull(world, platform)
     later = NOON + timedelta(days=1)
 
-    assert tick(world, Timers(rail_connected=False), now=later) == 0
+    assert tick(world, Timers(INBOX_KEY, rail_connected=False), now=later) == 0
     with psycopg.connect(world.app_url) as connection:
-        assert list(timers.enqueue_all_due(connection, later, rail_connected=False)) == []
+        assert (
+            list(timers.enqueue_all_due(connection, later, INBOX_KEY, rail_connected=False)) == []
+        )
 
     assert world.count("pending_pulls") == 1
     assert world.rows(_PENDING, cardholder.account_id) == [(100,)]
@@ -163,7 +165,7 @@ def test_a_pull_that_is_overdue_is_confirmed_once_a_funding_rail_is_connected(
 ) -> None:
     cardholder = pending_pull(world, platform)
     later = NOON + timedelta(days=1)
-    tick(world, Timers(rail_connected=False), now=later)
+    tick(world, Timers(INBOX_KEY, rail_connected=False), now=later)
 
     world.run_timers(world.engine(clock=lambda: later), later)
 

@@ -28,12 +28,11 @@ from cardledger.ledger.agents.policy import RefusalReason, Usage
 from cardledger.ledger.core.transfer import FailureReason
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.projections import transfers
-from cardledger.ledger.queries.audit import verify
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id
 from tests.databases import fresh_database
-from tests.world import Cardholder, World, open_world, outcomes_of
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 Made = TypeVar("Made")
 
@@ -46,7 +45,7 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
     """A world whose books are proved once everything has happened in it."""
     with open_world(database_url, app_database_url) as made:
         yield made
-        report = verify(made.database)
+        report = made.verify()
         assert report.holds, report.differences
 
 
@@ -132,7 +131,7 @@ def test_a_transfer_is_not_executed_again_under_another_reference(
 ) -> None:
     source, destination = two_accounts(world, platform)
     body = world.transfer(source, destination, 400)
-    again = body | {"source": "elsewhere"}
+    again = body | {"reference": "elsewhere"}
 
     at_once = world.process(world.engine(), [(source, body), (source, again)])
     later = world.process(world.engine(), [(source, again | {"reference": "another"})])
@@ -436,6 +435,7 @@ def ask(
             agent_id=agent_id,
             wanted=wanted,
             reply_to=None,
+            inbox_key=INBOX_KEY,
             at=datetime.now(UTC),
         ),
     )
@@ -451,6 +451,7 @@ def decide(world: World, written: RecordedAction, decision: Decision) -> Recorde
             transaction_id=written.action.transfer.id,
             decision=decision,
             reply_to=None,
+            inbox_key=INBOX_KEY,
             at=datetime.now(UTC),
         ),
     )

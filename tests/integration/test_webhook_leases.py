@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import async_engine
@@ -255,6 +255,24 @@ def is_marked(world: World, endpoint: Id | None) -> bool:
         return connection.scalar(wanted) is not None
 
 
+def test_nothing_is_sent_to_a_deleted_endpoint_whatever_its_mark_says(world: World) -> None:
+    """Releases before schema 0014 delete an endpoint again without taking away its mark."""
+    platform = world.platform("http://127.0.0.1:9/")
+    world.emit(platform)
+    world.dispatch()
+
+    world.change(
+        platform.endpoint,
+        deleted_at=world.clock(),
+        discarded_at=world.clock() - timedelta(hours=1),
+    )
+
+    assert world.claim() == []
+    assert discarded(world) == 0
+    world.change(platform.endpoint, deleted_at=None, discarded_at=None)
+    assert len(world.claim()) == 1
+
+
 def test_a_deleted_endpoint_is_looked_at_until_its_deliveries_have_ended(
     world: World, other_session: psycopg.Connection[tuple[object, ...]]
 ) -> None:
@@ -463,6 +481,34 @@ async def accepted_at_once(world: World, url: DatabaseUrl, tests: list[EndpointT
     answers = await asyncio.gather(*map(request, tests))
     await engine.dispose()
     return {key for key in answers if key is not None}
+
+
+def test_a_repetition_follows_the_last_test_whatever_the_clocks_say(
+    world: World, app_database_url: DatabaseUrl
+) -> None:
+    platform = world.platform()
+    first = EndpointTest(
+        id=new_id(),
+        platform_id=platform.id,
+        endpoint_id=world.endpoint(platform, "http://127.0.0.1:9/"),
+    )
+
+    async def repeated(behind: timedelta) -> Id:
+        """Request the next repetition in a process whose clock is `behind`, without response."""
+        engine = async_engine(app_database_url)
+        async with engine.begin() as connection:
+            test = await endpoint_tests.repetition(connection, first)
+            await endpoint_tests.request(connection, test, at=world.clock() - behind)
+            await connection.execute(
+                text("UPDATE webhook_deliveries SET state = 'FAILED', next_attempt_at = NULL")
+            )
+        await engine.dispose()
+        return test.id
+
+    keys = [asyncio.run(repeated(timedelta(minutes=number))) for number in range(4)]
+
+    assert keys[0] == first.id
+    assert len(set(keys)) == len(keys), "each is a test of its own"
 
 
 # --- locked rows are skipped ----------------------------------------------------------------------

@@ -11,9 +11,9 @@ import pytest
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id, time_of_id
-from cardledger.ledger.webhooks import endpoints
+from cardledger.ledger.webhooks import endpoints, replays
 from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
-from cardledger.ledger.webhooks.ordering import LATER
+from cardledger.ledger.webhooks.ordering import LATER, lock_queues
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Reply
 from tests.integration.test_webhook_endpoints import (
@@ -218,3 +218,52 @@ def test_a_replay_that_does_not_name_a_disabled_endpoint_leaves_it_alone(
     waiting = [row for row in rows_of(world, platform) if row.endpoint_id == endpoint]
     assert sorted(row.next_attempt_at < LATER for row in waiting) == [False, True]
     assert world.claim() == []
+
+
+def test_an_endpoint_that_is_enabled_while_a_retry_waits_keeps_what_is_under_way(
+    world: World, database_url: DatabaseUrl, app_database_url: DatabaseUrl
+) -> None:
+    """Taken back, a delivery that is being sent would be overtaken by the one before it."""
+    platform = world.platform()
+    fifo = world.endpoint(platform, "http://127.0.0.1:9/", mode="FIFO")
+    subject = new_id()
+    [failed, under_way] = emit_in_sequence(world, platform, subject, 2)
+    world.dispatch()
+    leased_until = world.clock() + timedelta(seconds=30)
+    set_delivery(database_url, failed, state="FAILED", next_attempt_at=None)
+    set_delivery(database_url, under_way, state="PENDING", next_attempt_at=leased_until)
+    world.change(fifo, **OFF)
+    delivery_id = world.delivery(failed).id
+    queue = psycopg.connect(database_url)
+    lock_queues(queue, [(fifo, subject)])
+    retrying = threading.Thread(
+        target=lambda: asyncio.run(retried(world, app_database_url, platform, delivery_id))
+    )
+    retrying.start()
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        eventually(lambda: connection.execute(waiting).fetchone() == (1,))
+
+    world.change(fifo, **ON)
+    queue.close()
+    retrying.join(limit_s())
+
+    assert world.delivery(failed).state == "PENDING"
+    assert world.delivery(under_way).next_attempt_at == leased_until
+
+
+def set_delivery(url: DatabaseUrl, webhook: Id, *, state: str, next_attempt_at: object) -> None:
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "UPDATE webhook_deliveries SET state = %s, next_attempt_at = %s WHERE webhook_id = %s",
+            [state, next_attempt_at, webhook],
+        )
+
+
+async def retried(world: World, url: DatabaseUrl, platform: Platform, delivery_id: Id) -> None:
+    engine = async_engine(url)
+    async with engine.begin() as connection:
+        await replays.retry(
+            connection, platform_id=platform.id, delivery_id=delivery_id, at=world.clock()
+        )
+    await engine.dispose()

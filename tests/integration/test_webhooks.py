@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -22,6 +22,7 @@ from cardledger.ledger.projections import card_transaction_rows
 from cardledger.ledger.projections.event_rows import EventRow, to_row
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.sealed_columns import SIGNING_KEY, WEBHOOK_SECRET
 from cardledger.ledger.storage.secrets import KeyRing, SecretsError
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import leases, signatures
@@ -97,9 +98,11 @@ class World:
             id=platform.id,
             name="Acme",
             supported_currencies=["USD"],
-            signing_key=keys.encrypt(private_key),
+            signing_key=keys.encrypt(private_key, SIGNING_KEY.of(platform.id, platform.id)),
             public_key=public_key,
-            webhook_secret=keys.encrypt(platform.secret.encode()),
+            webhook_secret=keys.encrypt(
+                platform.secret.encode(), WEBHOOK_SECRET.of(platform.id, platform.id)
+            ),
             created_at=self.clock(),
             updated_at=self.clock(),
         )
@@ -108,7 +111,7 @@ class World:
         return platform
 
     def endpoint(self, platform: Platform, url: str, **other: object) -> Id:
-        key = new_id()
+        key = Id(cast("bytes", other.pop("id", None)) or new_id())
         row = {
             "id": key,
             "platform_id": platform.id,

@@ -17,7 +17,7 @@ from cardledger.workers.signals.roles import WorkerRole
 from cardledger.workers.signals.webhook_signals import WebhookWakeup, WebhookWakeupListener
 from tests.integration.workers import dead_redis, working
 from tests.waiting import eventually
-from tests.world import World, open_world
+from tests.world import SECRET_KEY, World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
 
@@ -49,7 +49,12 @@ def test_a_worker_that_decides_events_wakes_a_worker_that_sends_webhooks(
     ):
         for number in range(3):
             event = world.authorization(cardholder, f"wake-up-{number}", 10)
-            [outcome] = submit([event], database_url=world.app_url, redis_url=redis_url)
+            [outcome] = submit(
+                [event],
+                database_url=world.app_url,
+                redis_url=redis_url,
+                secret_key=SECRET_KEY,
+            )
             assert outcome.outcome is OutcomeType.APPLIED
             eventually(partial(is_dispatched, world))
 

@@ -160,7 +160,7 @@ def test_a_worker_whose_database_connections_are_cut_finishes_its_work(
         nonlocal cuts
         world.connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            " AND datname = current_database() AND usename LIKE '%%_app'"
+            " AND datname = current_database() AND usename LIKE '%%_worker'"
         )
         cuts += 1
         return cuts >= 5

@@ -7,12 +7,17 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
+from sqlalchemy import event
 
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.client import Client
 from cardledger.workers.process.main import WorkerConfig, WorkerProcess
+from cardledger.workers.signals.roles import WorkerRole
 from tests.waiting import limit_s
 from tests.world import SECRET_KEY, World
 
@@ -20,7 +25,16 @@ Result = TypeVar("Result")
 
 
 def config_of(world: World, redis_url: str, **changes: Any) -> WorkerConfig:  # noqa: ANN401 - fields of WorkerConfig
-    fields: dict[str, Any] = {"database_url": world.app_url, "threads": 4} | changes
+    """Return the configuration of a worker, with the login of its role of the database.
+
+    One that decides events and sends webhooks has the rights of both, as in earlier releases.
+    """
+    urls: dict[WorkerRole | None, str] = {
+        None: world.app_url,
+        WorkerRole.EVENTS: world.worker_url,
+        WorkerRole.WEBHOOKS: world.webhooks_url,
+    }
+    fields: dict[str, Any] = {"database_url": urls[changes.get("role")], "threads": 4} | changes
     return WorkerConfig(redis_url=redis_url, secret_key=SECRET_KEY, **fields)
 
 
@@ -32,12 +46,28 @@ def working(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     **changes: Any,  # noqa: ANN401 - fields of WorkerConfig
 ) -> Iterator[WorkerProcess]:
+    """Run a worker in this process; one that decides events, unless `changes` say otherwise."""
+    changes = {"role": WorkerRole.EVENTS} | changes
     process = WorkerProcess(config_of(world, redis_url, **changes), clock)
     process.start()
     try:
         yield process
     finally:
         process.stop(limit_s())
+
+
+@contextmanager
+def engine_with(world: World, setting: str) -> Iterator[Engine]:
+    """Yield an engine on whose connections `setting`, of the form "name = value", holds."""
+    database = batch_engine(world.worker_url, pool_size=1)
+
+    def prepare(connection: psycopg.Connection, _: object) -> None:
+        connection.execute(f"SET {setting}".encode())
+        connection.commit()
+
+    event.listen(database, "connect", prepare)
+    yield world.engine(database=database)
+    database.dispose()
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +83,11 @@ async def client_of(
     world: World,
     redis_url: str,
     *,
-    secret_key: str | None = SECRET_KEY,
+    secret_key: str = SECRET_KEY,
     reply_timeout_s: float | None = None,
     **changes: Any,  # noqa: ANN401 - parameters of Client
 ) -> AsyncIterator[Client]:
-    engine = async_engine(world.app_url, keyed=True)
+    engine = async_engine(world.api_url, keyed=True)
     try:
         async with Client(
             engine,

@@ -16,6 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema.roles import Role
 from tests.command_process import run_command
 from tests.databases import fresh_database
 from tests.waiting import LIMIT_S, eventually, limit_s
@@ -120,12 +121,13 @@ def up(home: Path, env: Mapping[str, str], *arguments: str) -> Iterator[Up]:
 
 @contextmanager
 def own_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
-    """Yield an empty database for `up` to migrate; the role that it makes goes with it."""
+    """Yield an empty database for `up` to migrate; the roles that it makes go with it."""
     with fresh_database(postgres_url) as url:
         yield url
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        role = sql.Identifier(f"{url.database}_app")
-        connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(role))
+        for role in Role:
+            name = sql.Identifier(f"{url.database}_{role}")
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(name))
 
 
 def cardholder(api: httpx2.Client, *, funds: int = FUNDED) -> dict[str, str]:

@@ -152,16 +152,15 @@ def test_doctor_checks_what_must_be_safe_for_production(redis_url: str, tmp_path
         DATABASE_URL="postgresql://127.0.0.1:1/x",
         REDIS_URL=redis_url,
         CARDLEDGER_FORWARDED_ALLOW_IPS="127.0.0.1",
-        CARDLEDGER_ACCEPT_UNSAFE="redis-without-password",
+        CARDLEDGER_ACCEPT_UNSAFE="sandbox,loopback-webhooks",
     )
 
     printed = run("doctor", "--production", "--json", env=env).stdout
     usual = run("doctor", "--json", env=env).stdout
 
     states = {one["name"]: one["state"] for one in json.loads(printed)["findings"]}
-    assert states["sandbox"] == "fail"
+    assert states["sandbox"] == states["loopback-webhooks"] == "fail"
     assert states["plaintext"] == states["postgresql-unverified"] == "ok"
-    assert states["redis-without-password"] == "warn"
     if "REDIS_URL" not in os.environ:
         assert states["Redis login"] == "ok"
     assert "sandbox" not in {one["name"] for one in json.loads(usual)["findings"]}

@@ -222,7 +222,7 @@ def test_without_a_worker_the_time_out_says_that_nothing_is_lost(
     postgres_url: DatabaseUrl, tmp_path: Path
 ) -> None:
     with support.own_database(postgres_url) as database_url:
-        env = support.environment(DATABASE_URL=database_url)
+        env = support.environment(DATABASE_URL=database_url, CARDLEDGER_SECRET_KEY="k" * 40)
         assert support.run("migrate", env=env).returncode == 0
         file = write_lines(
             tmp_path / "events.jsonl",

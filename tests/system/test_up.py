@@ -15,6 +15,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from cardledger.embedded.servers import DatabaseUrl, OwnRedis
+from cardledger.schema import roles
 from cardledger.supervisor.silence import LIMIT_S
 from tests.receiver import Receiver
 from tests.system import support
@@ -61,6 +62,24 @@ def test_the_database_url_of_the_ready_file_has_append_only_access(system: Up) -
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         connection.execute("DELETE FROM entries")
+
+
+def test_each_process_logs_in_as_its_own_role(system: Up) -> None:
+    url = DatabaseUrl(system.ready["databaseUrl"])
+    login = (system.ready["clientId"], system.ready["clientSecret"])
+    sessions = (
+        "SELECT DISTINCT usename FROM pg_stat_activity WHERE datname = current_database()"
+        " AND starts_with(application_name, 'cardledger')"
+    )
+
+    httpx2.get(f"{system.ready['baseUrl']}/config", auth=login)
+
+    own = {f"{url.database}_{role}" for role in roles.PROCESSES}
+    with psycopg.connect(url, autocommit=True) as connection:
+        eventually(lambda: {name for (name,) in connection.execute(sessions)} == own)
+    found = support.run("doctor", "--json", "--data-dir", str(system.data_dir))
+    states = {one["name"]: one["state"] for one in json.loads(found.stdout)["findings"]}
+    assert (states["process roles"], states["role in use"]) == ("ok", "ok")
 
 
 def test_secrets_are_on_no_command_line(system: Up) -> None:

@@ -48,6 +48,13 @@ class BackgroundTasks:
                     task.cancel()
 
 
+async def end(task: Task[None] | None) -> None:
+    """Return once `task` has ended, which is cancelled again and again until then."""
+    while task is not None and not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=_CANCEL_INTERVAL_S)
+
+
 async def _repeat(step: Callable[[], Awaitable[None]]) -> None:
     """Repeat `step` until this task is cancelled."""
     task = asyncio.current_task()

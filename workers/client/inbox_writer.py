@@ -18,6 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from cardledger.ledger.engine import rejections
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message, address
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.card_routes import CardRoutes
 from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, STOPPED, UnavailableError
@@ -36,21 +37,26 @@ _log = structlog.get_logger()
 class InboxWriter:
     """Coalesces submissions: load makes the writes larger, not more."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a client
         self,
         engine: AsyncEngine,
         redis: RedisGateway,
         pending: PendingOutcomes,
         routes: CardRoutes,
+        key: InboxKey,
         *,
         gather_s: float,
     ) -> None:
-        """Write through `engine`; under load a write waits up to `gather_s` for more events."""
+        """Write through `engine`, signed with `key`.
+
+        Under load a write waits up to `gather_s` for more events.
+        """
         self._engine: Final = engine
         self._autocommit: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._redis: Final = redis
         self._pending: Final = pending
         self._routes: Final = routes
+        self._key: Final = key
         self._gather_s: Final = gather_s
         self._queue: list[Submission | MalformedSubmission] = []
         self._unaccepted: list[Future[None]] = []  # Of callers waiting for the next commit.
@@ -174,7 +180,7 @@ class InboxWriter:
                 messages.append(item.message)
                 # Before the commit: a worker may reply before this coroutine runs again.
                 self._pending.add(item.message, item.outcome, item.report_by)
-            await inbox.accept_async(connection, messages)
+            await inbox.accept_async(connection, messages, self._key)
             if malformed:
                 await rejections.keep(connection, [item.rejection(now) for item in malformed])
         for rejected in malformed:

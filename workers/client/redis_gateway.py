@@ -29,9 +29,9 @@ _SEND_TIMEOUT_S: Final = 0.25
 class RedisGateway:
     """Sends doorbells and receives replies; a failure makes callers fall back to polling."""
 
-    def __init__(self, url: str, *, listens: bool = True) -> None:
-        """Connect to `url` with the first command; without `listens` no replies are received."""
-        self.reply_list: Final = f"{replies.LISTS}{new_id()}" if listens else None
+    def __init__(self, url: str) -> None:
+        """Connect to `url` with the first command."""
+        self.reply_list: Final = f"{replies.LISTS}{new_id()}"
         self._sending: Final = connect_async(
             url, timeout_s=_SEND_TIMEOUT_S, connect_timeout_s=_SEND_TIMEOUT_S
         )
@@ -42,7 +42,7 @@ class RedisGateway:
         self._has_doorbells: Final = asyncio.Event()
         self._ping: Task[bool] | None = None
         self._can_send = True
-        self._can_listen = listens
+        self._can_listen = True
         self._next_probe_at = 0.0
 
     @property
@@ -63,7 +63,6 @@ class RedisGateway:
 
     async def next_reply(self) -> bytes | None:
         """Wait a moment for the next reply; None when there is none."""
-        assert self.reply_list is not None, "made to listen"
         try:
             item = await self._listening.blpop([self.reply_list], timeout=_LISTEN_S)
         except (RedisError, OSError) as error:
@@ -86,7 +85,6 @@ class RedisGateway:
 
         Meanwhile outcomes are looked up at once.
         """
-        assert self.reply_list is not None, "made to listen"
         with suppress(RedisError, OSError):
             await self._listening.unlink(self.reply_list)
         await self._pause()

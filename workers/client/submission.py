@@ -9,14 +9,15 @@ from asyncio import CancelledError, Future
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from typing import Any, Final, Self
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.messaging.inbox import DEPOSIT, CardRoute, Lane, Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import NetworkEvent
 from cardledger.schema.wire.outcomes import Outcome
@@ -53,28 +54,29 @@ class Client:
         engine: AsyncEngine,
         redis_url: str,
         *,
-        secret_key: str | None = None,
+        secret_key: str | ServerKey,
         reply_timeout_s: float = 10.0,
         gather_s: float = _GATHER_S,
     ) -> None:
         """Write to the inbox through `engine`; send doorbells and get replies over `redis_url`.
 
-        `secret_key` is the server key, with which replies are verified. Without it, no reply is
-        believed: outcomes are looked up in PostgreSQL, twenty times a second.
+        `secret_key` is the server key: with it, what is written is signed, and replies are
+        verified. What a client with another key writes is not decided.
         While outcomes are pending, a write waits up to `gather_s` for more events.
         """
         self._reply_timeout_s: Final = reply_timeout_s
-        self._key: Final = None if secret_key is None else MessageKey(secret_key)
-        self._redis: Final = RedisGateway(redis_url, listens=self._key is not None)
+        self.inbox_key: Final = InboxKey(secret_key)
+        self._key: Final = MessageKey(secret_key)
+        self._redis: Final = RedisGateway(redis_url)
         self._pending: Final = PendingOutcomes()
         self._routes: Final = CardRoutes(engine)
         self._admission: Final = Admission()
         self._writer: Final = InboxWriter(
-            engine, self._redis, self._pending, self._routes, gather_s=gather_s
+            engine, self._redis, self._pending, self._routes, self.inbox_key, gather_s=gather_s
         )
         self._lookup: Final = OutcomeLookup(engine, self._redis, self._pending)
         self._clock: Final = DatabaseClock(engine)
-        self._reversals: Final = TimeoutReversals(engine, self._redis)
+        self._reversals: Final = TimeoutReversals(engine, self._redis, self.inbox_key)
         self._deadlines: Final = Deadlines(self._clock, self._reversals)
         self._tasks: Final = BackgroundTasks()
         self._is_stopped = False
@@ -91,8 +93,7 @@ class Client:
         await self._clock.read()
         self._tasks.start(self._clock.read_again)
         self._tasks.start(self._reversals.write_next)
-        if self._key is not None:
-            self._tasks.start(partial(self._listen, self._key), cancel_repeatedly=True)
+        self._tasks.start(self._listen, cancel_repeatedly=True)
         self._tasks.start(self._redis.send_next, cancel_repeatedly=True)
         self._tasks.start(self._writer.write_next)
         self._tasks.start(self._lookup.poll)
@@ -192,7 +193,7 @@ class Client:
         return await self._routes.get(card_id, platform_id=platform_id)
 
     @property
-    def reply_list(self) -> str | None:
+    def reply_list(self) -> str:
         """The `reply_to` of a message whose outcome this client waits for."""
         return self._redis.reply_list
 
@@ -250,14 +251,13 @@ class Client:
             if isinstance(item, Submission):
                 self._deadlines.watch(item)
 
-    async def _listen(self, key: MessageKey) -> None:
+    async def _listen(self) -> None:
         """Wait for one reply over Redis, and resolve the outcomes in it."""
         reply = await self._redis.next_reply()
         if reply is None:
             return
-        assert self._redis.reply_list is not None, "made to listen"
         try:
-            outcomes = list(replies.read(reply, self._redis.reply_list, key))
+            outcomes = list(replies.read(reply, self._redis.reply_list, self._key))
         except ForgedReplyError:
             _FORGED.note()
             await self._redis.clear_replies()
@@ -297,14 +297,14 @@ def submit(  # noqa: PLR0913 - two URLs, and the parameters of Client.submit
     *,
     database_url: str,
     redis_url: str,
-    secret_key: str | None = None,
+    secret_key: str | ServerKey,
     platform_id: Id | UUID | None = None,
     lane: Lane = Lane.BULK,
     reply_timeout_s: float = 60.0,
 ) -> list[Outcome]:
     """Do as `Client.submit` does, for a program without an event loop.
 
-    `secret_key` is the server key; without it the outcomes are looked up, a little later.
+    `secret_key` is the server key.
     """
 
     async def run() -> list[Outcome]:

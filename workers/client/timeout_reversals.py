@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.timeout_reversals import reversal_of
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.ledger.storage.ids import new_id
@@ -35,9 +36,11 @@ class TimeoutReversals:
     the two are committed does not matter.
     """
 
-    def __init__(self, engine: AsyncEngine, redis: RedisGateway) -> None:
+    def __init__(self, engine: AsyncEngine, redis: RedisGateway, key: InboxKey) -> None:
+        """Write through `engine`, signed with `key`, and notify workers over `redis`."""
         self._engine: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._redis: Final = redis
+        self._key: Final = key
         self._queue: Final[deque[tuple[Message, Future[None]]]] = deque()
         self._keys: Final[Counter[tuple[str, str]]] = Counter()  # Of what is queued.
         self._has_queued: Final = asyncio.Event()
@@ -77,7 +80,7 @@ class TimeoutReversals:
         messages = [replace(message, id=new_id()) for message, _ in batch]
         try:
             async with asyncio.timeout(self._timeout_s), self._engine.connect() as outer:
-                await inbox.accept_async(await driver_async(outer), messages)
+                await inbox.accept_async(await driver_async(outer), messages, self._key)
         except (*DATABASE_UNAVAILABLE, TimeoutError) as error:
             _log.warning("timeout reversals not written yet", count=len(batch), error=str(error))
             self._timeout_s = min(2 * self._timeout_s, _WRITE_TIMEOUT_LIMIT_S)

@@ -19,13 +19,15 @@ import structlog
 from cardledger.ledger import sandbox
 from cardledger.ledger.cards import issuing
 from cardledger.ledger.engine import timers
-from cardledger.ledger.engine.commit import Engine, UnavailableError
+from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets import KeyRing, ServerKey
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.doorbell_worker import DoorbellWorker
@@ -68,7 +70,7 @@ class WorkerConfig:
 
     database_url: str
     redis_url: str
-    secret_key: str
+    secret_key: str | ServerKey
     role: WorkerRole | None = None  # None: all roles in one process.
     threads: int = 8
     batch_size: int = 500
@@ -215,8 +217,10 @@ class _EventWorker:
         self._task_database: Final = sync_engine(
             config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=2, max_overflow=0
         )
+        inbox_key = InboxKey(config.secret_key)
         self._engine: Final = Engine(
             self._batch_database,
+            key=inbox_key,
             batch_size=config.batch_size,
             rail=adapters.funding_rail,
         )
@@ -231,7 +235,9 @@ class _EventWorker:
         self._card_activation: Final = PeriodicTask(
             "card activation", self._activate_cards, every_s=every_s
         )
-        self._due_timers: Final = timers.Timers(rail_connected=adapters.funding_rail is not None)
+        self._due_timers: Final = timers.Timers(
+            inbox_key, rail_connected=adapters.funding_rail is not None
+        )
         self._timers: Final = PeriodicTask("timers", self._enqueue_due, every_s=every_s)
         self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=every_s)
         self._watch: Final = Watch(
@@ -270,8 +276,9 @@ class _EventWorker:
     def stop(self, limit_s: float) -> None:
         deadline = StopDeadline(limit_s)
         self._engine.stop()
-        self._sweep.stop(deadline.left_s)
-        deadline.run(self._worker.stop)  # Its own limits are for each thread and connection.
+        # At once: what it announces again is for other workers while batches of this one end. Its
+        # own limits are for each thread and connection.
+        deadline.run_together([self._worker.stop, lambda: self._sweep.stop(deadline.left_s)])
         for pool in self._sweepers.values():
             pool.shutdown(wait=False, cancel_futures=True)
         wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)

@@ -56,6 +56,26 @@ class WakingBroker(RedisBroker):
             if consumer.taking.acquire(timeout=max(0.0, deadline - monotonic())):
                 consumer.taking.release()
 
+    def cached(self) -> list[MessageProxy]:
+        """Return what consumers that have ended have taken and not passed on."""
+        return [
+            MessageProxy(each) for consumer in self.consumers for each in consumer.message_cache
+        ]
+
+    def announce(self, messages: Iterable[MessageProxy]) -> None:
+        """Announce again what was taken and not begun."""
+        doorbells = [
+            Doorbell(message.queue_name, message.actor_name, message.args) for message in messages
+        ]
+        if not doorbells:
+            return
+        pipeline = self.client.pipeline(transaction=False)
+        notify(pipeline, doorbells)
+        try:
+            pipeline.execute()
+        except redis.RedisError as error:
+            REDIS.failed(error)  # The sweepers of other workers find the work.
+
     def end_sleeps(self) -> None:
         """End the sleeps of all consumers."""
         interrupt(self.client)
@@ -102,15 +122,7 @@ class _WakingConsumer(_RedisConsumer):
 
     def requeue(self, messages: Iterable[MessageProxy]) -> None:
         """Announce again, when the worker stops, what it has not begun."""
-        doorbells = [
-            Doorbell(message.queue_name, message.actor_name, message.args) for message in messages
-        ]
-        pipeline = self.broker.client.pipeline(transaction=False)
-        notify(pipeline, doorbells)
-        try:
-            pipeline.execute()
-        except redis.RedisError as error:
-            REDIS.failed(error)  # The sweepers of other workers find the work.
+        self.broker.announce(messages)
 
     def __next__(self) -> MessageProxy | None:
         """Return the next message; None after a sleep, for the worker to do housekeeping."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from redis.exceptions import RedisError, ResponseError
 
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets import ServerKey
 from cardledger.workers.signals.message_key import MessageKey
 from cardledger.workers.signals.redis_connections import connect_async
 from cardledger.workers.signals.repeated_warning import RepeatedWarning
@@ -45,7 +46,7 @@ class Increment:
 class SharedCounts:
     """Counters in Redis, by name and window."""
 
-    def __init__(self, redis_url: str, secret_key: str) -> None:
+    def __init__(self, redis_url: str, secret_key: str | ServerKey) -> None:
         """Connect on the first exchange; counts are signed with a key derived from the server's."""
         self._redis: Final = connect_async(redis_url, timeout_s=1.0, connect_timeout_s=0.5)
         self._key: Final = MessageKey(secret_key)

@@ -165,6 +165,7 @@ async def _request(
                 agent_id=call.agent.id,
                 wanted=wanted,
                 reply_to=call.client.reply_list,
+                inbox_key=call.client.inbox_key,
                 at=call.now(),
             )
     except agent_actions.ActionRefusedError as error:

@@ -89,6 +89,7 @@ async def _decide(
                 agent_id=agent_id,
                 decision=decision,
                 reply_to=call.client.reply_list,
+                inbox_key=call.client.inbox_key,
                 at=call.now(),
             )
     except agent_actions.NotPendingError as error:

@@ -21,11 +21,11 @@ from cardledger.schema.wire.errors import Code
 async def _admit(request: Request) -> DeviceCodeContext:
     services = services_of(request)
     address = address_of(request)
-    code_hash = device_codes.hash_of(services.keys, request.path_params["code"])
+    code = device_codes.presented(services.keys, request.path_params["code"])
     async with services.authenticator.looking_up(
-        address, _credential(code_hash), code_hash
+        address, _credential(code.digest), code.digest
     ) as connection:
-        device_code = await device_codes.find(connection, code_hash)
+        device_code = await device_codes.find(connection, code.candidates)
     if device_code is None:
         services.authenticator.count_failure(address, credential=None)
         raise no_code()

@@ -9,7 +9,7 @@ from fastapi import Query, Response
 from cardledger.api.http.errors import ApiError, invalid, invalid_field, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall
-from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.customers.beneficial_owners import NewOwner, OwnerChange
@@ -39,6 +39,7 @@ async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCal
     """Add a beneficial owner to a business; `PENDING` until the business is verified.
 
     The `ownershipPercentage` of all owners with the role `UBO` adds up to at most 100.
+    A business has 100 owners at most: one more is 409 `CONFLICT`.
     """
     owner = NewOwner(
         customer_id=body.customer_id,
@@ -46,7 +47,7 @@ async def create_beneficial_owner(body: BeneficialOwnerCreate, call: PlatformCal
         ownership_percentage=body.ownership_percentage,
         personal_info=body.personal_info.model_dump(mode="json", by_alias=True, exclude_none=True),
     )
-    with _api_errors():
+    with _api_errors(), capped():
         async with call.writing() as connection:
             created = await beneficial_owners.create(
                 connection,

@@ -8,7 +8,7 @@ from fastapi import Query, Response
 from cardledger.api.http.errors import ApiError, invalid, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
-from cardledger.api.http.responses import CREATED, Listing, resource_response
+from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import external_accounts
 from cardledger.ledger.customers.external_accounts import Registration, RegistrationRefusal
@@ -43,14 +43,15 @@ _INVALID: Final[Mapping[RegistrationRefusal, Code]] = {
 async def register(call: RequestContext, wanted: Registration) -> Response:
     """Register the account that `wanted` describes and return the response with it."""
     try:
-        async with call.writing() as connection:
-            created = await external_accounts.create(
-                connection,
-                platform_id=call.platform_id,
-                wanted=wanted,
-                verifier=call.services.adapters.account_verifier,
-                at=call.now(),
-            )
+        with capped():
+            async with call.writing() as connection:
+                created = await external_accounts.create(
+                    connection,
+                    platform_id=call.platform_id,
+                    wanted=wanted,
+                    verifier=call.services.adapters.account_verifier,
+                    at=call.now(),
+                )
     except external_accounts.RegistrationRefusedError as error:
         if error.refusal is RegistrationRefusal.DUPLICATE:
             raise ApiError(Code.CONFLICT, sentence(error.errors)) from None
@@ -72,7 +73,8 @@ async def create_customer_external_account(
 
     In the sandbox the last three characters of the account's identifier decide the beneficiary
     check: `102` not matched, `103` partial match, `104` pending, `105` unknown account, `106`
-    unsupported, `107` checked by the receiving institution, anything else matched.
+    unsupported, `107` checked by the receiving institution, anything else matched. A customer has
+    1,000 accounts at most, and so has the platform: one more is 409 `CONFLICT`.
     """
     wanted = Registration(
         customer_id=body.customer_id,

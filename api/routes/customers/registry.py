@@ -15,7 +15,6 @@ from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.customers import deletion, updates
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.schema.wire.common import CustomerId, Page
 from cardledger.schema.wire.customers import identity
 from cardledger.schema.wire.customers.customers import (
@@ -73,8 +72,9 @@ async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
             created = await customers.create(
                 connection,
                 platform_id=call.platform_id,
-                person=_applicant(body, call.keys),
+                person=_applicant(body),
                 verifier=call.services.adapters.identity_verifier,
+                keys=call.keys,
                 at=call.now(),
             )
     return resource_response(created, CREATED)
@@ -188,7 +188,7 @@ async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Respon
 
 
 def _applicant(
-    body: IndividualCreate | BusinessCreate, keys: KeyRing
+    body: IndividualCreate | BusinessCreate,
 ) -> customers.Individual | customers.Business:
     common: dict[str, Any] = {
         "platform_customer_id": body.platform_customer_id,
@@ -208,7 +208,7 @@ def _applicant(
         birth_date=body.birth_date,
         nationality=body.nationality,
         id_type=body.id_type,
-        sealed_identifier=keys.encrypt(body.identifier.encode()) if body.identifier else None,
+        identifier=body.identifier or None,
         country_of_issuance=body.country_of_issuance,
         due_diligence=merged({}, _due_diligence(body)) or None,
     )

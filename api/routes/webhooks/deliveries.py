@@ -76,13 +76,14 @@ async def get_webhook_delivery(
 
 
 @router.post(_ONE + "/retry", response_model=WebhookDeliveryResource)
-@requires(Permission.MANAGE)
+@requires(Permission.MANAGE, Permission.VIEW)
 async def retry_webhook_delivery(
     webhook_delivery_id: WebhookDeliveryId, call: PlatformCall
 ) -> Response:
     """Send a delivery again, whatever its state, with the same webhook id.
 
-    A delivery that waits for its retry is due at once; one that is being sent is not changed.
+    A delivery that waits for its retry is due at once; one that is being sent is not changed. The
+    response shows the payload, hence the permission `VIEW`.
     """
     try:
         async with call.writing() as connection:

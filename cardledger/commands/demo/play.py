@@ -32,6 +32,7 @@ from cardledger.install.http_client import HttpApi
 from cardledger.install.ready_file import Running
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.secrets import ServerKey
 from cardledger.supervisor.plan import Plan, Step
 from cardledger.supervisor.signals import Signals
 from cardledger.supervisor.system import System
@@ -98,7 +99,7 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
     ):
         result.tip = restaurant_tip.play(api, receiver, database_url)
         text.tip(out, result.tip)
-        secret_key = credentials.known_key(settings)
+        secret_key = credentials.needed_key(settings)
         result.played = _simulate_traffic(out, api, running, secret_key, result.options)
         text.traffic(out, result.played)
         webhooks = _webhooks(out, system, database_url, receiver, since)
@@ -116,7 +117,11 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
 
 
 def _simulate_traffic(
-    out: Console, api: HttpApi, running: Running, secret_key: str | None, options: Options
+    out: Console,
+    api: HttpApi,
+    running: Running,
+    secret_key: ServerKey,
+    options: Options,
 ) -> Played:
     customers = [_customer(api, role) for role in _ROLES]
     cards = [
@@ -173,7 +178,7 @@ def _wait_until_active(api: HttpApi, cards: Sequence[str]) -> None:
 async def _play_rounds(  # noqa: PLR0913 - a system, and what to play
     traffic: Traffic,
     running: Running,
-    secret_key: str | None,
+    secret_key: ServerKey,
     events: int,
     *,
     top_up: Callable[[], None],

@@ -277,12 +277,10 @@ def goodbye(out: Console, *, kept: Path | None) -> None:
 
 def as_dict(result: Result) -> dict[str, Any]:
     """Return the run as JSON; amounts in minor units."""
-    tip, played, verified = result.tip, result.played, result.verification
-    assert tip is not None, "the run has ended"
-    assert played is not None
-    assert verified is not None
+    assert result.tip is not None, "the run has ended"
+    assert result.played is not None
+    assert result.verification is not None
     assert result.running is not None
-    counts, hooks = played.counts, verified.webhooks
     document: dict[str, Any] = {
         "version": __version__,
         "seed": result.options.seed,
@@ -292,58 +290,9 @@ def as_dict(result: Result) -> dict[str, Any]:
             {"name": step.name, "detail": step.detail, "seconds": round(step.seconds, 3)}
             for step in result.steps
         ],
-        "story": {
-            "customerId": tip.customer_id,
-            "internalAccountId": tip.account_id,
-            "cardId": tip.card_id,
-            "cardTransactionId": tip.card_transaction_id,
-            "funded": FUNDED,
-            "authorization": tip.authorization,
-            "clearing": tip.clearing,
-            "balance": tip.balance,
-            "journal": [_journal_as_dict(line) for line in tip.journal],
-            "webhooks": [
-                {
-                    "type": arrival.type,
-                    "id": arrival.webhook_id,
-                    "verified": arrival.problem is None,
-                }
-                for arrival in tip.webhooks
-            ],
-        },
-        "crowd": {
-            "events": counts.sent,
-            "sentAgain": counts.sent_again,
-            "duplicatesIgnored": counts.duplicates_ignored,
-            "outcomes": dict(counts.outcomes),
-            "declined": dict(counts.declined),
-            "exceptions": len(counts.exceptions),
-            "postHocPulls": len(counts.post_hoc),
-            "forcePosted": counts.force_posted,
-            "topUps": played.top_ups,
-            "toppedUp": played.topped_up,
-            "customers": played.customers,
-            "cards": played.cards,
-            "seconds": round(played.seconds, 3),
-        },
-        "proof": {
-            **report_as_dict(verified.report),
-            "holds": verified.holds,
-            "trialBalance": verified.trial_balance,
-            "sumOfAccounts": verified.sum_of_accounts,
-            "balancesHold": verified.balances_hold,
-            "held": verified.held,
-            "owed": verified.owed,
-            "statuses": verified.statuses,
-            "webhooks": {
-                "sent": hooks.sent,
-                "delivered": hooks.delivered,
-                "verified": hooks.verified,
-                "pending": hooks.pending,
-                "requests": hooks.requests,
-                "problems": list(hooks.problems),
-            },
-        },
+        "story": _story_as_dict(result.tip),
+        "crowd": _crowd_as_dict(result.played),
+        "proof": _proof_as_dict(result.verification),
     }
     if result.options.check:
         document["check"] = {"holds": not result.deviations, "surprises": result.deviations}
@@ -356,6 +305,69 @@ def as_dict(result: Result) -> dict[str, Any]:
             "redisUrl": result.running.redis_url,
         }
     return document
+
+
+def _story_as_dict(tip: Tip) -> dict[str, Any]:
+    return {
+        "customerId": tip.customer_id,
+        "internalAccountId": tip.account_id,
+        "cardId": tip.card_id,
+        "cardTransactionId": tip.card_transaction_id,
+        "funded": FUNDED,
+        "authorization": tip.authorization,
+        "clearing": tip.clearing,
+        "balance": tip.balance,
+        "journal": [_journal_as_dict(line) for line in tip.journal],
+        "webhooks": [
+            {
+                "type": arrival.type,
+                "id": arrival.webhook_id,
+                "verified": arrival.problem is None,
+            }
+            for arrival in tip.webhooks
+        ],
+    }
+
+
+def _crowd_as_dict(played: Played) -> dict[str, Any]:
+    counts = played.counts
+    return {
+        "events": counts.sent,
+        "sentAgain": counts.sent_again,
+        "duplicatesIgnored": counts.duplicates_ignored,
+        "outcomes": dict(counts.outcomes),
+        "declined": dict(counts.declined),
+        "exceptions": len(counts.exceptions),
+        "postHocPulls": len(counts.post_hoc),
+        "forcePosted": counts.force_posted,
+        "topUps": played.top_ups,
+        "toppedUp": played.topped_up,
+        "customers": played.customers,
+        "cards": played.cards,
+        "seconds": round(played.seconds, 3),
+    }
+
+
+def _proof_as_dict(verified: Verification) -> dict[str, Any]:
+    hooks = verified.webhooks
+    return {
+        **report_as_dict(verified.report),
+        "holds": verified.holds,
+        "trialBalance": verified.trial_balance,
+        "sumOfAccounts": verified.sum_of_accounts,
+        "balancesHold": verified.balances_hold,
+        "held": verified.held,
+        "owed": verified.owed,
+        "statuses": verified.statuses,
+        "webhooks": {
+            "sent": hooks.sent,
+            "delivered": hooks.delivered,
+            "verified": hooks.verified,
+            "pending": hooks.pending,
+            "requests": hooks.requests,
+            "problems": list(hooks.problems),
+        },
+    }
 
 
 def _journal_as_dict(line: JournalLine) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Final
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import BatchSnapshot, ChangeSet
+from cardledger.ledger.engine.decisions import sources
 from cardledger.ledger.engine.decisions.card_closures import CardClosures
 from cardledger.ledger.engine.decisions.deposits import Deposits
 from cardledger.ledger.engine.decisions.network_events import NetworkEvents
@@ -52,7 +53,7 @@ class Batch:
         self._recovery: Final = Recovery(self._changes, answers)
         self._network_events: Final = NetworkEvents(self._changes, self._recovery, answers)
         self._card_closures: Final = CardClosures(self._changes, self._recovery)
-        self._deposits: Final = Deposits(self._changes, self._recovery)
+        self._deposits: Final = Deposits(self._changes, self._recovery, answers)
         self._timeout_reversals: Final = TimeoutReversals(
             self._changes, self._recovery, self._network_events, self._outcomes
         )
@@ -107,6 +108,7 @@ class Batch:
 
     def _dispatch(self, message: Message) -> Decided:
         kind = type_of(message)
+        sources.check(message, kind)
         occurred_at(message)  # An unreadable time is refused before anything is recorded with it.
         if kind in AUTHORIZATIONS:
             return self._network_events.authorize(message)

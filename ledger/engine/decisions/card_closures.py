@@ -6,7 +6,7 @@ from cardledger.ledger.core import commands
 from cardledger.ledger.core.card_transaction import decide
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.recovery import ENGINE, Recovery
-from cardledger.ledger.engine.parsing import closing_of
+from cardledger.ledger.engine.parsing import closing_of, owns
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
@@ -32,8 +32,7 @@ class CardClosures:
         of_card = [
             context
             for context in self._changes.card_transactions()
-            if context.key.card_id == closing.card_id
-            and context.key.customer_id == message.customer_id
+            if context.key.card_id == closing.card_id and owns(message, context.roll_up.identity)
         ]
         for context in sorted(of_card, key=_id_of):
             # On its current state: the release of another may have paid its open pull.

@@ -7,8 +7,9 @@ from pydantic_core import to_json
 from cardledger.ledger.core.entries import deposit_entry
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.engine.change_set import ChangeSet
+from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
-from cardledger.ledger.engine.parsing import RejectedError, amount_of, id_of
+from cardledger.ledger.engine.parsing import RejectedError, amount_of, id_of, owns
 from cardledger.ledger.engine.records import Decided, DepositRecord, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
@@ -20,12 +21,18 @@ from cardledger.schema.wire.webhooks.envelope import WebhookType
 class Deposits:
     """Decides deposits."""
 
-    def __init__(self, changes: ChangeSet, recovery: Recovery) -> None:
+    def __init__(self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers) -> None:
         self._changes: Final = changes
         self._recovery: Final = recovery
+        self._rail: Final = rail
 
     def receive(self, message: Message) -> Decided:
         """Credit an account, notify its platform, then pay what the account owes."""
+        if not self._rail.accepts_deposits():
+            raise RejectedError(
+                RejectionReason.SOURCE_NOT_ALLOWED,
+                "Deposits are simulated, and accepted in a sandbox only.",
+            )
         account = self._receiving_account(message)
         entry = deposit_entry(amount_of(message.body))
         checked(account.balance + account.held + entry.amount)  # Room to release every hold.
@@ -54,7 +61,7 @@ class Deposits:
 
     def _receiving_account(self, message: Message) -> LockedAccount:
         account = self._changes.snapshot.accounts.get(id_of(message.body, "accountId"))
-        if account is None or account.customer_id != message.customer_id:
+        if account is None or not owns(message, account):
             raise RejectedError(
                 RejectionReason.UNKNOWN_ACCOUNT,
                 "Unknown account: accountId does not match an internal account of this customer.",

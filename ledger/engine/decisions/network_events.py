@@ -19,6 +19,7 @@ from cardledger.ledger.engine.parsing import (
     card_transaction_key_of,
     flag_of,
     merchant_of,
+    owns,
     time_of,
     value_of,
 )
@@ -152,7 +153,7 @@ class NetworkEvents:
         body = message.body
         key = card_transaction_key_of(message)
         card = self._changes.snapshot.cards.get(key.card_id)
-        if card is None or card.customer_id != message.customer_id:
+        if card is None or not owns(message, card):
             raise RejectedError(
                 RejectionReason.UNKNOWN_CARD,
                 "Unknown card: cardId does not match a card of this platform.",

@@ -20,6 +20,10 @@ class RailAnswers:
     def __init__(self, rail: FundingRail | None) -> None:
         self._rail: Final = rail
 
+    def accepts_deposits(self) -> bool:
+        """Return whether deposits are simulated: by the rail of a sandbox."""
+        return self._rail is not None and self._rail.accepts_deposits()
+
     def descriptor(self, identity: Identity, body: Mapping[str, Any]) -> str:
         """Return the merchant descriptor for the rail; empty where no rail is connected."""
         if self._rail is None:

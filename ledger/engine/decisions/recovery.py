@@ -18,7 +18,7 @@ from cardledger.ledger.core.events import (
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
-from cardledger.ledger.engine.parsing import RejectedError, id_of, occurred_at
+from cardledger.ledger.engine.parsing import RejectedError, id_of, occurred_at, owns
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
 from cardledger.ledger.engine.records import Decided, LockedAccount, Parked, PendingPull
 from cardledger.ledger.messaging import inbox
@@ -107,7 +107,7 @@ class Recovery:
     def resume(self, message: Message) -> Decided:
         """Continue with a queue of debts that was too long for one message."""
         account = self._changes.snapshot.accounts.get(id_of(message.body, "accountId"))
-        if account is None or account.customer_id != message.customer_id:
+        if account is None or not owns(message, account):
             raise RejectedError(
                 RejectionReason.UNKNOWN_ACCOUNT,
                 "Unknown account: accountId does not match an internal account of this customer.",

@@ -9,7 +9,7 @@ from cardledger.ledger.core import transfer as rules
 from cardledger.ledger.core.entries import transfer_entries
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.recovery import Recovery
-from cardledger.ledger.engine.parsing import RejectedError, id_of, transfers_of
+from cardledger.ledger.engine.parsing import RejectedError, id_of, owns, transfers_of
 from cardledger.ledger.engine.records import Decided, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
@@ -29,7 +29,7 @@ class Transfers:
         """Move the money of a transfer, or fail the transfer."""
         changes = self._changes
         key = id_of(message.body, "transferId")
-        transfer = self._in_progress(key, message.customer_id)
+        transfer = self._in_progress(key, message)
         if transfer is None:
             raise RejectedError(
                 RejectionReason.UNKNOWN_TRANSFER,
@@ -53,16 +53,17 @@ class Transfers:
 
         No other message will: they would stay PROCESSING.
         """
-        for key, customer_id in transfers_of(messages):
-            transfer = self._in_progress(key, customer_id)
-            if transfer is not None:
-                self._end(transfer.failed(rules.FailureReason.INTERNAL_ERROR, at=self._changes.now))
+        for message in messages:
+            for key, _ in transfers_of([message]):
+                if transfer := self._in_progress(key, message):
+                    reason = rules.FailureReason.INTERNAL_ERROR
+                    self._end(transfer.failed(reason, at=self._changes.now))
 
-    def _in_progress(self, key: Id, customer_id: Id) -> Transfer | None:
-        """Return the customer's transfer `key` if it is PROCESSING."""
+    def _in_progress(self, key: Id, message: Message) -> Transfer | None:
+        """Return the transfer `key` if it is PROCESSING, and of the customer of `message`."""
         changes = self._changes
         transfer = changes.writes.transfers.get(key) or changes.snapshot.transfers.get(key)
-        if transfer is None or transfer.customer_id != customer_id:
+        if transfer is None or not owns(message, transfer):
             return None
         return transfer if transfer.status == transfers.PROCESSING else None
 

@@ -141,21 +141,21 @@ def revoke(
 ) -> None:
     """Delete tokens by their client ids; API processes refuse them within three seconds.
 
-    The exit code is 1 if one of them does not exist.
+    Prints the id of each, by which the request log names it: see SECURITY.md on what a stolen token
+    may have left behind. The exit code is 1 if one of them does not exist.
     """
     from cardledger.ledger.platforms import api_tokens
+    from cardledger.schema.wire.common import public_id
 
-    async def delete(connection: "AsyncConnection") -> list[str]:
-        return [
-            client_id
-            for client_id in client_ids
-            if not await api_tokens.revoke(connection, client_id)
-        ]
+    async def delete(connection: "AsyncConnection") -> "list[Id | None]":
+        return [await api_tokens.revoke(connection, client_id) for client_id in client_ids]
 
-    unknown = _run(data_dir, delete)
-    for client_id in unknown:
-        print(f"{_quoted(client_id)}: no such token")
-    print(f"{len(client_ids) - len(unknown):,} revoked, {len(unknown):,} not")
+    deleted = _run(data_dir, delete)
+    for client_id, token_id in zip(client_ids, deleted, strict=True):
+        result = "no such token" if token_id is None else public_id("Token", token_id)
+        print(f"{_quoted(client_id)}: {result}")
+    unknown = deleted.count(None)
+    print(f"{len(deleted) - unknown:,} revoked, {unknown:,} not")
     if unknown:
         raise typer.Exit(FAILURE)
 
@@ -220,12 +220,7 @@ def _keys(settings: "Settings") -> "KeyRing":
     from cardledger.install import credentials
     from cardledger.ledger.storage.secrets import KeyRing
 
-    given = credentials.known_key(settings)
-    if given is None:
-        raise CommandError(
-            "set CARDLEDGER_SECRET_KEY to the key of the API and the workers", code=USAGE
-        )
-    return KeyRing(given)
+    return KeyRing(credentials.needed_key(settings))
 
 
 def _run(data_dir: Path | None, work: "Callable[[AsyncConnection], Awaitable[Result]]") -> Result:

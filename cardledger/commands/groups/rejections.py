@@ -18,6 +18,7 @@ from cardledger.config.options import DataDir, Json
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
+    from cardledger.ledger.messaging.inbox_key import InboxKey
     from cardledger.ledger.messaging.rejections import Rejection
     from cardledger.schema.ids import Id
 
@@ -101,6 +102,7 @@ def retry(
 
     if bool(ids) == bool(reason):
         raise CommandError("name either rejections by ID, or a --reason", code=USAGE)
+    inbox_key = _inbox_key(data_dir)
     moment = _time(since)
     keys = None if reason else [_id(text) for text in ids or ()]
     accepted = 0
@@ -118,7 +120,9 @@ def retry(
             from datetime import UTC, datetime
 
             found = await rejections.find(connection, which, limit=RETRY_LIMIT)
-            return found, await rejections.retry(connection, found, now=datetime.now(UTC))
+            return found, await rejections.retry(
+                connection, found, inbox_key, now=datetime.now(UTC)
+            )
 
         found, retries = _run(data_dir, retry_page)
         accepted += len(retries.accepted)
@@ -159,6 +163,16 @@ def _run(
             return asyncio.run(run(url))
         except DBAPIError as error:
             raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+
+
+def _inbox_key(data_dir: Path | None) -> "InboxKey":
+    """Return the key with which the retries are signed."""
+    from cardledger.config import configuration
+    from cardledger.install import credentials
+    from cardledger.ledger.messaging.inbox_key import InboxKey
+
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    return InboxKey(credentials.needed_key(settings))
 
 
 def _as_dict(rejection: "Rejection") -> dict[str, Any]:

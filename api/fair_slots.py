@@ -1,0 +1,217 @@
+"""Requests that are processed at a time, shared fairly among platforms.
+
+A process has one event loop, in which each request in progress takes its turns, and its events take
+places in the batches of the engine. So every request waits for all that are in progress: without a
+limit, the connections of one platform set the latency of all others
+(docs/decisions/0050-fair-shares.md).
+"""
+
+import asyncio
+from asyncio import Future, TimerHandle
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from cardledger.ledger.messaging.fair_queue import FairQueue
+from cardledger.schema.ids import Id
+
+DEFAULT_LIMIT: Final = 1_000
+
+_ACTIVE_S: Final = 10.0  # So long after its last request a platform counts as one that sends.
+_PATIENCE_S: Final = 0.5  # A write that waits longer, for a lock or a worker, leaves its slot.
+_WAIT_S: Final = 1.0
+"""How long a request waits for a slot: the time limit of the request counts from its arrival, and
+the deadline of an authorization, which must end before that, from its slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How many requests are processed at a time."""
+
+    total: int  # Of all platforms.
+    alone: int  # Of one caller while no other platform sends.
+    shared: int  # Of one caller while others send.
+
+
+WRITES: Final = Shares(total=128, alone=64, shared=12)  # More do not raise the rate of one.
+
+# A read keeps a connection of the pool, which writes need too.
+READS: Final = Shares(total=28, alone=12, shared=6)
+
+
+class TooManyInProgressError(Exception):
+    """The caller has as many requests in progress as it may have, or waited too long for a slot.
+
+    The message says which of the two.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose requests share slots: those of one kind, `what`, of one platform.
+
+    Reads and writes have slots of their own: writes that wait for a lock delay no read, and slow
+    reads no write.
+    """
+
+    platform_id: Id
+    what: str
+    is_read: bool
+
+    @property
+    def shares(self) -> Shares:
+        """The shares that it has a part of."""
+        return READS if self.is_read else WRITES
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request, and the future that is set when it gets its slot, if it had to wait."""
+
+    caller: Caller
+    has_slot: bool = False
+    since: float = 0.0  # When it got its slot.
+    granted: "Future[None] | None" = None
+
+
+class FairSlots:
+    """The slots of one process. Requests that find none wait, and platforms take turns."""
+
+    def __init__(
+        self,
+        *,
+        limit: int = DEFAULT_LIMIT,
+        patience_s: float = _PATIENCE_S,
+        wait_s: float = _WAIT_S,
+    ) -> None:
+        """Let `limit` requests of a caller be processed or wait, each at most for `wait_s`.
+
+        A write that takes longer than `patience_s` leaves its slot to those that wait.
+        """
+        self._limit: Final = limit
+        self._patience_s: Final = patience_s
+        self._wait_s: Final = wait_s
+        self._requests: Final[Counter[Caller]] = Counter()
+        self._taken: Final[Counter[Caller]] = Counter()
+        self._total: Final = {False: 0, True: 0}  # Of writes, and of reads.
+        # Of writes, oldest first. Reads keep theirs: each holds a connection to the database, which
+        # has a time limit.
+        self._writes: Final[OrderedDict[_Request, None]] = OrderedDict()
+        self._waiting: Final[dict[bool, FairQueue[Caller, _Request]]] = {
+            False: FairQueue(),
+            True: FairQueue(),
+        }
+        self._senders: Final[OrderedDict[Id, float]] = OrderedDict()  # When they sent last.
+        self._timer: TimerHandle | None = None
+
+    @asynccontextmanager
+    async def take(self, platform_id: Id, what: str, *, is_read: bool) -> AsyncIterator[None]:
+        """Wait for a slot and keep it for the block, a write for a moment only.
+
+        Raises: TooManyInProgressError; the block is not entered.
+        """
+        caller = Caller(platform_id, what, is_read)
+        if self._requests[caller] >= self._limit:
+            message = f"{self._limit} requests of this caller are in progress, the maximum"
+            raise TooManyInProgressError(message)
+        self._requests[caller] += 1
+        request = _Request(caller)
+        try:
+            await self._wait(request)
+            yield
+        finally:
+            self._leave(request)
+            self._requests[caller] -= 1
+            if not self._requests[caller]:
+                del self._requests[caller]
+
+    async def _wait(self, request: _Request) -> None:
+        now = self._now()
+        self._note_sender(request.caller.platform_id, now)
+        waiting = self._waiting[request.caller.is_read]
+        if not waiting.has(request.caller) and self._is_free(request.caller):
+            self._enter(request, now)
+            return
+        request.granted = asyncio.get_running_loop().create_future()
+        waiting.put(request.caller, request)
+        self._watch()
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await request.granted
+        except TimeoutError:
+            message = f"the request waited {self._wait_s:g} s for others of this caller"
+            raise TooManyInProgressError(message) from None
+        finally:
+            waiting.discard(request.caller, request)  # Where it has not got its slot.
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _note_sender(self, platform_id: Id, now: float) -> None:
+        self._senders[platform_id] = now
+        self._senders.move_to_end(platform_id)
+        while now - next(iter(self._senders.values())) > _ACTIVE_S:
+            self._senders.popitem(last=False)
+
+    def _is_free(self, caller: Caller) -> bool:
+        shares = caller.shares
+        share = shares.alone if len(self._senders) == 1 else shares.shared
+        return self._total[caller.is_read] < shares.total and self._taken[caller] < share
+
+    def _enter(self, request: _Request, now: float) -> None:
+        request.has_slot, request.since = True, now
+        self._total[request.caller.is_read] += 1
+        self._taken[request.caller] += 1
+        if not request.caller.is_read:
+            self._writes[request] = None
+            self._watch()
+
+    def _leave(self, request: _Request) -> None:
+        """Give the slot of `request` to those that wait, unless it has left it before."""
+        if not request.has_slot:
+            return
+        request.has_slot = False
+        self._total[request.caller.is_read] -= 1
+        self._taken[request.caller] -= 1
+        if not self._taken[request.caller]:
+            del self._taken[request.caller]
+        self._writes.pop(request, None)
+        self._grant(is_read=request.caller.is_read)
+
+    def _grant(self, *, is_read: bool) -> None:
+        waiting = self._waiting[is_read]
+        if not waiting:
+            return
+        shares = READS if is_read else WRITES
+        full = {caller for caller in self._taken if not self._is_free(caller)}
+        while waiting and self._total[is_read] < shares.total:
+            found = waiting.take(without=full)
+            if found is None:
+                return
+            caller, request = found
+            assert request.granted is not None, "it waits"
+            if not request.granted.done():  # Cancelled, and not run since.
+                self._enter(request, self._now())
+                request.granted.set_result(None)
+                if not self._is_free(caller):
+                    full.add(caller)
+
+    def _watch(self) -> None:
+        """While requests wait, end the slots of writes that have had theirs for too long."""
+        if self._timer is None and self._waiting[False] and self._writes:
+            oldest = next(iter(self._writes)).since
+            self._timer = asyncio.get_running_loop().call_at(
+                oldest + self._patience_s, self._expire
+            )
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = self._now()
+        while self._waiting[False] and self._writes:
+            oldest = next(iter(self._writes))
+            if now - oldest.since < self._patience_s:
+                break
+            self._leave(oldest)
+        self._watch()

@@ -1,0 +1,40 @@
+"""What `cardledger doctor` says about messages that this installation has not accepted."""
+
+from typing import Any, Final
+
+from psycopg import Connection
+
+from cardledger.install.findings import FAIL, OK, WARN, Finding
+from cardledger.ledger.messaging.forged_messages import COUNT_LIMIT, REPORTED_FOR
+
+_NAME: Final = "inbox"
+
+# By the clock of the database; the ids of refusals, by which readiness looks, are of its clients.
+_RECENT: Final = """
+    SELECT count(*), max(refused_at), current_schema() FROM (
+        SELECT refused_at FROM forged_messages WHERE refused_at > now() - %s
+        ORDER BY id DESC LIMIT %s
+    ) recent
+"""
+
+
+def examine(connection: Connection[Any]) -> Finding:
+    """Return whether messages were forged lately, and whether every message needs a MAC."""
+    [(count, last, schema)] = connection.execute(_RECENT, [REPORTED_FOR, COUNT_LIMIT])
+    if count:
+        return Finding(
+            name=_NAME,
+            state=FAIL,
+            detail=f"{count} message(s) in a day were not accepted by this installation, the last"
+            f" at {last:%Y-%m-%d %H:%M:%S %Z}; they were refused: a process has another"
+            " CARDLEDGER_SECRET_KEY, or an intruder writes to the database",
+            fix=f"psql -c 'SELECT * FROM {schema}.forged_messages ORDER BY id DESC LIMIT 20'",
+        )
+    if connection.execute("SELECT is_required FROM inbox_macs").fetchall() != [(True,)]:
+        return Finding(
+            name=_NAME,
+            state=WARN,
+            detail="messages without a MAC are decided, as earlier releases write them",
+            fix="cardledger migrate --finish, once no earlier release runs",
+        )
+    return Finding(name=_NAME, state=OK, detail="every message needs a MAC; none was forged")

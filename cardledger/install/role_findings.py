@@ -1,0 +1,206 @@
+"""What `cardledger doctor` says about the roles of the database: who may do more than its work."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+
+from cardledger.install.findings import FAIL, OK, WARN, Finding
+from cardledger.schema import roles
+from cardledger.schema.roles import Role
+from cardledger.schema.tables import APPEND_ONLY
+
+_FORBIDDEN_PRIVILEGES: Final = ("UPDATE", "DELETE", "TRUNCATE")
+_WORDS: Final = {"a": "INSERT", "w": "UPDATE", "d": "DELETE"}
+_NAMED: Final = 3
+_PAGE: Final = "docs/postgresql.md#roles"
+
+
+def examine(
+    connection: psycopg.Connection[Any], *, is_running: bool, for_production: bool
+) -> Iterator[Finding]:
+    """Yield the findings for the database of `connection`, whose login is that of the processes.
+
+    `is_running`: a system runs here, whose processes may have other logins; theirs are judged.
+    `for_production`: a process with more rights than its work needs is an error.
+    """
+    yield _application_role(connection)
+    yield _process_roles(connection)
+    found = _running(connection) if is_running else {_one(connection, "SELECT session_user")}
+    yield _used(connection, found, is_running=is_running, wrong=FAIL if for_production else WARN)
+
+
+# --- what the roles may do ------------------------------------------------------------------------
+
+_HAS_ATTRIBUTES: Final = """
+    SELECT rolsuper OR rolcreaterole OR rolbypassrls OR rolcreatedb OR rolreplication
+    FROM pg_roles WHERE rolname = %s
+"""
+
+
+def _application_role(connection: psycopg.Connection[Any]) -> Finding:
+    name, role = "application role", _name(connection, Role.APP)
+    problem = _attributes(connection, name, role)
+    if problem is not None:
+        return problem
+    wrong = [
+        f"{privilege} on {table.name}"
+        for table in APPEND_ONLY
+        for privilege in _FORBIDDEN_PRIVILEGES
+        if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table.name, privilege)
+    ]
+    if wrong:
+        table = f"{_schema(connection)}.{wrong[0].split()[-1]}"
+        detail = f"{role} may {', '.join(wrong)}"
+        fix = f"psql -c 'REVOKE UPDATE, DELETE, TRUNCATE ON {table} FROM {role}'"
+        return Finding(name=name, state=FAIL, detail=detail, fix=fix)
+    return Finding(name=name, state=OK, detail=f"{role} can append facts and cannot change them")
+
+
+def _attributes(connection: psycopg.Connection[Any], name: str, role: str) -> Finding | None:
+    """Return what is wrong with `role` itself; None: it exists and has no special right."""
+    found = connection.execute(_HAS_ATTRIBUTES, [role]).fetchone()
+    if found is None:
+        # A copied or renamed database: its rights belong to the role of the name it had.
+        fix = f"psql -c 'CREATE ROLE {role} LOGIN IN ROLE <the role it was copied with>'"
+        return Finding(name=name, state=FAIL, detail=f"no role {role}", fix=fix)
+    if found[0]:
+        unwanted = "NOSUPERUSER NOCREATEROLE NOBYPASSRLS NOCREATEDB NOREPLICATION"
+        return Finding(
+            name=name,
+            state=FAIL,
+            detail=f"{role} has more rights than it needs",
+            fix=f"psql -c 'ALTER ROLE {role} {unwanted}'",
+        )
+    return None
+
+
+def _process_roles(connection: psycopg.Connection[Any]) -> Finding:
+    name = "process roles"
+    for role in roles.NEW:
+        problem = _attributes(connection, name, _name(connection, role))
+        if problem is not None:
+            return problem
+    for role in roles.NEW:
+        excess = [*_memberships(connection, role), *_excess(connection, role)]
+        if excess:
+            what = f"{', '.join(excess[:_NAMED])}{' and more' if len(excess) > _NAMED else ''}"
+            return Finding(
+                name=name,
+                state=FAIL,
+                detail=f"{_name(connection, role)} {what}, which is not its work",
+                fix=f"psql: REVOKE what {_PAGE} does not name",
+            )
+    detail = f"{', '.join(roles.NEW)}: each may write what its work needs"
+    return Finding(name=name, state=OK, detail=detail)
+
+
+_PRIVILEGES: Final = """
+    SELECT t.name, has_any_column_privilege(%(role)s, t.name, 'INSERT'),
+        has_any_column_privilege(%(role)s, t.name, 'UPDATE'),
+        has_table_privilege(%(role)s, t.name, 'DELETE'),
+        has_table_privilege(%(role)s, t.name, 'UPDATE'),
+        has_table_privilege(%(role)s, t.name, 'TRUNCATE')
+    FROM unnest(%(tables)s::text[]) AS t (name)
+"""
+
+
+def _excess(connection: psycopg.Connection[Any], role: Role) -> Iterator[str]:
+    """Yield what `role` may do to tables beyond `roles.WRITERS`."""
+    named = {"role": _name(connection, role), "tables": list(roles.WRITERS)}
+    for table, inserts, updates, deletes, whole, truncates in connection.execute(
+        _PRIVILEGES, named
+    ):
+        wanted = roles.WRITERS[table].get(role, "")
+        for letter, may in (("a", inserts), ("w", updates), ("d", deletes)):
+            if may and letter not in wanted:
+                yield f"may {_WORDS[letter]} on {table}"
+        if whole and "w" in wanted:
+            yield f"may UPDATE every column of {table}"
+        if truncates:
+            yield f"may TRUNCATE {table}"
+
+
+def _memberships(connection: psycopg.Connection[Any], role: Role) -> Iterator[str]:
+    """Yield the other roles of this database that `role` may become."""
+    own = _name(connection, role)
+    for other in Role:
+        name = _name(connection, other)
+        if other is not role and _one(
+            connection,
+            "SELECT coalesce((SELECT pg_has_role(%s, oid, 'MEMBER') FROM pg_roles"
+            " WHERE rolname = %s), false)",
+            own,
+            name,
+        ):
+            yield f"is a member of {name}"
+
+
+# --- what the processes run as --------------------------------------------------------------------
+
+_RUNNING: Final = """
+    SELECT DISTINCT usename FROM pg_stat_activity
+    WHERE datname = current_database() AND starts_with(application_name, 'cardledger')
+        AND pid <> pg_backend_pid()
+"""
+
+
+def _running(connection: psycopg.Connection[Any]) -> set[str]:
+    """Return the roles of the sessions of processes that run now."""
+    return {name for (name,) in connection.execute(_RUNNING)}
+
+
+def _used(
+    connection: psycopg.Connection[Any], found: set[str], *, is_running: bool, wrong: str
+) -> Finding:
+    name = "role in use"
+    own = {_name(connection, role) for role in roles.PROCESSES}
+    others = sorted(found - own)
+    if not others:
+        return Finding(name=name, state=OK, detail=", ".join(sorted(found)) or "none")
+    who = "a process runs as" if is_running else "a process with this DATABASE_URL would run as"
+    return Finding(
+        name=name,
+        state=wrong,
+        detail=f"{who} {others[0]}, which {_why(connection, others[0])}",
+        fix="export DATABASE_URL=<login of "
+        + ", ".join(f"{_name(connection, role)} for {_ROLE_USE[role]}" for role in roles.PROCESSES)
+        + f">, see {_PAGE}",
+    )
+
+
+_ROLE_USE: Final = {
+    Role.API: "the API",
+    Role.WORKER: "`worker --only events`",
+    Role.WEBHOOKS: "`worker --only webhooks`",
+}
+
+_OWNS: Final = """
+    SELECT pg_has_role(%s, relowner, 'MEMBER') FROM pg_class WHERE oid = 'entries'::regclass
+"""
+
+
+def _why(connection: psycopg.Connection[Any], role: str) -> str:
+    if _one(connection, _OWNS, role):
+        return "owns the tables"
+    if role == _name(connection, Role.APP):
+        return "may do what all processes do together, write balances included"
+    return "is not the role of a process"
+
+
+# --- helpers --------------------------------------------------------------------------------------
+
+
+def _name(connection: psycopg.Connection[Any], role: Role) -> str:
+    return f"{connection.info.dbname}_{role}"
+
+
+def _schema(connection: psycopg.Connection[Any]) -> str:
+    """Return the PostgreSQL schema of the tables; `psql` without our URL does not know it."""
+    return str(_one(connection, "SELECT current_schema()"))
+
+
+def _one(connection: psycopg.Connection[Any], query: str, *arguments: object) -> Any:  # noqa: ANN401
+    row = connection.execute(query, arguments).fetchone()
+    assert row is not None, query
+    return row[0]

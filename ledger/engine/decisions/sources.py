@@ -1,0 +1,45 @@
+"""Which source may send which messages: those of the ledger itself come from its own parts only.
+
+The MAC of a row shows that a process of this installation has accepted it; this shows that no
+process has accepted in the name of another.
+Source: docs/decisions/0049-macs-of-the-inbox.md
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from cardledger.ledger.engine.decisions.recovery import ENGINE
+from cardledger.ledger.engine.parsing import RejectedError
+from cardledger.ledger.messaging import inbox, timeout_reversals
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.schema.wire.network_events import RESERVED_SOURCES, EventType
+from cardledger.schema.wire.outcomes import RejectionReason
+
+_SCHEDULE: Final = frozenset({"schedule"})
+
+_OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
+    inbox.TRANSFER: frozenset({"transfers"}),
+    inbox.CARD_CLOSED: frozenset({"cards", ENGINE}),
+    inbox.RECOVERY: frozenset({ENGINE}),
+    inbox.PULL_CONFIRMATION: _SCHEDULE,
+    timeout_reversals.TIMEOUT_REVERSAL: frozenset({timeout_reversals.SOURCE}),
+}
+"""The sources of the messages that the ledger sends to itself, by type."""
+
+
+def check(message: Message, kind: str) -> None:
+    """Check that the source of `message` may send a message of type `kind`.
+
+    Any other type comes from the network, or is a deposit: under a name that is not reserved.
+    Raises: RejectedError.
+    """
+    allowed = _OF_THE_LEDGER.get(kind)
+    if allowed is None:
+        if message.source not in RESERVED_SOURCES:
+            return
+        allowed = _SCHEDULE if kind == EventType.AUTHORIZATION_EXPIRY else frozenset()
+    if message.source not in allowed:
+        raise RejectedError(
+            RejectionReason.SOURCE_NOT_ALLOWED,
+            f"Source {message.source} may not send messages of this type.",
+        )

@@ -1,0 +1,75 @@
+"""The key with which the processes of an installation sign the rows that they put into the inbox.
+
+It is derived from the server key (HKDF-SHA-256), so that a leak of one does not endanger the other.
+Who can write to the database, and does not have the server key, cannot have a message decided.
+Source: docs/decisions/0049-macs-of-the-inbox.md
+"""
+
+from datetime import datetime
+from hashlib import blake2b
+from hmac import compare_digest
+from struct import Struct
+from typing import Final
+
+from cardledger.ledger.storage.secrets import ServerKey, derive, server_key
+from cardledger.schema.ids import Id
+
+_PURPOSE: Final = b"inbox"
+_MAC_BYTES: Final = 16
+
+Columns = tuple[int, int, Id, Id, Id, str, str, str, bytes, str | None, datetime]
+"""The columns of the inbox in their order, as `_content` names them."""
+
+_fixed: Final = Struct(">BB16s16s16sd").pack
+
+
+class InboxKey:
+    """Signs and verifies rows of the inbox; safe to share between threads."""
+
+    __slots__ = ("_keyed",)
+
+    def __init__(self, secret_key: str | ServerKey) -> None:
+        """Sign with the current server key; verify with each, while it is being rotated."""
+        # Copied for every row, which is faster than keying the hash again.
+        self._keyed: Final = tuple(
+            blake2b(key=derive(each.encode(), _PURPOSE), digest_size=_MAC_BYTES)
+            for each in server_key(secret_key).all
+        )
+
+    def mac(self, *columns: *Columns) -> bytes:
+        """Return the MAC of a row: 16 bytes, keyed BLAKE2b over all of its columns."""
+        return _mac(self._keyed[0], _content(*columns))
+
+    def verifies(self, mac: bytes, *columns: *Columns) -> bool:
+        """Return whether `mac` is that of a row with any of the keys, in constant time."""
+        content = _content(*columns)
+        return any(compare_digest(mac, _mac(keyed, content)) for keyed in self._keyed)
+
+
+def _mac(keyed: blake2b, content: bytes) -> bytes:
+    copied = keyed.copy()
+    copied.update(content)
+    return copied.digest()
+
+
+def _content(  # noqa: PLR0913, PLR0917 - the columns of the inbox, in their order
+    lane: int,
+    shard: int,
+    key: Id,
+    customer_id: Id,
+    platform_id: Id,
+    source: str,
+    reference: str,
+    body: str,
+    body_hash: bytes,
+    reply_to: str | None,
+    received_at: datetime,
+) -> bytes:
+    """Return the bytes that are signed.
+
+    `body` is the text of the JSON; `received_at` counts to the microsecond, in any zone.
+    """
+    # Unambiguous: of fixed length, then texts, which have no zero in PostgreSQL, then the rest.
+    texts = f"{source}\0{reference}\0{reply_to or ''}\0{body}\0"
+    fixed = _fixed(lane, shard, key, customer_id, platform_id, received_at.timestamp())
+    return fixed + texts.encode() + body_hash

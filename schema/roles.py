@@ -1,0 +1,107 @@
+"""The roles of a database, each with the least rights: who may write which table, who reads what.
+
+A migration creates the roles and grants their rights, column by column. What is here says the same
+for each table as a whole: `cardledger doctor` and the tests compare the database with it.
+Source: docs/decisions/0048-roles.md
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+from cardledger.schema import connections
+
+
+class Role(StrEnum):
+    """A role of PostgreSQL; in a database it is named `<database>_<role>`."""
+
+    APP = "app"
+    """What every process of releases before 0017 runs as; the operator's commands still do."""
+    API = "api"
+    WORKER = "worker"
+    WEBHOOKS = "webhooks"
+    READER = "reader"
+    SUBMIT = "submit"
+
+
+PROCESSES: Final = (Role.API, Role.WORKER, Role.WEBHOOKS)
+"""The roles that processes run as."""
+
+NEW: Final = (*PROCESSES, Role.READER, Role.SUBMIT)
+"""The roles that take the place of `Role.APP`."""
+
+
+def name_in(url: str, role: Role) -> str:
+    """Return the name of `role` in the database at `url`."""
+    return f"{connections.parameters(url).get('dbname')}_{role}"
+
+
+_NONE: Final[Mapping[Role, str]] = {}
+
+WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
+    # The books, which the engine alone writes.
+    "card_transaction_events": {Role.WORKER: "a"},
+    "card_transactions": {Role.WORKER: "aw"},
+    "deposits": {Role.WORKER: "a"},
+    "duplicates": {Role.WORKER: "a"},
+    "entries": {Role.WORKER: "a"},
+    "outcomes": {Role.WORKER: "a"},
+    "parked": {Role.WORKER: "ad"},
+    "pending_pulls": {Role.WORKER: "adw"},
+    "inbox_shards": {Role.WORKER: "w"},
+    "stalled_queues": {Role.WORKER: "adw"},
+    # The API opens accounts, without amounts, and closes them; it requests transfers.
+    "internal_accounts": {Role.API: "aw", Role.WORKER: "w"},
+    "transfers": {Role.API: "aw", Role.WORKER: "w"},
+    "system_accounts": {Role.API: "a"},
+    # Between processes.
+    "acceptances": _NONE,  # By the trigger of the inbox.
+    "forged_messages": {Role.WORKER: "a"},
+    "inbox_macs": _NONE,  # By migrations.
+    "inbox": {Role.API: "a", Role.WORKER: "ad", Role.SUBMIT: "a"},
+    "outbox": {Role.API: "a", Role.WORKER: "a", Role.WEBHOOKS: "adw"},
+    "rejections": {Role.API: "a", Role.WORKER: "a"},
+    "rejection_retries": {Role.API: "a"},
+    # Resources.
+    "agent_actions": {Role.API: "aw"},
+    "agent_device_codes": {Role.API: "aw"},
+    "agents": {Role.API: "aw"},
+    "api_tokens": {Role.API: "adw"},
+    "beneficial_owners": {Role.API: "aw"},
+    "card_reveals": {Role.API: "aw"},
+    "cards": {Role.API: "aw", Role.WORKER: "w"},
+    "customers": {Role.API: "aw"},
+    "external_accounts": {Role.API: "aw"},
+    "idempotency_keys": {Role.API: "aw"},
+    "platforms": {Role.API: "w"},
+    "server_keys": _NONE,  # By the command that rotates the server key.
+    "verifications": {Role.API: "aw"},
+    # Webhooks.
+    "webhook_attempts": {Role.WEBHOOKS: "a"},
+    "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "aw"},
+    "webhook_endpoints": {Role.API: "aw", Role.WEBHOOKS: "w"},
+    "webhook_signing_keys": {Role.API: "a"},
+    # Of migrations.
+    "alembic_version": _NONE,
+    "schema_compatibility": _NONE,
+}
+"""What each new role may write: a (INSERT), w (UPDATE of some columns), d (DELETE).
+
+Letters as in PostgreSQL's access lists. A table or role that is absent: nothing. No role may update
+a whole row, nor truncate. For the old role, the union of the others and `platforms` INSERT.
+"""
+
+SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
+    "agent_device_codes": ("code_hash",),
+    "agents": ("access_token_hash",),
+    "api_tokens": ("secret_hash", "former_secret_hash"),
+    "beneficial_owners": ("identifier",),
+    "card_reveals": ("token_hash",),
+    "customers": ("identifier",),
+    "idempotency_keys": ("answer",),
+    "platforms": ("signing_key", "webhook_secret"),
+    "server_keys": ("card_key",),
+    "webhook_endpoints": ("secret", "former_secret"),
+    "webhook_signing_keys": ("private_key",),
+}
+"""Columns with hashes of secrets, and with what is encrypted with the server key."""

@@ -1,0 +1,231 @@
+"""Lists read what they show: no filter scans the other rows of a platform, nor other platforms."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.cards import registry as cards
+from cardledger.ledger.cards.registry import CardFilters
+from cardledger.ledger.customers import external_accounts, verifications
+from cardledger.ledger.customers import registry as customers
+from cardledger.ledger.customers.external_accounts import ExternalAccountFilters
+from cardledger.ledger.customers.registry import CustomerFilters
+from cardledger.ledger.customers.verifications import VerificationFilters
+from cardledger.ledger.messaging import rejections
+from cardledger.ledger.projections import accounts
+from cardledger.ledger.projections.accounts import AccountFilters
+from cardledger.ledger.queries import transactions
+from cardledger.ledger.queries.transactions import TransactionFilters
+from cardledger.ledger.storage.engines import async_engine, driver_async
+from cardledger.ledger.storage.paging import Wanted
+from cardledger.ledger.webhooks import deliveries
+from cardledger.ledger.webhooks.deliveries import DeliveryFilters
+from cardledger.schema.ids import Id
+from tests.external_accounts import info
+from tests.world import World, open_world
+
+ROWS = 2_000
+"""Of each platform in each table; every hundredth has the rare value of its columns."""
+
+FEW = 150
+"""Rows that a list with a rare value may read: for its page, and again for its total."""
+
+INFO = info("USD_ACCOUNT")
+PAGE = Wanted(limit=10)
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+# Ids rise, and belong to the platforms in turn.
+_FILL = """
+    CREATE TEMP TABLE n AS
+    SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid AS id,
+        CASE WHEN i %% 2 = 0 THEN %(large)s::uuid ELSE %(other)s::uuid END AS platform,
+        i %% 200 = 0 AS is_rare, %(noon)s::timestamptz + i * interval '1 second' AS at, i
+    FROM generate_series(1, 2 * %(rows)s) i;
+
+    INSERT INTO customers (id, platform_id, platform_customer_id, customer_type, kyc_status,
+        uma_address, region, currencies, created_at, updated_at)
+    SELECT id, platform, 'C' || i, CASE WHEN is_rare THEN 'BUSINESS' ELSE 'INDIVIDUAL' END,
+        'APPROVED', '$' || i || '@x.test', CASE WHEN is_rare THEN 'FR' ELSE 'US' END,
+        '{USD}', at, at
+    FROM n;
+
+    INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,
+        created_at, updated_at)
+    SELECT id, id, platform, CASE WHEN is_rare THEN 'EUR' ELSE 'USD' END,
+        CASE WHEN is_rare THEN 'INTERNAL_CRYPTO' ELSE 'INTERNAL_FIAT' END, 'ACTIVE', at, at
+    FROM n;
+
+    INSERT INTO cards (id, customer_id, platform_id, platform_card_id, state, form, currency,
+        funding_sources, processor_ref, issuer_ref, created_at, updated_at)
+    SELECT id, id, platform, 'K' || i, CASE WHEN is_rare THEN 'FROZEN' ELSE 'ACTIVE' END,
+        'VIRTUAL', 'USD', ARRAY[id], 'p', 'i', at, at
+    FROM n;
+
+    INSERT INTO verifications (id, platform_id, customer_id, status, errors, created_at, updated_at)
+    SELECT id, platform, id, CASE WHEN is_rare THEN 'REJECTED' ELSE 'APPROVED' END, '[]', at, at
+    FROM n;
+
+    INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
+        created_at, webhook_id, endpoint_id)
+    SELECT id, id, platform, 'CARD', id, '{}', CASE WHEN is_rare THEN 'FAILED' ELSE 'DELIVERED' END,
+        at, id, CASE WHEN is_rare THEN %(other)s::uuid ELSE %(large)s::uuid END
+    FROM n;
+
+    INSERT INTO external_accounts (id, platform_id, customer_id, currency, account_type, status,
+        default_uma_deposit_account, fingerprint, account_info, created_at, updated_at)
+    SELECT id, platform, CASE WHEN NOT is_rare THEN id END,
+        CASE WHEN i %% 200 = 2 THEN 'EUR' ELSE 'USD' END, 'USD_ACCOUNT', 'ACTIVE', false,
+        uuid_send(id), %(info)s, at, at
+    FROM n;
+
+    INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)
+    SELECT id, id, %(other)s, '{}', 'MALFORMED', at FROM n
+"""
+
+Page = Callable[[AsyncConnection], Awaitable[object]]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform_id(world: World) -> Id:
+    """A platform with many rows, beside another one with as many."""
+    large, other = world.platform(), world.platform()
+    values = {"large": large, "other": other, "noon": NOON, "rows": ROWS, "info": json.dumps(INFO)}
+    with psycopg.connect(world.url, cursor_factory=psycopg.ClientCursor) as connection:
+        connection.execute(_FILL, values)
+    world.connection.execute("ANALYZE")
+    return large
+
+
+def _rows_read(plan: dict[str, Any]) -> int:
+    """Return how many rows the scans of `plan` have read, those removed by filters included."""
+    own = 0
+    if "Relation Name" in plan:
+        read = plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+        own = round((read + plan.get("Rows Removed by Index Recheck", 0)) * plan["Actual Loops"])
+    return own + sum(map(_rows_read, plan.get("Plans", [])))
+
+
+def rows_read(world: World, page: Page) -> int:
+    """Return how many rows the statements of `page` read, as the API executes them."""
+
+    async def run() -> int:
+        engine = async_engine(world.app_url, keyed=True)
+        statements: list[tuple[str, Any]] = []
+
+        def note(*call: Any) -> None:  # noqa: ANN401 - SQLAlchemy's arguments
+            statements.append((call[2], call[3]))
+
+        try:
+            async with engine.connect() as connection:
+                event.listen(engine.sync_engine, "before_cursor_execute", note)
+                await page(connection)
+                event.remove(engine.sync_engine, "before_cursor_execute", note)
+                raw = await driver_async(connection)
+                read = 0
+                for statement, parameters in statements:
+                    cursor = await raw.execute(
+                        f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters
+                    )
+                    row = await cursor.fetchone()
+                    assert row is not None
+                    read += _rows_read(row[0][0]["Plan"])
+                return read
+        finally:
+            await engine.dispose()
+
+    return asyncio.run(run())
+
+
+_LATE = NOON + timedelta(seconds=2 * ROWS - 20)
+
+LISTS: dict[str, tuple[Callable[..., Awaitable[object]], object]] = {
+    f"{name} {filters}": (page, filters)
+    for name, page, of in (
+        (
+            "customers",
+            customers.page,
+            (
+                CustomerFilters(platform_customer_id="C200"),
+                CustomerFilters(platform_customer_id="C200", with_deleted=True),
+                CustomerFilters(customer_type="BUSINESS"),
+                CustomerFilters(region="FR"),
+                CustomerFilters(uma_address="$200@x.test"),
+                CustomerFilters(created_from=_LATE),
+                CustomerFilters(updated_from=_LATE),
+            ),
+        ),
+        (
+            "accounts",
+            accounts.page,
+            (AccountFilters(currency="EUR"), AccountFilters(type="INTERNAL_CRYPTO")),
+        ),
+        ("cards", cards.page, (CardFilters(platform_card_id="K200"), CardFilters(state="FROZEN"))),
+        ("verifications", verifications.page, (VerificationFilters(status="REJECTED"),)),
+        (
+            "external accounts",
+            external_accounts.page,
+            (ExternalAccountFilters(currency="EUR"), ExternalAccountFilters(of_platform=True)),
+        ),
+        (
+            "deliveries",
+            deliveries.page,
+            (DeliveryFilters(state="FAILED"), DeliveryFilters(state="PENDING")),
+        ),
+        ("transactions", transactions.page, (TransactionFilters(platform_customer_id="C200"),)),
+    )
+    for filters in of
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_with_a_rare_value_reads_the_rows_that_have_it(
+    world: World, platform_id: Id, name: str
+) -> None:
+    page, filters = LISTS[name]
+
+    read = rows_read(
+        world,
+        lambda connection: page(connection, platform_id=platform_id, filters=filters, wanted=PAGE),
+    )
+
+    assert read <= FEW
+
+
+def test_deliveries_to_an_endpoint_are_found_by_it(world: World, platform_id: Id) -> None:
+    [(endpoint_id,), *_] = world.rows(
+        "SELECT endpoint_id FROM webhook_deliveries WHERE state = 'FAILED'"
+    )
+    filters = DeliveryFilters(endpoint_id=endpoint_id)
+
+    read = rows_read(
+        world,
+        lambda connection: deliveries.page(
+            connection, platform_id=platform_id, filters=filters, wanted=PAGE
+        ),
+    )
+
+    assert read <= FEW
+
+
+def test_the_rejections_of_other_platforms_are_not_read(world: World, platform_id: Id) -> None:
+    asked = rejections.Filter(platform_id=platform_id)
+
+    async def statement(connection: AsyncConnection) -> object:
+        # Through SQLAlchemy, whose statements are noted.
+        return await connection.exec_driver_sql(*rejections.query(asked, limit=10))
+
+    assert rows_read(world, statement) == 0

@@ -1,0 +1,447 @@
+"""The roles of the database: what each may do to every table, asked of PostgreSQL itself."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import pytest
+from psycopg import errors, sql
+from sqlalchemy import LargeBinary
+
+from cardledger.config.errors import CommandError
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import databases, role_findings
+from cardledger.install.credentials import Credentials
+from cardledger.install.findings import FAIL, OK, WARN
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.schema import migrate, roles
+from cardledger.schema.roles import SECRETS, WRITERS, Role
+from cardledger.schema.tables import APPEND_ONLY, metadata
+from tests.databases import as_role, fresh_database
+from tests.world import INBOX_KEY, Cardholder, World, open_world
+
+BY_MIGRATIONS: Final = {"alembic_version"}  # Alembic's own, which is not in `schema.tables`.
+TABLES: Final = sorted({table.name for table in metadata.sorted_tables} | BY_MIGRATIONS)
+BOOKS: Final = (
+    "card_transaction_events",
+    "card_transactions",
+    "deposits",
+    "duplicates",
+    "entries",
+    "outcomes",
+    "parked",
+    "pending_pulls",
+)
+"""Balances are columns of `internal_accounts`, which has tests of its own."""
+AMOUNTS: Final = ("balance", "held", "owed", "pending", "version")
+HASHES_OF_CONTENT: Final = {
+    ("external_accounts", "fingerprint"),
+    ("forged_messages", "body_hash"),
+    ("forged_messages", "mac"),
+    ("idempotency_keys", "request_hash"),
+    ("inbox", "body_hash"),
+    ("inbox", "mac"),
+    ("outcomes", "body_hash"),
+    ("server_keys", "header"),
+}
+"""Columns of bytes that are no secrets."""
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cardholder(world: World) -> Cardholder:
+    """A cardholder with an outcome, events and entries."""
+    made = world.cardholder(world.platform(), 5_000)
+    world.process(world.engine(), [(made, world.authorization(made, "T1", 1_000))])
+    return made
+
+
+@pytest.fixture(scope="module")
+def logins(world: World, cardholder: Cardholder) -> Iterator[Mapping[Role, psycopg.Connection]]:  # noqa: ARG001 - the scene
+    """A connection of each role."""
+    found = {role: psycopg.connect(as_role(world.app_url, role)) for role in Role}
+    yield found
+    for connection in found.values():
+        connection.close()
+
+
+Logins = Mapping[Role, psycopg.Connection]
+
+
+def refused(connection: psycopg.Connection, statement: str, *values: object) -> bool:
+    """Return whether PostgreSQL refuses `statement` for want of a right; nothing is changed.
+
+    Append-only triggers refuse with the same code, but not before the right is there.
+    """
+    with connection.transaction(force_rollback=True):
+        try:
+            connection.execute(statement.encode(), values)
+        except errors.InsufficientPrivilege as error:
+            return "permission denied" in str(error)
+        except psycopg.Error:
+            return False
+    return False
+
+
+def columns(table: str) -> list[str]:
+    if table in BY_MIGRATIONS:
+        return ["version_num"]
+    return [column.name for column in metadata.tables[table].columns]
+
+
+_MAY: Final = """
+    SELECT concat(
+        CASE WHEN has_any_column_privilege(t.name, 'INSERT') THEN 'a' END,
+        CASE WHEN has_table_privilege(t.name, 'DELETE') THEN 'd' END,
+        CASE WHEN has_any_column_privilege(t.name, 'UPDATE') THEN 'w' END,
+        CASE WHEN has_table_privilege(t.name, 'UPDATE') THEN ' whole' END,
+        CASE WHEN has_table_privilege(t.name, 'TRUNCATE, REFERENCES, TRIGGER') THEN ' more' END)
+    FROM (SELECT %s::text) AS t (name)
+"""
+
+
+def may(connection: psycopg.Connection, table: str) -> str:
+    """Return what the login may write to `table`: letters as in `roles.WRITERS`."""
+    row = connection.execute(_MAY, [table]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+# --- every table ----------------------------------------------------------------------------------
+
+
+def test_every_table_is_classified() -> None:
+    assert sorted(WRITERS) == TABLES
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_role_writes_the_tables_of_its_work_and_no_other(logins: Logins, table: str) -> None:
+    found = {role: may(logins[role], table) for role in roles.NEW}
+
+    assert found == {role: WRITERS[table].get(role, "") for role in roles.NEW}
+
+
+@pytest.mark.parametrize("role", [role for role in roles.NEW if role is not Role.WORKER])
+@pytest.mark.parametrize("table", BOOKS)
+def test_only_the_worker_can_write_the_books(logins: Logins, table: str, role: Role) -> None:
+    deeds = [f"INSERT INTO {table} DEFAULT VALUES", f"DELETE FROM {table}", f"TRUNCATE {table}"]
+    deeds += [f"UPDATE {table} SET {name} = DEFAULT" for name in columns(table)]
+
+    for deed in deeds:
+        assert refused(logins[role], deed), deed
+    assert not refused(logins[Role.WORKER], deeds[0])
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_the_api_can_neither_open_an_account_with_money_nor_change_a_balance(
+    logins: Logins, amount: str
+) -> None:
+    api = logins[Role.API]
+
+    assert refused(api, f"UPDATE internal_accounts SET {amount} = 1")
+    assert refused(
+        api,
+        f"INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
+        f" {amount}, created_at, updated_at) SELECT gen_random_uuid(), customer_id, platform_id,"
+        f" currency, type, status, 1, now(), now() FROM internal_accounts LIMIT 1",
+    )
+    assert refused(api, "DELETE FROM internal_accounts")
+
+
+@pytest.mark.parametrize("amount", AMOUNTS)
+def test_the_api_cannot_overwrite_a_balance_by_an_upsert(logins: Logins, amount: str) -> None:
+    assert refused(
+        logins[Role.API],
+        "INSERT INTO internal_accounts (id, customer_id, platform_id, currency, type, status,"
+        " created_at, updated_at) SELECT id, customer_id, platform_id, currency, type, status,"
+        " now(), now() FROM internal_accounts LIMIT 1"
+        f" ON CONFLICT (id, customer_id) DO UPDATE SET {amount} = 1",
+    )
+
+
+@pytest.mark.parametrize("status", ["COMPLETED", "PROCESSING"])
+def test_the_api_cannot_settle_a_transfer(logins: Logins, status: str) -> None:
+    assert refused(
+        logins[Role.API], f"UPDATE transfers SET status = '{status}', settled_at = now()"
+    )
+    assert refused(logins[Role.API], "UPDATE transfers SET amount = amount + 1")
+
+
+@pytest.mark.parametrize("table", [table.name for table in APPEND_ONLY])
+def test_no_role_changes_history(logins: Logins, table: str) -> None:
+    name = columns(table)[0]
+    deeds = (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}", f"TRUNCATE {table}")
+
+    assert all(refused(logins[role], deed) for role in roles.NEW for deed in deeds)
+
+
+def test_the_sender_of_webhooks_reads_no_account_and_writes_no_message(logins: Logins) -> None:
+    webhooks = logins[Role.WEBHOOKS]
+
+    for table in ("internal_accounts", "entries", "inbox", "api_tokens", "cards"):
+        assert refused(webhooks, f"SELECT FROM {table}"), table
+    assert refused(webhooks, "INSERT INTO inbox DEFAULT VALUES")
+
+
+def test_a_worker_reads_no_personal_data_and_no_secret(logins: Logins) -> None:
+    worker = logins[Role.WORKER]
+
+    assert refused(worker, "SELECT full_name FROM customers")
+    for table in ("external_accounts", "beneficial_owners", "api_tokens", "platforms"):
+        assert refused(worker, f"SELECT id FROM {table}"), table
+
+
+def test_private_keys_are_for_the_sender_of_webhooks_only(logins: Logins) -> None:
+    for deed in (
+        "SELECT signing_key FROM platforms",
+        "SELECT private_key FROM webhook_signing_keys",
+    ):
+        readers = [role for role in roles.NEW if not refused(logins[role], deed)]
+        assert readers == [Role.WEBHOOKS], deed
+
+
+# --- the reader, and the role that submits --------------------------------------------------------
+
+
+def test_every_column_of_bytes_is_a_secret_or_known_to_be_none() -> None:
+    found = {
+        (table.name, column.name)
+        for table in metadata.sorted_tables
+        for column in table.columns
+        if isinstance(column.type, LargeBinary)
+    }
+
+    named = {(table, column) for table, names in SECRETS.items() for column in names}
+    assert found == named | HASHES_OF_CONTENT
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_reader_reads_everything_but_secrets(logins: Logins, table: str) -> None:
+    unreadable = [
+        name
+        for name in columns(table)
+        if refused(logins[Role.READER], f"SELECT {name} FROM {table}")
+    ]
+
+    assert sorted(unreadable) == sorted(SECRETS.get(table, ()))
+
+
+def test_the_reader_reads_the_journal(logins: Logins) -> None:
+    assert logins[Role.READER].execute("SELECT event FROM journal").fetchone() is not None
+
+
+def test_the_role_that_submits_reads_outcomes_and_nothing_else(logins: Logins) -> None:
+    readable = [
+        table
+        for table in [*TABLES, "journal"]
+        if not all(
+            refused(logins[Role.SUBMIT], f"SELECT {name} FROM {table}")
+            for name in (columns(table) if table != "journal" else ["event"])
+        )
+    ]
+
+    assert readable == ["outcomes"]
+
+
+def test_a_message_of_the_role_that_submits_is_accepted_and_decided(
+    world: World, cardholder: Cardholder
+) -> None:
+    before = world.balance(cardholder)
+    body = {**world.deposit(cardholder, 7), "reference": "by-submit"}
+    message = inbox.address(
+        body, cardholder.owner, lane=Lane.LIVE, reply_to=None, at=datetime.now(UTC)
+    )
+    with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as connection:
+        inbox.accept(connection, [message], INBOX_KEY)
+    world.drain(world.engine(), Lane.LIVE)
+
+    with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as connection:
+        found = connection.execute(
+            "SELECT outcome FROM outcomes WHERE reference = 'by-submit'"
+        ).fetchall()
+    assert found == [("APPLIED",)]
+    assert world.balance(cardholder) == before + 7
+    assert world.rows("SELECT FROM acceptances a JOIN outcomes o ON o.message_id = ANY(a.ids)"
+                      " WHERE o.reference = 'by-submit'") == [()]  # fmt: skip
+
+
+# --- who the roles are ----------------------------------------------------------------------------
+
+
+def test_no_role_owns_anything_or_has_a_special_right(logins: Logins) -> None:
+    for role in Role:
+        owned = logins[role].execute(
+            "SELECT count(*) FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner"
+            " WHERE r.rolname = current_user"
+        )
+        special = logins[role].execute(
+            "SELECT rolsuper, rolcreaterole, rolcreatedb, rolreplication, rolbypassrls FROM"
+            " pg_roles WHERE rolname = current_user"
+        )
+        assert owned.fetchone() == (0,)
+        assert special.fetchone() == (False,) * 5
+
+
+def test_the_public_has_no_right(world: World) -> None:
+    assert world.rows(
+        "SELECT relname, acl.privilege_type FROM pg_class c, aclexplode(c.relacl) acl"
+        " WHERE c.relnamespace = current_schema()::regnamespace AND acl.grantee = 0"
+        " UNION SELECT relname, acl.privilege_type FROM pg_class c"
+        " JOIN pg_attribute a ON a.attrelid = c.oid, aclexplode(a.attacl) acl"
+        " WHERE c.relnamespace = current_schema()::regnamespace AND acl.grantee = 0"
+        " UNION SELECT nspname, acl.privilege_type FROM pg_namespace, aclexplode(nspacl) acl"
+        " WHERE nspname = current_schema() AND acl.grantee = 0"
+        " UNION SELECT 'default', acl.privilege_type FROM pg_default_acl, aclexplode(defaclacl) acl"
+    ) == []  # fmt: skip
+
+
+@pytest.fixture
+def server_login(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    """The login of a role that owns a database and may not create roles."""
+    with fresh_database(postgres_url) as url:
+        owner = sql.Identifier(f"{url.database}_owner")
+        database = sql.Identifier(url.database)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'app'").format(owner))
+            connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, owner))
+        yield url.with_user(f"{url.database}_owner", "app")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP OWNED BY {}").format(owner))
+            connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO CURRENT_USER").format(database))
+            connection.execute(sql.SQL("DROP ROLE {}").format(owner))
+
+
+def test_an_owner_that_may_not_create_roles_is_told_which_are_missing(
+    postgres_url: DatabaseUrl, server_login: DatabaseUrl
+) -> None:
+    name = server_login.database
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(f"{name}_app")))
+    try:
+        with pytest.raises(CommandError) as refusal:
+            databases.upgrade(server_login)
+        assert f"may not create role {name}_api: give it CREATEROLE" in str(refusal.value)
+        before = migrate.current(server_login)
+        assert before not in {None, migrate.head()}
+        with created(postgres_url, [f"{name}_{role}" for role in roles.NEW]):
+            databases.upgrade(server_login)
+            assert migrate.current(server_login) == migrate.head()
+            migrate.downgrade(server_login, str(before))
+    finally:
+        with psycopg.connect(server_login, autocommit=True) as connection:
+            connection.execute("DROP SCHEMA cardledger CASCADE")
+        with psycopg.connect(postgres_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(f"{name}_app")))
+
+
+@contextmanager
+def created(url: DatabaseUrl, names: list[str]) -> Iterator[None]:
+    """Create roles, as an administrator does for an owner who may not, and drop them."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name in names:
+            connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
+        yield
+        for name in names:
+            connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+# --- what `doctor` says -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    """A database whose roles are named after it; copies of the template's are not."""
+    with fresh_database(postgres_url) as url:
+        migrate.upgrade(url)
+        with psycopg.connect(url, autocommit=True) as connection:
+            for role in Role:
+                name = sql.Identifier(f"{url.database}_{role}")
+                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD 'app'").format(name))
+        yield url
+        migrate.downgrade(url, "base")
+
+
+def test_processes_share_the_login_of_earlier_releases_until_each_has_its_own(
+    installed: DatabaseUrl, tmp_path: Path
+) -> None:
+    kept = Credentials(path=tmp_path / "credentials.json")
+    app_url = installed.with_user(f"{installed.database}_app", "app")
+    given = dict.fromkeys(roles.PROCESSES, "app")
+    api = sql.Identifier(f"{installed.database}_api")
+    with psycopg.connect(installed, autocommit=True) as connection:
+        connection.execute(sql.SQL("ALTER ROLE {} NOLOGIN").format(api))
+        shared = databases.process_logins(app_url, app_url, kept, given)
+        with pytest.raises(CommandError, match="cannot log in"):
+            databases.process_logins(installed, app_url, kept, given)
+        connection.execute(sql.SQL("ALTER ROLE {} LOGIN").format(api))
+
+    own = databases.process_logins(app_url, app_url, kept, given)
+
+    assert set(shared.values()) == {app_url}
+    assert {role: url.role for role, url in own.items()} == {
+        role: f"{installed.database}_{role}" for role in roles.PROCESSES
+    }
+
+
+def findings(url: DatabaseUrl, *, for_production: bool = False) -> dict[str, tuple[str, str]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        found = role_findings.examine(connection, is_running=False, for_production=for_production)
+        return {finding.name: (finding.state, finding.detail) for finding in found}
+
+
+@pytest.mark.parametrize("role", roles.PROCESSES)
+def test_a_process_with_its_own_role_is_as_it_should_be(installed: DatabaseUrl, role: Role) -> None:
+    url = installed.with_user(f"{installed.database}_{role}", "app")
+
+    states = {name: state for name, (state, _) in findings(url, for_production=True).items()}
+
+    assert states == {"application role": OK, "process roles": OK, "role in use": OK}
+
+
+@pytest.mark.parametrize(
+    ("login", "reason"), [("app", "may do what all processes do"), (None, "owns the tables")]
+)
+def test_a_login_with_more_rights_than_a_process_needs_is_a_warning_and_fails_for_production(
+    installed: DatabaseUrl, login: str | None, reason: str
+) -> None:
+    url = installed.with_user(f"{installed.database}_{login}", "app") if login else installed
+
+    state, detail = findings(url)["role in use"]
+    strictly, _ = findings(url, for_production=True)["role in use"]
+
+    assert (state, strictly) == (WARN, FAIL)
+    assert reason in detail
+
+
+@pytest.mark.parametrize(
+    ("grant", "reason"),
+    [
+        ("GRANT UPDATE (balance) ON internal_accounts TO {0}_reader", "may UPDATE on internal_"),
+        ("GRANT INSERT ON entries TO {0}_api", "may INSERT on entries"),
+        ("GRANT UPDATE ON customers TO {0}_api", "every column of customers"),
+        ("GRANT {0}_worker TO {0}_api", "is a member of"),
+        ("ALTER ROLE {0}_submit BYPASSRLS", "more rights than it needs"),
+    ],
+)
+def test_a_role_with_a_right_that_is_not_its_work_is_found(
+    installed: DatabaseUrl, grant: str, reason: str
+) -> None:
+    with psycopg.connect(installed) as connection:
+        connection.execute(grant.format(f"{installed.database}").encode())
+        found = {
+            finding.name: finding
+            for finding in role_findings.examine(connection, is_running=False, for_production=False)
+        }
+        connection.rollback()
+
+    assert found["process roles"].state == FAIL
+    assert reason in found["process roles"].detail
