@@ -1,0 +1,1 @@
+"""The attacks, one module for each kind of attacker and means."""

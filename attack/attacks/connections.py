@@ -1,0 +1,231 @@
+"""Clients that never finish, never read, or send what two servers would read differently."""
+
+import asyncio
+import itertools
+import socket
+from typing import Final
+
+from attack.arena import Arena, Attack
+from attack.judge import Measure, Strike
+from attack.wire import Answer, Connection, send_raw, statuses
+
+_GREEDY: Final = 300
+_SLOW: Final = 1200
+_ISSUE_TRIES: Final = 150
+_BUNDLE: Final = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n\r\n"
+_HOST: Final = "attacker.example"
+
+
+async def _open(arena: Arena, source: str) -> socket.socket | None:
+    """Return a connection from address `source` of this machine; None when it is refused."""
+    opened = socket.socket()
+    opened.setblocking(False)  # noqa: FBT003 - the only form
+    try:
+        opened.bind((source, 0))
+        loop = asyncio.get_running_loop()
+        await asyncio.wait_for(
+            loop.sock_connect(opened, (arena.address.host, arena.address.port)), 5
+        )
+    except (OSError, TimeoutError):
+        opened.close()
+        return None
+    return opened
+
+
+class _Crowd:
+    """Connections from some addresses, opened again whenever the server has closed one."""
+
+    def __init__(self, arena: Arena, size: int, network: str) -> None:
+        self._arena: Final = arena
+        self._size: Final = size
+        self._sources: Final = itertools.cycle(f"{network}.{n}" for n in range(1, 9))
+        self._members: list[socket.socket] = []
+        self.opened = 0
+        self.sent = 0
+
+    async def send(self, content: bytes) -> None:
+        """Bring it to its size, and send `content` on every connection without reading."""
+        while len(self._members) < self._size and self._arena.is_on:
+            fresh = [_open(self._arena, next(self._sources)) for _ in range(50)]
+            came = [member for member in await asyncio.gather(*fresh) if member is not None]
+            self._members += came
+            self.opened += len(came)
+            if not came:
+                break
+        alive = []
+        for member in self._members:
+            try:
+                self.sent += member.send(content)
+            except BlockingIOError:
+                pass
+            except OSError:
+                member.close()
+                continue
+            alive.append(member)
+        self._members = alive
+
+    def close(self) -> None:
+        """Close all of them."""
+        for member in self._members:
+            member.close()
+
+
+async def _probes(arena: Arena) -> list[Answer]:
+    """Ask four times a second whether the API is healthy, on a connection of its own each time."""
+    answers = []
+    while arena.is_on:
+        connection = Connection(arena.address, timeout_s=5)
+        answers.append(await connection.exchange(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
+        connection.close()
+        await asyncio.sleep(0.25)
+    return answers
+
+
+async def _with_crowd(arena: Arena, crowd: _Crowd, content: bytes, pause_s: float) -> Strike:
+    arena.begin()
+    probing = asyncio.create_task(_probes(arena))
+    try:
+        while arena.is_on:
+            await crowd.send(content)
+            await asyncio.sleep(pause_s)
+        probes = await probing
+    finally:
+        probing.cancel()
+        crowd.close()
+    unhealthy = sum(answer.status != 200 for answer in probes)
+    return Strike(
+        struck=min(crowd.opened, crowd.sent),
+        proof=f"{crowd.opened:,} connections, {crowd.sent / 1e6:,.1f} MB sent",
+        measures=[
+            Measure(name="health checks not answered", value=unhealthy, limit=0),
+            Measure(name="times without health checks", value=0 if probes else 1, limit=0),
+        ],
+    )
+
+
+async def _pipelining(arena: Arena) -> Strike:
+    return await _with_crowd(arena, _Crowd(arena, _GREEDY, "127.0.2"), _BUNDLE * 500, 0.05)
+
+
+async def _slow_heads(arena: Arena) -> Strike:
+    crowd = _Crowd(arena, _SLOW, "127.0.3")
+    return await _with_crowd(arena, crowd, b"GET / HTTP/1.1\r\nX-A: ", 1.0)
+
+
+def _ambiguous(arena: Arena) -> list[bytes]:
+    """Return requests whose end, or whose host, two servers would see in different places."""
+    base = arena.address.base
+    inner = (
+        f"GET {base}/config HTTP/1.1\r\nHost: x\r\nAuthorization: {arena.attacker.authorization}"
+    )
+    smuggled = f"{inner}\r\n\r\n".encode()
+    start = f"POST {base}/customers HTTP/1.1\r\nHost: x\r\n".encode()
+    lengths = [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n12345",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"Content-Length: +5\r\n\r\n12345",
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Length: 0x5\r\n\r\n12345",
+        b"Content-Length: 5, 5\r\n\r\n12345",
+        b"Content-Length: 99999999999999999999999\r\n\r\n12345",
+        b"X-A: a\x00b\r\nContent-Length: 0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n12345\r\n0\r\n\r\n",
+    ]
+    head = f"GET {base}/config HTTP/1.1\r\n".encode()
+    hosts = [b"", b"Host: a\r\nHost: b\r\n", b"Host:\r\n", b"Host: a/b\r\n", b"Host: [\r\n"]
+    return [
+        *(start + length + smuggled for length in lengths),
+        *(head + host + b"\r\n" + smuggled for host in hosts),
+    ]
+
+
+async def _smuggling(arena: Arena) -> Strike:
+    forms = _ambiguous(arena)
+    sent, served, silent = 0, 0, 0
+    arena.begin()
+    for form in itertools.cycle(forms):
+        if not arena.is_on:
+            break
+        found = statuses(await send_raw(arena.address, form))
+        sent += 1
+        served += any(200 <= status < 300 for status in found)
+        silent += not found
+    return Strike(
+        struck=sent,
+        proof=f"{sent:,} requests in {len(forms)} forms",
+        measures=[
+            Measure(name="smuggled requests served", value=served, limit=0),
+            Measure(name="forms without an answer", value=silent, limit=0),
+        ],
+    )
+
+
+async def _issued_card(arena: Arena) -> str:
+    """Return a card that has a number, as those of the interface have."""
+    body = {
+        "cardholderId": arena.attacker.customers[0],
+        "form": "VIRTUAL",
+        "fundingSources": arena.attacker.accounts[:1],
+    }
+    card = (await arena.made("/cards", body))["id"]
+    for _ in range(_ISSUE_TRIES):
+        if (await arena.call("GET", f"/cards/{card}")).json().get("state") == "ACTIVE":
+            break
+        await asyncio.sleep(0.2)
+    return str(card)
+
+
+async def _hosts(arena: Arena) -> Strike:
+    card = await _issued_card(arena)
+    asked, answered, believed = 0, 0, 0
+    connection = arena.connection()
+    # `request` writes the header itself; here another host is named.
+    usual = arena.request("POST", f"/cards/{card}/reveal", {})
+    forged = usual.replace(f"Host: {arena.address.host}".encode(), f"Host: {_HOST}".encode())
+    forwarded = arena.request(
+        "POST", f"/cards/{card}/reveal", {}, headers={"X-Forwarded-Host": _HOST}
+    )
+    arena.begin()
+    while arena.is_on:
+        for whole in (forged, forwarded):
+            answer = await connection.exchange(whole)
+            asked += 1
+            answered += 200 <= answer.status < 300
+            believed += _HOST.encode() in answer.body
+    return Strike(
+        struck=answered,
+        proof=f"{asked:,} card pages asked for under another host",
+        measures=[Measure(name="URLs of the attacker's host", value=believed, limit=0)],
+    )
+
+
+ATTACKS: Final = (
+    Attack(
+        item="A3",
+        name="pipelining",
+        aim=f"{_GREEDY} connections that pipeline and never read take the memory",
+        run=_pipelining,
+    ),
+    Attack(
+        item="A3",
+        name="slow heads",
+        aim=f"{_SLOW:,} connections that never finish a head take the open files",
+        run=_slow_heads,
+    ),
+    Attack(
+        item="A3",
+        name="smuggling",
+        aim="requests of ambiguous length or host carry a second one in",
+        run=_smuggling,
+    ),
+    Attack(
+        item="A3",
+        name="foreign hosts",
+        aim="a card page's URL names the attacker's host",
+        run=_hosts,
+    ),
+)

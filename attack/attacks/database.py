@@ -1,0 +1,250 @@
+"""A program with the API's login to PostgreSQL: what it may write, forge, move and see."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors
+
+from attack.arena import Arena, Attack
+from attack.judge import Measure, Strike
+from attack.wire import basic
+from cardledger.ledger.messaging.inbox import DEPOSIT, Lane, shard_of
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+from storm.system import API
+
+FACTS: Final = {
+    "internal_accounts": "balance",
+    "card_transactions": "settled",
+    "card_transaction_events": "amount",
+    "entries": "amount",
+    "outcomes": "outcome",
+    "deposits": "amount",
+}
+"""The tables that only a decision of the engine may write, each with a column of it."""
+
+_FORGED: Final = 500_000_000
+_DECIDED_S: Final = 5.0
+
+Session = psycopg.Connection[Any]
+
+
+def _login(arena: Arena) -> Session:
+    return psycopg.connect(arena.stage.environment(API)["DATABASE_URL"], autocommit=True)
+
+
+def _passes(session: Session, statement: str, *values: object) -> bool:
+    """Say whether there is the right for a statement; whatever it did is undone."""
+    try:
+        with session.transaction(force_rollback=True):
+            session.execute(statement.encode(), values or None)
+    except errors.InsufficientPrivilege:
+        return False
+    except (errors.IntegrityError, errors.DataError):
+        return True  # The right is there; another row would have been written.
+    return True
+
+
+def _writes(table: str, column: str) -> list[tuple[str, str]]:
+    """Return what must not pass for `table`: names and statements, which lock no row."""
+    return [
+        (f"UPDATE {table}", f"UPDATE {table} SET {column} = {column} WHERE false"),
+        (f"INSERT {table}", f"INSERT INTO {table} SELECT * FROM {table} WHERE false"),
+        (f"DELETE {table}", f"DELETE FROM {table} WHERE false"),
+    ]
+
+
+_MINT: Final = f"UPDATE internal_accounts SET balance = balance + {_FORGED} WHERE id = %s"
+
+
+async def _facts(arena: Arena) -> Strike:
+    account = Id.parse(arena.attacker.accounts[0].partition(":")[2])
+    statements = [one for table, column in FACTS.items() for one in _writes(table, column)]
+    tried = 0
+    passed: set[str] = set()
+    arena.begin()
+
+    def play() -> None:
+        nonlocal tried
+        with closing(_login(arena)) as session:
+            while arena.is_on:
+                for name, statement in statements:
+                    tried += 1
+                    if _passes(session, statement):
+                        passed.add(name)
+                tried += 1
+                if _passes(session, _MINT, account):
+                    passed.add("money for the own account")
+
+    await asyncio.to_thread(play)
+    names = ", ".join(sorted(passed))
+    return Strike(
+        struck=tried,
+        proof=f"{tried:,} statements against {len(FACTS)} tables"
+        + (f"; passed: {names}" if names else "; none passed"),
+        measures=[Measure(name="kinds of writes that pass", value=len(passed), limit=0)],
+    )
+
+
+def _sum_of(session: Session, platform_id: Id) -> int:
+    found = session.execute(
+        "SELECT coalesce(sum(balance), 0)::bigint FROM internal_accounts WHERE platform_id = %s",
+        [platform_id],
+    ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+_FORGE: Final = """
+    INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference, body,
+        body_hash, reply_to, received_at)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, NULL, now())
+"""
+
+
+async def _forged_deposits(arena: Arena) -> Strike:
+    """Write deposits into the inbox, as only a process with the key of acceptors should."""
+    account = Id.parse(arena.attacker.accounts[0].partition(":")[2])
+    customer = Id.parse(arena.attacker.customers[0].partition(":")[2])
+    platform = arena.attacker.platform_id
+    tried, written = 0, 0
+
+    def forge(session: Session) -> None:
+        nonlocal tried, written
+        key, reference = new_id(), secrets.token_hex(8)
+        body = {
+            "type": DEPOSIT,
+            "source": "sandbox",
+            "reference": reference,
+            "accountId": str(account),
+            "amount": _FORGED,
+        }
+        values = (
+            int(Lane.LIVE), shard_of(customer), key, customer, platform, "sandbox", reference,
+            json.dumps(body), secrets.token_bytes(32),
+        )  # fmt: skip
+        tried += 1
+        try:
+            session.execute(_FORGE.encode(), values)
+        except psycopg.Error:
+            return
+        written += 1
+
+    with arena.stage.connect() as owner:
+        before = _sum_of(owner, platform)
+        arena.begin()
+        await _repeated(arena, forge, pause_s=0.1)
+        arena.end()
+        await asyncio.sleep(_DECIDED_S)
+        gained = _sum_of(owner, platform) - before
+        # What cannot be decided must not stand in the way of the attacks to come.
+        owner.execute("DELETE FROM inbox WHERE platform_id = %s", [platform])
+    return Strike(
+        struck=tried,
+        proof=f"{tried:,} rows tried, {written:,} written, {gained:,} minor units gained",
+        measures=[Measure(name="minor units from nothing", value=gained, limit=0)],
+    )
+
+
+async def _repeated(arena: Arena, deed: Callable[[Session], None], *, pause_s: float) -> None:
+    with closing(await asyncio.to_thread(_login, arena)) as session:
+        while arena.is_on:
+            await asyncio.to_thread(deed, session)
+            await asyncio.sleep(pause_s)
+
+
+_MOVE: Final = """
+    INSERT INTO api_tokens (id, platform_id, name, client_id, secret_hash, permissions, scopes,
+        created_at)
+    SELECT %s, %s, 'moved', %s, secret_hash, permissions, scopes, now()
+    FROM api_tokens WHERE client_id = %s
+"""
+
+
+async def _moved_hash(arena: Arena) -> Strike:
+    """Copy the hash of an own secret into a token of the other platform, and log in with it."""
+    access = arena.attacker.access
+    tried, entered = 0, 0
+    arena.begin()
+    with closing(await asyncio.to_thread(_login, arena)) as session:
+        while arena.is_on:
+            client_id = secrets.token_hex(12)
+            tried += 1
+            try:
+                session.execute(
+                    _MOVE.encode(),
+                    [new_id(), arena.victim.platform_id, client_id, access.client_id],
+                )
+            except psycopg.Error:
+                continue
+            login = basic(client_id, access.client_secret)
+            answer = await arena.call("GET", "/config", by=login)
+            entered += answer.status == 200
+            with arena.stage.connect() as owner:
+                owner.execute("DELETE FROM api_tokens WHERE client_id = %s", [client_id])
+    return Strike(
+        struck=tried,
+        proof=f"{tried:,} hashes moved, {entered:,} logins as the other platform",
+        measures=[Measure(name="logins as the other platform", value=entered, limit=0)],
+    )
+
+
+async def _unfiltered(arena: Arena) -> Strike:
+    """Read without naming a platform, as a forgotten condition would."""
+    tables = ("customers", "cards", "internal_accounts", "card_transactions", "webhook_endpoints")
+    tried = 0
+    seen: set[str] = set()
+    arena.begin()
+
+    def play() -> None:
+        nonlocal tried
+        with closing(_login(arena)) as session:
+            while arena.is_on:
+                for table in tables:
+                    tried += 1
+                    try:
+                        rows = session.execute(f"SELECT 1 FROM {table} LIMIT 1".encode()).fetchall()
+                    except errors.InsufficientPrivilege:
+                        continue
+                    if rows:
+                        seen.add(table)
+
+    await asyncio.to_thread(play)
+    return Strike(
+        struck=tried,
+        proof=f"{tried:,} queries of {len(tables)} tables without a platform",
+        measures=[Measure(name="tables that show rows", value=len(seen), limit=0)],
+    )
+
+
+ATTACKS: Final = (
+    Attack(
+        item="B9",
+        name="writes of the API's role",
+        aim="the API's database role changes balances, events, entries or outcomes",
+        run=_facts,
+    ),
+    Attack(
+        item="B9",
+        name="forged inbox rows",
+        aim="the API's database role makes money with rows of the inbox",
+        run=_forged_deposits,
+    ),
+    Attack(
+        item="B9",
+        name="forgotten conditions",
+        aim="a query of the API without a platform shows other platforms' rows",
+        run=_unfiltered,
+    ),
+    Attack(
+        item="B10",
+        name="moved hashes",
+        aim="the hash of an own secret opens another platform",
+        run=_moved_hash,
+    ),
+)

@@ -1,0 +1,167 @@
+"""Guesses, and as many credentials as can be made at once."""
+
+import asyncio
+import itertools
+import statistics
+import time
+from typing import Final
+from uuid import uuid4
+
+from attack.arena import Arena, Attack, Party
+from attack.judge import Measure, Strike
+from attack.victim import MERCHANT
+from attack.wire import Answer, Connection, basic
+
+POLICY: Final = {
+    "permissions": ["VIEW_TRANSACTIONS"],
+    "defaultExecutionMode": "AUTO",
+    "spendingLimits": {"currency": "USD", "perTransactionLimit": 5},
+}
+
+TIMING_LIMIT: Final = 1.25
+"""The larger of two medians of latencies, divided by the smaller."""
+
+_TOKENS: Final = 300
+
+
+async def _agent_token(arena: Arena, party: Party) -> str:
+    body = {"name": "Bookkeeper", "customerId": party.customers[0], "policy": POLICY}
+    agent = await arena.made("/agents", body, by=party.authorization)
+    code = agent["deviceCode"]["code"]
+    redeemed = await arena.made(f"/agents/device-codes/{code}/redeem", None, by=None)
+    return str(redeemed["accessToken"])
+
+
+async def _wrong_secrets(arena: Arena) -> Strike:
+    right = f"Bearer {await _agent_token(arena, arena.victim)}"
+    login = basic(arena.attacker.access.client_id, "wrong")
+    refused, asked = 0, 0
+
+    def guess(number: int) -> bytes:
+        kind = number % 4
+        if kind == 0:
+            code = f"AAAAA-AAAAA-{number % 100_000:05}".translate(str.maketrans("01", "23"))
+            return arena.request("POST", f"/agents/device-codes/{code}/redeem", by=None)
+        wrong = (None, f"Bearer {uuid4()}", basic(str(uuid4()), "wrong"), login)[kind]
+        return arena.request("GET", "/agents/me" if kind == 1 else "/config", by=wrong)
+
+    async def use_agent() -> None:
+        nonlocal refused, asked
+        connection = arena.connection()
+        while arena.is_on:
+            answer = await connection.exchange(arena.request("GET", "/agents/me", by=right))
+            asked += 1
+            refused += answer.status != 200
+            await asyncio.sleep(0.1)
+
+    numbers = itertools.count()
+    arena.begin()
+    flood, _ = await asyncio.gather(arena.flood(lambda: guess(next(numbers)), 16), use_agent())
+    return Strike(
+        struck=flood.sent,
+        proof=flood.words(),
+        measures=[
+            Measure(name="guesses that were right", value=flood.statuses[200], limit=0),
+            Measure(name="requests of the agent refused", value=refused, limit=0),
+            Measure(name="times the agent sent nothing", value=0 if asked else 1, limit=0),
+            Measure(name="answers 500", value=flood.errors, limit=0),
+        ],
+    )
+
+
+async def _caps(arena: Arena) -> Strike:
+    agent = await arena.made(
+        "/agents",
+        {"name": "Bookkeeper", "customerId": arena.attacker.customers[0], "policy": POLICY},
+    )
+    paths = itertools.cycle(
+        [
+            ("/tokens", {"name": "till", "permissions": ["VIEW"]}),
+            (f"/agents/{agent['agent']['id']}/device-codes", None),
+            ("/webhooks/endpoints", {"url": "http://127.0.0.1:9/", "state": "DISABLED"}),
+        ]
+    )
+    arena.begin()
+    flood = await arena.flood(lambda: arena.request("POST", *next(paths)), _TOKENS)
+    return Strike(
+        struck=flood.statuses[201],
+        proof=f"{flood.words()} on {_TOKENS} connections",
+        measures=[Measure(name="answers 500", value=flood.errors, limit=0)],
+    )
+
+
+async def _timing(arena: Arena) -> Strike:
+    """Compare a card of the other platform with ids that never existed, one after the other."""
+    cards = arena.victim.cards
+    body = {"amount": 100, "currency": {"code": "USD"}, "merchant": MERCHANT}
+    ways = {
+        "shown": ("GET", "/cards/{}", None),
+        "authorized": ("POST", "/sandbox/cards/{}/simulate/authorization", body),
+        "revealed": ("POST", "/cards/{}/reveal", {}),
+    }
+    seconds: dict[tuple[str, bool], list[float]] = {
+        (way, exists): [] for way in ways for exists in (True, False)
+    }
+    found = 0
+    connection = arena.connection()
+    arena.begin()
+    for number in itertools.count():
+        if not arena.is_on:
+            break
+        # The order changes, so that what the first of two pays for is paid by both.
+        kinds = (True, False) if number % 2 else (False, True)
+        for (way, (method, path, content)), exists in itertools.product(ways.items(), kinds):
+            card = cards[number % len(cards)] if exists else f"Card:{uuid4()}"
+            answer, taken = await _timed(
+                connection, arena.request(method, path.format(card), content)
+            )
+            found += answer.status != 404
+            seconds[way, exists].append(taken)
+    return Strike(
+        struck=min(len(taken) for taken in seconds.values()),
+        proof=f"{len(seconds['shown', True]):,} pairs of each of {len(ways)} kinds of request",
+        measures=[
+            Measure(name="answers other than 404", value=found, limit=0),
+            *(
+                Measure(
+                    name=f"ratio of medians in percent: {way}",
+                    value=_ratio(seconds[way, True], seconds[way, False]) * 100,
+                    limit=TIMING_LIMIT * 100,
+                )
+                for way in ways
+            ),
+        ],
+    )
+
+
+async def _timed(connection: Connection, whole: bytes) -> tuple[Answer, float]:
+    began = time.perf_counter()
+    answer = await connection.exchange(whole)
+    return answer, time.perf_counter() - began
+
+
+def _ratio(one: list[float], other: list[float]) -> float:
+    medians = sorted(statistics.median(values or [0.0]) for values in (one, other))
+    return medians[1] / medians[0] if medians[0] else float("inf")
+
+
+ATTACKS: Final = (
+    Attack(
+        item="A5",
+        name="wrong secrets",
+        aim="wrong codes, bearers and passwords from its address lock an agent out",
+        run=_wrong_secrets,
+    ),
+    Attack(
+        item="A5",
+        name="caps at once",
+        aim=f"{_TOKENS} concurrent requests make more tokens, codes, endpoints than allowed",
+        run=_caps,
+    ),
+    Attack(
+        item="B12",
+        name="timing of cards",
+        aim="the time of a refusal tells whether another platform's card exists",
+        run=_timing,
+    ),
+)

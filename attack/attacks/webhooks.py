@@ -1,0 +1,237 @@
+"""Webhooks as a means: tests, endpoints that collect, deletions of what waits, replays."""
+
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+from uuid import uuid4
+
+from attack.arena import Arena, Attack, Flood, cycle
+from attack.judge import Measure, Strike
+from attack.victim import MERCHANT
+from cardledger.schema.ids import Id
+from cardledger.webhooks.receiver import Listener, Reply
+
+PAUSE_LIMIT_S: Final = 5.0
+"""The longest time in which no webhook of the other platform arrives, while it has some."""
+
+ROWS_LIMIT: Final = 1.0
+"""Rows for each webhook whose endpoints are all disabled."""
+
+_TESTS: Final = 100
+_HANG_S: Final = 60.0
+_FIRST_S: Final = 30.0
+_DISABLED: Final = 20
+_DELETED: Final = 5
+_WAITING: Final = 30_000
+
+_ADD_WAITING: Final = """
+    INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
+        attempts, next_attempt_at, created_at, webhook_id, endpoint_id)
+    SELECT gen_random_uuid(), %(customer)s, %(platform)s, 'CARD.STATE_CHANGE', gen_random_uuid(),
+        '{}', 'PENDING', 1, now() + interval '1 hour', now(), gen_random_uuid(), %(endpoint)s
+    FROM generate_series(1, %(count)s)
+"""
+
+
+def _id(resource: str) -> Id:
+    return Id.parse(resource.partition(":")[2])
+
+
+@contextmanager
+def _hanging() -> Iterator[Listener]:
+    """Listen without an answer until the end of the block."""
+    ended = threading.Event()
+
+    def hang(_headers: dict[str, str], _body: bytes) -> Reply:
+        ended.wait(_HANG_S)
+        return Reply()
+
+    with Listener(hang) as listener:
+        try:
+            yield listener
+        finally:
+            ended.set()
+
+
+async def _tests(arena: Arena) -> Strike:
+    with _hanging() as listener:
+        endpoint = (await arena.made("/webhooks/endpoints", {"url": listener.url}))["id"]
+
+        def test() -> bytes:
+            headers = {"Idempotency-Key": str(uuid4())}
+            return arena.request(
+                "POST", "/webhooks/test", {"endpointId": endpoint}, headers=headers
+            )
+
+        arena.begin()
+        flood = await arena.flood(test, _TESTS)
+        arena.end()
+        await arena.call("DELETE", f"/webhooks/endpoints/{endpoint}")
+    return _struck(flood)
+
+
+def _struck(flood: Flood) -> Strike:
+    return Strike(
+        struck=flood.sent - flood.statuses[0],
+        proof=flood.words(),
+        measures=[Measure(name="answers 500", value=flood.errors, limit=0)],
+    )
+
+
+async def _disabled(arena: Arena) -> Strike:
+    for _ in range(_DISABLED):
+        body = {"url": "http://127.0.0.1:9/", "state": "DISABLED"}
+        await arena.made("/webhooks/endpoints", body)
+    card, amounts = cycle(arena.attacker.cards), itertools.cycle(range(100, 1000))
+
+    def authorization() -> bytes:
+        body = {"amount": next(amounts), "currency": {"code": "USD"}, "merchant": MERCHANT}
+        return arena.request("POST", f"/sandbox/cards/{card()}/simulate/authorization", body)
+
+    arena.begin()
+    flood = await arena.flood(authorization, 32)
+    arena.end()
+    await _until_dispatched(arena)
+    with arena.stage.connect() as connection:
+        found = connection.execute(
+            "SELECT count(*), count(DISTINCT webhook_id) FROM webhook_deliveries"
+            " WHERE platform_id = %s",
+            [arena.attacker.platform_id],
+        ).fetchone()
+    assert found is not None
+    rows, webhooks = found
+    return Strike(
+        struck=webhooks,
+        proof=f"{flood.words()}; {rows:,} rows for {webhooks:,} webhooks,"
+        f" {_DISABLED} disabled endpoints",
+        measures=[
+            Measure(name="rows of a webhook", value=rows / max(webhooks, 1), limit=ROWS_LIMIT),
+            Measure(name="answers 500", value=flood.errors, limit=0),
+        ],
+    )
+
+
+async def _until_dispatched(arena: Arena) -> None:
+    """Wait, for some time at most, until the attacker's webhooks have been dispatched."""
+    deadline = time.monotonic() + 60
+    with arena.stage.connect() as connection:
+        while time.monotonic() < deadline:
+            waiting = connection.execute(
+                "SELECT FROM outbox WHERE platform_id = %s LIMIT 1", [arena.attacker.platform_id]
+            ).fetchone()
+            if waiting is None:
+                return
+            await asyncio.sleep(0.2)
+
+
+class _Arrivals:
+    """Webhooks of the other platform: the times at which they arrive."""
+
+    def __init__(self) -> None:
+        self._guard: Final = threading.Lock()
+        self._times: Final[list[float]] = []
+        self.first: Final = threading.Event()
+
+    def take(self, _headers: dict[str, str], _body: bytes) -> Reply:
+        with self._guard:
+            self._times.append(time.time())
+        self.first.set()
+        return Reply()
+
+    def count(self, began: float) -> int:
+        with self._guard:
+            return sum(at >= began for at in self._times)
+
+    def longest_pause_s(self, began: float, ended: float) -> float:
+        with self._guard:
+            times = [began, *(at for at in self._times if began <= at <= ended), ended]
+        return max(later - earlier for earlier, later in itertools.pairwise(times))
+
+
+async def _deletions(arena: Arena) -> Strike:
+    """Delete endpoints with many waiting deliveries while the other platform's webhooks arrive."""
+    endpoints = [
+        (await arena.made("/webhooks/endpoints", {"url": "http://127.0.0.1:9/"}))["id"]
+        for _ in range(_DELETED)
+    ]
+    with arena.stage.connect() as connection:
+        for endpoint in endpoints:
+            values = {
+                "customer": _id(arena.attacker.customers[0]),
+                "platform": arena.attacker.platform_id,
+                "endpoint": _id(endpoint),
+                "count": _WAITING,
+            }
+            connection.execute(_ADD_WAITING.encode(), values)
+    arrivals = _Arrivals()
+    victim = arena.victim.authorization
+    with Listener(arrivals.take) as listener:
+        own = await arena.made("/webhooks/endpoints", {"url": listener.url}, by=victim)
+        await asyncio.to_thread(arrivals.first.wait, _FIRST_S)
+        arena.begin()
+        statuses = []
+        for endpoint in endpoints:
+            answer = await arena.call("DELETE", f"/webhooks/endpoints/{endpoint}")
+            statuses.append(answer.status)
+            await asyncio.sleep(arena.seconds / _DELETED)
+        arena.end()
+        pause_s = arrivals.longest_pause_s(arena.began, arena.ended)
+        await arena.call("DELETE", f"/webhooks/endpoints/{own['id']}", by=victim)
+    deleted = sum(200 <= status < 300 for status in statuses)
+    return Strike(
+        struck=deleted,
+        proof=f"{deleted} endpoints with {_WAITING:,} waiting deliveries each deleted;"
+        f" {arrivals.count(arena.began):,} webhooks of the other platform arrived",
+        measures=[
+            Measure(
+                name="other platform's webhooks paused",
+                value=pause_s,
+                limit=PAUSE_LIMIT_S,
+                unit="s",
+            ),
+            Measure(name="deletions refused", value=len(statuses) - deleted, limit=0),
+        ],
+    )
+
+
+async def _replays(arena: Arena) -> Strike:
+    times = cycle(
+        ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-12:00"]
+    )
+    arena.begin()
+    flood = await arena.flood(
+        lambda: arena.request("POST", "/webhooks/replay", {"since": times()}), 4
+    )
+    return _struck(flood)
+
+
+ATTACKS: Final = (
+    Attack(
+        item="A1",
+        name="webhook tests",
+        aim=f"{_TESTS} tests at once to a receiver that hangs take every connection",
+        run=_tests,
+    ),
+    Attack(
+        item="A6",
+        name="disabled endpoints",
+        aim=f"{_DISABLED} disabled endpoints collect rows without limit",
+        run=_disabled,
+    ),
+    Attack(
+        item="B12",
+        name="deleted endpoints",
+        aim="deleting what has many waiting deliveries stops other platforms' webhooks",
+        run=_deletions,
+    ),
+    Attack(
+        item="B12",
+        name="replays of all time",
+        aim="a replay since the first or last year of the calendar fails",
+        run=_replays,
+    ),
+)

@@ -1,0 +1,129 @@
+"""What is measured beside latencies: the memory of all processes, and the rows of a platform."""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+import psutil
+import psycopg
+
+from attack.judge import Measure
+from cardledger.ledger.agents.device_codes import CODE_LIMIT
+from cardledger.ledger.agents.registry import AGENT_LIMIT
+from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
+from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
+from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
+from cardledger.schema.ids import Id
+
+_MEGABYTE: Final = 1024 * 1024
+_INTERVAL_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A number of rows that one platform may cause, and the most that it may be."""
+
+    name: str
+    query: str  # With the platform as its only parameter.
+    limit: int
+
+
+QUOTAS: Final = (
+    Quota("tokens", "SELECT count(*) FROM api_tokens WHERE platform_id = %s", TOKEN_LIMIT),
+    Quota(
+        "agents",
+        "SELECT count(*) FROM agents WHERE platform_id = %s AND deleted_at IS NULL",
+        AGENT_LIMIT,
+    ),
+    Quota(
+        "device codes of an agent",
+        "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM agent_device_codes c"
+        " JOIN agents a ON a.id = c.agent_id WHERE a.platform_id = %s"
+        " AND c.expires_at > now() GROUP BY c.agent_id) codes",
+        CODE_LIMIT,
+    ),
+    Quota(
+        "webhook endpoints",
+        "SELECT count(*) FROM webhook_endpoints WHERE platform_id = %s AND deleted_at IS NULL",
+        ENDPOINT_LIMIT,
+    ),
+    Quota(
+        "webhook tests at once",
+        "SELECT count(*) FROM webhook_deliveries WHERE platform_id = %s AND state = 'PENDING'"
+        " AND type = 'TEST'",
+        TEST_LIMIT,
+    ),
+)
+
+
+def rows(connection: psycopg.Connection[Any], platform_id: Id) -> list[Measure]:
+    """Return a measure for each quota of rows."""
+    measures = []
+    for quota in QUOTAS:
+        found = connection.execute(quota.query.encode(), [platform_id]).fetchone()
+        assert found is not None
+        measures.append(Measure(name=f"rows: {quota.name}", value=int(found[0]), limit=quota.limit))
+    return measures
+
+
+class Memory:
+    """Samples the memory of processes once a second; keeps the largest sum since `restart`."""
+
+    def __init__(self) -> None:
+        """Measure nothing, until `restart`."""
+        self._pids: Callable[[], Sequence[int]] = list
+        self._stopping: Final = threading.Event()
+        self._thread: Final = threading.Thread(target=self._run, name="memory", daemon=True)
+        self._largest_mb = 0.0
+
+    def __enter__(self) -> Self:
+        """Begin to measure."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Measure no more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def restart(self, pids: Callable[[], Sequence[int]]) -> float:
+        """Measure the processes `pids` and everything below them; return their memory now, in MB.
+
+        The largest sum is that of the time to come.
+        """
+        self._pids = pids
+        self._largest_mb = memory_mb(pids())
+        return self._largest_mb
+
+    def largest_mb(self) -> float:
+        """Return the largest sum since `restart`, the present one included."""
+        self._largest_mb = max(self._largest_mb, memory_mb(self._pids()))
+        return self._largest_mb
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_INTERVAL_S):
+            self.largest_mb()
+
+
+def memory_mb(pids: Iterable[int]) -> float:
+    """Return the memory of the processes `pids` and of everything below them.
+
+    The part that belongs to each process alone: sessions of PostgreSQL share a cache, which a sum
+    of their resident memory would count for each of them.
+    """
+    processes: dict[int, psutil.Process] = {}
+    for pid in pids:
+        try:
+            process = psutil.Process(pid)
+            processes |= {one.pid: one for one in (process, *process.children(recursive=True))}
+        except psutil.NoSuchProcess:
+            continue  # It has ended, or is being replaced.
+    return sum(_private_mb(process) for process in processes.values())
+
+
+def _private_mb(process: psutil.Process) -> float:
+    try:
+        return float(process.memory_full_info().uss) / _MEGABYTE
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return 0.0

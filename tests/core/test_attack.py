@@ -1,0 +1,152 @@
+"""The judge of attacks finds what it is for, and takes no attack that did not strike for a pass."""
+
+import json
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from attack import judge, wire
+from attack.judge import Finding, Measure, Sample
+from attack.report import Report
+
+QUIET_MS: Final = 10.0
+
+
+def samples(*seconds: float, status: int = 200) -> list[Sample]:
+    return [Sample(float(number), taken, status) for number, taken in enumerate(seconds)]
+
+
+def broken(measures: list[Measure]) -> list[str]:
+    return [measure.name for measure in measures if not measure.holds]
+
+
+def finding(**fields: Any) -> Finding:  # noqa: ANN401 - of `Finding`
+    usual: dict[str, Any] = {
+        "item": "A2",
+        "name": "unknown fields",
+        "aim": "block the event loop",
+        "seconds": 60.0,
+        "struck": 7,
+        "proof": "7 x 400",
+        "measures": [Measure(name="largest answer", value=900, limit=16_384, unit="B")],
+    }
+    return Finding(**usual | fields)
+
+
+def report(*findings: Finding) -> Report:
+    return Report(
+        command="make attack",
+        about="a machine",
+        quiet_p50_ms=5,
+        quiet_p99_ms=QUIET_MS,
+        findings=findings,
+    )
+
+
+def test_figures_are_of_answered_samples_and_count_the_others() -> None:
+    taken = [*samples(0.01, 0.02, 0.03), *samples(20.0, status=0), *samples(0.5, status=503)]
+
+    found = judge.figures([*taken, *samples(0.1, status=429)])
+
+    assert (found.count, found.failed, found.refused) == (6, 2, 1)
+    assert found.longest_ms == pytest.approx(500)
+
+
+@pytest.mark.parametrize(
+    ("p99_ms", "names"), [(29.9, []), (30.0, []), (30.1, ["other platform's p99"])]
+)
+def test_three_times_the_quiet_p99_is_allowed(p99_ms: float, names: list[str]) -> None:
+    taken = judge.figures(samples(*[0.005] * 200, *[p99_ms / 1000] * 4))
+
+    assert broken(judge.of_victim(taken, QUIET_MS)) == names
+
+
+@pytest.mark.parametrize("status", [0, 500, 503])
+def test_one_authorization_that_fails_is_too_many(status: int) -> None:
+    taken = judge.figures([*samples(*[0.005] * 200), *samples(0.005, status=status)])
+
+    assert broken(judge.of_victim(taken, QUIET_MS)) == ["other platform's 5xx or unanswered"]
+
+
+def test_a_refusal_of_the_other_platform_is_too_many() -> None:
+    taken = judge.figures([*samples(*[0.005] * 200), *samples(0.005, status=429)])
+
+    assert broken(judge.of_victim(taken, QUIET_MS)) == ["other platform's refusals"]
+
+
+def test_without_samples_nothing_is_withstood() -> None:
+    assert broken(judge.of_victim(judge.figures([]), QUIET_MS)) == ["times without samples"]
+
+
+def test_an_absolute_limit_judges_the_longest_wait() -> None:
+    taken = judge.figures(samples(*[0.005] * 200, 2.1))
+
+    assert broken(judge.of_victim(taken, QUIET_MS)) == []
+    assert broken(judge.of_victim(taken, QUIET_MS, longest_ms=2000)) == ["longest decision"]
+
+
+def test_one_spoilt_quiet_time_does_not_raise_the_limits() -> None:
+    windows = [judge.figures(samples(taken)) for taken in (0.010, 0.011, 0.9)]
+
+    assert judge.quiet_p99_ms(windows) == pytest.approx(11)
+
+
+@pytest.mark.parametrize(("during_mb", "holds"), [(300.0, True), (301.0, False), (50.0, True)])
+def test_memory_may_grow_by_200_mb(during_mb: float, *, holds: bool) -> None:
+    assert judge.of_memory(100.0, during_mb).holds == holds
+
+
+def test_an_attack_that_did_not_strike_is_not_withstood() -> None:
+    assert finding().holds
+    assert not finding(struck=0).holds
+    assert not finding(error="TimeoutError").holds
+    assert not finding(measures=[Measure(name="answers 500", value=1, limit=0)]).holds
+
+
+def test_a_report_holds_when_every_attack_was_withstood_and_there_was_one() -> None:
+    assert report(finding()).holds
+    assert not report(finding(), finding(struck=0)).holds
+    assert not report().holds
+
+
+def test_the_table_shows_each_attack_its_effect_and_its_limit() -> None:
+    above = Measure(name="largest answer", value=8_000_000, limit=16_384, unit="B")
+
+    text = report(
+        finding(), finding(measures=[above]), finding(struck=0), finding(error="OSError: no")
+    ).text()
+
+    assert "ok     A2   unknown fields (60 s): block the event loop" in text
+    assert "8,000,000 B      16,384 B  <-- above its limit" in text
+    assert "DID NOT STRIKE" in text
+    assert "NOT PLAYED: OSError: no" in text
+    assert "1 of 4 attacks withstood; again: make attack" in text
+
+
+def test_the_report_is_json_with_every_verdict() -> None:
+    content = json.loads(json.dumps(report(finding(), finding(struck=0)).json()))
+
+    assert content["holds"] is False
+    assert [one["holds"] for one in content["findings"]] == [True, False]
+    assert content["findings"][0]["measures"][0]["holds"] is True
+
+
+def test_every_answer_in_what_came_back_is_seen() -> None:
+    both = b"HTTP/1.1 400 Bad Request\r\n\r\n{}HTTP/1.1 200 OK\r\n\r\n{}"
+
+    assert wire.statuses(both) == [400, 200]
+    assert wire.statuses(b"") == []
+
+
+def test_a_request_is_well_formed() -> None:
+    address = wire.Address("127.0.0.1", 1, "/base")
+
+    whole = wire.request("POST", address, "/x", authorization="Basic a", body={"a": 1})
+
+    head, _, body = whole.partition(b"\r\n\r\n")
+    assert head.splitlines()[0] == b"POST /base/x HTTP/1.1"
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert body == b'{"a": 1}'
+    bare = wire.request("GET", replace(address, base=""), "/x")
+    assert bare == b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
