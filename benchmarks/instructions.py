@@ -20,6 +20,7 @@ from cardledger.config import gc_tuning
 from cardledger.ledger.engine.build import is_compiled
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
 
@@ -55,7 +56,8 @@ def _count(bench: workbench.Bench, kind: str, out: Path) -> int:
         text=True,
     )
     assert child.stdin is not None
-    child.stdin.write(f"{bench.app_url}\n")  # Not for all to see among the arguments.
+    # Not for all to see among the arguments.
+    child.stdin.write(f"{bench.app_url}\n{workbench.SECRET_KEY}\n")
     for number in range(_WARM_UP + 1):
         wanted = workload.purchases(cardholders, _MESSAGES, seed=number, run="counted")
         options = {
@@ -88,12 +90,13 @@ def _instrument(pid: int, *, on: bool) -> None:
 
 
 def _work() -> None:
-    """Decide all that waits, once for every line that comes in after the URL."""
-    url = sys.stdin.readline().strip()
+    """Decide all that waits, once for every line that comes in after the URL and the server key."""
+    url, secret_key = sys.stdin.readline().strip(), sys.stdin.readline().strip()
     database = batch_engine(url, pool_size=1, max_overflow=0)
     gc_tuning.freeze()
     worker = Engine(
         database,
+        key=InboxKey(secret_key),
         batch_size=_BATCH,
         rail=SandboxFundingRail(delay=timedelta(0)),
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
 
-from benchmarks.figures import quantile
+from benchmarks.results.figures import quantile
 
 _LENGTH: Final = b"content-length:"
 _OK: Final = 200

@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import charts, report
-from benchmarks.figures import Figure
+from benchmarks.results import charts, report
+from benchmarks.results.figures import Figure
 
 Run = Mapping[str, Any]
 """What `python -m benchmarks --json` writes."""

@@ -9,11 +9,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
-from benchmarks import report, workbench
-from benchmarks.figures import Figure, find, ratio
+from benchmarks import workbench
 from benchmarks.parts import engine, floor, growth, proof, service, smoke, webhooks
 from benchmarks.parts.engine import Progress
-from benchmarks.report import Results
+from benchmarks.results import report
+from benchmarks.results.figures import Figure, find, ratio
+from benchmarks.results.report import Results
 from cardledger.config import configuration, gc_tuning
 from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, USAGE, CommandError

@@ -25,14 +25,17 @@ from cardledger.install import credentials, databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
 
 # More than half of the embedded server's max_wal_size, so that a checkpoint has come by itself and
 # made it keep as many files as it will ever need between two of them.
 _WAL_MB: Final = 3_072
-_SECRET_KEY: Final = secrets.token_hex(32)
+SECRET_KEY: Final = secrets.token_hex(32)
+INBOX_KEY: Final = InboxKey(SECRET_KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Bench:
     owner_url: DatabaseUrl
     app_url: DatabaseUrl
     platform_id: Id
+    inbox_key: InboxKey = INBOX_KEY
 
     def cardholders(self, count: int) -> list[Cardholder]:
         """Return `count` new cardholders with money on their accounts."""
@@ -57,7 +61,7 @@ class Bench:
         started = perf_counter()
         for batch in workload.in_batches(messages, 2_000):
             with psycopg.connect(self.app_url) as connection:
-                inbox.accept(connection, batch)
+                inbox.accept(connection, batch, self.inbox_key)
         return perf_counter() - started
 
     def drain(
@@ -89,6 +93,7 @@ class Bench:
         try:
             yield Engine(
                 database,
+                key=self.inbox_key,
                 batch_size=batch_size,
                 rail=SandboxFundingRail(delay=timedelta(0)),
             )
@@ -156,7 +161,7 @@ def bench(postgres: DatabaseUrl) -> Iterator[Bench]:
         directory = Path(tempfile.mkdtemp(prefix="cardledger-bench-"))
         try:
             migrated = databases.prepare(owner_url, credentials.load(directory))
-            platform_id = workload.new_platform(migrated.app_url, _SECRET_KEY)
+            platform_id = workload.new_platform(migrated.app_url, SECRET_KEY)
             yield Bench(owner_url=owner_url, app_url=migrated.app_url, platform_id=platform_id)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
@@ -166,7 +171,6 @@ def bench(postgres: DatabaseUrl) -> Iterator[Bench]:
 def database(postgres: DatabaseUrl) -> Iterator[DatabaseUrl]:
     """Yield the URL of an empty database on `postgres`; it is dropped afterwards."""
     name = f"bench_{secrets.token_hex(8)}"
-    role = f"{name}_app"
     with psycopg.connect(postgres, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     try:
@@ -176,7 +180,9 @@ def database(postgres: DatabaseUrl) -> Iterator[DatabaseUrl]:
             connection.execute(
                 sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
             )
-            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
+            for role in Role:
+                own = sql.Identifier(f"{name}_{role}")
+                connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(own))
 
 
 def memory_of(pid: int) -> float:

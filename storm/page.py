@@ -39,13 +39,16 @@ def renewed(page: str, runs: Sequence[Run]) -> str:
 
 
 def _runs(runs: Sequence[Run]) -> Iterator[str]:
-    yield "| command | faults | acknowledged | decided | minutes | |\n"
-    yield "|---|--:|--:|--:|--:|---|\n"
+    yield (
+        "| command | faults | acknowledged | decided | minutes | recovery p50 (s) | p99 (s) | |\n"
+    )
+    yield "|---|--:|--:|--:|--:|--:|--:|---|\n"
     for run in runs:
         verdict = "holds" if run["holds"] else "**broken**"
         yield (
             f"| `{run['command']}` | {len(run['strikes'])} | {run['acknowledged']:,}"
-            f" | {run['decided']:,} | {run['seconds'] / 60:.1f} | {verdict} |\n"
+            f" | {run['decided']:,} | {run['seconds'] / 60:.1f}"
+            f" | {run['recovery_p50_s']:.2f} | {run['recovery_p99_s']:.2f} | {verdict} |\n"
         )
     yield "\n"
     yield from (f"On {about}.\n" for about in sorted({run["about"] for run in runs}))

@@ -76,7 +76,7 @@ def run(options: Options, *, progress: bool = False) -> Report:
     sys.setswitchinterval(_SWITCH_S)
     try:
         with (
-            _logs_in(home / "storm.log"),
+            logs_in(home / "storm.log"),
             System(home) as system,
             FlakyReceiver(failing=0.1, seed=options.seed) as receiver,
         ):
@@ -237,7 +237,7 @@ class _Storm:
 
 
 @contextmanager
-def _logs_in(file: Path) -> Iterator[None]:
+def logs_in(file: Path) -> Iterator[None]:
     """Have what our own client logs written to `file`: faults are no news on the terminal."""
     file.parent.mkdir(parents=True, exist_ok=True)
     before = structlog.get_config()

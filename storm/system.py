@@ -129,9 +129,14 @@ class Process:
 class System:
     """Everything that runs, until the end of the block."""
 
-    def __init__(self, home: Path) -> None:
-        """Keep data and logs below `home`."""
+    def __init__(self, home: Path, *, is_direct: bool = False) -> None:
+        """Keep data and logs below `home`.
+
+        With `is_direct` the processes use the servers without links and without a small disk: the
+        latencies are those of the system alone.
+        """
         self.home: Final = home
+        self._is_direct: Final = is_direct
         self.postgres: Final = EmbeddedPostgres(home / "servers")
         self.redis: Final = OwnRedis(home / "servers")
         self.processes: Final[dict[str, Process]] = {}
@@ -207,10 +212,12 @@ class System:
 
     def database_url(self, name: str) -> DatabaseUrl:
         """Return the application's URL over the link of process `name`."""
-        return self._urls[name]
+        return self._app_url if self._is_direct else self._urls[name]
 
     def redis_url(self, name: str) -> str:
         """Return the URL of Redis over the link of process `name`."""
+        if self._is_direct:
+            return self.redis.url
         port = self.redis_link(name).port
         parts = urlsplit(self.redis.url)
         return parts._replace(netloc=f":{parts.password}@127.0.0.1:{port}").geturl()
@@ -305,7 +312,7 @@ class System:
         disk.mkdir()
         size = f"size={_SMALL_DISK_MB}m"
         command = ["mount", "-t", "tmpfs", "-o", size, "cardledger-storm", str(disk)]
-        if shutil.which("mount") is None or os.geteuid() != 0:
+        if self._is_direct or shutil.which("mount") is None or os.geteuid() != 0:
             return
         if subprocess.run(command, check=False, capture_output=True).returncode:
             return

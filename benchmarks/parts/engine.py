@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks import workload
-from benchmarks.figures import Figure
+from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench, Drained
 from benchmarks.workload import Cardholder, CardTransactionKey
 from cardledger.ledger.messaging import inbox

@@ -15,9 +15,9 @@ import psycopg
 from psycopg import sql
 
 from benchmarks import workload
-from benchmarks.figures import Figure
 from benchmarks.parts import engine
 from benchmarks.parts.engine import Progress
+from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench, database
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.schema.ids import Id

@@ -11,9 +11,9 @@ from typing import Final
 import psycopg
 
 from benchmarks import workbench, workload
-from benchmarks.figures import Figure
 from benchmarks.parts import stored_events
 from benchmarks.parts.engine import Progress
+from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench
 from benchmarks.workload import Cardholder
 from cardledger.embedded.servers import DatabaseUrl

@@ -13,9 +13,9 @@ from typing import Final
 import psycopg
 
 from benchmarks import workload
-from benchmarks.figures import Figure
 from benchmarks.parts import stored_events
 from benchmarks.parts.engine import Progress
+from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench, memory_of
 from cardledger.ledger.projections import history
 

@@ -22,15 +22,17 @@ from psycopg import sql
 from pydantic import SecretStr
 
 from benchmarks import load, workload
-from benchmarks.figures import Figure
 from benchmarks.load import LoadResult
 from benchmarks.parts.engine import Progress
+from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench, memory_of
 from benchmarks.workload import Cardholder
 from cardledger.config.errors import CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import credentials
 from cardledger.install.ready_file import Running
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.ids import Id
 from cardledger.supervisor.plan import Plan
 from cardledger.supervisor.system import System
@@ -52,6 +54,7 @@ class Service:
     """A running system on a bench of its own, with cardholders."""
 
     bench: Bench
+    data_dir: Path
     running: Running
     cardholders: list[Cardholder]
 
@@ -76,8 +79,14 @@ def service(bench: Bench) -> Iterator[Service]:
                 owner_url=bench.owner_url,
                 app_url=DatabaseUrl(running.database_url),
                 platform_id=Id.parse(system.platform_id),
+                inbox_key=InboxKey(credentials.needed_key(settings)),
             )
-            yield Service(bench=own, running=running, cardholders=own.cardholders(_CARDHOLDERS))
+            yield Service(
+                bench=own,
+                data_dir=settings.data_dir,
+                running=running,
+                cardholders=own.cardholders(_CARDHOLDERS),
+            )
         finally:
             system.stop()
 
@@ -221,6 +230,7 @@ def _submit(system: Service, progress: Progress) -> Iterator[Figure]:
     environment = {
         "DATABASE_URL": system.running.database_url,
         "REDIS_URL": system.running.redis_url,
+        "CARDLEDGER_DATA_DIR": str(system.data_dir),  # The key with which replies are verified.
     }
     with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
         file = Path(directory) / "clearings.jsonl"

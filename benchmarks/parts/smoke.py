@@ -10,9 +10,9 @@ from typing import Final
 import psycopg
 
 from benchmarks import workload
-from benchmarks.figures import Figure
 from benchmarks.parts import engine, floor
 from benchmarks.parts.engine import Progress
+from benchmarks.results.figures import Figure
 from benchmarks.workbench import Bench
 from benchmarks.workload import Cardholder
 

@@ -12,9 +12,9 @@ from typing import Final, LiteralString
 import psycopg
 
 from benchmarks import workload
-from benchmarks.figures import Figure, quantile
 from benchmarks.parts.engine import Progress
 from benchmarks.parts.service import Authorizations, Service, wait_until
+from benchmarks.results.figures import Figure, quantile
 from cardledger.install.http_client import HttpApi
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Listener, Reply

@@ -389,12 +389,12 @@ class Load:
             finally:
                 with suppress(ProcessLookupError):
                     process.kill()
+                await process.communicate()  # A second time it only closes what was left open.
             lines = [json.loads(line) for line in printed.splitlines()]
             for note, line in zip(notes, lines, strict=False):
                 self._tell_line(note, line)
-            if process.returncode == 0 and len(lines) == len(notes):
-                return
-            if any(line["outcome"] == "REJECTED" for line in lines):
+            is_complete = process.returncode == 0 and len(lines) == len(notes)
+            if is_complete or any(line["outcome"] == "REJECTED" for line in lines):
                 return
             self._journal.count_error(f"file: exit code {process.returncode}")
             await self._back_off(notes[0].attempts)

@@ -11,6 +11,7 @@ from benchmarks import workload
 from cardledger.api import BASE_PATH
 from cardledger.ledger.messaging.inbox import Owner
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.sealed_columns import ENDPOINT_SECRET
 from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
@@ -91,10 +92,12 @@ def subscribe(system: System, receiver: FlakyReceiver) -> None:
     secret = signatures.new_webhook_secret()
     receiver.judge(system.sandbox.public_key, secret)
     keys: KeyRing = system.keys
+    endpoint = new_id()
+    sealed = keys.encrypt(secret.encode(), ENDPOINT_SECRET.of(platform, endpoint))
     with psycopg.connect(system.owner_url) as connection:
         connection.execute(
             "INSERT INTO webhook_endpoints (id, platform_id, is_default, url, event_types, mode,"
             " state, secret, created_at, updated_at)"
             " VALUES (%s, %s, false, %s, %s, 'FIFO', 'ENABLED', %s, now(), now())",
-            [new_id(), platform, receiver.url, _KINDS, keys.encrypt(secret.encode())],
+            [endpoint, platform, receiver.url, _KINDS, sealed],
         )

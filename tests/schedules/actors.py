@@ -7,20 +7,21 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import Engine as Database
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from cardledger.ledger.cards import lifecycle
 from cardledger.ledger.cards.lifecycle import CardChange
 from cardledger.ledger.engine import outcomes, timers
-from cardledger.ledger.engine.commit import Engine, UnavailableError
+from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.storage.engines import driver, driver_async
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.wire.outcomes import Outcome
 from tests.schedules.driver import stepped_async_database
-from tests.world import Cardholder, World
+from tests.world import INBOX_KEY, Cardholder, World
 
 Act = Callable[[], None]
 
@@ -30,7 +31,7 @@ def accept(
 ) -> list[Message]:
     """Let messages of `cardholder` wait to be decided."""
     messages = addressed(cardholder, bodies, lane)
-    inbox.accept(world.connection, messages)
+    inbox.accept(world.connection, messages, INBOX_KEY)
     return messages
 
 
@@ -65,7 +66,7 @@ def accepting(database: Database, messages: Sequence[Message]) -> Act:
 
     def accept() -> None:
         with database.begin() as connection:
-            inbox.accept(driver(connection), messages)
+            inbox.accept(driver(connection), messages, INBOX_KEY)
 
     return accept
 
@@ -75,7 +76,7 @@ def sweeping(database: Database, now: datetime) -> Act:
 
     def sweep() -> None:
         with database.begin() as connection:
-            timers.Timers().enqueue_due(driver(connection), now)
+            timers.Timers(INBOX_KEY).enqueue_due(driver(connection), now)
 
     return sweep
 
@@ -114,8 +115,9 @@ def moving_to_a_new_account(world: World, cardholder: Cardholder) -> Act:
 
 
 def _request(world: World, work: Callable[[AsyncConnection], Awaitable[None]]) -> Act:
+    database = stepped_async_database(world.app_url)
+
     async def serve() -> None:
-        database = stepped_async_database(world.app_url)
         async with database.begin() as connection:
             await work(connection)
 
@@ -130,6 +132,7 @@ async def _apply(connection: AsyncConnection, cardholder: Cardholder, change: Ca
         change=change,
         issuer=None,
         reply_to=None,
+        inbox_key=INBOX_KEY,
         at=datetime.now(UTC),
     )
 
@@ -141,13 +144,16 @@ class LookingUp:
     world: World
     message: Message
     answer: Outcome | None = field(default=None, init=False)
+    database: AsyncEngine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.database = stepped_async_database(self.world.app_url)
 
     def __call__(self) -> None:
         asyncio.run(self._look_up())
 
     async def _look_up(self) -> None:
-        database = stepped_async_database(self.world.app_url)
-        async with database.connect() as connection:
+        async with self.database.connect() as connection:
             raw = await driver_async(connection)
             for _ in range(3):
                 found = await outcomes.find(raw, [self.message])

@@ -10,9 +10,11 @@ An actor that waits for a lock of another inside PostgreSQL is left there; it ar
 boundary when it has got the lock, or when PostgreSQL has given up.
 """
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 import psycopg
@@ -196,10 +198,12 @@ def stepped_database(url: str) -> Database:
     return database
 
 
+@cache
 def stepped_async_database(url: str) -> AsyncEngine:
-    """Return an engine on `url` for an event loop of an actor; each database transaction connects.
+    """Return an engine on `url` for event loops of actors; each database transaction connects.
 
-    Connecting is no part of a schedule.
+    Connecting is no part of a schedule, and neither is what an engine asks the server once. An API
+    process has one engine all its life: a new one for each request took most of its time.
     """
     database = async_engine(url, poolclass=NullPool)
 
@@ -209,7 +213,13 @@ def stepped_async_database(url: str) -> AsyncEngine:
         options["async_creator_fn"] = SteppedAsyncConnection.connect
 
     event.listen(database.sync_engine, "do_connect", connect, insert=True)
+    asyncio.run(_connect_once(database))
     return database
+
+
+async def _connect_once(database: AsyncEngine) -> None:
+    async with database.connect():
+        pass
 
 
 def reconnect(databases: Iterable[Database]) -> None:

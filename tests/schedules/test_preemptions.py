@@ -1,131 +1,40 @@
-"""Concurrent processes leave the books of a serial execution, wherever they are preempted."""
+"""Concurrent processes are preempted up to three times; Hypothesis searches and shrinks."""
 
-from collections.abc import Callable, Sequence
-from itertools import permutations
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cardledger.ledger.cards.lifecycle import CardChange
-from cardledger.ledger.core.card import CardState
-from cardledger.ledger.messaging.inbox import Lane
-from cardledger.schema.wire.outcomes import OutcomeType
-from tests.schedules.actors import (
-    Act,
-    LookingUp,
-    addressed,
-    changing,
-    moving_to_a_new_account,
+from tests.schedules.plays import (
+    PLAYS,
+    Check,
+    Play,
+    leaves_what_one_after_the_other_would,
+    looks_up_no_answer_to_another_body,
 )
-from tests.schedules.driver import with_preemptions
-from tests.schedules.scenarios import AUTHORIZED, event
-from tests.schedules.stage import Stage, Theatre
+from tests.schedules.stage import Theatre
 
-Play = Callable[[Stage], Sequence[Act]]
-"""Sets a stage and returns what the processes on it do."""
-
-UNINTERRUPTED: Final = dict[int, int]()
 PREEMPTIONS: Final = st.dictionaries(st.integers(0, 40), st.integers(0, 2), max_size=3)
 
 
-def two_workers(stage: Stage) -> Sequence[Act]:
-    stage.accept(event("CLEARING", 1500), event("CLEARING", 100, "T2"))
-    return stage.draining(0), stage.draining(1)
-
-
-def two_lanes(stage: Stage) -> Sequence[Act]:
-    stage.accept(event("AUTHORIZATION", 49_000, "T2"))
-    stage.accept(event("CLEARING", 1500), lane=Lane.BULK)
-    return stage.draining(0), stage.draining(1, Lane.BULK)
-
-
-def new_funding_source(stage: Stage) -> Sequence[Act]:
-    stage.accept(event("CLEARING", 1500, "T2"))
-    return stage.draining(0), moving_to_a_new_account(stage.world, stage.cardholder)
-
-
-def closed_card(stage: Stage) -> Sequence[Act]:
-    stage.accept(event("AUTHORIZATION", 700, "T2"))
-    close = CardChange(state=CardState.CLOSED)
-    return stage.draining(0), changing(stage.world, stage.cardholder, close), stage.draining(1)
-
-
-def two_sweepers(stage: Stage) -> Sequence[Act]:
-    return stage.sweeping(0), stage.sweeping(1)
-
-
-def sweeper_and_clearing(stage: Stage) -> Sequence[Act]:
-    stage.accept(event("CLEARING", 1250))
-    return stage.draining(0), stage.sweeping(1)
-
-
-PLAYS: Final[Sequence[Play]] = [
-    two_workers,
-    two_lanes,
-    new_funding_source,
-    closed_card,
-    two_sweepers,
-    sweeper_and_clearing,
-]
-
-
-def schedules(check: Callable[[dict[int, int]], Sequence[int]]) -> None:
-    """Call `check` with every single preemption, then search among up to three.
-
-    `check` returns the number of boundaries of each process.
-    """
-    boundaries = check(UNINTERRUPTED)
-    assert all(boundaries), "every process talks to PostgreSQL"
-    for step in range(sum(boundaries)):
-        check({step: 1 + step % (len(boundaries) - 1)})
+def search(check: Check) -> None:
+    """Call `check` with schedules until Hypothesis has tried enough of them."""
 
     @settings(max_examples=settings().max_examples // 15)
     @given(preemptions=PREEMPTIONS)
-    def search(preemptions: dict[int, int]) -> None:
+    def play(preemptions: dict[int, int]) -> None:
         check(preemptions)
 
-    search()
+    play()
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
 def test_preempted_processes_leave_what_one_after_the_other_would(
     theatre: Theatre, play: Play
 ) -> None:
-    def books_in(order: Sequence[int]) -> dict[str, Any]:
-        stage = theatre.stage(AUTHORIZED)
-        acts = play(stage)
-        theatre.play([acts[place] for place in order], with_preemptions(UNINTERRUPTED))
-        return stage.books()
-
-    processes = len(play(theatre.stage(AUTHORIZED)))
-    serial = [books_in(order) for order in permutations(range(processes))]
-
-    def check(preemptions: dict[int, int]) -> Sequence[int]:
-        stage = theatre.stage(AUTHORIZED)
-        actors = theatre.play(play(stage), with_preemptions(preemptions))
-        assert stage.books() in serial, f"preempted at {preemptions}"
-        return [actor.boundaries for actor in actors]
-
-    schedules(check)
+    search(leaves_what_one_after_the_other_would(theatre, play))
 
 
 def test_a_look_up_never_gives_the_answer_to_another_body(theatre: Theatre) -> None:
-    def check(preemptions: dict[int, int]) -> Sequence[int]:
-        stage = theatre.stage([event("AUTHORIZATION", 10, reference="r")])
-        [other] = addressed(
-            stage.cardholder, stage.messages([event("AUTHORIZATION", 20, reference="r")])
-        )
-        looking_up = LookingUp(stage.world, other)
-
-        actors = theatre.play(
-            [stage.accepting(1, [other]), stage.draining(0), looking_up],
-            with_preemptions(preemptions),
-        )
-
-        answer = looking_up.answer
-        assert answer is None or answer.outcome is OutcomeType.REJECTED, preemptions
-        return [actor.boundaries for actor in actors]
-
-    schedules(check)
+    search(looks_up_no_answer_to_another_body(theatre))

@@ -15,7 +15,7 @@ import psycopg
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.figures import Figure
+from benchmarks.results.figures import Figure
 from cardledger import __version__
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.engine.build import is_compiled

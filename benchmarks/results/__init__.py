@@ -1,0 +1,1 @@
+"""What was measured, as a table, a JSON document and charts."""
