@@ -14,9 +14,16 @@ import psycopg
 from psycopg import sql
 
 from cardledger.config.errors import CommandError
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage import server_keys
 from cardledger.ledger.storage.sealed_columns import ALL, SealedColumn
-from cardledger.ledger.storage.secrets import HEADER_BYTES, KeyRing, Location, SecretsError
+from cardledger.ledger.storage.secrets import (
+    HEADER_BYTES,
+    KeyRing,
+    Location,
+    SecretsError,
+    ServerKey,
+)
 
 PAGE_LIMIT: Final = 200
 """Rows that a database transaction reads and seals again at most."""
@@ -40,10 +47,14 @@ class Count:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """How far a rotation is. Only presented secrets are hashed again, so hashes may remain."""
+    """How far a rotation is. Only presented secrets are hashed again, so hashes may remain.
+
+    `messages` are those that wait in the inbox, by the key of their MAC.
+    """
 
     sealed: Sequence[Count]
     hashes: Sequence[Count]
+    messages: Count
     keeps_card_key: bool
 
     @property
@@ -54,16 +65,18 @@ class Status:
     @property
     def needs_former_keys(self) -> bool:
         """Whether something would be lost without the former keys."""
-        return not self.is_sealed or any(count.outdated for count in self.hashes)
+        remaining = (*self.hashes, self.messages)
+        return not self.is_sealed or any(count.outdated for count in remaining)
 
 
 def rotate(
-    connection: Connection, keys: KeyRing, progress: Progress = lambda _, __: None
+    connection: Connection, key: ServerKey, progress: Progress = lambda _, __: None
 ) -> Status:
     """Seal what a former key or an earlier release has sealed; return what remains.
 
     `connection` commits by itself. `progress` gets each column and how many rows were sealed.
     """
+    keys = KeyRing(key)
     found: list[Count] = []
     for number in range(_PASS_LIMIT):
         if number:
@@ -78,24 +91,27 @@ def rotate(
     # With a key missing, the wrong card key would be kept, and kept permanently.
     if not any(count.outdated for count in found):
         _keep_card_key(connection, keys)
-    return _status(connection, keys, found)
+    return _status(connection, key, found)
 
 
 _COUNT_CARD_KEYS: Final = "SELECT count(*) FILTER (WHERE header = %s), count(*) FROM server_keys"
 
 
-def status(connection: Connection, keys: KeyRing) -> Status:
+def status(connection: Connection, key: ServerKey) -> Status:
     """Return how far the rotation to the current key is."""
-    return _status(connection, keys, [_examine(connection, keys, column) for column in ALL])
+    keys = KeyRing(key)
+    return _status(connection, key, [_examine(connection, keys, column) for column in ALL])
 
 
-def _status(connection: Connection, keys: KeyRing, sealed: Sequence[Count]) -> Status:
+def _status(connection: Connection, key: ServerKey, sealed: Sequence[Count]) -> Status:
+    keys = KeyRing(key)
     hashes = [_count_hashes(connection, keys, *part) for part in _HASHES]
     row = connection.execute(_COUNT_CARD_KEYS, [keys.header]).fetchone()
     assert row is not None
     # Before the first rotation the server key itself is what card numbers are derived from.
     keeps_card_key = row[0] > 0 or (row[1] == 0 and not keys.is_rotating)
-    return Status(sealed=sealed, hashes=hashes, keeps_card_key=keeps_card_key)
+    messages = _count_messages(connection, InboxKey(key))
+    return Status(sealed=sealed, hashes=hashes, messages=messages, keeps_card_key=keeps_card_key)
 
 
 # --- sealed values ---------------------------------------------------------------------------
@@ -211,7 +227,7 @@ def _statement(text: str, column: SealedColumn, *, is_first: bool = True) -> sql
     )
 
 
-# --- hashes and the card key -----------------------------------------------------------------
+# --- hashes, messages and the card key -------------------------------------------------------
 
 _HASHES: Final = (
     ("api_tokens", "secret_hash", "true"),
@@ -245,6 +261,26 @@ def _count_hashes(
     row = connection.execute(query, [keys.header]).fetchone()
     assert row is not None
     return Count(name=f"{table}.{column}", current=row[0], outdated=row[1])
+
+
+_MESSAGES: Final = """
+    SELECT lane, shard, id, customer_id, platform_id, source, reference, body::text, body_hash,
+        reply_to, received_at, mac
+    FROM inbox
+"""
+
+
+def _count_messages(connection: Connection, key: InboxKey) -> Count:
+    """Verify every message that waits; page by page, because there may be many."""
+    current = outdated = 0
+    with connection.transaction(), connection.cursor(name="messages") as cursor:
+        cursor.itersize = PAGE_LIMIT
+        for *columns, mac in cursor.execute(_MESSAGES):
+            if mac is not None and key.is_of_current_key(mac, *columns):
+                current += 1
+            else:
+                outdated += 1
+    return Count(name="inbox.mac", current=current, outdated=outdated)
 
 
 def _keep_card_key(connection: Connection, keys: KeyRing) -> None:

@@ -204,7 +204,7 @@ class Engine:
                 self._stalls.end(due)
             _log.warning("batch failed; deciding its messages one by one", error=describe(error))
             return self._run_one_by_one(lane, shards, others_succeed=due is not None)
-        if decided:
+        if stalls.succeeds(decided):
             self._stalls.note_success(lane, shards)
         if due:
             self._stalls.end(due)
@@ -225,13 +225,14 @@ class Engine:
         for _ in range(self._batch_size):
             queues = _Queues(lane, shards, self._stalls.held(lane, shards))
             try:
-                oldest = self._run_one(queues, others_succeed=others_succeed or bool(decided))
+                others_do = others_succeed or stalls.succeeds(decided)
+                oldest = self._run_one(queues, others_succeed=others_do)
             except FailedError as failure:
                 failures.append(failure)
                 if not self._stalls.hold(failure):
                     self._stalls.stop(lane, shards, failure)
                     return decided, []
-                if decided or len(failures) == SAMPLE:
+                if stalls.succeeds(decided) or len(failures) == SAMPLE:
                     break
             except UnavailableError:
                 if not decided:
@@ -239,17 +240,17 @@ class Engine:
                 return decided, []  # Those are committed, and callers may wait for their outcomes.
             else:
                 decided += oldest
-                if not oldest or failures:
+                if not oldest or (failures and stalls.succeeds(oldest)):
                     break
-        return decided, self._conclude(lane, shards, failures, is_moving=bool(decided))
+        return decided, self._conclude(lane, shards, failures, decided)
 
     def _conclude(
-        self, lane: Lane, shards: Sequence[int], failures: Sequence[FailedError], *, is_moving: bool
+        self, lane: Lane, shards: Sequence[int], failures: list[FailedError], decided: list[Decided]
     ) -> Sequence[int]:
         """Stop or resume queues after `failures`; return those that may have more messages."""
-        if is_moving or not failures:
+        if not failures or stalls.succeeds(decided):
             self._stalls.resume(lane, shards)
-            return shards if is_moving else []
+            return shards if decided else []
         if is_systemic(failures):
             self._stalls.stop(lane, shards, failures[-1])
             return []
@@ -299,7 +300,7 @@ class Engine:
                 raise
             message_id = str(messages[0].id)
             _log.error("poison message", message_id=message_id, error=describe(error))
-        return rejections.quarantine(connection, messages, self._now(connection))
+        return rejections.quarantine(connection, messages, self._now(connection), self._key)
 
     def _a_neighbour_succeeds(self, connection: psycopg.Connection[Any], queues: _Queues) -> bool:
         """Return whether a message behind the oldest can be decided; nothing is written."""

@@ -27,6 +27,7 @@ class Decided:
     first_outcome: OutcomeType | None = None
     roll_up: RollUp | None = None
     continues: bool = False  # In a message that was put into the same queue of the bulk lane.
+    is_forged: bool = False  # It was moved away undecided: that it could be says nothing of others.
 
 
 class Claimed(NamedTuple):

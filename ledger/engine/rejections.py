@@ -16,6 +16,7 @@ from cardledger.ledger.engine.parsing import rejection_of, transfers_of
 from cardledger.ledger.engine.records import Decided, RejectionRecord
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 _QUARANTINED: Final = "Internal processing error; event quarantined. Resubmit after the fix."
@@ -37,28 +38,33 @@ class UnverifiedError(Exception):
 
 
 _INSERT: Final = f"""
-    INSERT INTO rejections ({", ".join(RejectionRecord._fields)})
-    VALUES ({", ".join(["%s"] * len(RejectionRecord._fields))})
+    INSERT INTO rejections ({", ".join(RejectionRecord._fields)}, mac)
+    VALUES ({", ".join(["%s"] * len(RejectionRecord._fields))}, %s)
 """
 
 
-async def keep(connection: AsyncConnection[Any], records: Sequence[RejectionRecord]) -> None:
-    """Write `records`; they are kept once the caller has committed."""
+async def keep(
+    connection: AsyncConnection[Any], records: Sequence[RejectionRecord], key: InboxKey
+) -> None:
+    """Write `records`, signed with `key`; they are kept once the caller has committed."""
     if records:
+        rows = [(*record, key.mac_of_rejection(*record)) for record in records]
         async with connection.cursor() as cursor:
-            await cursor.executemany(_INSERT, records)
+            await cursor.executemany(_INSERT, rows)
 
 
 def quarantine(
-    connection: Connection[Any], messages: Sequence[Message], now: datetime
+    connection: Connection[Any], messages: Sequence[Message], now: datetime, key: InboxKey
 ) -> list[Decided]:
     """Reject `messages`, which fail inside the ledger, at `now`, and keep their bodies.
+
+    `key` signs the rejections.
 
     Shape: all from one lane.
     """
     reason = RejectionReason.INTERNAL_ERROR
     rejected = [rejection_of(message, reason, _QUARANTINED, now) for message in messages]
-    writes.append_rejections(connection, rejected)
+    writes.append_rejections(connection, rejected, key)
     claims.remove(connection, messages[0].lane, messages)
     _fail_transfers(connection, messages, now)
     return [
@@ -83,7 +89,13 @@ def refuse(connection: Connection[Any], forged: Sequence[Message], now: datetime
         message_ids=[str(message.id) for message in forged[:_NAMED]],
     )
     return [
-        Decided(replace(message, reply_to=None), OutcomeType.REJECTED, reason, _FORGED)
+        Decided(
+            replace(message, reply_to=None),
+            OutcomeType.REJECTED,
+            reason,
+            _FORGED,
+            is_forged=True,
+        )
         for message in forged
     ]
 

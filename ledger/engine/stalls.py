@@ -28,6 +28,7 @@ from psycopg.errors import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message
 from cardledger.ledger.storage.engines import is_unable, message_of
 from cardledger.schema.ids import Id
@@ -89,6 +90,11 @@ class FailedError(Exception):
         super().__init__(error)
         self.message: Final = message
         self.error: Final = error
+
+
+def succeeds(decided: Sequence[Decided]) -> bool:
+    """Return whether a message was decided: that a forged one was moved says nothing of others."""
+    return not all(each.is_forged for each in decided)
 
 
 def is_systemic(failures: Sequence[FailedError]) -> bool:

@@ -50,12 +50,12 @@ _ROLL_UPS: Final = Copy(tables.card_transactions)
 def append(
     connection: Connection[Any], pending: PendingWrites, now: datetime, key: InboxKey
 ) -> None:
-    """Insert what a commit adds, one statement a table; messages of the engine with `key`."""
+    """Insert what a commit adds, one statement a table; `key` signs messages and rejections."""
     append_events(connection, pending.events)
     append_entries(connection, pending.entries)
     append_deposits(connection, pending.deposits)
     append_outcomes(connection, pending.outcomes, now)
-    append_rejections(connection, pending.rejections)
+    append_rejections(connection, pending.rejections, key)
     append_outbox(connection, pending.outbox)
     park(connection, pending.parked)
     await_confirmations(connection, pending.pending_pulls)
@@ -121,9 +121,11 @@ def append_outcomes(
     _OUTCOMES.write(connection, values)
 
 
-def append_rejections(connection: Connection[Any], records: Sequence[RejectionRecord]) -> None:
-    """Append to `rejections`."""
-    _REJECTIONS.write(connection, records)
+def append_rejections(
+    connection: Connection[Any], records: Sequence[RejectionRecord], key: InboxKey
+) -> None:
+    """Append to `rejections`, signed with `key`."""
+    _REJECTIONS.write(connection, [(*record, key.mac_of_rejection(*record)) for record in records])
 
 
 # The rows as they are, so that one that was refused by mistake can be accepted again.

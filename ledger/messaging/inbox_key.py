@@ -1,13 +1,15 @@
-"""The key with which the processes of an installation sign the rows that they put into the inbox.
+"""The key with which the processes of an installation sign the rows of the inbox and of rejections.
 
 It is derived from the server key (HKDF-SHA-256), so that a leak of one does not endanger the other.
-Who can write to the database, and does not have the server key, cannot have a message decided.
+Who can write to the database, and does not have the server key, cannot have a message decided,
+nor a rejection retried.
 Source: docs/decisions/0049-macs-of-the-inbox.md
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import blake2b
 from hmac import compare_digest
+from json import dumps
 from struct import Struct
 from typing import Final
 
@@ -20,20 +22,26 @@ _MAC_BYTES: Final = 16
 Columns = tuple[int, int, Id, Id, Id, str, str, str, bytes, str | None, datetime]
 """The columns of the inbox in their order, as `_content` names them."""
 
+RejectionColumns = tuple[Id, Id, Id, str | None, str | None, str, str, str | None, datetime]
+"""The columns of `rejections` in their order, as `_content_of_rejection` names them."""
+
+_REJECTION: Final = b"rejection"  # Sets its MAC apart from that of a message.
+
 _fixed: Final = Struct(">BB16s16s16sd").pack
 
 
 class InboxKey:
-    """Signs and verifies rows of the inbox; safe to share between threads."""
+    """Signs and verifies rows of the inbox and of rejections; safe to share between threads."""
 
-    __slots__ = ("_keyed",)
+    __slots__ = ("_keyed", "_keyed_for_rejections")
 
     def __init__(self, secret_key: str | ServerKey) -> None:
         """Sign with the current server key; verify with each, while it is being rotated."""
+        keys = [derive(each.encode(), _PURPOSE) for each in server_key(secret_key).all]
         # Copied for every row, which is faster than keying the hash again.
-        self._keyed: Final = tuple(
-            blake2b(key=derive(each.encode(), _PURPOSE), digest_size=_MAC_BYTES)
-            for each in server_key(secret_key).all
+        self._keyed: Final = tuple(blake2b(key=key, digest_size=_MAC_BYTES) for key in keys)
+        self._keyed_for_rejections: Final = tuple(
+            blake2b(key=key, digest_size=_MAC_BYTES, person=_REJECTION) for key in keys
         )
 
     def mac(self, *columns: *Columns) -> bytes:
@@ -44,6 +52,21 @@ class InboxKey:
         """Return whether `mac` is that of a row with any of the keys, in constant time."""
         content = _content(*columns)
         return any(compare_digest(mac, _mac(keyed, content)) for keyed in self._keyed)
+
+    def is_of_current_key(self, mac: bytes, *columns: *Columns) -> bool:
+        """Return whether `mac` is that of a row with the current server key."""
+        return compare_digest(mac, self.mac(*columns))
+
+    def mac_of_rejection(self, *columns: *RejectionColumns) -> bytes:
+        """Return the MAC of a row of `rejections`: 16 bytes, over all of its columns."""
+        return _mac(self._keyed_for_rejections[0], _content_of_rejection(*columns))
+
+    def verifies_rejection(self, mac: bytes, *columns: *RejectionColumns) -> bool:
+        """Return whether `mac` is that of a rejection with any of the keys, in constant time."""
+        content = _content_of_rejection(*columns)
+        return any(
+            compare_digest(mac, _mac(keyed, content)) for keyed in self._keyed_for_rejections
+        )
 
 
 def _mac(keyed: blake2b, content: bytes) -> bytes:
@@ -73,3 +96,23 @@ def _content(  # noqa: PLR0913, PLR0917 - the columns of the inbox, in their ord
     texts = f"{source}\0{reference}\0{reply_to or ''}\0{body}\0"
     fixed = _fixed(lane, shard, key, customer_id, platform_id, received_at.timestamp())
     return fixed + texts.encode() + body_hash
+
+
+def _content_of_rejection(  # noqa: PLR0913, PLR0917 - the columns of rejections, in their order
+    key: Id,
+    customer_id: Id,
+    platform_id: Id,
+    source: str | None,
+    reference: str | None,
+    body: str,
+    reason: str,
+    detail: str | None,
+    recorded_at: datetime,
+) -> bytes:
+    """Return the bytes that are signed: JSON, which keeps texts and their absence apart.
+
+    Rejections are rare, so it need not be fast. `recorded_at` counts to the microsecond.
+    """
+    ids = [each.hex() for each in (key, customer_id, platform_id)]
+    at = recorded_at.astimezone(UTC).isoformat()
+    return dumps([*ids, source, reference, body, reason, detail, at]).encode()

@@ -39,6 +39,7 @@ class Rejection:
     reason: str
     detail: str | None
     recorded_at: datetime
+    mac: bytes | None  # None: kept by a release before schema 0021.
     retried_as: Id | None
     retried_at: datetime | None
 
@@ -61,7 +62,7 @@ class Filter:
 
 _FIND: Final = """
     SELECT r.id, r.customer_id, r.platform_id, r.source, r.reference, r.body, r.reason, r.detail,
-        r.recorded_at, t.message_id AS retried_as, t.retried_at
+        r.recorded_at, r.mac, t.message_id AS retried_as, t.retried_at
     FROM rejections r LEFT JOIN rejection_retries t ON t.rejection_id = r.id
     WHERE (%(reason)s::text IS NULL OR r.reason = %(reason)s)
         AND (%(since)s::timestamptz IS NULL OR r.recorded_at >= %(since)s)
@@ -127,7 +128,7 @@ async def retry(
     refused: dict[Id, str] = {}
     for rejection in ordered:
         try:
-            messages[rejection.id] = _message(rejection, routes, now)
+            messages[rejection.id] = _message(rejection, routes, key, now)
         except NotRetriableError as error:
             refused[rejection.id] = str(error)
     cursor = await connection.execute(
@@ -139,20 +140,28 @@ async def retry(
             [message.id for message in messages.values()],
         ],
     )
-    taken = {key for (key,) in await cursor.fetchall()}
+    taken = {each for (each,) in await cursor.fetchall()}
     refused |= dict.fromkeys(messages.keys() - taken, "Already retried.")
-    accepted = {key: message for key, message in messages.items() if key in taken}
+    accepted = {each: message for each, message in messages.items() if each in taken}
     await inbox.accept_async(connection, list(accepted.values()), key)
-    return Retries(accepted={key: message.id for key, message in accepted.items()}, refused=refused)
+    return Retries(
+        accepted={each: message.id for each, message in accepted.items()}, refused=refused
+    )
 
 
-def _message(rejection: Rejection, routes: Mapping[Id, CardRoute], now: datetime) -> Message:
-    """Return the message that retries `rejection`.
+def _message(
+    rejection: Rejection, routes: Mapping[Id, CardRoute], key: InboxKey, now: datetime
+) -> Message:
+    """Return the message that retries `rejection`, which a process with `key` has kept.
 
     Raises: NotRetriableError.
     """
     if rejection.retried_at is not None:
         raise NotRetriableError("Already retried.")
+    if not _is_verified(rejection, key):
+        raise NotRetriableError(
+            "The rejection has no valid MAC of this installation; submit the event again."
+        )
     body = _object(rejection)
     if body is None:
         raise NotRetriableError("The event is not a JSON object; submit a corrected one.")
@@ -167,6 +176,21 @@ def _message(rejection: Rejection, routes: Mapping[Id, CardRoute], now: datetime
         return inbox.address(body, owner, lane=Lane.BULK, reply_to=None, at=now)
     except ValueError as error:  # Half of a surrogate pair, for example.
         raise NotRetriableError(f"The event cannot be stored: {error}") from error
+
+
+def _is_verified(rejection: Rejection, key: InboxKey) -> bool:
+    return rejection.mac is not None and key.verifies_rejection(
+        rejection.mac,
+        rejection.id,
+        rejection.customer_id,
+        rejection.platform_id,
+        rejection.source,
+        rejection.reference,
+        rejection.body,
+        rejection.reason,
+        rejection.detail,
+        rejection.recorded_at,
+    )
 
 
 def _object(rejection: Rejection) -> dict[str, Any] | None:

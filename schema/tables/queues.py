@@ -3,6 +3,7 @@
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    CheckConstraint,
     Column,
     Index,
     Integer,
@@ -52,6 +53,11 @@ inbox = Table(
         " by a release before schema 0019.",
     ),
     PrimaryKeyConstraint("lane", "shard", "id", "customer_id"),
+    # PostgreSQL has times that Python has not, and a row that cannot be read stops its queue.
+    CheckConstraint(
+        "received_at BETWEEN '2000-01-01 00:00:00+00' AND '9999-01-01 00:00:00+00'",
+        name="received_at_readable",
+    ),
     postgresql_with={
         "fillfactor": "70",
         "autovacuum_vacuum_scale_factor": "0.01",
@@ -159,6 +165,12 @@ rejections = Table(
     text_column("reason", "Rejection code."),
     text_column("detail", "Explanation: what to change.", nullable=True),
     timestamp("recorded_at", "When the message was rejected."),
+    Column(
+        "mac",
+        LargeBinary,
+        comment="MAC of all other columns by the process that rejected the message; null: written"
+        " by a release before schema 0021. Without one it is not retried.",
+    ),
     PrimaryKeyConstraint("id", "customer_id"),
     comment="Rejected messages with their reason, append-only.",
 )

@@ -94,7 +94,7 @@ def test_processes_of_both_keys_serve_the_same_clients_while_secrets_are_sealed_
         with psycopg.connect(
             as_role(api_config.database_url, Role.APP), autocommit=True
         ) as connection:
-            done = key_rotation.rotate(connection, KeyRing(AFTER))
+            done = key_rotation.rotate(connection, AFTER)
         assert done.is_sealed
         ok(here.get("/config"))
         assert there.authorize(card["id"], 100)["status"] == "AUTHORIZED"
@@ -135,7 +135,7 @@ def test_the_new_key_alone_serves_those_whose_secrets_were_used(
         with psycopg.connect(
             as_role(api_config.database_url, Role.APP), autocommit=True
         ) as connection:
-            assert key_rotation.rotate(connection, KeyRing(AFTER)).is_sealed
+            assert key_rotation.rotate(connection, AFTER).is_sealed
 
     with server(replace(api_config, secret_key=NEW_KEY)) as url, Api(url, tenant) as api:
         ok(api.get("/config"))

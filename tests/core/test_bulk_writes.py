@@ -58,9 +58,6 @@ def test_every_column_of_a_bulk_update_has_an_array_type(table: Table) -> None:
     assert {type_of(column) for column in table.columns} <= set(pg_arrays.OF_TYPE)
 
 
-@pytest.mark.parametrize(
-    ("record", "table"),
-    [(DepositRecord, tables.deposits), (RejectionRecord, tables.rejections)],
-)
-def test_a_record_has_the_columns_of_its_table(record: type[DepositRecord], table: Table) -> None:
-    assert list(record._fields) == table.columns.keys()
+def test_a_record_has_the_columns_of_its_table() -> None:
+    assert list(DepositRecord._fields) == tables.deposits.columns.keys()
+    assert [*RejectionRecord._fields, "mac"] == tables.rejections.columns.keys()

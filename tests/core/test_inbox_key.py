@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.messaging.inbox_key import Columns, InboxKey
+from cardledger.ledger.messaging.inbox_key import Columns, InboxKey, RejectionColumns
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
@@ -88,3 +88,36 @@ def test_another_key_makes_another_mac() -> None:
     row = (0, 0, nil, nil, nil, "s", "r", "{}", b"", None, now)
 
     assert InboxKey("another key that is long enough too, really").mac(*row) != KEY.mac(*row)
+
+
+REJECTION: Final[dict[str, st.SearchStrategy[Any]]] = {
+    "id": IDS,
+    "customer_id": IDS,
+    "platform_id": IDS,
+    "source": st.none() | TEXTS,
+    "reference": st.none() | TEXTS,
+    "body": TEXTS,
+    "reason": TEXTS,
+    "detail": st.none() | TEXTS,
+    "recorded_at": TIMES,
+}
+
+
+def test_the_mac_of_a_rejection_is_made_of_every_column_but_itself() -> None:
+    columns = [column.name for column in tables.rejections.columns]
+
+    assert columns == [*REJECTION, "mac"]
+    assert len(get_args(RejectionColumns)) == len(REJECTION)
+
+
+@given(st.tuples(*REJECTION.values()), st.integers(0, len(REJECTION) - 1), st.data())
+def test_a_change_of_one_column_of_a_rejection_changes_its_mac(
+    row: tuple[Any, ...], place: int, data: st.DataObject
+) -> None:
+    values = list(REJECTION.values())[place]
+    forged = list(row)
+    forged[place] = data.draw(values.filter(lambda value: value != row[place]))
+    mac = KEY.mac_of_rejection(*row)
+
+    assert KEY.verifies_rejection(mac, *row)
+    assert not KEY.verifies_rejection(mac, *forged)

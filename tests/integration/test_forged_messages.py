@@ -283,6 +283,18 @@ def test_a_forged_row_does_not_take_the_place_of_an_expiry(
     assert world.balance(cardholder) == 100
 
 
+@pytest.mark.parametrize("received_at", ["infinity", "-infinity", "10000-01-01 00:00Z"])
+def test_a_time_that_no_process_can_read_stays_out_of_the_inbox(
+    world: World, platform: Id, received_at: str
+) -> None:
+    cardholder = world.cardholder(platform)
+    row = list(inbox.row_of(addressed(cardholder, world.deposit(cardholder, 1)), INBOX_KEY))
+    row[10] = received_at
+
+    with pytest.raises(psycopg.errors.CheckViolation):
+        insert(world, tuple(row))
+
+
 # --- what is signed, and contradicts itself -------------------------------------------------------
 
 

@@ -17,8 +17,9 @@ from cardledger.install import key_rotation
 from cardledger.ledger.agents import access_tokens
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers import updates
-from cardledger.ledger.messaging import idempotency_keys
+from cardledger.ledger.messaging import idempotency_keys, inbox
 from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.sandbox.card_numbers import number_of
@@ -45,6 +46,7 @@ TAX_NUMBER: Final = "123-45-6789"
 Result = TypeVar("Result")
 
 _LEFT: Final = (
+    "inbox",
     "server_keys",
     "api_tokens",
     "idempotency_keys",
@@ -302,8 +304,8 @@ def test_after_a_rotation_the_new_key_alone_opens_everything(
     card_id = new_id()
     number = number_of(BEFORE, card_id, "0042")
 
-    begun = key_rotation.status(app, KeyRing(ROTATING))
-    done = key_rotation.rotate(app, KeyRing(ROTATING))
+    begun = key_rotation.status(app, ROTATING)
+    done = key_rotation.rotate(app, ROTATING)
 
     alone = KeyRing(NEW)
     assert totals(begun) == (0, 14, 0)
@@ -327,10 +329,10 @@ def test_card_numbers_stay_through_a_second_rotation(
 ) -> None:
     card_id, newest = new_id(), "the third server key, of at least 32 characters"
     number = number_of(BEFORE, card_id, "0042")
-    key_rotation.rotate(app, KeyRing(ROTATING))
-    keys = KeyRing(ServerKey(newest, former=(NEW,)))
+    key_rotation.rotate(app, ROTATING)
+    key = ServerKey(newest, former=(NEW,))
 
-    assert key_rotation.rotate(app, keys).is_sealed
+    assert key_rotation.rotate(app, key).is_sealed
 
     alone = KeyRing(newest)
     within(app_database_url, lambda connection: server_keys.load_card_key(connection, alone))
@@ -347,10 +349,10 @@ def test_an_interrupted_rotation_is_continued(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        key_rotation.rotate(app, KeyRing(ROTATING), interrupt)
-    between = key_rotation.status(app, KeyRing(ROTATING))
+        key_rotation.rotate(app, ROTATING, interrupt)
+    between = key_rotation.status(app, ROTATING)
     assert opens(app_database_url, ours, KeyRing(ROTATING))
-    done = key_rotation.rotate(app, KeyRing(ROTATING))
+    done = key_rotation.rotate(app, ROTATING)
 
     assert totals(between) == (1, 6, 0)
     assert not between.is_sealed
@@ -367,7 +369,7 @@ def test_a_rotation_goes_page_by_page_through_every_row(
     monkeypatch.setattr(key_rotation, "PAGE_LIMIT", 2)
     ours = [tenant(app_database_url, BEFORE) for _ in range(3)]
 
-    done = key_rotation.rotate(app, KeyRing(ROTATING))
+    done = key_rotation.rotate(app, ROTATING)
 
     assert totals(done) == (21, 0, 0)
     assert all(opens(app_database_url, one, KeyRing(NEW)) for one in ours)
@@ -384,8 +386,8 @@ def test_a_rotation_waits_for_no_lock_and_leaves_the_row_for_the_next_run(
 
     with owner.transaction():
         owner.execute("SELECT FROM customers WHERE id = %s FOR UPDATE", [ours.customer_id])
-        meanwhile = key_rotation.rotate(app, KeyRing(ROTATING))
-    done = key_rotation.rotate(app, KeyRing(ROTATING))
+        meanwhile = key_rotation.rotate(app, ROTATING)
+    done = key_rotation.rotate(app, ROTATING)
 
     assert totals(meanwhile) == (6, 1, 0)
     assert not meanwhile.keeps_card_key
@@ -398,11 +400,36 @@ def test_without_the_former_key_nothing_changes_and_nothing_is_lost(
 ) -> None:
     ours = tenant(app_database_url, BEFORE)
 
-    found = key_rotation.rotate(app, KeyRing(NEW))
+    found = key_rotation.rotate(app, ServerKey(NEW))
 
     assert totals(found) == (0, 7, 7)
     assert app.execute("SELECT count(*) FROM server_keys").fetchall() == [(0,)]
     assert opens(app_database_url, ours, BEFORE)
+
+
+@pytest.mark.usefixtures("owner")
+def test_a_message_that_waits_with_a_mac_of_the_former_key_keeps_it_needed(
+    app: psycopg.Connection[Any],
+) -> None:
+    def insert(key: InboxKey) -> None:
+        body = {"source": "network", "reference": str(new_id())}
+        owner = inbox.Owner(new_id(), new_id())
+        message = inbox.address(body, owner, lane=inbox.Lane.BULK, reply_to=None, at=NOW)
+        app.execute(
+            f"INSERT INTO inbox VALUES ({', '.join(['%s'] * 12)})", inbox.row_of(message, key)
+        )
+
+    key_rotation.rotate(app, ROTATING)
+    insert(InboxKey(NEW))
+    current = key_rotation.status(app, ROTATING)
+    insert(InboxKey(OLD))
+    begun = key_rotation.status(app, ROTATING)
+
+    assert (current.messages.current, current.messages.outdated) == (1, 0)
+    assert not current.needs_former_keys
+    assert (begun.messages.current, begun.messages.outdated) == (1, 1)
+    assert begun.is_sealed
+    assert begun.needs_former_keys
 
 
 @pytest.mark.usefixtures("owner")
@@ -434,7 +461,7 @@ def test_the_commands_say_what_remains_and_when_the_former_key_may_be_removed(
 def test_a_changed_card_key_is_noticed(
     owner: psycopg.Connection[Any], app: psycopg.Connection[Any], app_database_url: str
 ) -> None:
-    key_rotation.rotate(app, KeyRing(ROTATING))
+    key_rotation.rotate(app, ROTATING)
     owner.execute(
         "UPDATE server_keys SET card_key = set_byte(card_key, 20, 255 - get_byte(card_key, 20))"
     )

@@ -16,6 +16,7 @@ from cardledger.ledger.engine import rejections as kept
 from cardledger.ledger.engine.records import Decided, RejectionRecord
 from cardledger.ledger.messaging import rejections
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.rejections import Filter, Retries
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -60,7 +61,7 @@ def retry(world: World, *ids: Id, platform_id: Id | None = None) -> Retries:
     return asked(world, lambda connection: retried(connection, which))
 
 
-def rejected(world: World, cardholder: Cardholder) -> Id:
+def rejected(world: World, cardholder: Cardholder, key: InboxKey = INBOX_KEY) -> Id:
     """Keep a clearing of 10.00 USD as quarantined, as an earlier release did for its own faults."""
     body = world.clearing(cardholder, "T1", 1000)
     record = RejectionRecord(
@@ -74,11 +75,13 @@ def rejected(world: World, cardholder: Cardholder) -> Id:
         detail="Internal processing error.",
         recorded_at=datetime.now(UTC),
     )
-    asked(world, lambda connection: kept.keep(connection, [record]))
+    asked(world, lambda connection: kept.keep(connection, [record], key))
     return record.id
 
 
-def submitted(world: World, body: dict[str, Any], platform_id: Id, reason: str) -> Id:
+def submitted(
+    world: World, body: dict[str, Any], platform_id: Id, reason: str, key: InboxKey = INBOX_KEY
+) -> Id:
     """Keep `body` as the client keeps what it does not accept."""
     record = RejectionRecord(
         id=new_id(),
@@ -91,7 +94,7 @@ def submitted(world: World, body: dict[str, Any], platform_id: Id, reason: str) 
         detail=None,
         recorded_at=datetime.now(UTC),
     )
-    asked(world, lambda connection: kept.keep(connection, [record]))
+    asked(world, lambda connection: kept.keep(connection, [record], key))
     return record.id
 
 
@@ -176,6 +179,60 @@ def test_what_a_platform_has_made_up_is_never_accepted_by_a_retry(
     assert set(retries.refused) == set(keys)
     assert retries.refused[keys[3]].startswith("Unknown card")
     assert world.count("inbox") == 0
+
+
+def test_a_rejection_that_no_process_of_the_installation_has_kept_is_not_retried(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    stranger = InboxKey("the key of another installation, of 32 characters")
+    genuine = rejected(world, cardholder)
+    copied = new_id()
+    with psycopg.connect(world.app_url) as connection:
+        connection.execute(
+            "INSERT INTO rejections SELECT %s, customer_id, platform_id, source, reference,"
+            " body, reason, detail, recorded_at, mac FROM rejections WHERE id = %s",
+            [copied, genuine],
+        )
+        unsigned = new_id()
+        connection.execute(
+            "INSERT INTO rejections SELECT %s, customer_id, platform_id, source, reference,"
+            " body, reason, detail, recorded_at FROM rejections WHERE id = %s",
+            [unsigned, genuine],
+        )
+    forged = [rejected(world, cardholder, stranger), copied, unsigned]
+    forged.append(
+        submitted(
+            world,
+            world.clearing(cardholder, "T1", 9),
+            platform,
+            RejectionReason.MALFORMED,
+            stranger,
+        )
+    )
+
+    retries = retry(world, genuine, *forged)
+
+    assert list(retries.accepted) == [genuine]
+    assert retries.refused.keys() == {*forged}
+    assert {"submit the event again" in why for why in retries.refused.values()} == {True}
+    assert outcomes_of(drained(world)) == ["APPLIED"]
+
+
+def test_what_the_client_and_the_engine_have_rejected_is_retried(
+    world: World, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 5000)
+    [decided] = world.process(
+        world.engine(),
+        [(cardholder, world.clearing(cardholder, "T9", 10) | {"currency": "EUR"})],
+    )
+    assert decided.outcome is OutcomeType.REJECTED
+
+    retries = retry(world, decided.message.id)
+
+    assert list(retries.accepted) == [decided.message.id]
+    drained(world)
 
 
 def test_a_platform_neither_sees_nor_retries_the_rejections_of_another(

@@ -46,6 +46,7 @@ HASHES_OF_CONTENT: Final = {
     ("inbox", "body_hash"),
     ("inbox", "mac"),
     ("outcomes", "body_hash"),
+    ("rejections", "mac"),
     ("server_keys", "header"),
 }
 """Columns of bytes that are no secrets."""

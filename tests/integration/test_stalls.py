@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,9 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import databases
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
+from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.ids import Id
 from tests.waiting import eventually
 from tests.world import Cardholder, World, open_world, outcomes_of
@@ -124,6 +128,42 @@ def test_a_revoked_right_stops_the_queue_and_rejects_nothing(world: World, platf
     eventually(lambda: engine.waiting() == [] and stalls(world) == [])
     for cardholder in cardholders:
         world.check_books(cardholder)
+
+
+def test_forged_messages_that_are_moved_away_do_not_hide_that_all_others_fail(
+    world: World, platform: Id
+) -> None:
+    cardholders = neighbours(world, platform, 5)
+    engine = world.engine()
+    world.process(engine, [(cardholders[0], world.deposit(cardholders[0], 1))])
+    stranger = InboxKey("the key of another installation, of 32 characters")
+    insert = f"INSERT INTO inbox VALUES ({', '.join(['%s'] * 12)})".encode()
+
+    with revoked(world, "INSERT ON entries"):
+        for cardholder in cardholders:
+            forged = inbox.address(
+                world.deposit(cardholder, 1),
+                cardholder.owner,
+                lane=Lane.LIVE,
+                reply_to=None,
+                at=datetime.now(UTC),
+            )
+            world.connection.execute(insert, inbox.row_of(forged, stranger))
+            world.accept([(cardholder, world.deposit(cardholder, 10))])
+        for _ in range(5):
+            world.drain(engine)
+        stopped = [row[1] for row in stalls(world) if row[2]]
+        waiting = world.count("inbox")
+    decided: list[Decided] = []
+
+    def are_decided() -> bool:
+        decided.extend(each for each in world.drain(engine) if not each.is_forged)
+        return len(decided) == len(cardholders)
+
+    eventually(are_decided)
+    assert stopped == [cardholders[0].shard]
+    assert waiting >= len(cardholders)
+    assert outcomes_of(decided) == ["APPLIED"] * len(cardholders)
 
 
 @pytest.mark.parametrize(

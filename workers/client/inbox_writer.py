@@ -182,7 +182,8 @@ class InboxWriter:
                 self._pending.add(item.message, item.outcome, item.report_by)
             await inbox.accept_async(connection, messages, self._key)
             if malformed:
-                await rejections.keep(connection, [item.rejection(now) for item in malformed])
+                records = [item.rejection(now) for item in malformed]
+                await rejections.keep(connection, records, self._key)
         for rejected in malformed:
             resolve(rejected.outcome, rejected.rejection_outcome())
         return messages

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from cardledger.config.settings import Settings
     from cardledger.install.key_rotation import Status
     from cardledger.ledger.storage.sealed_columns import SealedColumn
-    from cardledger.ledger.storage.secrets import KeyRing
+    from cardledger.ledger.storage.secrets import ServerKey
 
-    Work = Callable[[psycopg.Connection[Any], KeyRing], Status]
+    Work = Callable[[psycopg.Connection[Any], ServerKey], Status]
 
 app = typer.Typer(
     name="keys",
@@ -65,8 +65,8 @@ def rotate(*, as_json: Json = False, data_dir: DataDir = None) -> None:
     """
     from cardledger.install import key_rotation
 
-    def work(connection: "psycopg.Connection[Any]", keys: "KeyRing") -> "Status":
-        return key_rotation.rotate(connection, keys, _progress)
+    def work(connection: "psycopg.Connection[Any]", key: "ServerKey") -> "Status":
+        return key_rotation.rotate(connection, key, _progress)
 
     _report(_run(data_dir, work), as_json=as_json)
 
@@ -79,12 +79,12 @@ def _run(data_dir: Path | None, work: "Work") -> "Status":
     from cardledger.schema import connections
 
     settings = configuration.load(data_dir=data_dir, log_level="warning")
-    keys = _keys(settings)
+    key = _key(settings)
     with discovery.database(settings) as url:
         databases.check_schema(url)
         try:
             with connections.connect(url, autocommit=True) as connection:
-                return work(connection, keys)
+                return work(connection, key)
         except psycopg.Error as error:
             raise CommandError(
                 f"PostgreSQL gave up: {error}; what was sealed again stays, so run the command"
@@ -92,9 +92,8 @@ def _run(data_dir: Path | None, work: "Work") -> "Status":
             ) from None
 
 
-def _keys(settings: "Settings") -> "KeyRing":
+def _key(settings: "Settings") -> "ServerKey":
     from cardledger.install import credentials
-    from cardledger.ledger.storage.secrets import KeyRing
 
     known = credentials.known_key(settings)
     if known is None:
@@ -109,7 +108,7 @@ def _keys(settings: "Settings") -> "KeyRing":
             " more, and remove the variable before",
             code=USAGE,
         )
-    return KeyRing(known)
+    return known
 
 
 def _progress(column: "SealedColumn", count: int) -> None:
@@ -129,6 +128,7 @@ def _as_dict(found: "Status") -> dict[str, Any]:
     return {
         "sealed": [asdict(count) for count in found.sealed],
         "hashes": [asdict(count) for count in found.hashes],
+        "messages": asdict(found.messages),
         "keepsCardKey": found.keeps_card_key,
         "isSealed": found.is_sealed,
         "needsFormerKeys": found.needs_former_keys,
@@ -137,7 +137,7 @@ def _as_dict(found: "Status") -> dict[str, Any]:
 
 def _show(found: "Status") -> None:
     print(f"{'':<34}{'current key':>13}{'other':>9}{'unreadable':>12}")
-    for count in [*found.sealed, *found.hashes]:
+    for count in [*found.sealed, *found.hashes, found.messages]:
         unreadable = f"{count.unreadable:>12,}" if count in found.sealed else ""
         print(f"{count.name:<34}{count.current:>13,}{count.outdated:>9,}{unreadable}")
     print(_conclusion(found))
@@ -158,5 +158,10 @@ def _conclusion(found: "Status") -> str:
             f"Everything is sealed with the current key. {hashes:,} hash(es) of secrets are of a"
             " former key or release: each is replaced when its secret is used; secrets that"
             " are not used have to be rotated or revoked. Keep the former keys until then."
+        )
+    if found.messages.outdated:
+        return (
+            f"{found.messages.outdated:,} message(s) that wait were accepted with a former key:"
+            " keep the former keys until they are decided."
         )
     return "Everything is of the current key: CARDLEDGER_FORMER_SECRET_KEYS may be removed."
