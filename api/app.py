@@ -46,7 +46,7 @@ from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import KeyRing, ServerKey
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client

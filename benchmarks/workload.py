@@ -16,7 +16,7 @@ from cardledger.ledger.messaging.inbox import DEPOSIT, Lane, Message, Owner
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 
 SOURCE: Final = "bench"

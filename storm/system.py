@@ -26,7 +26,7 @@ from cardledger.embedded.postgres import SOCKET_NAME, EmbeddedPostgres
 from cardledger.embedded.redis_server import OwnRedis
 from cardledger.install import credentials, databases
 from cardledger.install.credentials import Sandbox
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from storm.proxy import Link, Network, free_port
 
 WORKERS: Final = ("worker-1", "worker-2")

@@ -25,8 +25,8 @@ from typing_extensions import override
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import ENDPOINT_SECRET
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import ENDPOINT_SECRET
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Reply

@@ -22,8 +22,8 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.api_tokens import StoredToken
 from cardledger.ledger.platforms.scopes import Permission, Token
-from cardledger.ledger.storage.secret_hashes import AGENT_TOKEN, Rehash
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.secret_hashes import AGENT_TOKEN, Rehash
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
 

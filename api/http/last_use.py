@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.api.http.rate_limits import remember
 from cardledger.ledger.platforms import api_tokens
-from cardledger.ledger.storage import secret_hashes
-from cardledger.ledger.storage.secret_hashes import Rehash
+from cardledger.ledger.storage.secrets import secret_hashes
+from cardledger.ledger.storage.secrets.secret_hashes import Rehash
 from cardledger.schema.ids import Id
 from cardledger.workers.client import background
 

@@ -22,7 +22,7 @@ from fastapi import Request
 from cardledger.api.http import sliding_window
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.sliding_window import Count, Rate
-from cardledger.ledger.storage.secrets import ServerKey
+from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema.wire.errors import Code
 from cardledger.workers.client import background
 from cardledger.workers.signals.shared_counts import (

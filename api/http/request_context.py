@@ -21,7 +21,7 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.scopes import Token
 from cardledger.ledger.ports import Adapters
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 from cardledger.workers.client import Client

@@ -20,7 +20,7 @@ from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.reveals import RevealedCard
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.ports import CardNumber
-from cardledger.ledger.storage import server_keys
+from cardledger.ledger.storage.secrets import server_keys
 
 PATH: Final = "/embed/cards"
 VIEWER_COOKIE: Final = "card_viewer"

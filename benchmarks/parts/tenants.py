@@ -18,7 +18,7 @@ from benchmarks.load import LoadResult
 from benchmarks.parts.service import Authorizations, Service, service
 from benchmarks.workbench import Bench, bench, server
 from cardledger.install import credentials
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 
 _RATE: Final = 20.0

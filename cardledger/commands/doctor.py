@@ -37,8 +37,8 @@ from cardledger.install import (
 )
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.install.ready_file import Running
-from cardledger.ledger.storage.sealed_columns import WEBHOOK_SECRET
-from cardledger.ledger.storage.secrets import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets.sealed_columns import WEBHOOK_SECRET
 from cardledger.schema import connections, migrate
 from cardledger.schema.tables import APPEND_ONLY
 

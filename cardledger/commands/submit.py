@@ -29,7 +29,7 @@ from cardledger.config.errors import USAGE, CommandError
 from cardledger.install import credentials, databases, discovery
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import ServerKey
+from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType

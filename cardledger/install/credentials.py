@@ -22,8 +22,13 @@ from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.sealed_columns import WEBHOOK_SECRET
-from cardledger.ledger.storage.secrets import MIN_KEY_LENGTH, KeyRing, SecretsError, ServerKey
+from cardledger.ledger.storage.secrets.key_ring import (
+    MIN_KEY_LENGTH,
+    KeyRing,
+    SecretsError,
+    ServerKey,
+)
+from cardledger.ledger.storage.secrets.sealed_columns import WEBHOOK_SECRET
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role

@@ -15,15 +15,15 @@ from psycopg import sql
 
 from cardledger.config.errors import CommandError
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.storage import server_keys
-from cardledger.ledger.storage.sealed_columns import ALL, SealedColumn
-from cardledger.ledger.storage.secrets import (
+from cardledger.ledger.storage.secrets import server_keys
+from cardledger.ledger.storage.secrets.key_ring import (
     HEADER_BYTES,
     KeyRing,
     Location,
     SecretsError,
     ServerKey,
 )
+from cardledger.ledger.storage.secrets.sealed_columns import ALL, SealedColumn
 
 PAGE_LIMIT: Final = 200
 """Rows that a database transaction reads and seals again at most."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cardledger.api.app import ApiConfig
     from cardledger.api.connections.limits import ConnectionLimits
     from cardledger.install.exposure import Hazard
-    from cardledger.ledger.storage.secrets import ServerKey
+    from cardledger.ledger.storage.secrets.key_ring import ServerKey
     from cardledger.workers.process.main import WorkerConfig
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.

@@ -17,7 +17,7 @@ from cardledger.install import credentials, databases, exposure, ready_file
 from cardledger.install.credentials import Credentials, Sandbox
 from cardledger.install.databases import Migrated
 from cardledger.install.ready_file import Running
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.roles import Role
 from cardledger.supervisor.backing_servers import BackingServers
 from cardledger.supervisor.child import Log

@@ -4,7 +4,7 @@ import re
 import secrets
 from typing import Final
 
-from cardledger.ledger.storage.secrets import KeyRing, PresentedSecret, Purpose
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, PresentedSecret, Purpose
 from cardledger.schema.ids import Id
 
 # A prefix, by which scanners for leaked secrets recognize a token.

@@ -15,7 +15,7 @@ from cardledger.ledger.agents import access_tokens, grants
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.caps import CapReachedError
-from cardledger.ledger.storage.secrets import KeyRing, PresentedSecret, Purpose
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, PresentedSecret, Purpose
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.agents import AgentConnection, AgentDeviceCode, DeviceCodeStatus

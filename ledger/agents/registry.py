@@ -15,7 +15,7 @@ from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import PresentedSecret
+from cardledger.ledger.storage.secrets.key_ring import PresentedSecret
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id

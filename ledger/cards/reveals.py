@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Row, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.card import CardState
-from cardledger.ledger.storage.secrets import KeyRing, Purpose
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id

@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import OWNER_IDENTIFIER
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import OWNER_IDENTIFIER
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id

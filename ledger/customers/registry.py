@@ -18,8 +18,8 @@ from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import CUSTOMER_IDENTIFIER
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import CUSTOMER_IDENTIFIER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity

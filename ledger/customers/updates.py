@@ -11,8 +11,8 @@ from cardledger.ledger.customers import registry
 from cardledger.ledger.customers.registry import CURRENCIES, check_supported, locked, unique_fields
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.projections import accounts
-from cardledger.ledger.storage.sealed_columns import CUSTOMER_IDENTIFIER
-from cardledger.ledger.storage.secrets import KeyRing, Location
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, Location
+from cardledger.ledger.storage.secrets.sealed_columns import CUSTOMER_IDENTIFIER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity

@@ -15,8 +15,8 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.storage.sealed_columns import ANSWER
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import ANSWER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 

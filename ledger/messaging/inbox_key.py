@@ -13,7 +13,7 @@ from json import dumps
 from struct import Struct
 from typing import Final
 
-from cardledger.ledger.storage.secrets import ServerKey, derive, server_key
+from cardledger.ledger.storage.secrets.key_ring import ServerKey, derive, server_key
 from cardledger.schema.ids import Id
 
 _PURPOSE: Final = b"inbox"

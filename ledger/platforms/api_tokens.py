@@ -12,8 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.platforms.scopes import NO_LIMITS, Limits, Permission, Token
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secret_hashes import TOKEN_SECRET, Rehash
-from cardledger.ledger.storage.secrets import LOST_WITHIN, KeyRing, PresentedSecret, Purpose
+from cardledger.ledger.storage.secrets.key_ring import (
+    LOST_WITHIN,
+    KeyRing,
+    PresentedSecret,
+    Purpose,
+)
+from cardledger.ledger.storage.secrets.secret_hashes import TOKEN_SECRET, Rehash
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.tokens import TokenResource

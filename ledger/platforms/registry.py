@@ -11,12 +11,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.entries import ChartAccount
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import (
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import (
     ENDPOINT_SECRET,
     SIGNING_KEY,
     WEBHOOK_SECRET,
 )
-from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import endpoints, signatures
 from cardledger.schema import tables
 from cardledger.schema.ids import Id

@@ -11,7 +11,7 @@ from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.sandbox.issuer import SandboxIssuer
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 
 
 def adapters(keys: KeyRing, *, delay: timedelta) -> Adapters:

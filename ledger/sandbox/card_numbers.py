@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Final
 
 from cardledger.ledger.ports import CardNumber
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 
 _RANGE: Final = "400000"

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from cardledger.ledger.ports import CardNumber, IssuedCard, Issuer
 from cardledger.ledger.sandbox import card_numbers
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 
 _VALID_YEARS: Final = 4

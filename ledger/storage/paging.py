@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import ColumnElement, Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 
 Item = TypeVar("Item")

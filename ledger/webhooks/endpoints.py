@@ -13,12 +13,12 @@ from cardledger.ledger.messaging import outbox
 from cardledger.ledger.storage import caps, paging
 from cardledger.ledger.storage.engines import driver as driver_of
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import (
+from cardledger.ledger.storage.secrets.key_ring import LOST_WITHIN, KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import (
     ENDPOINT_SECRET,
     FORMER_ENDPOINT_SECRET,
     WEBHOOK_SECRET,
 )
-from cardledger.ledger.storage.secrets import LOST_WITHIN, KeyRing
 from cardledger.ledger.webhooks import dispatch, signatures
 from cardledger.ledger.webhooks.ordering import IS_REQUESTED_TEST
 from cardledger.schema import tables

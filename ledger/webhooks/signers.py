@@ -8,14 +8,14 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from sqlalchemy import Connection
 
 from cardledger.ledger.storage.engines import driver as driver_of
-from cardledger.ledger.storage.sealed_columns import (
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import (
     ENDPOINT_SECRET,
     FORMER_ENDPOINT_SECRET,
     LATER_SIGNING_KEY,
     SIGNING_KEY,
     WEBHOOK_SECRET,
 )
-from cardledger.ledger.storage.secrets import KeyRing
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
 

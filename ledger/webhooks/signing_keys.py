@@ -12,8 +12,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import LATER_SIGNING_KEY
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import LATER_SIGNING_KEY
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema import tables
 from cardledger.schema.ids import Id

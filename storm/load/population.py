@@ -11,8 +11,8 @@ from benchmarks import workload
 from cardledger.api import BASE_PATH
 from cardledger.ledger.messaging.inbox import Owner
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import ENDPOINT_SECRET
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import ENDPOINT_SECRET
 from cardledger.ledger.webhooks import signatures
 from cardledger.schema.ids import Id
 from storm.system import System

@@ -26,7 +26,7 @@ from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from cardledger.workers.process.main import WorkerConfig

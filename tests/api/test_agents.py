@@ -16,7 +16,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.ledger.agents.device_codes import CODE_LIMIT
 from cardledger.ledger.agents.registry import AGENT_LIMIT
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing, Purpose, ServerKey
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, Purpose, ServerKey
 from tests.api.support import (
     SECRET_KEY,
     TIMEOUT_S,

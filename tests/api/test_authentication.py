@@ -12,7 +12,7 @@ from cardledger.api.http.errors import ApiError
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.sliding_window import Rate
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code

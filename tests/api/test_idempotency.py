@@ -15,8 +15,8 @@ import pytest
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
-from cardledger.ledger.storage.sealed_columns import ANSWER
-from cardledger.ledger.storage.secrets import KeyRing, ServerKey
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
+from cardledger.ledger.storage.secrets.sealed_columns import ANSWER
 from cardledger.webhooks.receiver import Reply
 from tests.api import contract
 from tests.api.support import (

@@ -10,7 +10,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.install import key_rotation
-from cardledger.ledger.storage.secrets import KeyRing, ServerKey
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.schema.roles import Role
 from cardledger.webhooks.receiver import Reply
 from cardledger.workers.process.main import WorkerConfig

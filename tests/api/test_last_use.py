@@ -11,9 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from cardledger.api.app import ApiConfig
 from cardledger.api.http.last_use import LastUses
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.storage import secret_hashes
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secret_hashes import TOKEN_SECRET, Rehash
+from cardledger.ledger.storage.secrets import secret_hashes
+from cardledger.ledger.storage.secrets.secret_hashes import TOKEN_SECRET, Rehash
 from tests.api.support import new_tenant
 from tests.waiting import eventually
 

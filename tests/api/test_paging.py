@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.paging import CursorError, cursor_of, place_of
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from tests.ids import IDS
 

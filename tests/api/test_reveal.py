@@ -25,7 +25,7 @@ from cardledger.ledger.core.card import CardState
 from cardledger.ledger.ports import CardNumber
 from cardledger.ledger.sandbox.card_numbers import number_of, passes_luhn
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from tests.api.support import SECRET_KEY, Api, new_tenant, ok, refused, server
 

@@ -12,7 +12,7 @@ from cardledger.ledger.ports import NONE_CONNECTED
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.sandbox.issuer import CardSuffix, FundingSourceSuffix
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DELAY = timedelta(seconds=30)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.storage.secrets import (
+from cardledger.ledger.storage.secrets.key_ring import (
     KeyRing,
     Location,
     Purpose,

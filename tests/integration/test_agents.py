@@ -16,7 +16,7 @@ from cardledger.ledger.customers.registry import Individual
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.agents.agents import AgentPolicy, AgentResource
 

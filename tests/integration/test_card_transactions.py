@@ -19,7 +19,7 @@ from cardledger.ledger.queries.card_transactions import CardTransactionFilters
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource

@@ -17,7 +17,7 @@ from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.sandbox.issuer import SandboxIssuer
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine, sync_engine
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 

@@ -23,11 +23,11 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.sandbox.card_numbers import number_of
-from cardledger.ledger.storage import sealed_columns, server_keys
 from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import SealedColumn
-from cardledger.ledger.storage.secrets import KeyRing, SecretsError, ServerKey
+from cardledger.ledger.storage.secrets import sealed_columns, server_keys
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError, ServerKey
+from cardledger.ledger.storage.secrets.sealed_columns import SealedColumn
 from cardledger.ledger.webhooks import endpoints, signing_keys
 from cardledger.ledger.webhooks.endpoints import NewEndpoint
 from cardledger.ledger.webhooks.signers import signer_for

@@ -18,8 +18,8 @@ from cardledger.ledger.platforms import api_tokens as tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.sealed_columns import SIGNING_KEY
-from cardledger.ledger.storage.secrets import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets.sealed_columns import SIGNING_KEY
 from cardledger.schema import tables
 
 KEYS = KeyRing("a secret key that only tests use, long enough")

@@ -15,7 +15,7 @@ from standardwebhooks import Webhook
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import (
+from cardledger.ledger.storage.secrets.sealed_columns import (
     ENDPOINT_SECRET,
     FORMER_ENDPOINT_SECRET,
     LATER_SIGNING_KEY,

@@ -22,8 +22,8 @@ from cardledger.ledger.projections import card_transaction_rows
 from cardledger.ledger.projections.event_rows import EventRow, to_row
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.sealed_columns import SIGNING_KEY, WEBHOOK_SECRET
-from cardledger.ledger.storage.secrets import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError
+from cardledger.ledger.storage.secrets.sealed_columns import SIGNING_KEY, WEBHOOK_SECRET
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import leases, signatures
 from cardledger.ledger.webhooks.leases import (

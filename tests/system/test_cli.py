@@ -15,7 +15,7 @@ from cardledger import __version__
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import migrate
 from tests.system import support
 from tests.system.support import environment, run

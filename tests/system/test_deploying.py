@@ -19,7 +19,7 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import credentials, databases
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import migrate
 from storm.proxy import free_port
 from tests.command_process import run_command

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from cardledger.ledger.messaging.inbox import DEPOSIT, CardRoute, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import ServerKey
+from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import NetworkEvent
 from cardledger.schema.wire.outcomes import Outcome

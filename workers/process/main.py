@@ -27,7 +27,7 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
-from cardledger.ledger.storage.secrets import KeyRing, ServerKey
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.doorbell_worker import DoorbellWorker

@@ -11,7 +11,7 @@ from typing import Final
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from cardledger.ledger.storage.secrets import ServerKey, server_key
+from cardledger.ledger.storage.secrets.key_ring import ServerKey, server_key
 
 _KEY_BYTES: Final = 32
 _PURPOSE: Final = b"cardledger/1/redis"

@@ -13,7 +13,7 @@ from typing import Any, Final
 from redis.exceptions import RedisError, ResponseError
 
 from cardledger.ledger.storage.ids import new_id
-from cardledger.ledger.storage.secrets import ServerKey
+from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.workers.signals.message_key import MessageKey
 from cardledger.workers.signals.redis_connections import connect_async
 from cardledger.workers.signals.repeated_warning import RepeatedWarning

@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints
 from cardledger.ledger.webhooks.dispatch import Dispatched

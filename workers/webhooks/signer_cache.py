@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from cardledger.ledger.storage.secrets import KeyRing
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.webhooks.signers import Signer, signer_for
 from cardledger.schema.ids import Id
 

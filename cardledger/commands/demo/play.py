@@ -32,7 +32,7 @@ from cardledger.install.http_client import HttpApi
 from cardledger.install.ready_file import Running
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets import ServerKey
+from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.supervisor.plan import Plan, Step
 from cardledger.supervisor.signals import Signals
 from cardledger.supervisor.system import System

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from cardledger.config.settings import Settings
     from cardledger.install.key_rotation import Status
-    from cardledger.ledger.storage.sealed_columns import SealedColumn
-    from cardledger.ledger.storage.secrets import ServerKey
+    from cardledger.ledger.storage.secrets.key_ring import ServerKey
+    from cardledger.ledger.storage.secrets.sealed_columns import SealedColumn
 
     Work = Callable[[psycopg.Connection[Any], ServerKey], Status]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cardledger.config.settings import Settings
     from cardledger.ledger.platforms.registry import PlatformSummary
-    from cardledger.ledger.storage.secrets import KeyRing
+    from cardledger.ledger.storage.secrets.key_ring import KeyRing
     from cardledger.schema.ids import Id
     from cardledger.schema.wire.tokens import TokenResource
 
@@ -218,7 +218,7 @@ def _settings(data_dir: Path | None) -> "Settings":
 
 def _keys(settings: "Settings") -> "KeyRing":
     from cardledger.install import credentials
-    from cardledger.ledger.storage.secrets import KeyRing
+    from cardledger.ledger.storage.secrets.key_ring import KeyRing
 
     return KeyRing(credentials.needed_key(settings))
 

@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.storage.secrets import KeyRing, Location
+from cardledger.ledger.storage.secrets.key_ring import KeyRing, Location
 from cardledger.schema import tables
 
 _COLUMNS: Final = tables.server_keys.c

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from cardledger.ledger.storage.secrets import Location
+from cardledger.ledger.storage.secrets.key_ring import Location
 
 
 @dataclass(frozen=True, slots=True)
