@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from cardledger.api import BASE_PATH
-from cardledger.api.fair_slots import DEFAULT_LIMIT, FairSlots
+from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
@@ -93,6 +93,7 @@ class ApiConfig:
     rate_limit: str = sliding_window.OFF
     failure_limit: str = sliding_window.OFF
     in_progress_limit: int = DEFAULT_LIMIT
+    slot_wait_s: float = DEFAULT_WAIT_S
     body_timeout_s: float = 30.0
     public_url: str | None = None
 
@@ -174,7 +175,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 in_flight=InFlight(),
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
                 turns=Turns(),
-                slots=FairSlots(limit=config.in_progress_limit),
+                slots=FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s),
                 keys=keys,
                 authenticator=Authenticator(
                     reader,

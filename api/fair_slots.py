@@ -18,12 +18,12 @@ from cardledger.ledger.messaging.fair_queue import FairQueue
 from cardledger.schema.ids import Id
 
 DEFAULT_LIMIT: Final = 1_000
+DEFAULT_WAIT_S: Final = 1.0
+"""How long a request waits for a slot: the time limit of the request counts from its arrival, and
+the deadline of an authorization, which must end before that, from its slot."""
 
 _ACTIVE_S: Final = 10.0  # So long after its last request a platform counts as one that sends.
 _PATIENCE_S: Final = 0.5  # A write that waits longer, for a lock or a worker, leaves its slot.
-_WAIT_S: Final = 1.0
-"""How long a request waits for a slot: the time limit of the request counts from its arrival, and
-the deadline of an authorization, which must end before that, from its slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ class FairSlots:
         *,
         limit: int = DEFAULT_LIMIT,
         patience_s: float = _PATIENCE_S,
-        wait_s: float = _WAIT_S,
+        wait_s: float = DEFAULT_WAIT_S,
     ) -> None:
         """Let `limit` requests of a caller be processed or wait, each at most for `wait_s`.
 

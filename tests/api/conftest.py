@@ -5,7 +5,7 @@ import pytest
 from cardledger.api.app import ApiConfig
 from cardledger.schema.roles import Role
 from tests import connection_guard, fence
-from tests.api.support import SECRET_KEY, Api, new_tenant, server, worker
+from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, new_tenant, server, worker
 from tests.databases import as_role
 from tests.waiting import limit_s
 
@@ -32,6 +32,7 @@ def api_config(app_database_url: str, redis_url: str) -> ApiConfig:
         secret_key=SECRET_KEY,
         reply_timeout_s=limit_s(5),
         sandbox_delay_s=0.2,
+        slot_wait_s=TIMEOUT_S,  # Not refused on a slow machine, where one waits for many.
     )
 
 

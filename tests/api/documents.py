@@ -2,6 +2,7 @@
 
 import json
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from cardledger.commands import generate_docs
@@ -9,9 +10,17 @@ from cardledger.commands import generate_docs
 Json = dict[str, Any]
 
 
-@cache
+_generating = Lock()  # By many threads at once, it would take seconds, and warnings of Pydantic.
+
+
 def text() -> str:
     """Return the document of a sandbox, as it is served."""
+    with _generating:
+        return _text()
+
+
+@cache
+def _text() -> str:
     return generate_docs.openapi_page()
 
 

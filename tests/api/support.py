@@ -21,7 +21,10 @@ from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig, create_app
 from cardledger.api.connections.limits import ConnectionLimits
 from cardledger.api.connections.server import server_config
+from cardledger.ledger.engine import rejections
+from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging.inbox import UNROUTED
+from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.storage.engines import async_engine
@@ -65,22 +68,24 @@ def rejected(
 
     Returns its id.
     """
-    key = new_id()
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body, reason,"
-            " recorded_at) VALUES (%s, %s, %s, %s, %s, %s, %s, now())",
-            [
-                key,
-                UNROUTED.customer_id,
-                api.tenant.platform_id,
-                event.get("source"),
-                event.get("reference"),
-                json.dumps(event),
-                reason,
-            ],
-        )
-    return f"Rejection:{key}"
+    record = RejectionRecord(
+        id=new_id(),
+        customer_id=UNROUTED.customer_id,
+        platform_id=api.tenant.platform_id,
+        source=event.get("source"),
+        reference=event.get("reference"),
+        body=json.dumps(event),
+        reason=reason,
+        detail=None,
+        recorded_at=datetime.now(UTC),
+    )
+
+    async def keep() -> None:
+        async with await psycopg.AsyncConnection.connect(database_url) as connection:
+            await rejections.keep(connection, [record], InboxKey(SECRET_KEY))
+
+    asyncio.run(keep())
+    return f"Rejection:{record.id}"
 
 
 def new_tenant(
