@@ -6,7 +6,7 @@ import time
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from cardledger.api.addresses import counted_as
 from cardledger.api.http.errors import ApiError
+from cardledger.api.http.in_flight import Turn, Turns
 from cardledger.api.http.rate_limits import RateLimits, remember
 from cardledger.ledger.agents import access_tokens
 from cardledger.ledger.agents import registry as agents
@@ -29,7 +30,9 @@ from cardledger.schema.wire.errors import Code
 
 _CACHE_TTL_S: Final = 3.0  # A deleted token is accepted for at most this long.
 _CACHE_LIMIT: Final = 10_000
-_TURNS: Final = 4  # Connections for callers from addresses over the limit on failures.
+_LOOK_UPS: Final = 8  # Connections on which credentials are looked up.
+_LOOK_UPS_OF_ONE: Final = 2  # Of one credential, or of one address without a known one.
+_GUESSES: Final = 4  # Of callers from addresses over the limit on failures, together.
 
 FAILURES: Final = "failures"
 """The limit on wrong credentials."""
@@ -75,7 +78,8 @@ class Authenticator:
         self._outdated: Final = outdated
         self._stored: Final[OrderedDict[str, tuple[StoredToken, float]]] = OrderedDict()
         self._proven: Final[OrderedDict[bytes, None]] = OrderedDict()  # Hashes of secrets.
-        self._turns: Final = asyncio.Semaphore(_TURNS)
+        self._look_ups: Final = asyncio.Semaphore(_LOOK_UPS)
+        self._turns: Final = Turns()
 
     async def token(self, authorization: Sequence[str], *, address: str = "") -> Token:
         """Return the token that the `Authorization` header values present.
@@ -145,16 +149,25 @@ class Authenticator:
     ) -> AsyncIterator[AsyncConnection]:
         """Return a connection on which to look up the credentials of a caller from `address`.
 
-        When the address is over the limit on failures, or their id `credential`, if they have one,
-        callers take turns, so that guesses occupy few connections; those whose secret, with the
-        hash `presented`, has succeeded before do not.
+        Few at a time are looked up, and fewer of each caller: it is not known yet whose platform's
+        slots a request belongs to. When the address is over the limit on failures, or their id
+        `credential`, if they have one, all such callers take turns together; those whose secret,
+        with the hash `presented`, has succeeded before do not.
         """
         is_guessing = presented not in self._proven and any(
             self._limits.is_exceeded(FAILURES, _counted_as(address, counted))
             for counted in {credential, None}
         )
-        turn = self._turns if is_guessing else nullcontext()
-        async with turn, self._engine.connect() as connection:
+        turn = (
+            Turn("guesses", _GUESSES)
+            if is_guessing
+            else Turn(_counted_as(address, credential), _LOOK_UPS_OF_ONE)
+        )
+        async with (
+            self._turns.take(turn, may_refuse=False),
+            self._look_ups,
+            self._engine.connect() as connection,
+        ):
             yield connection
 
     def count_failure(self, address: str, *, credential: str | None) -> None:

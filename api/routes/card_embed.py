@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Request, Response
 
 from cardledger.api.http.errors import IS_HEAD
+from cardledger.api.http.in_flight import Turn
 from cardledger.api.http.request_context import public_root, services_of
 from cardledger.ledger.cards import reveals
 from cardledger.ledger.cards.reveals import RevealedCard
@@ -28,6 +29,7 @@ VIEWER_COOKIE: Final = "card_viewer"
 router = APIRouter(tags=["Cards"])
 
 _NOT_FOUND: Final = 404
+_VIEWERS: Final = Turn("viewers of card pages", 4)
 
 _STYLE: Final = """
 :root{color-scheme:light dark}
@@ -124,7 +126,9 @@ async def show_card(token: str, request: Request) -> Response:
     is_shown = _asks_for_number(request, token)
     look = reveals.view if is_shown else reveals.peek
     at = services.clock()
-    async with services.writer.begin() as connection:
+    # Of a stranger, until the token is found: few hold connections, and the others wait.
+    turn = services.turns.take(_VIEWERS, may_refuse=False)
+    async with turn, services.writer.begin() as connection:
         view = await look(
             connection,
             token=token,

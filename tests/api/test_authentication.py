@@ -120,11 +120,11 @@ def test_callers_without_an_id_wait_for_no_id_called_none(
         authenticator = Authenticator(engine, KeyRing(SECRET_KEY), limits)
         authenticator.count_failure("10.0.0.1", credential="None")
         used = Connections(engine)
-        tokens = (f"Bearer of an earlier release {number}" for number in range(20))
-        await asyncio.gather(
-            *(authenticator.agent([token], address="10.0.0.2") for token in tokens),
-            return_exceptions=True,
+        callers = (
+            authenticator.agent([f"Bearer of an earlier release {n}"], address=f"10.0.1.{n}")
+            for n in range(20)
         )
+        await asyncio.gather(*callers, return_exceptions=True)
         await engine.dispose()
         return used.most
 

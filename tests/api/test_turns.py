@@ -17,6 +17,8 @@ from cardledger.api.http.in_flight import Turn, Turns
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
 from tests.api.support import (
+    TIMEOUT_S,
+    AgentApi,
     Api,
     Tenant,
     made,
@@ -31,6 +33,8 @@ from tests.waiting import eventually
 REQUESTS = 100
 PLATFORM_WRITERS = 12
 CODE_WRITERS = 2
+LOOK_UPS = 2
+CARD_PAGES = 4
 
 NEW_TOKEN = {"name": "x", "permissions": ["VIEW"]}
 
@@ -67,6 +71,14 @@ def locked_agents(database_url: DatabaseUrl, tenant: Tenant) -> Iterator[None]:
         connection.execute(
             "SELECT FROM agents WHERE platform_id = %s FOR UPDATE", [tenant.platform_id]
         )
+        yield
+
+
+@contextmanager
+def locked_table(database_url: DatabaseUrl, table: str) -> Iterator[None]:
+    """Let everybody wait who reads `table`."""
+    with psycopg.connect(database_url) as connection:
+        connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE".encode())
         yield
 
 
@@ -126,6 +138,35 @@ def test_requests_with_one_device_code_leave_connections_to_others(
     statuses = [request.result().status_code for request in pending]
     assert statuses.count(200) == 1
     assert set(statuses) <= {200, 400, 503}
+
+
+def test_agents_that_are_looked_up_leave_connections_to_others(
+    url: str, tenant: Tenant, database_url: DatabaseUrl
+) -> None:
+    with Api(url, tenant) as api:
+        token = api.agent_token(api.customer()["id"])
+
+    with (
+        AgentApi(url, token) as agent,
+        ThreadPoolExecutor(REQUESTS) as pool,
+        locked_table(database_url, "agents"),
+    ):
+        pending = [pool.submit(agent.get, "/agents/me") for _ in range(REQUESTS)]
+
+        check_that_others_do_not_wait(database_url, url, pending, most=LOOK_UPS)
+
+    assert {request.result().status_code for request in pending} <= {200, 503}
+
+
+def test_card_pages_leave_connections_to_others(url: str, database_url: DatabaseUrl) -> None:
+    page = f"{url}/embed/cards/{'x' * 43}"
+
+    with ThreadPoolExecutor(REQUESTS) as pool, locked_table(database_url, "card_reveals"):
+        pending = [pool.submit(httpx2.get, page, timeout=TIMEOUT_S) for _ in range(REQUESTS)]
+
+        check_that_others_do_not_wait(database_url, url, pending, most=CARD_PAGES)
+
+    assert {request.result().status_code for request in pending} <= {404, 503}
 
 
 def test_requests_in_progress_above_the_limit_are_refused_at_once(
