@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from cardledger.config.errors import FAILURE, USAGE, CommandError
+from cardledger.config.options import DataDir, Json
 
 if TYPE_CHECKING:
     import psycopg
@@ -33,16 +34,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Data directory of the running system (default: .cardledger).",
-        show_default=False,
-    ),
-]
 
 
 @app.command()

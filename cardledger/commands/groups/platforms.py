@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from cardledger.config.errors import FAILURE, USAGE, CommandError
+from cardledger.config.options import DataDir, Json
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -46,15 +47,6 @@ app = typer.Typer(
     cls=_CreatesByDefault,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Data directory of the running system (default: .cardledger).",
-        show_default=False,
-    ),
-]
 Platform = Annotated[
     str, typer.Argument(metavar="PLATFORM", help="Id of the platform, as `list` prints it.")
 ]
