@@ -31,14 +31,14 @@ from cardledger.install import (
     databases,
     forgeries,
     hosts,
+    key_check,
     production,
     ready_file,
     role_findings,
 )
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.install.ready_file import Running
-from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError
-from cardledger.ledger.storage.secrets.sealed_columns import WEBHOOK_SECRET
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import connections, migrate
 from cardledger.schema.tables import APPEND_ONLY
 
@@ -368,7 +368,8 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
     source = "CARDLEDGER_SECRET_KEY" if settings.secret_key else str(kept.path)
     closed = 0
     if connection:
-        closed = _closed_platforms(connection, KeyRing(credentials.with_others(settings, given)))
+        keys = KeyRing(credentials.with_others(settings, given))
+        _, closed = key_check.opened_and_closed(connection, keys)
     if closed:
         return Finding(
             name="secret key",
@@ -377,16 +378,6 @@ def _secret_key(settings: Settings, connection: psycopg.Connection[Any] | None) 
             fix="export CARDLEDGER_SECRET_KEY=<the key that the database was set up with>",
         )
     return Finding(name="secret key", state=OK, detail=f"from {source}")
-
-
-def _closed_platforms(connection: psycopg.Connection[Any], keys: KeyRing) -> int:
-    closed = 0
-    for platform_id, sealed in connection.execute("SELECT id, webhook_secret FROM platforms"):
-        try:
-            keys.decrypt(sealed, WEBHOOK_SECRET.of(platform_id, platform_id))
-        except SecretsError:
-            closed += 1
-    return closed
 
 
 # --- Redis -----------------------------------------------------------------------------------

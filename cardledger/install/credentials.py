@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.config.errors import USAGE, CommandError
@@ -22,14 +21,7 @@ from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
-from cardledger.ledger.storage.secrets.key_ring import (
-    MIN_KEY_LENGTH,
-    KeyRing,
-    SecretsError,
-    ServerKey,
-)
-from cardledger.ledger.storage.secrets.sealed_columns import WEBHOOK_SECRET
-from cardledger.schema import tables
+from cardledger.ledger.storage.secrets.key_ring import MIN_KEY_LENGTH, KeyRing, ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 
@@ -81,7 +73,6 @@ class Sandbox:
     public_key: str
     webhook_secret: str
     is_new: bool
-    foreign: int  # Platforms in the database whose secrets another key has sealed.
 
 
 def load(data_dir: Path) -> Credentials:
@@ -215,22 +206,7 @@ async def _sandbox(
         public_key=await platforms.public_key(connection, platform_id),
         webhook_secret=await platforms.webhook_secret(connection, platform_id, keys),
         is_new=is_new,
-        foreign=await _count_foreign(connection, keys) if is_new else 0,
     )
-
-
-async def _count_foreign(connection: AsyncConnection, keys: KeyRing) -> int:
-    columns = tables.platforms.c
-    rows = await connection.execute(select(columns.id, columns.webhook_secret))
-    return sum(not _opens(keys, Id(row.id), row.webhook_secret) for row in rows)
-
-
-def _opens(keys: KeyRing, platform_id: Id, sealed: bytes) -> bool:
-    try:
-        keys.decrypt(sealed, WEBHOOK_SECRET.of(platform_id, platform_id))
-    except SecretsError:
-        return False
-    return True
 
 
 def _name_of(role: Role) -> str:

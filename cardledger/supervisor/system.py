@@ -13,7 +13,7 @@ from cardledger.config.configuration import writable_directory
 from cardledger.config.settings import PREFIX, secret_of
 from cardledger.config.unsafe import Unsafe
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.install import credentials, databases, exposure, ready_file
+from cardledger.install import credentials, databases, exposure, key_check, ready_file
 from cardledger.install.credentials import Credentials, Sandbox
 from cardledger.install.databases import Migrated
 from cardledger.install.ready_file import Running
@@ -127,6 +127,7 @@ class System:
     def _migrate(self, owner: DatabaseUrl, kept: Credentials) -> None:
         began = time.monotonic()
         keys = KeyRing(credentials.with_others(self._settings, self._secret_key))
+        key_check.check(owner, keys)  # Before anything is changed in the database of others.
         given = databases.passwords(self._settings)
         self._migrated = databases.prepare(owner, kept, passwords=given)
         self._sandbox = credentials.enter(kept, self._migrated.app_url, keys)
@@ -140,12 +141,6 @@ class System:
 
     def _cost(self, names: Sequence[str]) -> str | None:
         """Return what is to be known about the database whose processes have the roles `names`."""
-        assert self._sandbox is not None
-        if foreign := self._sandbox.foreign:
-            return (
-                f"{foreign} other platform(s) in this database use another secret key: set it in"
-                " CARDLEDGER_SECRET_KEY to send their webhooks"
-            )
         if len(set(names)) == 1:
             return (
                 f"all processes share {names[0]}: set CARDLEDGER_API_PASSWORD, _WORKER_PASSWORD and"

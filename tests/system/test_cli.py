@@ -221,6 +221,37 @@ def test_a_platform_is_set_up_with_a_token(postgres_url: DatabaseUrl, tmp_path: 
         assert names == [("Acme",)]
 
 
+def test_a_database_of_an_installation_with_another_key_is_refused_and_not_changed(
+    postgres_url: DatabaseUrl, tmp_path: Path
+) -> None:
+    with support.own_database(postgres_url) as url:
+        theirs, ours = (
+            environment(
+                DATABASE_URL=url,
+                CARDLEDGER_SECRET_KEY=key * 40,
+                CARDLEDGER_DATA_DIR=str(tmp_path / key),
+            )
+            for key in "to"
+        )
+        run("migrate", env=theirs)
+        run("platform", "Acme", env=theirs)
+
+        def state() -> list[tuple[str | None, ...]]:
+            with psycopg.connect(url) as connection:
+                passwords = connection.execute(
+                    "SELECT rolname, rolpassword FROM pg_authid"
+                    " WHERE rolname LIKE current_database() || '%' ORDER BY 1"
+                ).fetchall()
+                return [*passwords, *connection.execute("SELECT name FROM platforms")]
+
+        before = state()
+        for arguments in (("up", "--port", "0"), ("platform", "Other")):
+            refused = run(*arguments, env=ours)
+            assert refused.returncode == 1, refused.stdout
+            assert "created with another secret key: set CARDLEDGER_SECRET_KEY" in refused.stderr
+        assert state() == before
+
+
 def test_credentials_of_platforms_are_listed_recovered_and_revoked(
     postgres_url: DatabaseUrl, tmp_path: Path
 ) -> None:

@@ -64,13 +64,12 @@ def create(
 
     Prints its secrets once, as JSON. Not needed with `up`, which creates a sandbox platform.
     """
-    from cardledger.install import credentials
+    from cardledger.install import credentials, discovery, key_check
 
     settings = _settings(data_dir)
     keys = _keys(settings)
-    from cardledger.install import discovery
-
     with discovery.database(settings) as database_url:
+        key_check.check(database_url, keys)
         made = credentials.create_platform(database_url, name, keys)
     _print(
         {
