@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from uuid import uuid4
 import httpx2
 from typing_extensions import override
 
-from attack.judge import Strike
+from attack.judge import Measure, Strike, statuses_in_words
 from attack.wire import Address, Answer, Connection, basic, request
 from benchmarks import workload
 from cardledger.api import BASE_PATH
@@ -262,10 +262,26 @@ class Flood:
         """Answers that say that the service itself failed."""
         return self.statuses[500]
 
+    def strike(self, *intended: int, measures: Sequence[Measure] = (), proof: str = "") -> Strike:
+        """Return what the attack did whose requests are to get one of the statuses `intended`.
+
+        A request without an answer strikes nothing, and breaks nothing: it is the attacker's.
+        """
+        struck = sum(self.statuses[status] for status in intended)
+        others = self.sent - struck - self.statuses[0]
+        return Strike(
+            struck=struck,
+            proof=f"{self.words()}{proof}",
+            measures=[
+                Measure(name="answers of other statuses", value=others, limit=0),
+                Measure(name="answers 500", value=self.errors, limit=0),
+                *measures,
+            ],
+        )
+
     def words(self) -> str:
         """Return the statuses and how often each was answered."""
-        counts = sorted(self.statuses.items())
-        return ", ".join(f"{count:,} x {status or 'no answer'}" for status, count in counts)
+        return statuses_in_words(self.statuses)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@ Every limit is a `Measure`: a figure that was taken, and the most that it may be
 effect was not seen to strike is not a pass: it says nothing about the wall.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -41,6 +42,8 @@ class Figures:
     longest_ms: float
     failed: int  # Status 5xx, or no answer.
     refused: int  # Any other status that is not 200.
+    missing: int = 0  # Were due, and their process has said nothing of them.
+    answers: str = ""  # How often it got which status.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +94,8 @@ class Finding:
         return self.error is None and self.struck > 0 and not self.broken
 
 
-def figures(samples: Sequence[Sample]) -> Figures:
-    """Return the figures of `samples`."""
+def figures(samples: Sequence[Sample], *, due: int = 0) -> Figures:
+    """Return the figures of `samples`, of which at least `due` were to be taken."""
     answered = [sample.seconds for sample in samples if sample.status]
     failed = sum(sample.status == 0 or sample.status >= _SERVER_ERROR for sample in samples)
     return Figures(
@@ -104,7 +107,15 @@ def figures(samples: Sequence[Sample]) -> Figures:
         refused=sum(
             0 < sample.status < _SERVER_ERROR and sample.status != 200 for sample in samples
         ),
+        missing=max(0, due - len(samples)),
+        answers=statuses_in_words(Counter(sample.status for sample in samples)),
     )
+
+
+def statuses_in_words(statuses: Mapping[int, int]) -> str:
+    """Return the statuses and how often each was answered; 0: not answered."""
+    counts = sorted(statuses.items())
+    return ", ".join(f"{count:,} x {status or 'no answer'}" for status, count in counts)
 
 
 def quiet_p99_ms(windows: Sequence[Figures]) -> float:
@@ -137,6 +148,7 @@ def of_victim(
         Measure(name="other platform's 5xx or unanswered", value=victim.failed, limit=0),
         Measure(name="other platform's refusals", value=victim.refused, limit=0),
         # Without samples all else would hold.
+        Measure(name="other platform's samples missing", value=victim.missing, limit=0),
         Measure(name="times without samples", value=0 if victim.count else 1, limit=0),
     ]
 

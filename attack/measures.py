@@ -11,8 +11,10 @@ import psycopg
 from attack.judge import Measure
 from cardledger.ledger.agents.device_codes import CODE_LIMIT
 from cardledger.ledger.agents.registry import AGENT_LIMIT
+from cardledger.ledger.cards.issuing import CARD_LIMIT
+from cardledger.ledger.customers.beneficial_owners import OWNER_LIMIT
+from cardledger.ledger.customers.external_accounts import ACCOUNT_LIMIT
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
-from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
 from cardledger.schema.ids import Id
 
@@ -49,10 +51,22 @@ QUOTAS: Final = (
         ENDPOINT_LIMIT,
     ),
     Quota(
-        "webhook tests at once",
-        "SELECT count(*) FROM webhook_deliveries WHERE platform_id = %s AND state = 'PENDING'"
-        " AND type = 'TEST'",
-        TEST_LIMIT,
+        "cards of a cardholder",
+        "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM cards WHERE platform_id = %s"
+        " AND state <> 'CLOSED' GROUP BY customer_id) cards",
+        CARD_LIMIT,
+    ),
+    Quota(
+        "external accounts of a customer",
+        "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM external_accounts"
+        " WHERE platform_id = %s AND deleted_at IS NULL GROUP BY customer_id) accounts",
+        ACCOUNT_LIMIT,
+    ),
+    Quota(
+        "owners of a business",
+        "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM beneficial_owners"
+        " WHERE platform_id = %s GROUP BY customer_id) owners",
+        OWNER_LIMIT,
     ),
 )
 

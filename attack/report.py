@@ -7,7 +7,13 @@ from typing import Any, Final
 from attack.judge import Finding, Measure
 
 _NAME: Final = 34
-_UNSAID: Final = ("rows: ", "times without ", "other platform's refusals")
+_UNSAID: Final = (
+    "rows: ",
+    "times without ",
+    "other platform's refusals",
+    "other platform's samples missing",
+    "answers of other statuses",
+)
 """Measures of which the table has only those above their limits; all are in the JSON."""
 
 

@@ -156,8 +156,7 @@ class _Run:
         began = time.time()
         self._pause.wait(self._options.quiet_seconds)
         ended = time.time()
-        self._complete(began, ended)
-        window = judge.figures(self._victim.between(began, ended))
+        window = self._figures(began, ended)
         self._quiet.append(window)
         self._tell(f"quiet: p50 {window.p50_ms:.1f} ms, p99 {window.p99_ms:.1f} ms")
 
@@ -179,7 +178,8 @@ class _Run:
         if not arena.ended:
             arena.end()
         during_mb = self._memory.largest_mb()
-        self._complete(arena.began, arena.ended)
+        victim = self._figures(arena.began, arena.ended)
+        self._tell(f"{attack.name}: the other platform got {victim.answers}")
         measures = [*strike.measures, judge.of_memory(before_mb, during_mb)]
         with self._stage.connect() as connection:
             measures += rows(connection, attacker.platform_id)
@@ -189,7 +189,7 @@ class _Run:
             attack=attack,
             seconds=arena.ended - arena.began if arena.began else 0.0,
             strike=strike,
-            victim=judge.figures(self._victim.between(arena.began, arena.ended)),
+            victim=victim,
             measures=measures,
             error=error,
         )
@@ -201,14 +201,13 @@ class _Run:
             self._tell(line)
         return Measure(name="answers that differ from the record", value=len(differing), limit=0)
 
-    def _complete(self, began: float, ended: float) -> None:
-        """Wait until the samples that were due in this time have their answers."""
-        expected = int(self._options.rate * (ended - began)) - 1
+    def _figures(self, began: float, ended: float) -> Figures:
+        """Return the figures of the samples that were due in this time, answered or given up."""
+        due = int(self._options.rate * (ended - began)) - 1
         deadline = time.monotonic() + _COMPLETE_S
-        while len(self._victim.between(began, ended)) < expected:
-            if time.monotonic() > deadline:
-                return
+        while len(self._victim.between(began, ended)) < due and time.monotonic() < deadline:
             self._pause.wait(_POLL_S)
+        return judge.figures(self._victim.between(began, ended), due=due)
 
     def _settle(self) -> None:
         """Wait, for some time at most, until what an attack has left behind is worked off."""

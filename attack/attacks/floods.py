@@ -14,6 +14,9 @@ REFUSAL_LIMIT: Final = 16 * 1024
 _UNKNOWN_FIELDS: Final = 130_000
 _QUERY: Final = 62 * 1024
 _DELIVERIES: Final = 200_000
+_REFUSED: Final = (400, 413, 414, 431)
+_SHARED: Final = (200, 429, 503)
+"""What more requests than the share of a platform may get, while they are processed fairly."""
 
 _ADD_DELIVERIES: Final = """
     INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
@@ -25,15 +28,8 @@ _ADD_DELIVERIES: Final = """
 
 
 def _refusals(flood: Flood) -> Strike:
-    return Strike(
-        struck=flood.sent,
-        proof=flood.words(),
-        measures=[
-            Measure(name="largest answer", value=flood.largest, limit=REFUSAL_LIMIT, unit="B"),
-            Measure(name="answers 500", value=flood.errors, limit=0),
-            Measure(name="accepted", value=flood.statuses[200] + flood.statuses[201], limit=0),
-        ],
-    )
+    size = Measure(name="largest answer", value=flood.largest, limit=REFUSAL_LIMIT, unit="B")
+    return flood.strike(*_REFUSED, measures=[size])
 
 
 async def _unknown_fields(arena: Arena) -> Strike:
@@ -59,11 +55,7 @@ async def _authorizations(arena: Arena) -> Strike:
 
     arena.begin()
     flood = await arena.flood(authorization, 256)
-    return Strike(
-        struck=flood.sent,
-        proof=flood.words(),
-        measures=[Measure(name="answers 500", value=flood.errors, limit=0)],
-    )
+    return flood.strike(*_SHARED)
 
 
 async def _lists(arena: Arena) -> Strike:
@@ -86,11 +78,7 @@ async def _lists(arena: Arena) -> Strike:
     )
     arena.begin()
     flood = await arena.flood(lambda: arena.request("GET", path()), 64)
-    return Strike(
-        struck=flood.statuses[200],
-        proof=flood.words(),
-        measures=[Measure(name="answers 500", value=flood.errors, limit=0)],
-    )
+    return flood.strike(*_SHARED)
 
 
 ATTACKS: Final = (

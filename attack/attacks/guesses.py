@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import statistics
 import time
-from typing import Final
+from collections.abc import Iterator
+from secrets import token_hex
+from typing import Any, Final
 from uuid import uuid4
 
 from attack.arena import Arena, Attack, Party
@@ -57,37 +59,44 @@ async def _wrong_secrets(arena: Arena) -> Strike:
     numbers = itertools.count()
     arena.begin()
     flood, _ = await asyncio.gather(arena.flood(lambda: guess(next(numbers)), 16), use_agent())
-    return Strike(
-        struck=flood.sent,
-        proof=flood.words(),
+    return flood.strike(
+        400,
+        401,
+        404,
+        429,
         measures=[
-            Measure(name="guesses that were right", value=flood.statuses[200], limit=0),
             Measure(name="requests of the agent refused", value=refused, limit=0),
             Measure(name="times the agent sent nothing", value=0 if asked else 1, limit=0),
-            Measure(name="answers 500", value=flood.errors, limit=0),
         ],
     )
 
 
 async def _caps(arena: Arena) -> Strike:
+    customer, account = arena.attacker.customers[0], arena.attacker.accounts[0]
     agent = await arena.made(
         "/agents",
-        {"name": "Bookkeeper", "customerId": arena.attacker.customers[0], "policy": POLICY},
+        {"name": "Bookkeeper", "customerId": customer, "policy": POLICY},
     )
-    paths = itertools.cycle(
+    paths: Iterator[tuple[str, dict[str, Any] | None]] = itertools.cycle(
         [
             ("/tokens", {"name": "till", "permissions": ["VIEW"]}),
             (f"/agents/{agent['agent']['id']}/device-codes", None),
             ("/webhooks/endpoints", {"url": "http://127.0.0.1:9/", "state": "DISABLED"}),
+            ("/cards", {"cardholderId": customer, "form": "VIRTUAL", "fundingSources": [account]}),
+            ("/customers/external-accounts", {"customerId": customer, "currency": "USDC"}),
         ]
     )
+
+    def creation() -> bytes:
+        path, body = next(paths)
+        if body is not None and "currency" in body:
+            wallet = {"accountType": "POLYGON_WALLET", "address": f"0x{token_hex(20)}"}
+            body = body | {"accountInfo": wallet}
+        return arena.request("POST", path, body)
+
     arena.begin()
-    flood = await arena.flood(lambda: arena.request("POST", *next(paths)), _TOKENS)
-    return Strike(
-        struck=flood.statuses[201],
-        proof=f"{flood.words()} on {_TOKENS} connections",
-        measures=[Measure(name="answers 500", value=flood.errors, limit=0)],
-    )
+    flood = await arena.flood(creation, _TOKENS)
+    return flood.strike(201, 409, 429, 503, proof=f" on {_TOKENS} connections")
 
 
 async def _timing(arena: Arena) -> Strike:

@@ -181,25 +181,27 @@ async def _moved_ids(arena: Arena) -> Strike:
 
 async def _hostile_urls(arena: Arena) -> Strike:
     # Loopback is left out: here it is allowed, for the receivers of this run.
-    urls = [
-        "http://169.254.169.254/latest/meta-data/",
-        "http://10.0.0.1/",
-        "http://192.168.0.1/",
-        "http://172.16.0.1/",
-        "http://100.64.0.1/",
-        "http://0.0.0.0/",
-        "http://[fe80::1]/",
-        "http://[fd00::1]/",
-        "http://[::ffff:169.254.169.254]/",
-        "http://[64:ff9b::a9fe:a9fe]/",
-        "http://2852039166/",
-        "http://0xa9fea9fe/",
-        "http://0251.0376.0251.0376/",
-        "ftp://example.com/",
-        "file:///etc/passwd",
-        "http://user:word@10.0.0.1/",
-        "gopher://10.0.0.1:6379/_FLUSHALL",
+    hosts = [
+        "169.254.169.254",
+        "10.0.0.1",
+        "192.168.0.1",
+        "172.16.0.1",
+        "100.64.0.1",
+        "0.0.0.0",  # noqa: S104 - to be refused
+        "[fe80::1]",
+        "[fd00::1]",
+        "[::ffff:169.254.169.254]",
+        "[64:ff9b::a9fe:a9fe]",
+        "2852039166",
+        "0xa9fea9fe",
+        "0251.0376.0251.0376",
+        "user:word@10.0.0.1",
     ]
+    # With https the address is the only reason to refuse.
+    urls = [
+        f"{scheme}://{host}/latest/meta-data/" for host in hosts for scheme in ("https", "http")
+    ]
+    urls += ["ftp://example.com/", "file:///etc/passwd", "gopher://10.0.0.1:6379/_FLUSHALL"]
     by = arena.attacker.authorization
     return await _without_success(
         arena, [(("POST", "/webhooks/endpoints", {"url": url}), by) for url in urls]

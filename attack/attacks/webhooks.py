@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Final
 from uuid import uuid4
 
-from attack.arena import Arena, Attack, Flood, cycle
+from attack.arena import Arena, Attack, cycle
 from attack.judge import Measure, Strike
 from attack.victim import MERCHANT
+from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Listener, Reply
 
@@ -68,18 +69,33 @@ async def _tests(arena: Arena) -> Strike:
             )
 
         arena.begin()
-        flood = await arena.flood(test, _TESTS)
+        flood, most = await asyncio.gather(arena.flood(test, _TESTS), _most_tests(arena))
         arena.end()
         await arena.call("DELETE", f"/webhooks/endpoints/{endpoint}")
-    return _struck(flood)
+    at_once = Measure(name="webhook tests at once", value=most, limit=TEST_LIMIT)
+    return flood.strike(200, 429, 503, measures=[at_once])
 
 
-def _struck(flood: Flood) -> Strike:
-    return Strike(
-        struck=flood.sent - flood.statuses[0],
-        proof=flood.words(),
-        measures=[Measure(name="answers 500", value=flood.errors, limit=0)],
-    )
+_TESTS_NOW: Final = """
+    SELECT count(*) FROM webhook_deliveries
+    WHERE platform_id = %s AND state = 'PENDING' AND type = 'TEST' AND webhook_id = id
+"""
+"""Those that were requested; a new endpoint is sent one as well."""
+
+
+async def _most_tests(arena: Arena) -> int:
+    """Return how many tests were under way at most, looked at twenty times a second."""
+    most = 0
+    with arena.stage.connect() as connection:
+        while arena.is_on:
+            found = await asyncio.to_thread(
+                lambda: connection.execute(
+                    _TESTS_NOW.encode(), [arena.attacker.platform_id]
+                ).fetchone()
+            )
+            most = max(most, found[0] if found else 0)
+            await asyncio.sleep(0.05)
+    return most
 
 
 async def _disabled(arena: Arena) -> Strike:
@@ -104,13 +120,14 @@ async def _disabled(arena: Arena) -> Strike:
         ).fetchone()
     assert found is not None
     rows, webhooks = found
-    return Strike(
-        struck=webhooks,
-        proof=f"{flood.words()}; {rows:,} rows for {webhooks:,} webhooks,"
-        f" {_DISABLED} disabled endpoints",
+    return flood.strike(
+        200,
+        429,
+        503,
+        proof=f"; {rows:,} rows for {webhooks:,} webhooks, {_DISABLED} disabled endpoints",
         measures=[
             Measure(name="rows of a webhook", value=rows / max(webhooks, 1), limit=ROWS_LIMIT),
-            Measure(name="answers 500", value=flood.errors, limit=0),
+            Measure(name="times without a webhook", value=0 if webhooks else 1, limit=0),
         ],
     )
 
@@ -206,7 +223,7 @@ async def _replays(arena: Arena) -> Strike:
     flood = await arena.flood(
         lambda: arena.request("POST", "/webhooks/replay", {"since": times()}), 4
     )
-    return _struck(flood)
+    return flood.strike(200, 202, 400, 409, 429)
 
 
 ATTACKS: Final = (

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pytest
 
 from attack import judge, wire
+from attack.arena import Flood
 from attack.judge import Finding, Measure, Sample
 from attack.report import Report
 
@@ -77,6 +78,25 @@ def test_a_refusal_of_the_other_platform_is_too_many() -> None:
 
 def test_without_samples_nothing_is_withstood() -> None:
     assert broken(judge.of_victim(judge.figures([]), QUIET_MS)) == ["times without samples"]
+
+
+def test_a_sample_that_never_came_is_too_many() -> None:
+    taken = judge.figures(samples(*[0.005] * 199), due=200)
+
+    assert taken.missing == 1
+    assert broken(judge.of_victim(taken, QUIET_MS)) == ["other platform's samples missing"]
+    assert judge.figures(samples(*[0.005] * 201), due=200).missing == 0
+
+
+def test_an_attack_that_gets_another_answer_than_intended_is_not_withstood() -> None:
+    flood = Flood()
+    for status in (413, 413, 0):
+        flood.note(wire.Answer(status))
+
+    assert flood.strike(400, 413).struck == 2
+    assert broken(list(flood.strike(400, 413).measures)) == []
+    assert flood.strike(400).struck == 0
+    assert broken(list(flood.strike(400).measures)) == ["answers of other statuses"]
 
 
 def test_an_absolute_limit_judges_the_longest_wait() -> None:
