@@ -25,7 +25,7 @@ from benchmarks import load, workload
 from benchmarks.load import LoadResult
 from benchmarks.parts.engine import Progress
 from benchmarks.results.figures import Figure
-from benchmarks.workbench import Bench, memory_of
+from benchmarks.workbench import SECRET_KEY, Bench, memory_of
 from benchmarks.workload import Cardholder
 from cardledger.config.errors import CommandError
 from cardledger.config.settings import Settings
@@ -65,6 +65,7 @@ def service(bench: Bench) -> Iterator[Service]:
     with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
         settings = Settings(
             database_url=SecretStr(bench.owner_url),
+            secret_key=SecretStr(SECRET_KEY),  # With which the platform of the bench was created.
             data_dir=Path(directory),
             port=0,
         )
