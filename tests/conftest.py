@@ -29,6 +29,7 @@ from cardledger.embedded import directories
 from cardledger.embedded.servers import DatabaseUrl, find_postgres, find_redis
 from cardledger.schema import migrate, roles
 from cardledger.schema.roles import Role
+from tests import memory
 from tests.databases import PASSWORD, fresh_database
 
 # Failures are provoked here by the hundred; structlog would print each with all its locals.
@@ -49,6 +50,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 # The longest first: the shortest then fill what is left of the time of each xdist worker.
 _FOLDERS: Final = ("system", "schedules", "integration", "api", "core")
+
+memory.use()  # In the process that starts xdist's workers, and so in them.
+
 
 # A fixture with `request` may ask for a server by name.
 _SERVER_FIXTURES: Final = frozenset({"postgres_url", "redis_url", "request"})
