@@ -46,6 +46,7 @@ from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.schema import compatibility
@@ -53,6 +54,8 @@ from cardledger.workers.client import Client
 
 _CONNECTIONS: Final = 20
 _OVERFLOW_CONNECTIONS: Final = 20
+# Half of them stay open. Four writes to the inbox at a time, eight look-ups of credentials.
+_INSTALLATION_CONNECTIONS: Final = 10
 _POOL_TIMEOUT_S: Final = 5.0
 
 # The lists of accounts come before `registry`, whose paths would read `internal-accounts` as an id;
@@ -137,19 +140,25 @@ def create_app(
 
 @asynccontextmanager
 async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIterator[Services]:
-    engine = async_engine(
+    platforms = PlatformConnections(
         config.database_url,
         keyed=True,
         pool_size=_CONNECTIONS,
         max_overflow=_OVERFLOW_CONNECTIONS,
         pool_timeout=_POOL_TIMEOUT_S,
     )
-    reader = engine.execution_options(isolation_level="AUTOCOMMIT")
+    installation = async_engine(
+        config.database_url,
+        keyed=True,
+        pool_size=_INSTALLATION_CONNECTIONS,
+        max_overflow=_INSTALLATION_CONNECTIONS,
+        pool_timeout=_POOL_TIMEOUT_S,
+    )
     # Requests that use every connection do not make the process unready.
     health_engine = async_engine(config.database_url, keyed=True, pool_size=1, max_overflow=0)
     keys = KeyRing(config.secret_key)
     client = Client(
-        engine,
+        installation,
         config.redis_url,
         secret_key=config.secret_key,
         reply_timeout_s=config.reply_timeout_s,
@@ -164,13 +173,13 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
         config.secret_key,
     )
     try:
-        async with client, limits, LastUses(engine, clock) as last_uses:
+        async with client, limits, LastUses(installation, clock) as last_uses:
             readiness = Readiness(
                 health_engine, client, schema_head=compatibility.head(), clock=clock
             )
             yield Services(
-                writer=engine,
-                reader=reader,
+                platforms=platforms,
+                installation=installation,
                 client=client,
                 in_flight=InFlight(),
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
@@ -178,7 +187,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 slots=FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s),
                 keys=keys,
                 authenticator=Authenticator(
-                    reader,
+                    installation.execution_options(isolation_level="AUTOCOMMIT"),
                     keys,
                     limits,
                     clock=clock,
@@ -197,7 +206,8 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
             await readiness.close()
     finally:
         await health_engine.dispose()
-        await engine.dispose()
+        await installation.dispose()
+        await platforms.dispose()
 
 
 def _adapters(config: ApiConfig, keys: KeyRing) -> Adapters:

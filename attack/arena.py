@@ -262,10 +262,17 @@ class Flood:
         """Answers that say that the service itself failed."""
         return self.statuses[500]
 
-    def strike(self, *intended: int, measures: Sequence[Measure] = (), proof: str = "") -> Strike:
+    def strike(
+        self,
+        *intended: int,
+        processed: int | None = None,
+        measures: Sequence[Measure] = (),
+        proof: str = "",
+    ) -> Strike:
         """Return what the attack did whose requests are to get one of the statuses `intended`.
 
-        A request without an answer strikes nothing, and breaks nothing: it is the attacker's.
+        A request without an answer strikes nothing, and breaks nothing: it is the attacker's. When
+        none has the status `processed`, nothing was attacked but the limits before the work.
         """
         struck = sum(self.statuses[status] for status in intended)
         others = self.sent - struck - self.statuses[0]
@@ -275,6 +282,15 @@ class Flood:
             measures=[
                 Measure(name="answers of other statuses", value=others, limit=0),
                 Measure(name="answers 500", value=self.errors, limit=0),
+                *(
+                    [
+                        Measure(
+                            name="times without work", value=not self.statuses[processed], limit=0
+                        )
+                    ]
+                    if processed
+                    else []
+                ),
                 *measures,
             ],
         )

@@ -4,8 +4,9 @@ Every limit is a `Measure`: a figure that was taken, and the most that it may be
 effect was not seen to strike is not a pass: it says nothing about the wall.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
@@ -19,6 +20,9 @@ MEMORY_LIMIT_MB: Final = 200.0
 """By how much the memory of all processes may grow during an attack."""
 
 _SERVER_ERROR: Final = 500
+
+_JUDGEMENTS: Final = frozenset({400, 401, 403, 404, 409, 413, 431})
+"""Statuses that refuse a request for what it is, and not for how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,65 @@ class Finding:
         return self.error is None and self.struck > 0 and not self.broken
 
 
-def figures(samples: Sequence[Sample], *, due: int = 0) -> Figures:
-    """Return the figures of `samples`, of which at least `due` were to be taken."""
+class Refusals:
+    """Answers to requests of some kinds, every one of which must be refused."""
+
+    def __init__(self, kinds: Collection[str]) -> None:
+        """Begin with no answer to any of `kinds`."""
+        self._kinds: Final = frozenset(kinds)
+        self._statuses: Final[defaultdict[str, Counter[int]]] = defaultdict(Counter)
+
+    def note(self, kind: str, status: int) -> None:
+        """Count an answer to a request of `kind`; 0: not answered."""
+        self._statuses[kind][status] += 1
+
+    def strike(self, *measures: Measure) -> Strike:
+        """Return what the attack did.
+
+        A kind that was never refused for what it is says nothing about the wall: a request above a
+        limit of rates is refused by another one.
+        """
+        answered = Counter[int]()
+        for counts in self._statuses.values():
+            answered.update({status: count for status, count in counts.items() if status})
+        succeeded = self._kinds_with(range(200, 300))
+        judged = self._kinds_with(_JUDGEMENTS)
+        proof = f"{answered.total():,} requests of {len(self._kinds)} kinds"
+        return Strike(
+            struck=answered.total(),
+            proof=f"{proof}; succeeded: {', '.join(sorted(succeeded))}" if succeeded else proof,
+            measures=[
+                Measure(name="kinds of requests that succeeded", value=len(succeeded), limit=0),
+                Measure(
+                    name="kinds of requests not judged",
+                    value=len(self._kinds - judged - succeeded),
+                    limit=0,
+                ),
+                Measure(
+                    name="answers 5xx",
+                    value=sum(count for status, count in answered.items() if status >= 500),
+                    limit=0,
+                ),
+                *measures,
+            ],
+        )
+
+    def _kinds_with(self, statuses: Collection[int]) -> set[str]:
+        return {
+            kind
+            for kind, counts in self._statuses.items()
+            if any(status in statuses for status in counts)
+        }
+
+
+def due(rate: float, began: float, ended: float) -> int:
+    """Return how many samples of `rate` a second are due at least between two times."""
+    # A moment less: times are sums of floats.
+    return max(0, math.floor(rate * (ended - began) - 0.001))
+
+
+def figures(samples: Sequence[Sample], *, wanted: int = 0) -> Figures:
+    """Return the figures of `samples`, of which at least `wanted` were to be taken."""
     answered = [sample.seconds for sample in samples if sample.status]
     failed = sum(sample.status == 0 or sample.status >= _SERVER_ERROR for sample in samples)
     return Figures(
@@ -107,7 +168,7 @@ def figures(samples: Sequence[Sample], *, due: int = 0) -> Figures:
         refused=sum(
             0 < sample.status < _SERVER_ERROR and sample.status != 200 for sample in samples
         ),
-        missing=max(0, due - len(samples)),
+        missing=max(0, wanted - len(samples)),
         answers=statuses_in_words(Counter(sample.status for sample in samples)),
     )
 

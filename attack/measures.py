@@ -13,8 +13,11 @@ from cardledger.ledger.agents.device_codes import CODE_LIMIT
 from cardledger.ledger.agents.registry import AGENT_LIMIT
 from cardledger.ledger.cards.issuing import CARD_LIMIT
 from cardledger.ledger.customers.beneficial_owners import OWNER_LIMIT
-from cardledger.ledger.customers.external_accounts import ACCOUNT_LIMIT
+from cardledger.ledger.customers.external_accounts import (
+    ACCOUNT_LIMIT as EXTERNAL_ACCOUNT_LIMIT,
+)
 from cardledger.ledger.platforms.api_tokens import TOKEN_LIMIT
+from cardledger.ledger.projections.accounts import ACCOUNT_LIMIT
 from cardledger.ledger.webhooks.endpoints import ENDPOINT_LIMIT
 from cardledger.schema.ids import Id
 
@@ -60,6 +63,12 @@ QUOTAS: Final = (
         "external accounts of a customer",
         "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM external_accounts"
         " WHERE platform_id = %s AND deleted_at IS NULL GROUP BY customer_id) accounts",
+        EXTERNAL_ACCOUNT_LIMIT,
+    ),
+    Quota(
+        "accounts of a customer",
+        "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM internal_accounts"
+        " WHERE platform_id = %s GROUP BY customer_id) accounts",
         ACCOUNT_LIMIT,
     ),
     Quota(

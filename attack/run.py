@@ -203,11 +203,11 @@ class _Run:
 
     def _figures(self, began: float, ended: float) -> Figures:
         """Return the figures of the samples that were due in this time, answered or given up."""
-        due = int(self._options.rate * (ended - began)) - 1
+        wanted = judge.due(self._options.rate, began, ended)
         deadline = time.monotonic() + _COMPLETE_S
-        while len(self._victim.between(began, ended)) < due and time.monotonic() < deadline:
+        while len(self._victim.between(began, ended)) < wanted and time.monotonic() < deadline:
             self._pause.wait(_POLL_S)
-        return judge.figures(self._victim.between(began, ended), due=due)
+        return judge.figures(self._victim.between(began, ended), wanted=wanted)
 
     def _settle(self) -> None:
         """Wait, for some time at most, until what an attack has left behind is worked off."""

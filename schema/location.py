@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote
 DEFAULT: Final = "cardledger"
 """Holds the tables unless CARDLEDGER_SCHEMA names another schema."""
 
-_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+# PostgreSQL's names have 63 bytes, and that of the views (`platform_views`) is four longer.
+_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,58}", re.ASCII)
 _OPTIONS: Final = "options="
 _SEARCH_PATH: Final = re.compile(r"-c\s*search_path=(\S+)")
 
@@ -26,7 +27,7 @@ def checked(name: str) -> str:
     if not _NAME.fullmatch(name) or name.startswith("pg_"):
         raise ValueError(
             f"{name!r} cannot be the PostgreSQL schema of the tables (search_path): a schema is"
-            " named by lower-case letters, digits and underscores, at most 63, not beginning with"
+            " named by lower-case letters, digits and underscores, at most 59, not beginning with"
             " a digit or pg_"
         )
     return name

@@ -23,7 +23,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
-from cardledger.schema import compatibility, connections, location, relations, roles
+from cardledger.schema import (
+    compatibility,
+    connections,
+    location,
+    platform_views,
+    relations,
+    roles,
+)
 from cardledger.schema.roles import Role
 
 GIVE_UP_AFTER_S: Final = 60.0
@@ -75,8 +82,12 @@ def upgrade(
     """
     schema = location.name_in(url)
     with _turn(url, give_up_after_s, progress) as connection:
+        was = _revision(connection, schema)
         run = _Run(connection, schema, give_up_after_s, progress)
         run.repeat(lambda: command.upgrade(run.config, revision))
+        if was is None and _revision(connection, schema) == head():
+            _limit_api(connection, url)  # No earlier release has used this database.
+            connection.commit()
 
 
 def downgrade(
@@ -99,11 +110,13 @@ def downgrade(
 
 
 def finish(url: str) -> None:
-    """Refuse messages that only earlier releases write, none of which runs any more.
+    """Take what only earlier releases need, none of which runs any more.
 
+    Messages without a MAC are refused, and the API's role reaches the rows of platforms by views.
     Raises: UndecidedError while such messages wait.
     """
     with _engine(url).begin() as connection:
+        _limit_api(connection, url)
         changed = connection.execute(
             text(
                 "UPDATE inbox_macs SET is_required = true"
@@ -115,6 +128,25 @@ def finish(url: str) -> None:
                 "messages that an earlier release has accepted wait to be decided; finish when the"
                 " workers have decided them"
             )
+
+
+_ROLE_EXISTS: Final = "SELECT FROM pg_roles WHERE rolname = :name"
+
+
+def _limit_api(connection: Connection, url: str) -> None:
+    """Leave the API's role those rights on tables that it needs beside the views.
+
+    In a copy of another database, whose roles have its name, there is no such role.
+    """
+    name = roles.name_in(url, Role.API)
+    if connection.execute(text(_ROLE_EXISTS), {"name": name}).first() is None:
+        return
+    role = f'"{name}"'
+    names = ", ".join([*platform_views.PARENTS, *roles.UNREAD_BY_API])
+    connection.execute(text(f"REVOKE ALL ON {names} FROM {role}"))
+    for table, rights in roles.API_ON_TABLES.items():
+        for right in rights:
+            connection.execute(text(f"GRANT {right} ON {table} TO {role}"))
 
 
 def sql(revision: str = "head", *, schema: str = location.DEFAULT) -> None:
@@ -390,6 +422,9 @@ def _move_installation(connection: Connection, schema: str) -> None:
     for relation, is_view in connection.execute(text(_RELATIONS), {"names": names}).all():
         kind = "VIEW" if is_view else "TABLE"
         connection.execute(text(f'ALTER {kind} public."{relation}" SET SCHEMA {quoted}'))
+    if revision >= platform_views.SINCE:  # The views are of these tables, whatever their name.
+        was, now = (f'"{platform_views.schema_beside(name)}"' for name in (_PUBLIC, schema))
+        connection.execute(text(f"ALTER SCHEMA {was} RENAME TO {now}"))
     for function, has_its_owners_rights in functions:
         connection.execute(text(f'ALTER FUNCTION public."{function}"() SET SCHEMA {quoted}'))
         if has_its_owners_rights:  # It looks names up where it says, not where its caller says.

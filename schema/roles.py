@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from cardledger.schema import connections
+from cardledger.schema.platform_views import PARENTS
 
 
 class Role(StrEnum):
@@ -89,7 +90,32 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
 
 Letters as in PostgreSQL's access lists. A table or role that is absent: nothing. No role may update
 a whole row, nor truncate. For the old role, the union of the others and `platforms` INSERT.
+Where there is a view for one platform (`platform_views`), the letters of the API are for the view.
 """
+
+API_ON_TABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    # Whose credentials are they?
+    "agent_device_codes": ("SELECT",),
+    "agents": ("SELECT", "UPDATE (access_token_hash)"),
+    "api_tokens": ("SELECT", "UPDATE (secret_hash, former_secret_hash, last_used_at)"),
+    "card_reveals": ("SELECT (token_hash, card_id)",),
+    # Into which queue does an event belong?
+    "cards": ("SELECT (id, customer_id, platform_id, currency)",),
+    "internal_accounts": ("SELECT (id, customer_id, platform_id)",),
+    # What became of it?
+    "card_transaction_events": ("SELECT",),
+    "card_transactions": ("SELECT",),
+    "customers": ("SELECT (id, platform_customer_id, is_deleted)",),
+    "outcomes": ("SELECT",),
+    "rejections": ("SELECT (id, reason, detail)", "INSERT"),
+}
+"""What the API may do to tables that have a view, for requests of any platform.
+
+It authenticates callers, accepts events and finds their outcomes, many in one statement.
+"""
+
+UNREAD_BY_API: Final = ("acceptances", "duplicates", "entries", "parked", "pending_pulls")
+"""Tables without a view that the API's role could read before the views, and does not need."""
 
 SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "agent_device_codes": ("code_hash",),
@@ -105,3 +131,18 @@ SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "webhook_signing_keys": ("private_key",),
 }
 """Columns with hashes of secrets, and with what is encrypted with the server key."""
+
+_WORDS: Final = {"INSERT": "a", "DELETE": "d", "UPDATE": "w"}
+
+
+def on_table(table: str, role: Role) -> str:
+    """Return what `role` may write to `table` itself, whatever it may by a view of it."""
+    if role is not Role.API or table not in PARENTS:
+        return WRITERS[table].get(role, "")
+    rights = API_ON_TABLES.get(table, ())
+    return "".join(_WORDS.get(right.partition(" ")[0], "") for right in rights)
+
+
+def on_view(table: str, role: Role) -> str:
+    """Return what `role` may write by the view of `table` for one platform."""
+    return WRITERS[table].get(role, "") if role is Role.API else ""

@@ -3,13 +3,14 @@
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.schema import ids
+from cardledger.schema import ids, platform_views
+from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 
 PASSWORD: Final = "app"
@@ -50,6 +51,21 @@ def as_role(url: str, role: Role) -> DatabaseUrl:
     if not database or suffix not in set(Role):
         return given
     return given.with_user(f"{database}_{role}", PASSWORD)
+
+
+def as_platform(url: str, platform_id: Id | None = None) -> psycopg.Connection[Any]:
+    """Return a connection of the API's role, as its requests use one: to the views first.
+
+    Without a platform the views are empty.
+    """
+    path = platform_views.search_path(DatabaseUrl(url).schema)
+    login = psycopg.connect(as_role(url, Role.API), options=f"-c search_path={path}")
+    if platform_id is not None:
+        login.execute(
+            "SELECT set_config(%s, %s, false)", [platform_views.SETTING, str(platform_id)]
+        )
+        login.commit()
+    return login
 
 
 def _execute(server: DatabaseUrl, statement: sql.Composed) -> None:

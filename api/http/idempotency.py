@@ -158,7 +158,7 @@ async def settle(call: RequestContext, event: dict[str, Any]) -> Mapping[str, An
 
 
 async def _kept(call: RequestContext, claim: Claim) -> Kept | None:
-    async with call.services.reader.connect() as connection:
+    async with call.services.platforms.reading(call.platform_id) as connection:
         kept = await idempotency_keys.find(
             connection, platform_id=claim.platform_id, key=claim.key, keys=call.keys
         )

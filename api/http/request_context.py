@@ -21,6 +21,7 @@ from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.scopes import Token
 from cardledger.ledger.ports import Adapters
+from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
@@ -38,8 +39,8 @@ _CODE_WRITERS: Final = 2
 class Services:
     """Everything that outlives a request; one per event loop."""
 
-    writer: AsyncEngine
-    reader: AsyncEngine  # The same connections, each statement on its own: one round trip.
+    platforms: PlatformConnections
+    installation: AsyncEngine  # For what is not known to be of one platform: credentials.
     client: Client
     in_flight: InFlight
     webhook_tests: ConcurrencyLimit
@@ -77,7 +78,7 @@ class RequestContext(ABC):
     @property
     @abstractmethod
     def platform_id(self) -> Id:
-        """The caller's platform; every query is limited to it."""
+        """The caller's platform; every query is limited to it, and every connection."""
 
     @property
     @abstractmethod
@@ -121,7 +122,7 @@ class RequestContext(ABC):
         """
         if self.attempt is not None and self.attempt.connection is not None:
             return nullcontext(self.attempt.connection)
-        return self.services.reader.connect()
+        return self.services.platforms.reading(self.platform_id)
 
     def writing(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Return a connection in a database transaction that commits at the end of the block.
@@ -141,7 +142,7 @@ class RequestContext(ABC):
         Raises: ApiError RATE_LIMITED when too many requests of the caller wait.
         """
         turn = self.services.turns.take(self.turn, may_refuse=may_refuse)
-        async with turn, self.services.writer.begin() as connection:
+        async with turn, self.services.platforms.writing(self.platform_id) as connection:
             yield connection
 
     async def notify(self, *doorbells: Doorbell) -> None:

@@ -128,15 +128,20 @@ async def show_card(token: str, request: Request) -> Response:
     at = services.clock()
     # Of a stranger, until the token is found: few hold connections, and the others wait.
     turn = services.turns.take(_VIEWERS, may_refuse=False)
-    async with turn, services.writer.begin() as connection:
-        view = await look(
-            connection,
-            token=token,
-            viewer=request.cookies.get(VIEWER_COOKIE),
-            keys=services.keys,
-            at=at,
-        )
-        await server_keys.load_card_key(connection, services.keys)
+    view = None
+    async with turn:
+        async with services.installation.connect() as connection:
+            platform_id = await reveals.platform_of(connection, token=token, keys=services.keys)
+        if platform_id is not None:
+            async with services.platforms.writing(platform_id) as connection:
+                view = await look(
+                    connection,
+                    token=token,
+                    viewer=request.cookies.get(VIEWER_COOKIE),
+                    keys=services.keys,
+                    at=at,
+                )
+                await server_keys.load_card_key(connection, services.keys)
     issuer = services.adapters.issuer
     if view is None or issuer is None:
         return _page("Card details", _UNAVAILABLE, _NOT_FOUND)

@@ -6,7 +6,7 @@ import socket
 from typing import Final
 
 from attack.arena import Arena, Attack
-from attack.judge import Measure, Strike
+from attack.judge import Measure, Refusals, Strike
 from attack.wire import Answer, Connection, send_raw, statuses
 
 _GREEDY: Final = 300
@@ -144,24 +144,18 @@ def _ambiguous(arena: Arena) -> list[bytes]:
 
 
 async def _smuggling(arena: Arena) -> Strike:
-    forms = _ambiguous(arena)
-    sent, served, silent = 0, 0, 0
+    forms = {f"form {number}": form for number, form in enumerate(_ambiguous(arena))}
+    refusals = Refusals(forms)
+    silent = 0
     arena.begin()
-    for form in itertools.cycle(forms):
+    for kind, form in itertools.cycle(forms.items()):
         if not arena.is_on:
             break
         found = statuses(await send_raw(arena.address, form))
-        sent += 1
-        served += any(200 <= status < 300 for status in found)
+        for status in found:
+            refusals.note(kind, status)
         silent += not found
-    return Strike(
-        struck=sent,
-        proof=f"{sent:,} requests in {len(forms)} forms",
-        measures=[
-            Measure(name="smuggled requests served", value=served, limit=0),
-            Measure(name="forms without an answer", value=silent, limit=0),
-        ],
-    )
+    return refusals.strike(Measure(name="forms without an answer", value=silent, limit=0))
 
 
 async def _issued_card(arena: Arena) -> str:

@@ -16,6 +16,7 @@ from attack.judge import Measure, Strike
 from attack.wire import basic
 from cardledger.ledger.messaging.inbox import DEPOSIT, Lane, shard_of
 from cardledger.ledger.storage.ids import new_id
+from cardledger.schema import location, platform_views, roles
 from cardledger.schema.ids import Id
 from storm.system import API
 
@@ -36,7 +37,19 @@ Session = psycopg.Connection[Any]
 
 
 def _login(arena: Arena) -> Session:
+    """Return a connection of the API's login to the tables."""
     return psycopg.connect(arena.stage.environment(API)["DATABASE_URL"], autocommit=True)
+
+
+def _views(arena: Arena, platform_id: Id | None) -> Session:
+    """Return a connection of the API's login to its views, as requests of the platform use one."""
+    url = arena.stage.environment(API)["DATABASE_URL"]
+    path = platform_views.search_path(location.name_in(url))
+    session = psycopg.connect(url, autocommit=True, options=f"-c search_path={path}")
+    if platform_id is not None:
+        setting = [platform_views.SETTING, str(platform_id)]
+        session.execute("SELECT set_config(%s, %s, false)", setting)
+    return session
 
 
 def _passes(session: Session, statement: str, *values: object) -> bool:
@@ -72,15 +85,17 @@ async def _facts(arena: Arena) -> Strike:
 
     def play() -> None:
         nonlocal tried
-        with closing(_login(arena)) as session:
+        platform_id = arena.attacker.platform_id
+        with closing(_login(arena)) as tables, closing(_views(arena, platform_id)) as views:
             while arena.is_on:
-                for name, statement in statements:
+                for session in (tables, views):
+                    for name, statement in statements:
+                        tried += 1
+                        if _passes(session, statement):
+                            passed.add(name)
                     tried += 1
-                    if _passes(session, statement):
-                        passed.add(name)
-                tried += 1
-                if _passes(session, _MINT, account):
-                    passed.add("money for the own account")
+                    if _passes(session, _MINT, account):
+                        passed.add("money for the own account")
 
     await asyncio.to_thread(play)
     names = ", ".join(sorted(passed))
@@ -182,65 +197,76 @@ async def _repeated(arena: Arena, deed: Callable[[Session], None], *, pause_s: f
 _MOVE: Final = """
     INSERT INTO api_tokens (id, platform_id, name, client_id, secret_hash, permissions, scopes,
         created_at)
-    SELECT %s, %s, 'moved', %s, secret_hash, permissions, scopes, now()
-    FROM api_tokens WHERE client_id = %s
+    VALUES (%s, %s, 'moved', %s, %s, %s, %s, now())
 """
 
 
 async def _moved_hash(arena: Arena) -> Strike:
     """Copy the hash of an own secret into a token of the other platform, and log in with it."""
-    access = arena.attacker.access
-    tried, entered = 0, 0
+    access, victim_id = arena.attacker.access, arena.victim.platform_id
+    tried, moved, refused, entered = 0, 0, 0, 0
     arena.begin()
     with closing(await asyncio.to_thread(_login, arena)) as session:
+        [own] = session.execute(
+            "SELECT secret_hash, permissions, scopes FROM api_tokens WHERE client_id = %s",
+            [access.client_id],
+        )
+    with closing(await asyncio.to_thread(_views, arena, victim_id)) as session:
         while arena.is_on:
             client_id = secrets.token_hex(12)
             tried += 1
             try:
-                session.execute(
-                    _MOVE.encode(),
-                    [new_id(), arena.victim.platform_id, client_id, access.client_id],
-                )
+                session.execute(_MOVE.encode(), [new_id(), victim_id, client_id, *own])
             except errors.InsufficientPrivilege:
                 continue
+            moved += 1
             login = basic(client_id, access.client_secret)
             answer = await arena.call("GET", "/config", by=login)
             entered += answer.status == 200
+            refused += answer.status in {401, 429}  # The latter after too many wrong secrets.
             with arena.stage.connect() as owner:
                 owner.execute("DELETE FROM api_tokens WHERE client_id = %s", [client_id])
     return Strike(
         struck=tried,
-        proof=f"{tried:,} hashes moved, {entered:,} logins as the other platform",
-        measures=[Measure(name="logins as the other platform", value=entered, limit=0)],
+        proof=f"{moved:,} of {tried:,} hashes moved, {entered:,} logins as the other platform",
+        measures=[
+            Measure(name="logins as the other platform", value=entered, limit=0),
+            Measure(name="logins that were not refused", value=moved - refused, limit=0),
+        ],
     )
 
 
 async def _unfiltered(arena: Arena) -> Strike:
-    """Read without naming a platform, as a forgotten condition would."""
-    tables = ("customers", "cards", "internal_accounts", "card_transactions", "webhook_endpoints")
+    """Read without naming a platform, as a forgotten condition would, by views and beside them."""
+    beside = platform_views.PARENTS.keys() - roles.API_ON_TABLES.keys()
     tried = 0
     seen: set[str] = set()
     arena.begin()
 
     def play() -> None:
         nonlocal tried
-        with closing(_login(arena)) as session:
+        with closing(_login(arena)) as tables, closing(_views(arena, None)) as views:
             while arena.is_on:
-                for table in tables:
-                    tried += 1
-                    try:
-                        rows = session.execute(f"SELECT 1 FROM {table} LIMIT 1".encode()).fetchall()
-                    except errors.InsufficientPrivilege:
-                        continue
-                    if rows:
-                        seen.add(table)
+                for session, names in ((views, platform_views.PARENTS), (tables, beside)):
+                    for table in names:
+                        tried += 1
+                        if _shows(session, table):
+                            seen.add(table)
 
     await asyncio.to_thread(play)
     return Strike(
         struck=tried,
-        proof=f"{tried:,} queries of {len(tables)} tables without a platform",
+        proof=f"{tried:,} queries of {len(platform_views.PARENTS)} tables without a platform",
         measures=[Measure(name="tables that show rows", value=len(seen), limit=0)],
     )
+
+
+def _shows(session: Session, table: str) -> bool:
+    """Return whether a query without a condition finds a row."""
+    try:
+        return session.execute(f"SELECT FROM {table} LIMIT 1".encode()).rowcount > 0
+    except errors.InsufficientPrivilege:
+        return False
 
 
 ATTACKS: Final = (

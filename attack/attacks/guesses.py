@@ -25,6 +25,31 @@ TIMING_LIMIT: Final = 1.25
 
 _TOKENS: Final = 300
 
+_COMPANY: Final = {
+    "legalName": "Acme Inc.",
+    "taxId": "12-3456789",
+    "incorporatedOn": "2001-02-03",
+}
+_OWNER: Final = {
+    "roles": ["UBO"],
+    "ownershipPercentage": 0,
+    "personalInfo": {
+        "firstName": "Ada",
+        "lastName": "Lovelace",
+        "birthDate": "1978-06-15",
+        "nationality": "US",
+        "address": {
+            "line1": "123 Pine Street",
+            "city": "Seattle",
+            "state": "WA",
+            "postalCode": "98101",
+            "country": "US",
+        },
+        "idType": "SSN",
+        "identifier": "123-45-6789",
+    },
+}
+
 
 async def _agent_token(arena: Arena, party: Party) -> str:
     body = {"name": "Bookkeeper", "customerId": party.customers[0], "policy": POLICY}
@@ -77,6 +102,8 @@ async def _caps(arena: Arena) -> Strike:
         "/agents",
         {"name": "Bookkeeper", "customerId": customer, "policy": POLICY},
     )
+    company = {"customerType": "BUSINESS", "businessInfo": _COMPANY}
+    business = (await arena.made("/customers", company))["id"]
     paths: Iterator[tuple[str, dict[str, Any] | None]] = itertools.cycle(
         [
             ("/tokens", {"name": "till", "permissions": ["VIEW"]}),
@@ -84,19 +111,22 @@ async def _caps(arena: Arena) -> Strike:
             ("/webhooks/endpoints", {"url": "http://127.0.0.1:9/", "state": "DISABLED"}),
             ("/cards", {"cardholderId": customer, "form": "VIRTUAL", "fundingSources": [account]}),
             ("/customers/external-accounts", {"customerId": customer, "currency": "USDC"}),
+            ("/customers/internal-accounts", {"customerId": customer, "currency": "USD"}),
+            ("/agents", {"name": "Saver", "customerId": customer, "policy": POLICY}),
+            ("/beneficial-owners", _OWNER | {"customerId": business}),
         ]
     )
 
     def creation() -> bytes:
         path, body = next(paths)
-        if body is not None and "currency" in body:
+        if path == "/customers/external-accounts":
             wallet = {"accountType": "POLYGON_WALLET", "address": f"0x{token_hex(20)}"}
-            body = body | {"accountInfo": wallet}
+            body = (body or {}) | {"accountInfo": wallet}
         return arena.request("POST", path, body)
 
     arena.begin()
     flood = await arena.flood(creation, _TOKENS)
-    return flood.strike(201, 409, 429, 503, proof=f" on {_TOKENS} connections")
+    return flood.strike(201, 409, 429, 503, processed=201, proof=f" on {_TOKENS} connections")
 
 
 async def _timing(arena: Arena) -> Strike:

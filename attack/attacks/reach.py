@@ -7,13 +7,14 @@ from urllib.parse import quote
 
 from attack.arena import Arena, Attack
 from attack.attacks.guesses import POLICY
-from attack.judge import Measure, Strike
+from attack.judge import Measure, Refusals, Strike
 from attack.wire import basic
 
 Wish = tuple[str, str, object]
 """Method, path and body of a request that must not succeed."""
 
 _ALL: Final = ["VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"]
+_PUBLIC_URL: Final = "https://93.184.215.14/hook"
 _SINCE: Final = "2020-01-01T00:00:00Z"
 
 
@@ -24,29 +25,18 @@ async def _without_success(
     headers: dict[str, str] | None = None,
 ) -> Strike:
     """Send each wish with its credentials, again and again; none may succeed."""
-    arena.begin()
+    named = {
+        f"{number}. {wish[0]} {wish[1]}": (wish, by) for number, (wish, by) in enumerate(wishes)
+    }
+    refusals = Refusals(named)
     connection = arena.connection()
-    sent, errors = 0, 0
-    succeeded: set[str] = set()
-    for (method, path, body), by in itertools.cycle(wishes):
+    arena.begin()
+    for kind, ((method, path, body), by) in itertools.cycle(named.items()):
         if not arena.is_on:
             break
-        answer = await connection.exchange(
-            arena.request(method, path, body, by=by, headers=headers)
-        )
-        sent += answer.status != 0
-        errors += answer.status >= 500
-        if 200 <= answer.status < 300:
-            succeeded.add(f"{method} {path}")
-    proof = f"{sent:,} requests of {len(wishes)} kinds"
-    return Strike(
-        struck=sent,
-        proof=f"{proof}; succeeded: {', '.join(sorted(succeeded))}" if succeeded else proof,
-        measures=[
-            Measure(name="kinds of requests that succeeded", value=len(succeeded), limit=0),
-            Measure(name="answers 5xx", value=errors, limit=0),
-        ],
-    )
+        whole = arena.request(method, path, body, by=by, headers=headers)
+        refusals.note(kind, (await connection.exchange(whole)).status)
+    return refusals.strike()
 
 
 async def _token(arena: Arena, *permissions: str) -> str:
@@ -202,6 +192,8 @@ async def _hostile_urls(arena: Arena) -> Strike:
         f"{scheme}://{host}/latest/meta-data/" for host in hosts for scheme in ("https", "http")
     ]
     urls += ["ftp://example.com/", "file:///etc/passwd", "gopher://10.0.0.1:6379/_FLUSHALL"]
+    # One that is accepted, so that the others are refused for their addresses.
+    await arena.made("/webhooks/endpoints", {"url": _PUBLIC_URL, "state": "DISABLED"})
     by = arena.attacker.authorization
     return await _without_success(
         arena, [(("POST", "/webhooks/endpoints", {"url": url}), by) for url in urls]

@@ -55,7 +55,10 @@ def _finish(url: DatabaseUrl) -> None:
         migrate.finish(url)
     except migrate.UndecidedError as error:
         raise CommandError(str(error)) from None
-    print("messages without a MAC, of earlier releases, are refused from now on")
+    print(
+        "from now on messages without a MAC, of earlier releases, are refused, and the API's role"
+        " reaches the rows of platforms by views only"
+    )
 
 
 def _up(url: DatabaseUrl, settings: Settings, give_up_after_s: float) -> None:

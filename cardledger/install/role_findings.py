@@ -6,7 +6,7 @@ from typing import Any, Final
 import psycopg
 
 from cardledger.install.findings import FAIL, OK, WARN, Finding
-from cardledger.schema import roles
+from cardledger.schema import platform_views, roles
 from cardledger.schema.roles import Role
 from cardledger.schema.tables import APPEND_ONLY
 
@@ -85,33 +85,45 @@ def _process_roles(connection: psycopg.Connection[Any]) -> Finding:
         excess = [*_memberships(connection, role), *_excess(connection, role)]
         if excess:
             what = f"{', '.join(excess[:_NAMED])}{' and more' if len(excess) > _NAMED else ''}"
+            finish = "cardledger migrate --finish, once no earlier release runs; or "
             return Finding(
                 name=name,
                 state=FAIL,
                 detail=f"{_name(connection, role)} {what}, which is not its work",
-                fix=f"psql: REVOKE what {_PAGE} does not name",
+                fix=f"{finish if role is Role.API else ''}psql: REVOKE what {_PAGE} does not name",
             )
     detail = f"{', '.join(roles.NEW)}: each may write what its work needs"
     return Finding(name=name, state=OK, detail=detail)
 
 
+# By oid: a name in a schema that this login may not use cannot be looked up.
 _PRIVILEGES: Final = """
-    SELECT t.name, has_any_column_privilege(%(role)s, t.name, 'INSERT'),
-        has_any_column_privilege(%(role)s, t.name, 'UPDATE'),
-        has_table_privilege(%(role)s, t.name, 'DELETE'),
-        has_table_privilege(%(role)s, t.name, 'UPDATE'),
-        has_table_privilege(%(role)s, t.name, 'TRUNCATE')
-    FROM unnest(%(tables)s::text[]) AS t (name)
+    SELECT n.nspname, c.relname, has_any_column_privilege(%(role)s, c.oid, 'INSERT'),
+        has_any_column_privilege(%(role)s, c.oid, 'UPDATE'),
+        has_table_privilege(%(role)s, c.oid, 'DELETE'),
+        has_table_privilege(%(role)s, c.oid, 'UPDATE'),
+        has_table_privilege(%(role)s, c.oid, 'TRUNCATE')
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = ANY(%(schemas)s) AND c.relkind IN ('r', 'v') AND c.relname = ANY(%(names)s)
+    ORDER BY n.nspname, c.relname
 """
 
 
 def _excess(connection: psycopg.Connection[Any], role: Role) -> Iterator[str]:
-    """Yield what `role` may do to tables beyond `roles.WRITERS`."""
-    named = {"role": _name(connection, role), "tables": list(roles.WRITERS)}
-    for table, inserts, updates, deletes, whole, truncates in connection.execute(
+    """Yield what `role` may do to tables beyond `roles.on_table`, and to views of a platform."""
+    tables = _schema(connection)
+    views = platform_views.schema_beside(tables)
+    named = {
+        "role": _name(connection, role),
+        "schemas": [tables, views],
+        "names": list(roles.WRITERS),
+    }
+    for schema, name, inserts, updates, deletes, whole, truncates in connection.execute(
         _PRIVILEGES, named
     ):
-        wanted = roles.WRITERS[table].get(role, "")
+        is_view = schema == views
+        table = f"{views}.{name}" if is_view else name
+        wanted = roles.on_view(name, role) if is_view else roles.on_table(name, role)
         for letter, may in (("a", inserts), ("w", updates), ("d", deletes)):
             if may and letter not in wanted:
                 yield f"may {_WORDS[letter]} on {table}"

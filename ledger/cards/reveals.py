@@ -101,6 +101,16 @@ async def create(  # noqa: PLR0913 - the card and the caller, by name
     return reveal
 
 
+async def platform_of(connection: AsyncConnection, *, token: str, keys: KeyRing) -> Id | None:
+    """Return the platform of the card of `token`; None: there is no such token."""
+    platform_id: Id | None = await connection.scalar(
+        select(_CARD.platform_id)
+        .join_from(tables.card_reveals, tables.cards, _CARD.id == _REVEAL.card_id)
+        .where(_REVEAL.token_hash.in_(keys.presented(token, Purpose.CARD_PAGE).candidates))
+    )
+    return platform_id
+
+
 async def view(
     connection: AsyncConnection, *, token: str, viewer: str | None, keys: KeyRing, at: datetime
 ) -> RevealedCard | None:

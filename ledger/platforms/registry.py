@@ -1,12 +1,14 @@
 """Platforms: the tenants, each with keys, settings and system accounts of its own."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, func, select, text
+from sqlalchemy import Row, func, select
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.entries import ChartAccount
@@ -23,8 +25,6 @@ from cardledger.schema.ids import Id
 
 UMA_DOMAIN: Final = "uma.cardledger.example"
 """The domain of generated UMA addresses, unless the platform sets its own."""
-
-_CLAIM_LOCK: Final = text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))")
 
 _SYSTEM_ACCOUNTS: Final = tuple(
     account for account in ChartAccount if account is not ChartAccount.CUSTOMER
@@ -225,33 +225,29 @@ async def configure(
         values["currency_settings"] = dict(settings.currencies)
     if "uma_domain" in settings.named:
         # The shared domain of the installation is the default, and belongs to no platform.
-        own = None if settings.uma_domain == UMA_DOMAIN else settings.uma_domain
-        await _claim_uma_domain(connection, platform_id, own)
-        values["uma_domain"] = own
+        is_shared = settings.uma_domain == UMA_DOMAIN
+        values["uma_domain"] = None if is_shared else settings.uma_domain
     for name in ("embedded_wallet_config", "card_tokenization_2fa_config"):
         if name in settings.named:
             values[name] = _merged(getattr(before, name), getattr(settings, name))
     if "fee_configs" in settings.named:
         values["fee_configs"] = _upserted(before.fee_configs, settings.fee_configs)
-    await connection.execute(
-        tables.platforms.update().where(tables.platforms.c.id == platform_id).values(**values)
-    )
+    changed = tables.platforms.update().where(tables.platforms.c.id == platform_id)
+    with _free_uma_domain():
+        await connection.execute(changed.values(**values))
     return await get(connection, platform_id)
 
 
-async def _claim_uma_domain(
-    connection: AsyncConnection, platform_id: Id, domain: str | None
-) -> None:
-    """Raise UmaDomainTakenError when another platform has `domain`; concurrent claims wait."""
-    if domain is None:
-        return
-    await connection.execute(_CLAIM_LOCK, {"name": f"uma domain {domain}"})
-    column = tables.platforms.c
-    taken = await connection.scalar(
-        select(column.id).where(column.uma_domain == domain, column.id != platform_id).limit(1)
-    )
-    if taken is not None:
-        raise UmaDomainTakenError("another platform has this domain")
+@contextmanager
+def _free_uma_domain() -> Iterator[None]:
+    """Raise UmaDomainTakenError when another platform has the domain that is written."""
+    try:
+        yield
+    except IntegrityError as error:
+        name = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+        if name != "platforms_uma_domain_key":
+            raise
+        raise UmaDomainTakenError("another platform has this domain") from None
 
 
 async def _check_unused(

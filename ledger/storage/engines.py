@@ -121,12 +121,17 @@ def async_engine(
     url: str,
     *,
     keyed: bool = False,
+    settings: str = "",
     reply_limit_s: float | None = connections.REPLY_LIMIT_S,
     **options: Any,  # noqa: ANN401 - handed through
 ) -> AsyncEngine:
-    """Return an engine for an event loop; `keyed` and `reply_limit_s` as in `sync_engine`."""
+    """Return an engine for an event loop.
+
+    `keyed`, `settings` and `reply_limit_s` are as in `sync_engine`.
+    """
     losses = _Losses()
     made = _options(url, reply_limit_s, keyed=keyed)
+    made["connect_args"]["options"] += f" {settings}"
     made["connect_args"]["async_creator_fn"] = partial(
         connections.connect_async, reply_limit_s=reply_limit_s, on_silence=losses.note
     )

@@ -5,6 +5,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    Index,
     LargeBinary,
     PrimaryKeyConstraint,
     SmallInteger,
@@ -79,6 +80,8 @@ platforms = Table(
     timestamp("created_at", "When the platform was set up."),
     timestamp("updated_at", "When its configuration last changed."),
 )
+
+Index("platforms_uma_domain_key", platforms.c.uma_domain, unique=True)
 
 api_tokens = Table(
     "api_tokens",

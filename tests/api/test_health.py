@@ -284,6 +284,7 @@ def test_a_missing_table_is_500_without_details(
         with server(config) as root, Api(root, tenant) as api:
             assert api.get("/config").is_success
             with psycopg.connect(url) as connection:
+                connection.execute("ALTER VIEW cardledger_api.customers RENAME TO lost")
                 connection.execute("ALTER TABLE customers RENAME TO lost")
             answer = api.get("/customers/Customer:019542f5-b3e7-7d02-0000-00000000a1b4")
 

@@ -20,6 +20,7 @@ import pytest
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
 from cardledger.schema.ids import Id
+from cardledger.schema.platform_views import schema_beside
 from cardledger.schema.wire.error_specs import ERROR_SPECS
 from cardledger.schema.wire.errors import Code
 from cardledger.webhooks.receiver import Arrival, Reply
@@ -521,13 +522,14 @@ def test_an_error_is_the_envelope_of_the_interface_whatever_went_wrong(
 
 @contextmanager
 def lost(owner_url: str, table: str) -> Iterator[None]:
-    """Take a table away for the length of a block."""
+    """Take the view of a table away for the length of a block."""
+    views = schema_beside("cardledger")
     with psycopg.connect(owner_url, autocommit=True) as connection:
-        connection.execute(f"ALTER TABLE {table} RENAME TO lost".encode())
+        connection.execute(f"ALTER VIEW {views}.{table} RENAME TO lost".encode())
         try:
             yield
         finally:
-            connection.execute(f"ALTER TABLE lost RENAME TO {table}".encode())
+            connection.execute(f"ALTER VIEW {views}.lost RENAME TO {table}".encode())
 
 
 def test_an_internal_error_is_500_without_details(

@@ -8,7 +8,9 @@ import psycopg
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.schema.roles import Role
 from tests.api.support import Api, authorization, new_tenant, ok, refused, server
+from tests.databases import as_role
 from tests.waiting import limit_s
 
 
@@ -52,7 +54,7 @@ def test_without_a_card_issuer_no_card_is_issued(
 ) -> None:
     customer = production.customer()["id"]
     account = production.account(customer)["id"]
-    with psycopg.connect(api_config.database_url) as connection:
+    with psycopg.connect(as_role(api_config.database_url, Role.APP)) as connection:
         connection.execute(
             "UPDATE customers SET kyc_status = 'APPROVED' WHERE id = %s",
             [customer.removeprefix("Customer:")],

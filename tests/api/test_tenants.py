@@ -5,10 +5,12 @@ may need from here is a resource to name in its path (`MAKERS`), a body (`BODIES
 call it (`CALLERS`); it fails until it has them.
 """
 
+import asyncio
 import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -19,12 +21,16 @@ import httpx2
 import psycopg
 import pytest
 import structlog
-from psycopg import sql
+from psycopg import errors, sql
+from sqlalchemy import select, text
+from sqlalchemy.exc import DBAPIError
 
 from cardledger.api import BASE_PATH
 from cardledger.api.app import ApiConfig
+from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.platform_views import PARENTS, SETTING, schema_beside, search_path
 from tests.api import contract, documents
 from tests.api.documents import document
 from tests.api.support import (
@@ -364,7 +370,7 @@ def _operations() -> Iterator[Operation]:
 
 
 class Trace:
-    """The SQL statements of each request, without the look-up of its credentials."""
+    """The SQL statements of each request, from where its credentials are known."""
 
     def __init__(self) -> None:
         self._queries: defaultdict[str, list[tuple[str, Any]]] = defaultdict(list)
@@ -372,7 +378,9 @@ class Trace:
     def note(self, statement: object, parameters: object) -> None:
         """Note a statement of the request that this task handles."""
         request_id = structlog.contextvars.get_contextvars().get("request_id")
-        if request_id is not None and "secret_hash" not in str(statement):
+        # Whether a pooled connection has served the platform before depends on other requests.
+        is_before = "secret_hash" in str(statement) or SETTING in str(statement)
+        if request_id is not None and not is_before:
             self._queries[request_id].append((str(statement), parameters))
 
     def of(self, response: httpx2.Response) -> list[str]:
@@ -401,6 +409,39 @@ def trace() -> Iterator[Trace]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(psycopg.AsyncCursor, "execute", traced)
         yield noted
+
+
+_CONDITION: Final = re.compile(r"\b(?:\w+\.)?platform_id = (%\(\w+\)s(?:::UUID)?)")
+"""A comparison with the caller's platform."""
+_ANOTHER: Final = re.compile(r"\bplatform_id (?:=|<>|IN) *(?:%|\(|ANY|CAST)")
+"""A comparison of another form, which `_CONDITION` would have to know."""
+
+
+@pytest.fixture(params=["stated", "forgotten"])
+def conditions(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Whether the statements of the API name the platform, or all have forgotten it.
+
+    Then the views of the database alone keep platforms apart.
+    """
+    if request.param == "stated":
+        yield request.param
+        return
+    execute = psycopg.AsyncCursor.execute
+
+    async def forgetful(
+        cursor: psycopg.AsyncCursor[Any],
+        query: Any,  # noqa: ANN401 - psycopg's own types
+        params: Any = None,  # noqa: ANN401
+        **named: Any,  # noqa: ANN401
+    ) -> psycopg.AsyncCursor[Any]:
+        if isinstance(query, str):
+            query = _CONDITION.sub(r"\1 IS NOT NULL", query)
+            assert not _ANOTHER.search(query), query
+        return await execute(cursor, query, params, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg.AsyncCursor, "execute", forgetful)
+        yield request.param
 
 
 OPERATIONS: Final = [one for one in _operations() if not one.is_not_built]
@@ -471,6 +512,7 @@ def check_that_all_are_made(operation: Operation) -> None:
     assert not missing, f"{operation} names {missing}: say in MAKERS how one is made"
 
 
+@pytest.mark.usefixtures("conditions")
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
 def test_resources_of_another_platform_are_not_found_by_any_operation(
     operation: Operation, owner: Platform, other: Platform, database_url: str
@@ -502,6 +544,7 @@ def test_an_id_of_another_platform_takes_the_statements_of_an_unknown_id(
     assert foreign == of_no_platform
 
 
+@pytest.mark.usefixtures("conditions")
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.parameters], ids=str)
 def test_the_owner_itself_does_not_get_not_found(operation: Operation, owner: Platform) -> None:
     # Otherwise the test above would prove nothing.
@@ -517,6 +560,7 @@ def test_the_owner_itself_does_not_get_not_found(operation: Operation, owner: Pl
 LISTS: Final = [one for one in OPERATIONS if one.method == "GET" and not one.parameters]
 
 
+@pytest.mark.usefixtures("conditions")
 @pytest.mark.parametrize("operation", LISTS, ids=str)
 def test_no_list_has_anything_of_another_platform(
     operation: Operation, owner: Platform, other: Platform
@@ -530,6 +574,7 @@ def test_no_list_has_anything_of_another_platform(
     assert str(owner.api.tenant.platform_id) not in answer.text
 
 
+@pytest.mark.usefixtures("conditions")
 def test_every_resource_is_in_some_list_of_its_owner(owner: Platform) -> None:
     shown = "".join(
         owner.ask(operation, {}, **operation.query_with(owner.ids)).text for operation in LISTS
@@ -545,6 +590,7 @@ def _filters() -> Iterator[tuple[Operation, str]]:
                 yield operation, query
 
 
+@pytest.mark.usefixtures("conditions")
 @pytest.mark.parametrize(("operation", "query"), list(_filters()), ids=str)
 def test_a_filter_by_what_another_platform_has_finds_nothing(
     operation: Operation, query: str, owner: Platform, other: Platform, trace: Trace
@@ -587,8 +633,11 @@ KEYED: Final = """
 
 
 @pytest.fixture
-def crowded(owner: Platform, database_url: str) -> Iterator[psycopg.Connection]:
-    """A database transaction in which the owner has 300 copies of each row of its customers."""
+def crowded(owner: Platform, other: Platform, database_url: str) -> Iterator[psycopg.Connection]:
+    """A database transaction in which the owner has 300 copies of each row of its customers.
+
+    It sees what a request of the other platform sees.
+    """
     with psycopg.connect(database_url) as connection, connection.transaction(force_rollback=True):
         connection.execute(KEYED)
         for table, change in COPIED.items():
@@ -602,6 +651,9 @@ def crowded(owner: Platform, database_url: str) -> Iterator[psycopg.Connection]:
             connection.execute(f"INSERT INTO {table} SELECT * FROM copies")
             connection.execute("DROP TABLE copies")
             connection.execute(f"ANALYZE {table}")
+        path, platform_id = search_path("cardledger"), other.api.tenant.platform_id
+        connection.execute(f"SET LOCAL search_path = {path}")
+        connection.execute("SELECT set_config(%s, %s, true)", [SETTING, str(platform_id)])
         yield connection
 
 
@@ -681,6 +733,7 @@ def at(value: Any, place: tuple[str | int, ...]) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
+@pytest.mark.usefixtures("conditions")
 @pytest.mark.parametrize("operation", [one for one in OPERATIONS if one.takes_body], ids=str)
 def test_an_id_of_another_platform_in_a_body_is_refused(
     operation: Operation, owner: Platform, other: Platform, database_url: str, trace: Trace
@@ -702,6 +755,15 @@ def test_an_id_of_another_platform_in_a_body_is_refused(
             operation, other.ids, put(body, place, not_there[at(body, place)])
         )
         assert trace.of(answer) == trace.of(of_no_platform)
+
+
+def test_the_statements_of_a_request_name_the_platform_unless_they_forget_it(
+    other: Platform, trace: Trace, conditions: str
+) -> None:
+    # Otherwise the tests above would forget nothing.
+    statements = trace.of(other.api.get("/customers"))
+
+    assert any(_CONDITION.search(one) for one in statements) == (conditions == "stated")
 
 
 def test_an_idempotency_key_of_another_platform_opens_nothing(
@@ -727,3 +789,129 @@ def test_a_cursor_of_another_platform_is_refused(
         answer = other.api.get("/customers", limit=1, cursor=cursor)
 
         assert answer.status_code == 400, answer.text
+
+
+# --- the views, whatever statements say ----------------------------------------------------------
+
+
+@contextmanager
+def seeing(url: str, platform_id: Id | None) -> Iterator[psycopg.Connection]:
+    """Yield a connection of the owner to the views of a platform; nothing is kept."""
+    with psycopg.connect(url, options=f"-c search_path={search_path('cardledger')}") as connection:
+        if platform_id is not None:
+            connection.execute("SELECT set_config(%s, %s, true)", [SETTING, str(platform_id)])
+        yield connection
+        connection.rollback()
+
+
+def counted(connection: psycopg.Connection, table: str, condition: str = "true") -> int:
+    [(count,)] = connection.execute(f"SELECT count(*) FROM {table} WHERE {condition}".encode())
+    return int(count)
+
+
+_FILL: Final = """
+    INSERT INTO outbox (id, customer_id, platform_id, type, subject_id, data, recorded_at, retry_at)
+    SELECT gen_random_uuid(), id, platform_id, 'X', id, '{}', now(), 'infinity'
+    FROM customers WHERE platform_id = %(id)s LIMIT 1;
+    INSERT INTO rejection_retries (rejection_id, platform_id, message_id, retried_at)
+    SELECT id, platform_id, id, now() FROM rejections WHERE platform_id = %(id)s LIMIT 1
+"""
+"""Rows of tables in which no request leaves any for long."""
+
+
+@pytest.fixture(scope="module")
+def filled(owner: Platform, other: Platform, database_url: str) -> None:
+    """Both platforms have rows in every table."""
+    for one in (owner, other):
+        one.api.http.post(f"/cards/{one.ids['cardId']}/reveal").raise_for_status()
+        key = {"Idempotency-Key": str(uuid4())}
+        made(one.api.http.post("/tokens", json={"name": "x", "permissions": ["VIEW"]}, headers=key))
+        ok(one.api.post("/webhooks/signing-keys/rotate", {"overlapHours": 1}))
+        with psycopg.connect(database_url) as connection:
+            psycopg.ClientCursor(connection).execute(_FILL, {"id": str(one.api.tenant.platform_id)})
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize("table", PARENTS)
+def test_a_view_shows_each_row_to_the_one_platform_whose_it_is(
+    table: str, owner: Platform, other: Platform, database_url: str
+) -> None:
+    two = [one.api.tenant.platform_id for one in (owner, other)]
+    with psycopg.connect(database_url) as connection:
+        total = counted(connection, table)
+        found = [one for (one,) in connection.execute("SELECT id FROM platforms")]
+    shown = {}
+    for platform_id in [*found, Id(bytes(16))]:  # The last: of events for unknown cards.
+        with seeing(database_url, platform_id) as connection:
+            shown[platform_id] = counted(connection, table)
+            if "platform_id" in tables.metadata.tables[table].columns:
+                own = f"platform_id = '{platform_id}'"
+                assert counted(connection, f"cardledger.{table}", own) == shown[platform_id]
+
+    assert sum(shown.values()) == total
+    assert all(0 < shown[platform_id] < total for platform_id in two)
+    with seeing(database_url, None) as connection:
+        assert counted(connection, table) == 0
+
+
+@pytest.mark.parametrize("table", PARENTS)
+def test_a_view_has_the_columns_of_its_table(table: str, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        columns = connection.execute(
+            "SELECT array_agg(attname::text ORDER BY attname) FROM pg_attribute WHERE attnum > 0"
+            " AND NOT attisdropped AND attrelid = ANY(%s::regclass[]) GROUP BY attrelid",
+            [[f"cardledger.{table}", f"{schema_beside('cardledger')}.{table}"]],
+        ).fetchall()
+
+    assert columns[0] == columns[1] == (sorted(tables.metadata.tables[table].columns.keys()),)
+
+
+TRIGGERS: Final = {*(table.name for table in tables.APPEND_ONLY), "transfers"}
+"""Tables with a trigger that refuses the change before the view does."""
+
+
+@pytest.mark.usefixtures("filled")
+@pytest.mark.parametrize(
+    "table", [name for name in PARENTS if "platform_id" in tables.metadata.tables[name].columns]
+)
+def test_no_row_can_be_given_to_another_platform(
+    table: str, other: Platform, database_url: str
+) -> None:
+    refusal = errors.InsufficientPrivilege if table in TRIGGERS else errors.WithCheckOptionViolation
+    with (
+        seeing(database_url, other.api.tenant.platform_id) as connection,
+        pytest.raises(refusal),
+    ):
+        connection.execute(f"UPDATE {table} SET platform_id = gen_random_uuid()".encode())
+
+
+def test_a_connection_that_serves_one_platform_after_another_shows_each_its_own(
+    owner: Platform, other: Platform, api_config: ApiConfig
+) -> None:
+    async def customers_of(connections: PlatformConnections, platform_id: Id) -> set[Id]:
+        async with connections.reading(platform_id) as connection:
+            found = await connection.execute(select(tables.customers.c.platform_id))
+            return set(found.scalars())
+
+    async def failing(connections: PlatformConnections, platform_id: Id) -> None:
+        async with connections.writing(platform_id) as connection:
+            await connection.execute(text("SELECT 1 / 0"))
+
+    async def play() -> None:
+        connections = PlatformConnections(api_config.database_url, pool_size=1, max_overflow=0)
+        first, second = (one.api.tenant.platform_id for one in (owner, other))
+        try:
+            for platform_id in (first, second, second, first):
+                assert await customers_of(connections, platform_id) == {platform_id}
+            with pytest.raises(DBAPIError):
+                await failing(connections, second)
+            # The roll-back has not brought the platform before back.
+            assert await customers_of(connections, second) == {second}
+            async with connections.writing(first) as connection:
+                found = await connection.execute(select(tables.customers.c.platform_id))
+                assert set(found.scalars()) == {first}
+            assert await customers_of(connections, first) == {first}
+        finally:
+            await connections.dispose()
+
+    asyncio.run(play())

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from attack import judge, wire
 from attack.arena import Flood
-from attack.judge import Finding, Measure, Sample
+from attack.judge import Finding, Measure, Sample, Strike
 from attack.report import Report
 
 QUIET_MS: Final = 10.0
@@ -81,11 +83,73 @@ def test_without_samples_nothing_is_withstood() -> None:
 
 
 def test_a_sample_that_never_came_is_too_many() -> None:
-    taken = judge.figures(samples(*[0.005] * 199), due=200)
+    taken = judge.figures(samples(*[0.005] * 199), wanted=200)
 
     assert taken.missing == 1
     assert broken(judge.of_victim(taken, QUIET_MS)) == ["other platform's samples missing"]
-    assert judge.figures(samples(*[0.005] * 201), due=200).missing == 0
+    assert judge.figures(samples(*[0.005] * 201), wanted=200).missing == 0
+
+
+@given(
+    rate=st.sampled_from([1.0, 7.0, 20.0]),
+    began=st.floats(0, 1000),
+    seconds=st.floats(0, 100),
+)
+def test_as_many_samples_are_wanted_as_are_surely_due(
+    rate: float, began: float, seconds: float
+) -> None:
+    times = [number / rate for number in range(int(rate * (began + seconds)) + 2)]
+    taken = sum(began <= one < began + seconds for one in times)
+
+    assert taken - 2 <= judge.due(rate, began, began + seconds) <= taken
+
+
+def test_whole_seconds_want_every_sample() -> None:
+    assert [judge.due(20, 0, 1.0001), judge.due(20, 5, 5)] == [20, 0]
+
+
+def refusals(**statuses: list[int]) -> Strike:
+    """Return the strike of requests by kind and what they got."""
+    noted = judge.Refusals(statuses)
+    for kind, found in statuses.items():
+        for status in found:
+            noted.note(kind, status)
+    return noted.strike()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409])
+def test_refusals_for_what_a_request_is_are_what_an_attack_should_get(status: int) -> None:
+    strike = refusals(a=[status], b=[429, 404])
+
+    assert (strike.struck, broken(list(strike.measures))) == (3, [])
+
+
+@pytest.mark.parametrize("statuses", [[], [0], [429], [429, 503, 0]])
+def test_a_request_that_was_refused_by_limits_only_has_tried_no_wall(statuses: list[int]) -> None:
+    strike = refusals(a=[403], b=statuses)
+
+    assert "kinds of requests not judged" in broken(list(strike.measures))
+
+
+def test_one_request_that_succeeds_once_is_too_many() -> None:
+    strike = refusals(a=[403, 403, 204], b=[404])
+
+    assert broken(list(strike.measures)) == ["kinds of requests that succeeded"]
+    assert strike.proof == "4 requests of 2 kinds; succeeded: a"
+
+
+def test_a_refusal_that_is_an_error_of_the_service_is_too_many() -> None:
+    assert broken(list(refusals(a=[400, 500]).measures)) == ["answers 5xx"]
+
+
+def test_a_flood_that_reached_no_work_is_not_withstood() -> None:
+    flood = Flood()
+    flood.note(wire.Answer(429))
+
+    assert broken(list(flood.strike(200, 429).measures)) == []
+    assert broken(list(flood.strike(200, 429, processed=200).measures)) == ["times without work"]
+    flood.note(wire.Answer(200))
+    assert broken(list(flood.strike(200, 429, processed=200).measures)) == []
 
 
 def test_an_attack_that_gets_another_answer_than_intended_is_not_withstood() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from psycopg import sql
 from psycopg.types.json import Json
@@ -20,7 +21,9 @@ from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema import relations as installed
-from cardledger.schema.roles import Role
+from cardledger.schema.connections import parameters
+from cardledger.schema.migrations.views import add_to_table_and_view, change_table_below_view
+from cardledger.schema.roles import Role, name_in
 from cardledger.schema.tables import APPEND_ONLY, metadata
 from tests.api.support import new_tenant
 from tests.databases import fresh_database
@@ -474,3 +477,80 @@ def test_messages_of_earlier_releases_are_decided_until_their_deployment_is_fini
 
     migrate.finish(empty_url)
     assert needs_macs() == [(True,)]
+
+
+def rights_on_view(url: DatabaseUrl, name: str) -> set[str]:
+    """Return who may do what to a view or to columns of it."""
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            "SELECT a.grantee::regrole::text, a.privilege_type, NULL FROM pg_class c,"
+            " aclexplode(c.relacl) a WHERE c.oid = %(view)s::regclass"
+            " UNION SELECT a.grantee::regrole::text, a.privilege_type, n.attname"
+            " FROM pg_attribute n, aclexplode(n.attacl) a WHERE n.attrelid = %(view)s::regclass",
+            {"view": f"cardledger_api.{name}"},
+        ).fetchall()
+    return {" ".join(filter(None, row)) for row in rows}
+
+
+def test_a_column_comes_and_goes_beneath_a_view(empty_url: DatabaseUrl) -> None:
+    def shown() -> list[str]:
+        with psycopg.connect(empty_url) as connection:
+            names = connection.execute(
+                "SELECT attname FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped"
+                " AND attrelid = 'cardledger_api.agents'::regclass ORDER BY attnum"
+            )
+            return [name for (name,) in names]
+
+    migrate.upgrade(empty_url)
+    before, rights = shown(), rights_on_view(empty_url, "agents")
+    engine = create_engine("postgresql+psycopg://", connect_args=parameters(empty_url))
+    with (
+        engine.begin() as connection,
+        Operations.context(MigrationContext.configure(connection)),
+    ):
+        add_to_table_and_view("agents", "ADD COLUMN colour TEXT")
+    assert shown() == [*before, "colour"]
+    assert rights_on_view(empty_url, "agents") == rights
+
+    with (
+        engine.begin() as connection,
+        Operations.context(MigrationContext.configure(connection)),
+    ):
+        change_table_below_view("agents", "DROP COLUMN is_paused, DROP COLUMN colour")
+    engine.dispose()
+
+    assert shown() == [name for name in before if name != "is_paused"]
+    assert rights_on_view(empty_url, "agents") == {
+        right for right in rights if not right.endswith(" is_paused")
+    }
+    with psycopg.connect(empty_url) as connection:
+        definition = connection.execute("SELECT pg_get_viewdef('cardledger_api.agents'::regclass)")
+        [[text]] = definition.fetchall()
+        assert "current_setting('cardledger.platform_id'" in text
+        options = connection.execute(
+            "SELECT reloptions FROM pg_class WHERE oid = 'cardledger_api.agents'::regclass"
+        )
+        assert options.fetchone() == (["check_option=local"],)
+
+
+def test_only_a_new_database_takes_the_rights_of_earlier_releases_at_once(
+    empty_url: DatabaseUrl,
+) -> None:
+    def api_may_read_tables() -> bool:
+        with psycopg.connect(empty_url) as connection:
+            role = name_in(empty_url, Role.API)
+            found = connection.execute(
+                "SELECT has_table_privilege(%s, 'customers', 'SELECT')", [role]
+            )
+            return found.fetchone() == (True,)
+
+    migrate.upgrade(empty_url)
+    assert not api_may_read_tables(), "no earlier release has used a new database"
+
+    migrate.downgrade(empty_url, "0023")
+    assert api_may_read_tables(), "the release before needs them"
+    migrate.upgrade(empty_url)
+    assert api_may_read_tables(), "it may run until the deployment is finished"
+
+    migrate.finish(empty_url)
+    assert not api_may_read_tables()

@@ -1,5 +1,6 @@
 """The roles of the database: what each may do to every table, asked of PostgreSQL itself."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,9 +20,10 @@ from cardledger.install.findings import FAIL, OK, WARN
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema import migrate, roles
-from cardledger.schema.roles import SECRETS, WRITERS, Role
+from cardledger.schema.platform_views import PARENTS, schema_beside
+from cardledger.schema.roles import API_ON_TABLES, SECRETS, WRITERS, Role
 from cardledger.schema.tables import APPEND_ONLY, metadata
-from tests.databases import as_role, fresh_database
+from tests.databases import as_platform, as_role, fresh_database
 from tests.world import INBOX_KEY, Cardholder, World, open_world
 
 BY_MIGRATIONS: Final = {"alembic_version"}  # Alembic's own, which is not in `schema.tables`.
@@ -68,14 +70,23 @@ def cardholder(world: World) -> Cardholder:
 
 @pytest.fixture(scope="module")
 def logins(world: World, cardholder: Cardholder) -> Iterator[Mapping[Role, psycopg.Connection]]:  # noqa: ARG001 - the scene
-    """A connection of each role."""
+    """A connection of each role, as its processes use one."""
     found = {role: psycopg.connect(as_role(world.app_url, role)) for role in Role}
+    found[Role.API].close()
+    found[Role.API] = as_platform(world.app_url)
     yield found
     for connection in found.values():
         connection.close()
 
 
 Logins = Mapping[Role, psycopg.Connection]
+
+
+@pytest.fixture(scope="module")
+def api_on_tables(world: World, cardholder: Cardholder) -> Iterator[psycopg.Connection]:  # noqa: ARG001 - the scene
+    """A connection of the API's role to the tables, which its requests reach by views."""
+    with psycopg.connect(as_role(world.app_url, Role.API)) as connection:
+        yield connection
 
 
 def refused(connection: psycopg.Connection, statement: str, *values: object) -> bool:
@@ -88,6 +99,8 @@ def refused(connection: psycopg.Connection, statement: str, *values: object) -> 
             connection.execute(statement.encode(), values)
         except errors.InsufficientPrivilege as error:
             return "permission denied" in str(error)
+        except errors.WrongObjectType:  # TRUNCATE of a view.
+            return True
         except psycopg.Error:
             return False
     return False
@@ -131,14 +144,70 @@ def test_a_role_writes_the_tables_of_its_work_and_no_other(logins: Logins, table
     assert found == {role: WRITERS[table].get(role, "") for role in roles.NEW}
 
 
+@pytest.mark.parametrize("table", TABLES)
+def test_the_api_writes_to_tables_only_what_is_not_of_one_platform(
+    api_on_tables: psycopg.Connection, table: str
+) -> None:
+    assert may(api_on_tables, table) == roles.on_table(table, Role.API)
+
+
+@pytest.mark.parametrize("table", PARENTS)
+def test_the_api_reads_of_tables_with_a_view_what_it_is_for(
+    api_on_tables: psycopg.Connection, table: str
+) -> None:
+    rights = API_ON_TABLES.get(table, ())
+    whole = "SELECT" in rights
+    named = " ".join(right for right in rights if right.startswith("SELECT ("))
+
+    readable = [
+        name for name in columns(table) if not refused(api_on_tables, f"SELECT {name} FROM {table}")
+    ]
+
+    assert readable == [
+        name for name in columns(table) if whole or re.search(rf"\b{name}\b", named)
+    ]
+
+
+def test_the_api_reads_no_other_table_but_what_is_of_the_installation(
+    api_on_tables: psycopg.Connection,
+) -> None:
+    readable = [
+        table
+        for table in TABLES
+        if table not in PARENTS and not refused(api_on_tables, f"SELECT FROM {table}")
+    ]
+
+    assert readable == [
+        "alembic_version",
+        "forged_messages",
+        "inbox",
+        "inbox_macs",
+        "inbox_shards",
+        "schema_compatibility",
+        "server_keys",
+        "stalled_queues",
+    ]
+
+
+@pytest.mark.parametrize("role", [role for role in roles.NEW if role is not Role.API])
+@pytest.mark.parametrize("table", PARENTS)
+def test_the_views_are_for_the_api(world: World, logins: Logins, table: str, role: Role) -> None:
+    view = f"{schema_beside(DatabaseUrl(world.url).schema)}.{table}"
+
+    assert refused(logins[role], f"SELECT FROM {view}")
+
+
 @pytest.mark.parametrize("role", [role for role in roles.NEW if role is not Role.WORKER])
 @pytest.mark.parametrize("table", BOOKS)
-def test_only_the_worker_can_write_the_books(logins: Logins, table: str, role: Role) -> None:
+def test_only_the_worker_can_write_the_books(
+    logins: Logins, api_on_tables: psycopg.Connection, table: str, role: Role
+) -> None:
     deeds = [f"INSERT INTO {table} DEFAULT VALUES", f"DELETE FROM {table}", f"TRUNCATE {table}"]
     deeds += [f"UPDATE {table} SET {name} = DEFAULT" for name in columns(table)]
 
     for deed in deeds:
         assert refused(logins[role], deed), deed
+        assert refused(api_on_tables, deed), deed
     assert not refused(logins[Role.WORKER], deeds[0])
 
 
@@ -178,11 +247,14 @@ def test_the_api_cannot_settle_a_transfer(logins: Logins, status: str) -> None:
 
 
 @pytest.mark.parametrize("table", [table.name for table in APPEND_ONLY])
-def test_no_role_changes_history(logins: Logins, table: str) -> None:
+def test_no_role_changes_history(
+    logins: Logins, api_on_tables: psycopg.Connection, table: str
+) -> None:
     name = columns(table)[0]
     deeds = (f"UPDATE {table} SET {name} = {name}", f"DELETE FROM {table}", f"TRUNCATE {table}")
 
-    assert all(refused(logins[role], deed) for role in roles.NEW for deed in deeds)
+    used = [api_on_tables, *(logins[role] for role in roles.NEW)]
+    assert all(refused(connection, deed) for connection in used for deed in deeds)
 
 
 def test_the_sender_of_webhooks_reads_no_account_and_writes_no_message(logins: Logins) -> None:
@@ -428,7 +500,10 @@ def test_a_login_with_more_rights_than_a_process_needs_is_a_warning_and_fails_fo
     [
         ("GRANT UPDATE (balance) ON internal_accounts TO {0}_reader", "may UPDATE on internal_"),
         ("GRANT INSERT ON entries TO {0}_api", "may INSERT on entries"),
-        ("GRANT UPDATE ON customers TO {0}_api", "every column of customers"),
+        ("GRANT DELETE ON customers TO {0}_api", "may DELETE on customers"),
+        ("GRANT DELETE ON cardledger_api.cards TO {0}_api", "may DELETE on cardledger_api.cards"),
+        ("GRANT UPDATE (id) ON cardledger_api.cards TO {0}_worker", "may UPDATE on cardledger_api"),
+        ("GRANT UPDATE ON agents TO {0}_api", "every column of agents"),
         ("GRANT {0}_worker TO {0}_api", "is a member of"),
         ("ALTER ROLE {0}_submit BYPASSRLS", "more rights than it needs"),
     ],

@@ -181,7 +181,10 @@ def test_forged_messages_that_are_moved_away_do_not_hide_that_all_others_fail(
             "ALTER TABLE entries RENAME COLUMN place TO line",
         ),
         (
-            "ALTER TABLE outcomes ALTER COLUMN outcome TYPE varchar(3) USING left(outcome, 3)",
+            (
+                "DROP VIEW cardledger_api.outcomes; ALTER TABLE outcomes"
+                " ALTER COLUMN outcome TYPE varchar(3) USING left(outcome, 3)"
+            ),
             "ALTER TABLE outcomes ALTER COLUMN outcome TYPE text",
         ),
         (

@@ -63,17 +63,17 @@ def downgrade() -> None:
 CONTRACT: Final = {
     f"{COLUMN}_no_descriptor.py": f'''"""No release reads the descriptor any more."""
 
-from alembic import op
+from cardledger.schema.migrations import views
 
 revision, down_revision, oldest_head = "{COLUMN}", "{migrate.head()}", "{COLUMN}"
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE card_transactions DROP COLUMN descriptor")
+    views.change_table_below_view("card_transactions", "DROP COLUMN descriptor")
 
 
 def downgrade() -> None:
-    op.execute("ALTER TABLE card_transactions ADD COLUMN descriptor TEXT")
+    views.add_to_table_and_view("card_transactions", "ADD COLUMN descriptor TEXT")
 ''',
 }
 

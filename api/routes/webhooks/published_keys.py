@@ -25,7 +25,7 @@ async def get_published_webhook_keys(platform_id: PlatformConfigId, request: Req
     key.
     """
     services = services_of(request)
-    async with services.reader.connect() as connection:
+    async with services.platforms.reading(platform_id) as connection:
         keys = await signing_keys.published_at(connection, platform_id, services.clock())
     if keys is None:
         raise not_found(Code.REFERENCE_NOT_FOUND, "platform")

@@ -1,0 +1,66 @@
+"""Connections of the API on which statements see and write the rows of one platform only.
+
+Which platform that is, the session's setting says: the views that come before the tables on the
+search path compare each row with it. It is set again only when a pooled connection has served
+another platform before.
+Source: docs/decisions/0052-platform-views.md
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.storage.engines import async_engine, driver_async
+from cardledger.schema import location, platform_views
+from cardledger.schema.ids import Id
+
+_SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, false)"
+_PLATFORM: Final = "platform_id"
+
+
+class PlatformConnections:
+    """A pool of connections, each limited to a platform while it is used."""
+
+    def __init__(self, url: str, **options: Any) -> None:  # noqa: ANN401 - handed through
+        """Connect to `url`, to its views first; `options` are those of `async_engine`."""
+        path = platform_views.search_path(location.name_in(url))
+        self._engine: Final = async_engine(url, settings=f"-c search_path={path}", **options)
+        self._autocommit: Final = self._engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def dispose(self) -> None:
+        """Close the connections that are not in use."""
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def reading(self, platform_id: Id) -> AsyncIterator[AsyncConnection]:
+        """Yield a connection on which every statement is a database transaction of its own."""
+        async with self._autocommit.connect() as connection:
+            await _limit(connection, platform_id)
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self, platform_id: Id) -> AsyncIterator[AsyncConnection]:
+        """Yield a connection in a database transaction that commits at the end of the block."""
+        async with self._engine.connect() as connection:
+            await _limit(connection, platform_id)
+            async with connection.begin():
+                yield connection
+
+
+async def _limit(connection: AsyncConnection, platform_id: Id) -> None:
+    """Limit `connection` to a platform, outside of a database transaction.
+
+    The end of one, rolled back, would restore the platform before.
+    """
+    info = connection.info
+    if info.get(_PLATFORM) == platform_id:
+        return
+    info.pop(_PLATFORM, None)  # A cancelled statement may have been executed.
+    driver = await driver_async(connection)
+    is_autocommit = driver.autocommit
+    await driver.set_autocommit(True)
+    await driver.execute(_SET, [str(platform_id)])
+    await driver.set_autocommit(is_autocommit)
+    info[_PLATFORM] = platform_id
