@@ -45,7 +45,6 @@ class Bench:
     owner_url: DatabaseUrl
     app_url: DatabaseUrl
     platform_id: Id
-    inbox_key: InboxKey = INBOX_KEY
 
     def cardholders(self, count: int) -> list[Cardholder]:
         """Return `count` new cardholders with money on their accounts."""
@@ -61,7 +60,7 @@ class Bench:
         started = perf_counter()
         for batch in workload.in_batches(messages, 2_000):
             with psycopg.connect(self.app_url) as connection:
-                inbox.accept(connection, batch, self.inbox_key)
+                inbox.accept(connection, batch, INBOX_KEY)
         return perf_counter() - started
 
     def drain(
@@ -93,7 +92,7 @@ class Bench:
         try:
             yield Engine(
                 database,
-                key=self.inbox_key,
+                key=INBOX_KEY,
                 batch_size=batch_size,
                 rail=SandboxFundingRail(delay=timedelta(0)),
             )

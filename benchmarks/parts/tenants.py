@@ -16,7 +16,7 @@ import typer
 
 from benchmarks.load import LoadResult
 from benchmarks.parts.service import Authorizations, Service, service
-from benchmarks.workbench import Bench, bench, server
+from benchmarks.workbench import SECRET_KEY, Bench, bench, server
 from cardledger.install import credentials
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
@@ -37,9 +37,8 @@ class Round:
 
 def neighbour_of(system: Service) -> Service:
     """Return the same system as another platform uses it, with cardholders of its own."""
-    key = credentials.load(system.data_dir).secret_key
-    assert key is not None, "the installation is new"
-    made = credentials.create_platform(system.running.database_url, "Neighbour", KeyRing(key))
+    keys = KeyRing(SECRET_KEY)
+    made = credentials.create_platform(system.running.database_url, "Neighbour", keys)
     own = Bench(
         owner_url=system.bench.owner_url,
         app_url=system.bench.app_url,

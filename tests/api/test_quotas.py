@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from attack import measures
+from cardledger.schema.ids import Id
 from tests.api.support import Api, made
 from tests.api.test_beneficial_owners import PERSON, business
 from tests.external_accounts import body as external_account
@@ -51,6 +52,6 @@ def test_each_cap_has_a_quota() -> None:
 
 def test_of_another_platform_nothing_is_counted(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
-        found = measures.rows(connection, measures.Id(uuid4().bytes))
+        found = measures.rows(connection, Id(uuid4().bytes))
 
     assert {one.value for one in found} == {0}

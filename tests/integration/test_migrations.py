@@ -523,14 +523,13 @@ def test_a_column_comes_and_goes_beneath_a_view(empty_url: DatabaseUrl) -> None:
     assert rights_on_view(empty_url, "agents") == {
         right for right in rights if not right.endswith(" is_paused")
     }
-    with psycopg.connect(empty_url) as connection:
-        definition = connection.execute("SELECT pg_get_viewdef('cardledger_api.agents'::regclass)")
-        [[text]] = definition.fetchall()
-        assert "current_setting('cardledger.platform_id'" in text
-        options = connection.execute(
-            "SELECT reloptions FROM pg_class WHERE oid = 'cardledger_api.agents'::regclass"
+    with psycopg.connect(empty_url) as login:
+        [(definition, options)] = login.execute(
+            "SELECT pg_get_viewdef(oid), reloptions FROM pg_class"
+            " WHERE oid = 'cardledger_api.agents'::regclass"
         )
-        assert options.fetchone() == (["check_option=local"],)
+    assert "current_setting('cardledger.platform_id'" in definition
+    assert options == ["check_option=local"]
 
 
 def test_only_a_new_database_takes_the_rights_of_earlier_releases_at_once(

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from benchmarks import workbench
-from benchmarks.parts import service, webhooks
+from benchmarks.parts import service, tenants, webhooks
 from benchmarks.parts.service import Authorizations, Service
 from cardledger.embedded.servers import DatabaseUrl
 
@@ -43,6 +43,20 @@ def test_a_wrong_secret_is_counted_as_a_failure(running: Service) -> None:
     assert 401 in result.statuses
     assert set(result.statuses) <= {401, 429}
     assert authorizations.failed == result.failed == len(result.seconds) > 0
+
+
+def test_a_file_is_submitted_with_the_key_of_the_system(running: Service) -> None:
+    [decided, submitted] = service.submit(running, lambda _: None, lines=20)
+
+    assert decided.median > 0
+    assert submitted.name == "submit of 20 clearings, outcomes printed"
+
+
+def test_a_platform_is_measured_without_and_with_the_load_of_another(running: Service) -> None:
+    [measured] = tenants.measure(running, connections=2, seconds=0.3, rounds=1)
+
+    assert measured.load_rate > 0
+    assert len(measured.quiet.seconds) == len(measured.loaded.seconds) == 6
 
 
 def test_webhooks_are_measured_from_a_backlog_and_at_a_rate(running: Service) -> None:
