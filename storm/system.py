@@ -27,6 +27,8 @@ from cardledger.embedded.redis_server import OwnRedis
 from cardledger.install import credentials, databases
 from cardledger.install.credentials import Sandbox
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.schema import roles
+from cardledger.schema.roles import Role
 from storm.proxy import Link, Network, free_port
 
 WORKERS: Final = ("worker-1", "worker-2")
@@ -38,7 +40,15 @@ HOT_TABLES: Final = ("entries", "card_transaction_events", "outcomes")
 
 SUBMIT: Final = "submit"  # The processes of `cardledger submit`.
 
-_LINKED: Final = (API, *WORKERS, WEBHOOKS, CLIENT, SUBMIT)
+_ROLES: Final = {
+    API: Role.API,
+    **dict.fromkeys(WORKERS, Role.WORKER),
+    WEBHOOKS: Role.WEBHOOKS,
+    CLIENT: Role.APP,
+    SUBMIT: Role.APP,
+}
+"""The role of the database as which each process runs."""
+
 _START_TIMEOUT_S: Final = 120.0
 _STOP_TIMEOUT_S: Final = 40.0
 _KEEP_S: Final = 0.1
@@ -146,7 +156,6 @@ class System:
         self._stopping: Final = threading.Event()
         self._keeper: Final = threading.Thread(target=self._keep, name="keeper", daemon=True)
         self._secret_key = ""
-        self._app_url = DatabaseUrl("postgresql://")
         self._urls: dict[str, DatabaseUrl] = {}
         self.owner_url = DatabaseUrl("postgresql://")
         self.port = free_port()
@@ -159,7 +168,7 @@ class System:
         try:
             self._start_servers()
             self._stack.enter_context(self._network)
-            for name in _LINKED:
+            for name in _ROLES:
                 self._links[name, "postgres"] = self._network.link(name, self._postgres_socket)
                 self._links[name, "redis"] = self._network.link(name, self._redis_address)
             self._migrate()
@@ -211,8 +220,8 @@ class System:
         return [link for (_, kind), link in self._links.items() if kind == "redis"]
 
     def database_url(self, name: str) -> DatabaseUrl:
-        """Return the application's URL over the link of process `name`."""
-        return self._app_url if self._is_direct else self._urls[name]
+        """Return the URL of process `name`, with the login of its role, over its link."""
+        return self._urls[name]
 
     def redis_url(self, name: str) -> str:
         """Return the URL of Redis over the link of process `name`."""
@@ -254,10 +263,14 @@ class System:
         """Return a client of Redis past every link."""
         return Redis.from_url(self.redis.url, socket_timeout=5, socket_connect_timeout=5)
 
+    def role_of(self, name: str) -> str:
+        """Return the role of process `name` in PostgreSQL."""
+        return roles.name_in(self.owner_url, _ROLES[name])
+
     @property
-    def app_role(self) -> str:
-        """The application's role in PostgreSQL."""
-        return databases.role_of(self._app_url)
+    def roles(self) -> list[str]:
+        """The roles of all processes in PostgreSQL."""
+        return sorted({self.role_of(name) for name in _ROLES})
 
     # --- servers ---------------------------------------------------------------------------------
 
@@ -299,11 +312,13 @@ class System:
         self._secret_key = credentials.secret_key(kept, None)
         self.owner_url = databases.create(self.postgres.url)
         migrated = databases.prepare(self.owner_url, kept)
-        self._app_url = migrated.app_url
-        # Now, because PostgreSQL has to answer for it.
-        self._urls = {
-            name: _over_tcp(self._app_url, self.postgres_link(name).port) for name in _LINKED
-        }
+        logins = {**migrated.logins, Role.APP: migrated.app_url}
+        self._urls = {name: logins[role] for name, role in _ROLES.items()}
+        if not self._is_direct:  # Now, because PostgreSQL has to answer for it.
+            self._urls = {
+                name: _over_tcp(url, self.postgres_link(name).port)
+                for name, url in self._urls.items()
+            }
         self.sandbox = credentials.enter(kept, migrated.app_url, KeyRing(self._secret_key))
 
     def _mount_small_disk(self) -> None:

@@ -272,7 +272,7 @@ def _shows(session: Session, table: str) -> bool:
 ATTACKS: Final = (
     Attack(
         item="B9",
-        name="writes of the API's role",
+        name="writes as the API",
         aim="the API's database role changes balances, events, entries or outcomes",
         run=_facts,
     ),

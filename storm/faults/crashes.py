@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -105,24 +105,30 @@ def _cut_at(
 
 
 def _refuse_connections(arena: Arena) -> str:
-    """Let the role open no connection, and end those that it has."""
+    """Let the roles of all processes open no connection, and end those that they have."""
+    roles = arena.system.roles
+
+    def limit(connection: psycopg.Connection[Any], number: int) -> None:
+        for role in roles:
+            change = sql.SQL("ALTER ROLE {} CONNECTION LIMIT {}")
+            connection.execute(change.format(sql.Identifier(role), number))
+
     with arena.system.connect() as connection:
-        role = arena.system.app_role
-        limit = sql.SQL("ALTER ROLE {} CONNECTION LIMIT {}")
-        connection.execute(limit.format(sql.Identifier(role), 0))
+        limit(connection, 0)
         arena.struck()
         try:
             connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", [role]
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = ANY(%s)",
+                [roles],
             )
             seconds = arena.pause(1, 3)
-            refused = False
+            connected = False
             with suppress(psycopg.OperationalError):
                 psycopg.connect(arena.system.database_url(CLIENT), connect_timeout=3).close()
-                refused = True
+                connected = True
         finally:
-            connection.execute(limit.format(sql.Identifier(role), -1))
-    return struck_if(not refused, f"for {seconds:.1f} s the role {role} could not connect")
+            limit(connection, -1)
+    return struck_if(not connected, f"for {seconds:.1f} s no process could connect")
 
 
 def _postgres_of(name: str) -> Callable[[Arena], Link]:

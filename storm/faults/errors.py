@@ -12,7 +12,7 @@ from psycopg import sql
 
 from cardledger.embedded.child_server import files_of_wheel
 from storm.faults.arena import Arena, Fault, SkippedError, struck_if
-from storm.system import HOT_TABLES
+from storm.system import HOT_TABLES, WORKERS
 
 _FAILED: Final = """
     SELECT xact_rollback FROM pg_stat_database WHERE datname = current_database()
@@ -45,10 +45,10 @@ def _counting_failures(connection: psycopg.Connection[Any]) -> Iterator[_Errors]
 
 
 def _revoke(arena: Arena) -> str:
-    """Take a right away from the application's role, and give it back."""
+    """Take a right away from the workers' role, and give it back."""
     table = arena.chance.choice(HOT_TABLES)
     with arena.system.connect() as connection, _counting_failures(connection) as failed:
-        role = sql.Identifier(arena.system.app_role)
+        role = sql.Identifier(arena.system.role_of(WORKERS[0]))
         names = {"table": sql.Identifier(table), "role": role}
         connection.execute(sql.SQL("REVOKE INSERT ON {table} FROM {role}").format(**names))
         arena.struck()
