@@ -78,8 +78,8 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "server_keys": _NONE,  # By the command that rotates the server key.
     "verifications": {Role.API: "aw"},
     # Webhooks.
-    "webhook_attempts": {Role.WEBHOOKS: "a"},
-    "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "aw"},
+    "webhook_attempts": {Role.WEBHOOKS: "ad"},
+    "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "adw"},
     "webhook_endpoints": {Role.API: "aw", Role.WEBHOOKS: "w"},
     "webhook_signing_keys": {Role.API: "a"},
     # Of migrations.

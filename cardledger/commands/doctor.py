@@ -40,7 +40,7 @@ from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.install.ready_file import Running
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import connections, migrate
-from cardledger.schema.tables import APPEND_ONLY
+from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
 
 _OLDEST_PYTHON: Final = (3, 11)
 _FREE_SPACE_BYTES: Final = 1024**3
@@ -312,7 +312,8 @@ _GUARDED: Final = """
 
 def _triggers(connection: psycopg.Connection[Any]) -> Finding:
     guarded = {row[0] for row in connection.execute(_GUARDED)}
-    missing = [table.name for table in APPEND_ONLY if table.name not in guarded]
+    tables = (*APPEND_ONLY, *UNCHANGED)
+    missing = [table.name for table in tables if table.name not in guarded]
     if missing:
         table = f"{_schema_name(connection)}.{missing[0]}"
         enable = f"ALTER TABLE {table} ENABLE ALWAYS TRIGGER append_only"
@@ -322,7 +323,7 @@ def _triggers(connection: psycopg.Connection[Any]) -> Finding:
             detail=f"trigger disabled or missing on {', '.join(missing)}",
             fix=f"psql -c '{enable}'",
         )
-    return Finding(name="append-only", state=OK, detail=f"enforced on {len(APPEND_ONLY)} tables")
+    return Finding(name="append-only", state=OK, detail=f"enforced on {len(tables)} tables")
 
 
 _STALLED: Final = """

@@ -34,6 +34,7 @@ MIN_KEY_LENGTH = 32
 POSTGRES_SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
+_RETENTION_LIMIT = 36_500  # Days; a century, which dates can hold.
 
 _URL_CHARACTERS = re.compile(r"[\w.~%:/\[\]-]+", re.ASCII)
 
@@ -243,6 +244,13 @@ class Settings(BaseSettings):
         # An attempt must end before its lease of a minute does, or another worker would repeat it.
         le=50,
         description="Seconds a webhook receiver may take before an attempt fails.",
+    )
+    webhook_retention_days: int = Field(
+        default=90,
+        ge=8,  # The retries of a delivery take four days.
+        le=_RETENTION_LIMIT,
+        description="Days after which a delivery of a webhook is deleted with its attempts, unless"
+        " it is still to be sent.",
     )
     log_level: LogLevel = Field(default="info", description="Lowest severity that is logged.")
     log_format: LogFormat = Field(

@@ -8,9 +8,13 @@ import psycopg
 from cardledger.install.findings import FAIL, OK, WARN, Finding
 from cardledger.schema import platform_views, roles
 from cardledger.schema.roles import Role
-from cardledger.schema.tables import APPEND_ONLY
+from cardledger.schema.tables import APPEND_ONLY, UNCHANGED
 
-_FORBIDDEN_PRIVILEGES: Final = ("UPDATE", "DELETE", "TRUNCATE")
+_FORBIDDEN: Final = [
+    *((table.name, ("UPDATE", "DELETE", "TRUNCATE")) for table in APPEND_ONLY),
+    *((table.name, ("UPDATE", "TRUNCATE")) for table in UNCHANGED),
+]
+"""Privileges on tables that the application's role must not have."""
 _WORDS: Final = {"a": "INSERT", "w": "UPDATE", "d": "DELETE"}
 _NAMED: Final = 3
 _PAGE: Final = "docs/postgresql.md#roles"
@@ -44,10 +48,10 @@ def _application_role(connection: psycopg.Connection[Any]) -> Finding:
     if problem is not None:
         return problem
     wrong = [
-        f"{privilege} on {table.name}"
-        for table in APPEND_ONLY
-        for privilege in _FORBIDDEN_PRIVILEGES
-        if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table.name, privilege)
+        f"{privilege} on {table}"
+        for table, privileges in _FORBIDDEN
+        for privilege in privileges
+        if _one(connection, "SELECT has_table_privilege(%s, %s, %s)", role, table, privilege)
     ]
     if wrong:
         table = f"{_schema(connection)}.{wrong[0].split()[-1]}"

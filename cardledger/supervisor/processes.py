@@ -7,6 +7,7 @@ Each imports what it needs when it starts: a worker without FastAPI starts in ha
 
 import os
 import socket
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -156,6 +157,7 @@ def worker_config(settings: Settings, role: WorkerRole | None = None) -> "Worker
         sweep_interval_s=settings.sweep_interval_s,
         webhook_timeout_s=settings.webhook_timeout_s,
         webhook_retry_scale=settings.webhook_retry_scale,
+        webhook_retention=timedelta(days=settings.webhook_retention_days),
         sandbox=settings.sandbox,
         loopback_webhooks=settings.loopback_webhooks,
         sandbox_delay_s=settings.sandbox_delay_s,

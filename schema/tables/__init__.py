@@ -75,12 +75,15 @@ APPEND_ONLY: Final = (
     duplicates,
     forged_messages,
     rejection_retries,
-    webhook_attempts,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
+UNCHANGED: Final = (webhook_attempts,)
+"""Tables whose rows are deleted after some time, and with a trigger that refuses other changes."""
+
 __all__ = [
     "APPEND_ONLY",
+    "UNCHANGED",
     "acceptances",
     "agent_actions",
     "agent_device_codes",

@@ -251,5 +251,5 @@ webhook_attempts = Table(
     text_column("error", "Error, when there was no response.", nullable=True),
     text_column("response_head", "First bytes of the response.", nullable=True),
     PrimaryKeyConstraint("delivery_id", "number", "customer_id"),
-    comment="Attempts to deliver a webhook, append-only.",
+    comment="Attempts to deliver a webhook; never changed, deleted with their delivery.",
 )

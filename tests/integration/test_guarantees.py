@@ -167,7 +167,6 @@ def test_facts_cannot_be_overwritten_by_an_upsert(app: psycopg.Connection, world
         "DELETE FROM inbox_shards",
         "TRUNCATE inbox",
         "TRUNCATE outbox",
-        "DELETE FROM webhook_deliveries",
         "UPDATE inbox SET body = '{}'",
         "UPDATE alembic_version SET version_num = '0'",
         "INSERT INTO alembic_version VALUES ('0')",

@@ -50,6 +50,7 @@ from cardledger.workers.signals.webhook_signals import (
     WebhookWakeup,
     WebhookWakeupListener,
 )
+from cardledger.workers.webhooks.retention import KEPT, Retention
 from cardledger.workers.webhooks.sender import CONNECTIONS, Sender
 
 _REPLY_TIMEOUT_S: Final = 0.5  # Of a thread that only sends to Redis.
@@ -77,6 +78,7 @@ class WorkerConfig:
     sweep_interval_s: float = 0.5
     webhook_timeout_s: float = 15.0
     webhook_retry_scale: float = 1.0
+    webhook_retention: timedelta = KEPT
     sandbox: bool = True
     loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
@@ -169,6 +171,7 @@ class _WebhookWorker:
             every_s=config.sweep_interval_s,
             allow_loopback=config.sandbox and config.loopback_webhooks,
         )
+        self._retention: Final = Retention(self._database, config.webhook_retention, clock=clock)
 
     def wake(self) -> None:
         """Dispatch the outbox and send what is due, at once."""
@@ -185,9 +188,16 @@ class _WebhookWorker:
     def start(self) -> None:
         self._sender.start()
         self._sender.wake()
+        self._retention.start()
 
     def stop(self, limit_s: float) -> None:
-        self._sender.close(limit_s)
+        deadline = StopDeadline(limit_s)
+        deadline.run_together(
+            [
+                lambda: self._sender.close(deadline.left_s),
+                lambda: self._retention.stop(deadline.left_s),
+            ]
+        )
         self._database.dispose()
 
 

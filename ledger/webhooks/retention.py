@@ -1,0 +1,43 @@
+"""Deletion of deliveries that were kept long enough.
+
+Source: docs/decisions/0053-retention.md
+"""
+
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, text
+
+from cardledger.ledger.storage.ids import first_id_at
+
+PAGE: Final = 1_000
+"""Deliveries that one statement deletes at most."""
+
+# Ids of deliveries begin with their time. What became PENDING meanwhile, because it was requested
+# again, stays.
+_DELETE: Final = text(
+    """
+    WITH old AS (
+        SELECT id, customer_id FROM webhook_deliveries
+        WHERE id < :before AND state <> 'PENDING' ORDER BY id LIMIT :page
+    ), deleted AS (
+        DELETE FROM webhook_deliveries w USING old
+        WHERE w.id = old.id AND w.customer_id = old.customer_id AND w.state <> 'PENDING'
+        RETURNING w.id, w.customer_id
+    ), attempts AS (
+        DELETE FROM webhook_attempts a USING deleted d
+        WHERE a.delivery_id = d.id AND a.customer_id = d.customer_id
+    )
+    SELECT count(*) FROM deleted
+    """
+)
+
+
+def delete_old(connection: Connection, *, before: datetime, page: int = PAGE) -> int:
+    """Delete deliveries from before a time that are over, with their attempts; return how many.
+
+    At most a `page` of them; fewer: there are no more.
+    """
+    values = {"before": first_id_at(before), "page": page}
+    count: int = connection.execute(_DELETE, values).scalar_one()
+    return count

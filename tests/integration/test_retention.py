@@ -1,0 +1,158 @@
+"""Deliveries of webhooks are deleted after some time, and nothing else is."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import Engine
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.engines import sync_engine
+from cardledger.ledger.storage.ids import first_id_at
+from cardledger.ledger.webhooks import retention
+from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
+from cardledger.workers.process.main import WorkerConfig
+from cardledger.workers.signals.roles import WorkerRole
+from cardledger.workers.webhooks.retention import Retention
+from tests.databases import as_role
+from tests.waiting import eventually
+from tests.worker_process import worker_process
+from tests.world import SECRET_KEY, World, open_world
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+KEPT = timedelta(days=30)
+OLD, RECENT = NOW - KEPT - timedelta(minutes=1), NOW - KEPT + timedelta(minutes=1)
+
+
+@pytest.fixture
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        made.connection.execute("TRUNCATE webhook_deliveries")
+        yield made
+
+
+@pytest.fixture
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+@pytest.fixture
+def senders(world: World) -> Iterator[Engine]:
+    """The database as the senders of webhooks use it."""
+    engine = sync_engine(as_role(world.app_url, Role.WEBHOOKS), keyed=True, waits_for_disk=False)
+    yield engine
+    engine.dispose()
+
+
+def id_at(at: datetime) -> Id:
+    """Return a new id of that time."""
+    return Id(bytes(first_id_at(at))[:8] + uuid4().bytes[:8])
+
+
+def deliver(world: World, platform: Id, state: str, at: datetime) -> Id:
+    """Insert a delivery with an attempt; return its id."""
+    key, customer = id_at(at), id_at(at)
+    world.connection.execute(
+        "INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body,"
+        " state, attempts, next_attempt_at, created_at, webhook_id)"
+        " VALUES (%s, %s, %s, 'X', %s, '{}', %s, 1, %s, %s, %s)",
+        [key, customer, platform, key, state, NOW if state == "PENDING" else None, at, key],
+    )
+    world.connection.execute(
+        "INSERT INTO webhook_attempts VALUES (%s, 1, %s, %s, 5, 200, NULL, NULL)",
+        [key, customer, at],
+    )
+    return key
+
+
+def kept(world: World, table: str, column: str) -> set[object]:
+    return {row[0] for row in world.connection.execute(f"SELECT {column} FROM {table}".encode())}
+
+
+def keeper(senders: Engine, *, page: int = retention.PAGE) -> Retention:
+    return Retention(senders, KEPT, clock=lambda: NOW, page=page)
+
+
+def test_old_deliveries_that_are_over_are_deleted_with_their_attempts(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    for state in ("DELIVERED", "FAILED", "NO_ENDPOINT"):
+        deliver(world, platform, state, OLD)
+    stay = {deliver(world, platform, state, RECENT) for state in ("DELIVERED", "FAILED")}
+    stay.add(deliver(world, platform, "PENDING", OLD))
+
+    keeper(senders).run()
+
+    assert kept(world, "webhook_deliveries", "id") == stay
+    assert stay <= kept(world, "webhook_attempts", "delivery_id")
+    [(orphans,)] = world.rows(
+        "SELECT count(*) FROM webhook_attempts a LEFT JOIN webhook_deliveries w"
+        " ON w.id = a.delivery_id WHERE w.id IS NULL"
+    )
+    assert orphans == 0
+
+
+def test_a_delivery_that_is_requested_again_meanwhile_stays(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    key = deliver(world, platform, "FAILED", OLD)
+    deleting = threading.Thread(target=keeper(senders).run)
+    with psycopg.connect(world.url) as caller:
+        caller.execute(
+            "UPDATE webhook_deliveries SET state = 'PENDING', next_attempt_at = now()"
+            " WHERE id = %s",
+            [key],
+        )
+        deleting.start()
+        eventually(lambda: world.rows("SELECT FROM pg_locks WHERE NOT granted"))
+    deleting.join()
+
+    assert key in kept(world, "webhook_deliveries", "id")
+    assert key in kept(world, "webhook_attempts", "delivery_id")
+
+
+def test_a_run_is_bounded_and_the_next_one_goes_on(
+    world: World, platform: Id, senders: Engine
+) -> None:
+    for _ in range(25):
+        deliver(world, platform, "DELIVERED", OLD)
+    pages = keeper(senders, page=2)
+
+    pages.run()
+    first = len(kept(world, "webhook_deliveries", "id"))
+    pages.run()
+
+    assert first == 5
+    assert not kept(world, "webhook_deliveries", "id")
+
+
+def test_the_process_that_sends_webhooks_deletes_what_is_old(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    now = datetime.now(UTC)
+    deliver(world, platform, "DELIVERED", now - timedelta(days=3))
+    stay = deliver(world, platform, "DELIVERED", now - timedelta(days=1))
+    config = WorkerConfig(
+        database_url=world.webhooks_url,
+        redis_url=redis_url,
+        secret_key=SECRET_KEY,
+        role=WorkerRole.WEBHOOKS,
+        webhook_retention=timedelta(days=2),
+    )
+
+    with worker_process(config):
+        eventually(lambda: kept(world, "webhook_deliveries", "id") == {stay})
+
+
+@pytest.mark.parametrize(
+    "change", ["UPDATE webhook_attempts SET status = 500", "TRUNCATE webhook_attempts"]
+)
+def test_an_attempt_is_never_changed(world: World, platform: Id, change: str) -> None:
+    deliver(world, platform, "DELIVERED", OLD)
+
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
+        world.connection.execute(change.encode())
