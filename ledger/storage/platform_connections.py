@@ -1,8 +1,8 @@
 """Connections of the API on which statements see and write the rows of one platform only.
 
-Which platform that is, the session's setting says: the views that come before the tables on the
-search path compare each row with it. It is set again only when a pooled connection has served
-another platform before.
+Which platform that is, a setting says: the views that come before the tables on the search path
+compare each row with it. It is set for the session by reads, so that the next request of the same
+platform finds it, and otherwise for a database transaction.
 Source: docs/decisions/0052-platform-views.md
 """
 
@@ -16,7 +16,7 @@ from cardledger.ledger.storage.engines import async_engine, driver_async
 from cardledger.schema import location, platform_views
 from cardledger.schema.ids import Id
 
-_SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, false)"
+_SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, %s)"
 _PLATFORM: Final = "platform_id"
 
 
@@ -37,30 +37,22 @@ class PlatformConnections:
     async def reading(self, platform_id: Id) -> AsyncIterator[AsyncConnection]:
         """Yield a connection on which every statement is a database transaction of its own."""
         async with self._autocommit.connect() as connection:
-            await _limit(connection, platform_id)
+            if connection.info.get(_PLATFORM) != platform_id:
+                connection.info.pop(_PLATFORM, None)  # A cancelled statement may take effect.
+                await _limit(connection, platform_id, is_local=False)
+                connection.info[_PLATFORM] = platform_id
             yield connection
 
     @asynccontextmanager
     async def writing(self, platform_id: Id) -> AsyncIterator[AsyncConnection]:
         """Yield a connection in a database transaction that commits at the end of the block."""
-        async with self._engine.connect() as connection:
-            await _limit(connection, platform_id)
-            async with connection.begin():
-                yield connection
+        async with self._engine.begin() as connection:
+            if connection.info.get(_PLATFORM) != platform_id:
+                # For this transaction only: a roll-back would restore the platform before.
+                await _limit(connection, platform_id, is_local=True)
+            yield connection
 
 
-async def _limit(connection: AsyncConnection, platform_id: Id) -> None:
-    """Limit `connection` to a platform, outside of a database transaction.
-
-    The end of one, rolled back, would restore the platform before.
-    """
-    info = connection.info
-    if info.get(_PLATFORM) == platform_id:
-        return
-    info.pop(_PLATFORM, None)  # A cancelled statement may have been executed.
+async def _limit(connection: AsyncConnection, platform_id: Id, *, is_local: bool) -> None:
     driver = await driver_async(connection)
-    is_autocommit = driver.autocommit
-    await driver.set_autocommit(True)
-    await driver.execute(_SET, [str(platform_id)])
-    await driver.set_autocommit(is_autocommit)
-    info[_PLATFORM] = platform_id
+    await driver.execute(_SET, [str(platform_id), is_local])

@@ -38,7 +38,8 @@ _REMEMBER: Final = """
             FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = view
             UNION ALL
             SELECT a.grantee, a.privilege_type, n.attname
-            FROM pg_attribute n, aclexplode(n.attacl) a WHERE n.attrelid = view
+            FROM pg_attribute n, aclexplode(n.attacl) a
+            WHERE n.attrelid = view AND NOT n.attisdropped
         ) x JOIN pg_roles r ON r.oid = x.grantee
     LOOP
         rights := rights || format('%s%s ON %I.{table} TO %I', granted.privilege_type,

@@ -97,6 +97,7 @@ _COPY_RIGHTS: Final = """
                 SELECT a.grantee, a.privilege_type, n.attname
                 FROM pg_attribute n, aclexplode(n.attacl) a
                 WHERE n.attrelid = format('%I.%I', {source}, view.name)::regclass
+                    AND NOT n.attisdropped  -- Its rights may still be there.
             ) x JOIN pg_roles r ON r.oid = x.grantee
             WHERE r.rolname IN ({roles})
         LOOP
