@@ -6,8 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV := $(shell command -v uv 2>/dev/null)
-# Two workers, because the smallest supported machine has two cores.
-TEST_WORKERS ?= 2
+# One more than the cores of the smallest supported machine: tests wait for processes, servers and
+# time limits a third of the time.
+TEST_WORKERS ?= 3
 LOCK_ARGS ?= --upgrade
 ARGS ?=
 
