@@ -18,7 +18,7 @@ from time import monotonic
 from typing import IO, Final
 
 from cardledger.supervisor.lifeline import ALIVE, READY
-from cardledger.supervisor.silence import LIMIT_S, Silence
+from cardledger.supervisor.silence import Silence
 
 _FIRST_DELAY_S: Final = 0.1
 _DELAY_LIMIT_S: Final = 10.0
@@ -85,9 +85,10 @@ class Supervised:
 
     def kill_if_silent(self) -> None:
         """Kill it, to be started again, when it is frozen."""
-        if self._silence.has_lasted() and not self._stopping.is_set() and self.pid is not None:
+        silence = self._silence
+        if silence.has_lasted() and not self._stopping.is_set() and self.pid is not None:
             self._silence = Silence()
-            self._log(self.name, f"silent for {LIMIT_S:g} s; killing it")
+            self._log(self.name, f"silent for {silence.limit_s:g} s; killing it")
             self._signal(signal.SIGKILL)
 
     def stop(self, grace_s: float) -> None:

@@ -164,7 +164,7 @@ def test_a_child_that_is_killed_is_restarted(system: Up, name: str) -> None:
 def test_a_child_that_is_frozen_is_replaced(system: Up, name: str) -> None:
     with system.api() as api:
         who = support.cardholder(api)
-        frozen = system.ready["pids"][name]
+        frozen = eventually(lambda: _that_serves(system, name))
 
         os.kill(frozen, signal.SIGSTOP)
         began = time.perf_counter()
@@ -258,6 +258,13 @@ def _after(system: Up, killed: int) -> int | None:
     eventually(lambda: system.ready["pids"].get("worker-1") != killed)
     pid: int | None = system.ready["pids"].get("worker-1")
     return pid
+
+
+def _that_serves(system: Up, name: str) -> int | None:
+    """Return the process of a child once it serves: one that starts may be silent for longer."""
+    pid: int | None = system.ready["pids"].get(name)
+    is_worker = any((system.data_dir / "health").glob(f"worker-*-{pid}.json"))
+    return pid if pid is not None and (is_worker or name == "api") else None
 
 
 def _wait_for_another(system: Up, name: str, killed: int) -> None:
