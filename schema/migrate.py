@@ -142,7 +142,7 @@ def _limit_api(connection: Connection, url: str) -> None:
     if connection.execute(text(_ROLE_EXISTS), {"name": name}).first() is None:
         return
     role = f'"{name}"'
-    names = ", ".join([*platform_views.PARENTS, *roles.UNREAD_BY_API])
+    names = ", ".join([*platform_views.VIEWS, *roles.UNREAD_BY_API])
     connection.execute(text(f"REVOKE ALL ON {names} FROM {role}"))
     for table, rights in roles.API_ON_TABLES.items():
         for right in rights:

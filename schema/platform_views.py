@@ -7,44 +7,40 @@ empty. A row of another platform can be neither read, changed nor written by the
 Source: docs/decisions/0052-platform-views.md
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 SETTING: Final = "cardledger.platform_id"
 """The setting that says whose rows a session sees; a UUID, or nothing."""
 
-PARENTS: Final[Mapping[str, str | None]] = {
-    "agent_actions": None,
-    "agent_device_codes": "agents",
-    "agents": None,
-    "api_tokens": None,
-    "beneficial_owners": None,
-    "card_reveals": "cards",
-    "card_transaction_events": "card_transactions",
-    "card_transactions": None,
-    "cards": None,
-    "customers": None,
-    "deposits": None,
-    "external_accounts": None,
-    "idempotency_keys": None,
-    "internal_accounts": None,
-    "outbox": None,
-    "outcomes": None,
-    "platforms": None,
-    "rejection_retries": None,
-    "rejections": None,
-    "system_accounts": None,
-    "transfers": None,
-    "verifications": None,
-    "webhook_attempts": "webhook_deliveries",
-    "webhook_deliveries": None,
-    "webhook_endpoints": None,
-    "webhook_signing_keys": None,
-}
-"""The tables with a view, each with the table that says of which platform a row is.
-
-None: its own column does.
-"""
+VIEWS: Final = (
+    "agent_actions",
+    "agent_device_codes",
+    "agents",
+    "api_tokens",
+    "beneficial_owners",
+    "card_reveals",
+    "card_transaction_events",
+    "card_transactions",
+    "cards",
+    "customers",
+    "deposits",
+    "external_accounts",
+    "idempotency_keys",
+    "internal_accounts",
+    "outbox",
+    "outcomes",
+    "platforms",
+    "rejection_retries",
+    "rejections",
+    "system_accounts",
+    "transfers",
+    "verifications",
+    "webhook_attempts",
+    "webhook_deliveries",
+    "webhook_endpoints",
+    "webhook_signing_keys",
+)
+"""The tables with a view."""
 
 SINCE: Final = "0024"
 """The revision that created the views."""

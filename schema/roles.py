@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from cardledger.schema import connections
-from cardledger.schema.platform_views import PARENTS
+from cardledger.schema.platform_views import VIEWS
 
 
 class Role(StrEnum):
@@ -137,7 +137,7 @@ _WORDS: Final = {"INSERT": "a", "DELETE": "d", "UPDATE": "w"}
 
 def on_table(table: str, role: Role) -> str:
     """Return what `role` may write to `table` itself, whatever it may by a view of it."""
-    if role is not Role.API or table not in PARENTS:
+    if role is not Role.API or table not in VIEWS:
         return WRITERS[table].get(role, "")
     rights = API_ON_TABLES.get(table, ())
     return "".join(_WORDS.get(right.partition(" ")[0], "") for right in rights)

@@ -13,16 +13,17 @@ from cardledger.ledger.storage.ids import first_id_at
 PAGE: Final = 1_000
 """Deliveries that one statement deletes at most."""
 
-# Ids of deliveries begin with their time. What became PENDING meanwhile, because it was requested
-# again, stays.
+# Ids of deliveries begin with their time. A delivery that is being requested again is locked, and
+# skipped; so are those that another process deletes.
 _DELETE: Final = text(
     """
     WITH old AS (
         SELECT id, customer_id FROM webhook_deliveries
         WHERE id < :before AND state <> 'PENDING' ORDER BY id LIMIT :page
+        FOR UPDATE SKIP LOCKED
     ), deleted AS (
         DELETE FROM webhook_deliveries w USING old
-        WHERE w.id = old.id AND w.customer_id = old.customer_id AND w.state <> 'PENDING'
+        WHERE w.id = old.id AND w.customer_id = old.customer_id
         RETURNING w.id, w.customer_id
     ), attempts AS (
         DELETE FROM webhook_attempts a USING deleted d
@@ -36,7 +37,7 @@ _DELETE: Final = text(
 def delete_old(connection: Connection, *, before: datetime, page: int = PAGE) -> int:
     """Delete deliveries from before a time that are over, with their attempts; return how many.
 
-    At most a `page` of them; fewer: there are no more.
+    At most a `page` of them; fewer: there are no more, except locked ones.
     """
     values = {"before": first_id_at(before), "page": page}
     count: int = connection.execute(_DELETE, values).scalar_one()

@@ -30,7 +30,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
-from cardledger.schema.platform_views import PARENTS, SETTING, schema_beside, search_path
+from cardledger.schema.platform_views import SETTING, VIEWS, schema_beside, search_path
 from tests.api import contract, documents
 from tests.api.documents import document
 from tests.api.support import (
@@ -832,7 +832,7 @@ def filled(owner: Platform, other: Platform, database_url: str) -> None:
 
 
 @pytest.mark.usefixtures("filled")
-@pytest.mark.parametrize("table", PARENTS)
+@pytest.mark.parametrize("table", VIEWS)
 def test_a_view_shows_each_row_to_the_one_platform_whose_it_is(
     table: str, owner: Platform, other: Platform, database_url: str
 ) -> None:
@@ -854,7 +854,7 @@ def test_a_view_shows_each_row_to_the_one_platform_whose_it_is(
         assert counted(connection, table) == 0
 
 
-@pytest.mark.parametrize("table", PARENTS)
+@pytest.mark.parametrize("table", VIEWS)
 def test_a_view_has_the_columns_of_its_table(table: str, database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         columns = connection.execute(
@@ -872,7 +872,7 @@ TRIGGERS: Final = {*(table.name for table in tables.APPEND_ONLY), "transfers"}
 
 @pytest.mark.usefixtures("filled")
 @pytest.mark.parametrize(
-    "table", [name for name in PARENTS if "platform_id" in tables.metadata.tables[name].columns]
+    "table", [name for name in VIEWS if "platform_id" in tables.metadata.tables[name].columns]
 )
 def test_no_row_can_be_given_to_another_platform(
     table: str, other: Platform, database_url: str

@@ -20,7 +20,7 @@ from cardledger.install.findings import FAIL, OK, WARN
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema import migrate, roles
-from cardledger.schema.platform_views import PARENTS, schema_beside
+from cardledger.schema.platform_views import VIEWS, schema_beside
 from cardledger.schema.roles import API_ON_TABLES, SECRETS, WRITERS, Role
 from cardledger.schema.tables import APPEND_ONLY, metadata
 from tests.databases import as_platform, as_role, fresh_database
@@ -151,7 +151,7 @@ def test_the_api_writes_to_tables_only_what_is_not_of_one_platform(
     assert may(api_on_tables, table) == roles.on_table(table, Role.API)
 
 
-@pytest.mark.parametrize("table", PARENTS)
+@pytest.mark.parametrize("table", VIEWS)
 def test_the_api_reads_of_tables_with_a_view_what_it_is_for(
     api_on_tables: psycopg.Connection, table: str
 ) -> None:
@@ -174,7 +174,7 @@ def test_the_api_reads_no_other_table_but_what_is_of_the_installation(
     readable = [
         table
         for table in TABLES
-        if table not in PARENTS and not refused(api_on_tables, f"SELECT FROM {table}")
+        if table not in VIEWS and not refused(api_on_tables, f"SELECT FROM {table}")
     ]
 
     assert readable == [
@@ -190,7 +190,7 @@ def test_the_api_reads_no_other_table_but_what_is_of_the_installation(
 
 
 @pytest.mark.parametrize("role", [role for role in roles.NEW if role is not Role.API])
-@pytest.mark.parametrize("table", PARENTS)
+@pytest.mark.parametrize("table", VIEWS)
 def test_the_views_are_for_the_api(world: World, logins: Logins, table: str, role: Role) -> None:
     view = f"{schema_beside(DatabaseUrl(world.url).schema)}.{table}"
 

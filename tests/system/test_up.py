@@ -5,6 +5,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ def test_a_child_that_is_killed_is_restarted(system: Up, name: str) -> None:
 def test_a_child_that_is_frozen_is_replaced(system: Up, name: str) -> None:
     with system.api() as api:
         who = support.cardholder(api)
-        frozen = eventually(lambda: _that_serves(system, name))
+        frozen = _that_serves(system, name)
 
         os.kill(frozen, signal.SIGSTOP)
         began = time.perf_counter()
@@ -260,11 +261,26 @@ def _after(system: Up, killed: int) -> int | None:
     return pid
 
 
-def _that_serves(system: Up, name: str) -> int | None:
-    """Return the process of a child once it serves: one that starts may be silent for longer."""
-    pid: int | None = system.ready["pids"].get(name)
-    is_worker = any((system.data_dir / "health").glob(f"worker-*-{pid}.json"))
-    return pid if pid is not None and (is_worker or name == "api") else None
+def _that_serves(system: Up, name: str) -> int:
+    """Return the process of a child once it serves: one that starts may be silent for longer.
+
+    A worker reports its health again and again, and sends heartbeats from its first report on.
+    """
+
+    if name == "api":  # It has answered.
+        return int(system.ready["pids"][name])
+    first: dict[int, float] = {}
+
+    def reported_again() -> int | None:
+        pid: int | None = system.ready["pids"].get(name)
+        for path in (system.data_dir / "health").glob(f"worker-*-{pid}.json"):
+            with suppress(FileNotFoundError):
+                changed_at = path.stat().st_mtime
+                if pid is not None and first.setdefault(pid, changed_at) != changed_at:
+                    return pid
+        return None
+
+    return eventually(reported_again)
 
 
 def _wait_for_another(system: Up, name: str, killed: int) -> None:

@@ -159,7 +159,7 @@ class _WebhookWorker:
             config.database_url,
             keyed=True,
             waits_for_disk=False,
-            pool_size=CONNECTIONS,
+            pool_size=CONNECTIONS + 1,  # One for retention, which must not keep a webhook waiting.
             max_overflow=0,
         )
         self._sender: Final = Sender(
@@ -192,12 +192,8 @@ class _WebhookWorker:
 
     def stop(self, limit_s: float) -> None:
         deadline = StopDeadline(limit_s)
-        deadline.run_together(
-            [
-                lambda: self._sender.close(deadline.left_s),
-                lambda: self._retention.stop(deadline.left_s),
-            ]
-        )
+        self._sender.close(deadline.left_s)
+        self._retention.stop(deadline.left_s)
         self._database.dispose()
 
 
