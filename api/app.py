@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
@@ -53,9 +53,7 @@ from cardledger.schema import compatibility
 from cardledger.workers.client import Client
 
 _CONNECTIONS: Final = 20
-_OVERFLOW_CONNECTIONS: Final = 20
-# Half of them stay open. Four writes to the inbox at a time, eight look-ups of credentials.
-_INSTALLATION_CONNECTIONS: Final = 10
+_INSTALLATION_CONNECTIONS: Final = 10  # Four writes to the inbox at a time, eight look-ups.
 _POOL_TIMEOUT_S: Final = 5.0
 
 # The lists of accounts come before `registry`, whose paths would read `internal-accounts` as an id;
@@ -138,22 +136,20 @@ def create_app(
     return app
 
 
+def _pool(size: int) -> dict[str, Any]:
+    """Return the options of a pool that keeps `size` connections open, of twice as many."""
+    return {
+        "keyed": True,
+        "pool_size": size,
+        "max_overflow": size,
+        "pool_timeout": _POOL_TIMEOUT_S,
+    }
+
+
 @asynccontextmanager
 async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIterator[Services]:
-    platforms = PlatformConnections(
-        config.database_url,
-        keyed=True,
-        pool_size=_CONNECTIONS,
-        max_overflow=_OVERFLOW_CONNECTIONS,
-        pool_timeout=_POOL_TIMEOUT_S,
-    )
-    installation = async_engine(
-        config.database_url,
-        keyed=True,
-        pool_size=_INSTALLATION_CONNECTIONS,
-        max_overflow=_INSTALLATION_CONNECTIONS,
-        pool_timeout=_POOL_TIMEOUT_S,
-    )
+    platforms = PlatformConnections(config.database_url, **_pool(_CONNECTIONS))
+    installation = async_engine(config.database_url, **_pool(_INSTALLATION_CONNECTIONS))
     # Requests that use every connection do not make the process unready.
     health_engine = async_engine(config.database_url, keyed=True, pool_size=1, max_overflow=0)
     keys = KeyRing(config.secret_key)

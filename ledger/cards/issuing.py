@@ -15,6 +15,7 @@ from cardledger.ledger.cards.registry import CLOSED, COLUMNS, render
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.ports import Issuer, NotConnectedError
 from cardledger.ledger.storage import caps
+from cardledger.ledger.storage.engines import constraint_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -99,8 +100,7 @@ async def create(
     try:
         await connection.execute(tables.cards.insert().values(**row, activate_at=due_at))
     except IntegrityError as error:
-        diagnosis = getattr(error.orig, "diag", None)
-        if getattr(diagnosis, "constraint_name", None) != "cards_platform_card_id_key":
+        if constraint_of(error) != "cards_platform_card_id_key":
             raise
         message = "is the identifier of another open card; send a different identifier"
         raise CardRefusedError(

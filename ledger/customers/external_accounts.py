@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.customers import account_numbers
 from cardledger.ledger.ports import AccountCheck, AccountVerifier
 from cardledger.ledger.storage import caps, paging
+from cardledger.ledger.storage.engines import constraint_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
@@ -330,7 +331,7 @@ async def _insert(connection: AsyncConnection, row: Mapping[str, Any]) -> None:
     try:
         await connection.execute(tables.external_accounts.insert().values(**row))
     except IntegrityError as error:
-        name = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+        name = constraint_of(error)
         if name != "external_accounts_fingerprint_key":
             # Without its cause, whose detail contains the whole row: errors are logged.
             message = f"the record refused an external account: {name}"

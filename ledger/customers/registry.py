@@ -17,6 +17,7 @@ from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.ports import IdentityVerifier
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.storage import paging
+from cardledger.ledger.storage.engines import constraint_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import CUSTOMER_IDENTIFIER
@@ -369,8 +370,7 @@ def unique_fields() -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-        field = _FIELD_OF_KEY.get(constraint or "")
+        field = _FIELD_OF_KEY.get(constraint_of(error) or "")
         if field is None:
             raise
         raise CustomerExistsError(field) from error

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.entries import ChartAccount
+from cardledger.ledger.storage.engines import constraint_of
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.secrets.sealed_columns import (
@@ -244,8 +245,7 @@ def _free_uma_domain() -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        name = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-        if name != "platforms_uma_domain_key":
+        if constraint_of(error) != "platforms_uma_domain_key":
             raise
         raise UmaDomainTakenError("another platform has this domain") from None
 

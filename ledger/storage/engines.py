@@ -8,7 +8,7 @@ from typing import Any, Final
 import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
+from sqlalchemy.exc import IntegrityError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
@@ -80,6 +80,12 @@ UNAVAILABLE_ERRORS: Final = (
     psycopg.OperationalError,
 )
 """What SQLAlchemy and psycopg raise when PostgreSQL cannot be reached."""
+
+
+def constraint_of(error: IntegrityError) -> str | None:
+    """Return the name of the constraint or unique index that a row violates."""
+    name: str | None = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+    return name
 
 
 def message_of(error: Exception) -> str:
