@@ -11,9 +11,9 @@ import functools
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpcore2
@@ -32,8 +32,25 @@ from cardledger.schema.roles import Role
 from tests import memory
 from tests.databases import PASSWORD, fresh_database
 
+
+def _only_failed_requests(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Leave an exception that became a 500, which a test cannot explain without its traceback."""
+    if event["event"] != "request failed":
+        raise structlog.DropEvent
+    return event
+
+
 # Failures are provoked here by the hundred; structlog would print each with all its locals.
-structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+structlog.configure(
+    wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+    processors=[
+        _only_failed_requests,
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(),
+    ],
+)
 
 gc_tuning.relax()  # As in the processes of the system.
 
