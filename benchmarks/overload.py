@@ -123,7 +123,8 @@ class Overload:
 
 
 @contextmanager
-def _worker(config: WorkerConfig) -> Iterator[None]:
+def worker(config: WorkerConfig) -> Iterator[None]:
+    """Run a worker process with `config`."""
     process = multiprocessing.get_context("spawn").Process(target=run, args=(config,))
     process.start()
     try:
@@ -134,7 +135,7 @@ def _worker(config: WorkerConfig) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _client(config: WorkerConfig) -> AsyncIterator[Client]:
+async def client_of(config: WorkerConfig) -> AsyncIterator[Client]:
     """Yield a client of the worker of `config`."""
     engine = async_engine(config.database_url, keyed=True)
     try:
@@ -176,7 +177,7 @@ def measure(
     )
 
     async def run_all() -> tuple[float, list[Measured]]:
-        async with _client(config) as client:
+        async with client_of(config) as client:
             overload = Overload(client, cardholders, deadline_s)
             await overload.capacity(_WARM_UP_S)
             capacity = await overload.capacity(seconds)
@@ -187,7 +188,7 @@ def measure(
                 runs.append(Measured(factor=factor, load=load, goodput=goodput))
             return capacity, runs
 
-    with _worker(config):
+    with worker(config):
         return asyncio.run(run_all())
 
 

@@ -98,9 +98,11 @@ async def _outcomes(
         and by_id[key].body["type"] in AUTHORIZATIONS
     ]
     reversed_late = await _reversed_late(connection, repeated)
-    places = [(subject, sequence) for *_, subject, sequence in rows if sequence]
-    then = await history.at_async(connection, places)
-    now = await history.current_async(connection, [subject for subject, _ in places])
+    # Of a first outcome the card transaction as it was then, of a duplicate as it is now.
+    firsts = [(row[4], row[5]) for row in rows if row[5] and row[0] == row[1]]
+    repeats = [row[4] for row in rows if row[5] and row[0] != row[1]]
+    then = await history.at_async(connection, firsts) if firsts else {}
+    now = await history.current_async(connection, repeats) if repeats else {}
     return {
         key: _outcome(
             by_id[key].reference,

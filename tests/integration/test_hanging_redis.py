@@ -12,6 +12,7 @@ from pathlib import Path
 from time import perf_counter
 
 import pytest
+from redis import Redis
 from redis.client import Pipeline
 
 from cardledger.embedded.redis_server import OwnRedis
@@ -24,13 +25,18 @@ from cardledger.workers.client.redis_gateway import RedisGateway
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.doorbell import CARDS, drain
 from cardledger.workers.signals.redis_connections import connect
-from tests.integration.workers import dead_redis, outcome_types, with_client, working
+from cardledger.workers.signals.roles import WorkerRole
+from tests.integration.workers import config_of, dead_redis, outcome_types, with_client, working
 from tests.waiting import eventually, slowness
+from tests.worker_process import worker_process
 from tests.world import Cardholder, World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
 
 _ROUNDS = 10
+
+_SELDOM_S = 3600.0
+"""An interval of sweeps at which only a worker that polls without Redis finds anything."""
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +102,29 @@ def test_a_redis_that_never_answers_costs_no_more_than_a_dead_one(
 
     # A wait for Redis in every call would take a second for each of them.
     assert took_s[silent_redis] < 3 * took_s[dead_redis] + 1
+
+
+@pytest.fixture
+def stopped_redis(own_redis: OwnRedis) -> Iterator[str]:
+    """The URL of a Redis that has answered before and does not any more."""
+    with Redis.from_url(own_redis.url) as client:
+        client.ping()
+    assert own_redis.pid is not None
+    with stopped(own_redis.pid):
+        yield own_redis.url
+
+
+@pytest.mark.parametrize("redis", ["dead_redis", "silent_redis", "stopped_redis"])
+def test_without_redis_a_worker_finds_messages_long_before_its_next_sweep(
+    world: World, platform: Id, redis: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(redis)
+    config = config_of(world, url, role=WorkerRole.EVENTS, sweep_interval_s=_SELDOM_S)
+
+    # In a process of its own: what the client finds out about Redis is nothing that it knows.
+    with worker_process(config):
+        cardholder = world.cardholder(platform, 1000)
+        with_client(world, url, partial(one_after_the_other, world, cardholder))
 
 
 def test_a_redis_that_stops_answering_delays_no_caller_and_is_used_again_when_it_goes_on(

@@ -14,6 +14,9 @@ from cardledger.workers.client.redis_gateway import RedisGateway
 from cardledger.workers.signals.outage_log import DATABASE
 
 _POLL_INTERVAL_S: Final = 0.05
+# The same while no reply can arrive, and the part of the time that look-ups may take then.
+_POLL_WITHOUT_REDIS_S: Final = 0.003
+_POLL_SHARE: Final = 0.25
 _PATIENCE_S: Final = 1.0  # How long a reply may take before its outcome is looked up.
 _PATIENCE_UNDER_LOAD_S: Final = 5.0  # The same while replies to other messages arrive.
 
@@ -22,25 +25,36 @@ class OutcomeLookup:
     """Resolves pending outcomes from the database."""
 
     def __init__(self, engine: AsyncEngine, redis: RedisGateway, pending: PendingOutcomes) -> None:
-        self._engine: Final = engine
+        # Each statement sees what is committed by then, in a database transaction or without one.
+        self._autocommit: Final = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._redis: Final = redis
         self._pending: Final = pending
+        self._look_s = 0.0  # How long the last look-up took.
 
     async def poll(self) -> None:
         """Wait a moment, then look up what is overdue."""
-        await asyncio.sleep(_POLL_INTERVAL_S)
+        await asyncio.sleep(self._interval_s())
         self._pending.forget_abandoned()
         overdue = self._pending.take_overdue(self._patience_s())
         if not overdue:
             return
+        began = monotonic()
         try:
-            async with self._engine.connect() as outer:
+            async with self._autocommit.connect() as outer:
                 outcomes = await recorded_outcomes.find(await driver_async(outer), overdue)
         except DATABASE_UNAVAILABLE as error:
             DATABASE.failed(error)
             return
+        finally:
+            self._look_s = monotonic() - began
         DATABASE.succeeded()
         self._pending.resolve(outcomes.items())
+
+    def _interval_s(self) -> float:
+        """Return how long to wait before the next look: a moment while replies cannot arrive."""
+        if DATABASE.is_out or self._redis.is_available:
+            return _POLL_INTERVAL_S
+        return min(_POLL_INTERVAL_S, max(_POLL_WITHOUT_REDIS_S, self._look_s / _POLL_SHARE))
 
     def _patience_s(self) -> float:
         """Return after how long a message is looked up.

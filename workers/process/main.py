@@ -12,6 +12,7 @@ from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import monotonic
 from typing import Final, Protocol
 
 import structlog
@@ -40,7 +41,7 @@ from cardledger.workers.process.watch import Watch
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.message_key import MessageKey
-from cardledger.workers.signals.outage_log import DATABASE
+from cardledger.workers.signals.outage_log import DATABASE, REDIS
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.redis_connections import connect
 from cardledger.workers.signals.roles import WorkerRole
@@ -58,6 +59,10 @@ _TASK_LIMIT_S: Final = 15.0  # A statement of a periodic task works on a page of
 # Concurrent batches of one lane in this process: one is decided while the other waits for
 # PostgreSQL. More of them would only be smaller.
 _CONCURRENT_BATCHES: Final = 2
+# Between two looks at the inbox while no doorbell can arrive, and the part of the time that these
+# looks may take: one that has become slow must not keep PostgreSQL busy.
+_POLL_S: Final = 0.004
+_POLL_SHARE: Final = 0.2
 # Threads of the sweeper, which drains shards whose doorbell was lost. Each lane has its own, so
 # that without Redis, too, a file never keeps an authorization waiting.
 _SWEEPER_THREADS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
@@ -237,7 +242,8 @@ class _EventWorker:
             for lane, threads in _SWEEPER_THREADS.items()
         }
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
-        every_s = config.sweep_interval_s
+        every_s = self._sweep_interval_s = config.sweep_interval_s
+        self._look_s = 0.0  # How long the last look at the inbox took.
         self._card_activation: Final = PeriodicTask(
             "card activation", self._activate_cards, every_s=every_s
         )
@@ -245,7 +251,7 @@ class _EventWorker:
             inbox_key, rail_connected=adapters.funding_rail is not None
         )
         self._timers: Final = PeriodicTask("timers", self._enqueue_due, every_s=every_s)
-        self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=every_s)
+        self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._next_sweep_s)
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
@@ -253,8 +259,11 @@ class _EventWorker:
         self._worker: Final = DoorbellWorker(broker, threads=config.threads)
 
     def _broker(self, redis_url: str) -> WakingBroker:
-        """Return a broker whose doorbells wake the parts of this worker."""
-        broker = WakingBroker(redis_url)
+        """Return a broker whose doorbells wake the parts of this worker.
+
+        When none can arrive, the sweeper polls from now on, and not from its next run.
+        """
+        broker = WakingBroker(redis_url, on_failure=self._sweep.wake)
         handlers = Handlers(
             drain=self._scheduler.run,
             activate_cards=self._card_activation.wake,
@@ -312,12 +321,20 @@ class _EventWorker:
         self._replies.send(decided)
         self._webhooks.wake_dispatch()
 
+    def _next_sweep_s(self) -> float:
+        """Return when to sweep again: in a moment while doorbells cannot arrive."""
+        if DATABASE.is_out or not REDIS.is_out:
+            return self._sweep_interval_s
+        return min(self._sweep_interval_s, max(_POLL_S, self._look_s / _POLL_SHARE))
+
     def _sweep_inbox(self) -> bool:
         """Drain shards whose doorbell was lost; in threads, because a file may take long."""
+        began = monotonic()
         try:
             waiting = self._engine.waiting()
         except UnavailableError as error:
             raise (error.__cause__ or error) from None  # The task notes its failure.
+        self._look_s = monotonic() - began
         DATABASE.succeeded()
         for lane, pool in self._sweepers.items():
             shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]

@@ -34,8 +34,17 @@ _RETRY_S: Final = 1.0  # How long after a failure of Redis a consumer tries agai
 class WakingBroker(RedisBroker):
     """Dramatiq's Redis broker with consumers that wake at once and believe doorbells only."""
 
-    def __init__(self, url: str, *, accepts: Callable[[Doorbell], bool] = is_known) -> None:
-        """Receive the doorbells that `accepts` returns True for from the Redis at `url`."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        accepts: Callable[[Doorbell], bool] = is_known,
+        on_failure: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Receive the doorbells that `accepts` returns True for from the Redis at `url`.
+
+        `on_failure` is called whenever Redis has failed a consumer.
+        """
         super().__init__(  # type: ignore[no-untyped-call]  # Dramatiq's brokers have no types.
             client=connect(url),
             middleware=[],
@@ -44,6 +53,7 @@ class WakingBroker(RedisBroker):
             maintenance_chance=0,
         )
         self.accepts: Final = accepts
+        self.on_failure: Final = on_failure
         self.consumers: Final[list[_WakingConsumer]] = []
         self.is_stopping: Final = Event()
 
@@ -137,6 +147,7 @@ class _WakingConsumer(_RedisConsumer):
         except redis.RedisError as error:
             if not self.broker.is_stopping.is_set():
                 REDIS.failed(error)
+                self.broker.on_failure()
             # Not Dramatiq's pause, from which nothing wakes a worker that stops.
             self.broker.is_stopping.wait(_RETRY_S)
             return None

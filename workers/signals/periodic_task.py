@@ -16,20 +16,25 @@ _log = structlog.get_logger()
 class PeriodicTask:
     """A thread that runs `work` when it is woken, and every `every_s` seconds.
 
-    `work` returns whether there is more to do; it runs again at once until there is not. Once
-    woken, the thread waits for `gather_s` first, to collect further wake-ups: one run for ten
-    costs little more than one for each.
+    A function for `every_s` is asked before each wait. `work` returns whether there is more to do;
+    it runs again at once until there is not. Once woken, the thread waits for `gather_s` first, to
+    collect further wake-ups: one run for ten costs little more than one for each.
     """
 
     def __init__(
-        self, name: str, work: Callable[[], bool], *, every_s: float, gather_s: float = 0.0
+        self,
+        name: str,
+        work: Callable[[], bool],
+        *,
+        every_s: float | Callable[[], float],
+        gather_s: float = 0.0,
     ) -> None:
         """Make the thread; `start` starts it."""
         self.name: Final = name
         self.succeeded_at = monotonic()
         """When a run last ended without an exception, or the task was made."""
         self._work: Final = work
-        self._every_s: Final = every_s
+        self._every_s: Final = every_s if callable(every_s) else lambda: every_s
         self._gather_s: Final = gather_s
         self._woken: Final = Event()
         self._stopping: Final = Event()
@@ -57,7 +62,7 @@ class PeriodicTask:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            if self._woken.wait(self._every_s) and self._gather_s:
+            if self._woken.wait(self._every_s()) and self._gather_s:
                 self._stopping.wait(self._gather_s)
             self._woken.clear()
             try:

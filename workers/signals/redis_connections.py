@@ -19,7 +19,7 @@ from typing_extensions import override
 ANSWER_LIMIT: Final = 4 * 1024 * 1024
 """Bytes of one answer; the largest are replies, of which a push is a quarter at most."""
 
-_TIMEOUT_S: Final = 5.0  # Above the longest wait for a token: it is no failure.
+_TIMEOUT_S: Final = 2.0  # Above the longest wait for a token, which is a second: it is no failure.
 _CONNECT_TIMEOUT_S: Final = 1.0
 
 
