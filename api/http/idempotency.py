@@ -126,7 +126,7 @@ async def _with_event(
         if kept is not None and kept.event is not None:
             response = await send(call, kept.event)
         else:
-            response = await handle()
+            response = await _handled(call, claim, handle, send)
     except ReplyTimeoutError:
         message = (
             "The event was accepted but not decided in time; send the request again with the same"
@@ -137,6 +137,23 @@ async def _with_event(
     async with call.begin(may_refuse=False) as connection:
         ours = await idempotency_keys.keep(connection, claim, answer, keys=call.keys, at=call.now())
     return response if ours else await _first_response(call, claim)
+
+
+async def _handled(
+    call: RequestContext, claim: Claim, handle: Callable[[], Awaitable[Response]], send: Sender
+) -> Response:
+    """Run the route, unless it is a repetition: another process may have applied it meanwhile.
+
+    The route looks at the state that it is to change before it uses the key. So what it refuses may
+    be what the same request has already done.
+    """
+    try:
+        return await handle()
+    except ApiError:
+        kept = await _kept(call, claim)
+        if kept is None or kept.event is None:
+            raise
+        return await send(call, kept.event)
 
 
 async def settle(call: RequestContext, event: dict[str, Any]) -> Mapping[str, Any]:

@@ -509,7 +509,9 @@ def test_every_post_that_comes_often_at_once_is_done_once(
                 key = f"key-of-{here.path}"
                 answers = list(pool.map(partial(answered, key=key), asked))
 
-            [first] = [one for one in answers if "idempotent-replayed" not in one.headers]
+            firsts = [one for one in answers if "idempotent-replayed" not in one.headers]
+            assert len(firsts) == 1, (here.path, [(one.status_code, one.text) for one in firsts])
+            [first] = firsts
             repeated = without_secrets(here, first.json())
             for answer in answers:
                 assert answer.status_code == single.status_code, here.path
