@@ -26,6 +26,7 @@ from cardledger.schema.wire.errors import Code
 from cardledger.webhooks.receiver import Arrival, Reply
 from tests.api.documents import document, resolved
 from tests.api.support import (
+    TIMEOUT_S,
     AgentApi,
     Api,
     closed_port,
@@ -578,7 +579,7 @@ def test_production_documents_the_same_paths_except_those_of_the_sandbox(
 ) -> None:
     with server(replace(api_config, sandbox=False)) as root:
         [production, sandbox] = [
-            ok(httpx2.get(f"{where}/openapi.json")) for where in (root, api.root)
+            ok(httpx2.get(f"{where}/openapi.json", timeout=TIMEOUT_S)) for where in (root, api.root)
         ]
 
     left_out = {path for path in sandbox["paths"] if path.startswith("/sandbox/")}

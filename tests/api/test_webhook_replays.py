@@ -15,7 +15,7 @@ from cardledger.ledger.webhooks.dispatch import DISPATCH_LOCK
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, made, new_tenant, ok, refused, server
 from tests.receiver import Receiver
-from tests.waiting import eventually
+from tests.waiting import eventually, limit_s
 
 PATH = "/webhooks/endpoints"
 SINCE = "2020-01-01T00:00:00Z"
@@ -36,12 +36,13 @@ _ADD_MISSED = """
 
 
 def test_a_replay_waits_for_the_dispatch_that_has_read_its_endpoint_as_disabled(
-    api_config: ApiConfig, database_url: str
+    root: str, api_config: ApiConfig, database_url: str
 ) -> None:
-    config = replace(api_config, reply_timeout_s=0.5)
+    config = replace(api_config, reply_timeout_s=limit_s(0.5))
     with (
         server(config) as impatient,
-        Api(impatient, new_tenant(config.database_url)) as own,
+        Api(root, new_tenant(config.database_url)) as own,
+        Api(impatient, own.tenant) as caller,
         psycopg.connect(database_url) as dispatching,
     ):
         url = "http://127.0.0.1:9/"
@@ -53,7 +54,7 @@ def test_a_replay_waits_for_the_dispatch_that_has_read_its_endpoint_as_disabled(
         headers = {"Idempotency-Key": str(uuid4())}
 
         def replay() -> httpx2.Response:
-            return own.http.post("/webhooks/replay", json={"since": SINCE}, headers=headers)
+            return caller.http.post("/webhooks/replay", json={"since": SINCE}, headers=headers)
 
         early = replay()
         dispatching.commit()
