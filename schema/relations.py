@@ -41,6 +41,7 @@ CREATED: Final = {
     "0012": ("stalled_queues", "rejection_retries", "schema_compatibility"),
     "0018": ("server_keys",),
     "0019": ("forged_messages", "inbox_macs"),
+    "0027": ("row_counts", "row_quotas"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

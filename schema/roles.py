@@ -75,6 +75,8 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "external_accounts": {Role.API: "aw"},
     "idempotency_keys": {Role.API: "aw"},
     "platforms": {Role.API: "w"},
+    "row_counts": _NONE,  # By the trigger of each table that is counted.
+    "row_quotas": _NONE,  # By the operator.
     "server_keys": _NONE,  # By the command that rotates the server key.
     "verifications": {Role.API: "aw"},
     # Webhooks.

@@ -8,10 +8,12 @@ import structlog
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from cardledger.api.fair_slots import TooManyInProgressError
+from cardledger.ledger.platforms import quotas
 from cardledger.ledger.ports import NotConnectedError
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
 from cardledger.schema.wire.error_specs import STATUS
@@ -163,6 +165,7 @@ def install(app: FastAPI) -> None:
     """Make every failure of `app` a response with the envelope."""
     for raised in UNAVAILABLE_ERRORS:
         app.add_exception_handler(raised, _database_unavailable)
+    app.add_exception_handler(DBAPIError, _database_error)
     app.add_exception_handler(UnavailableError, _database_unavailable)
     app.add_exception_handler(OverloadedError, _overloaded)
     app.add_exception_handler(ReplyTimeoutError, _reply_timeout)
@@ -250,6 +253,18 @@ async def _database_unavailable(request: Request, error: Exception) -> Response:
         return error_response(unavailable(_TOO_SLOW_READ))
     DATABASE.failed(error)  # One line for all requests of an outage.
     return error_response(unavailable("The database is unavailable; retry in a moment."))
+
+
+async def _database_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, DBAPIError)
+    reached = quotas.reached_in(error)
+    if reached is None:
+        raise error
+    message = (
+        f"The platform has {reached.rows:,} {reached.resource}, deleted ones included, its quota;"
+        " ask the operator of this installation to raise it."
+    )
+    return error_response(ApiError(Code.CONFLICT, message, details={"limit": reached.rows}))
 
 
 async def _overloaded(_request: Request, _error: Exception) -> Response:

@@ -59,6 +59,15 @@ def change_in_pages(statement: str) -> None:
             _say(f"{changed} rows changed")
 
 
+def execute_alone(statement: str) -> None:
+    """Execute `statement`, which locks a table for a moment, in a database transaction of its own.
+
+    When it does not get the lock in time, the revision is run again from its beginning.
+    """
+    with op.get_context().autocommit_block():
+        op.execute(statement)
+
+
 def _is_valid(name: str) -> bool | None:
     """Return whether the index `name` is complete; None when there is none."""
     if context.is_offline_mode():

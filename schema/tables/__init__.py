@@ -40,6 +40,8 @@ from cardledger.schema.tables.platforms import (
     api_tokens,
     idempotency_keys,
     platforms,
+    row_counts,
+    row_quotas,
     schema_compatibility,
     server_keys,
 )
@@ -113,6 +115,8 @@ __all__ = [
     "platforms",
     "rejection_retries",
     "rejections",
+    "row_counts",
+    "row_quotas",
     "schema_compatibility",
     "server_keys",
     "stalled_queues",

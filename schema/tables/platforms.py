@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     ARRAY,
+    BigInteger,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -16,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSON, JSONB
 
-from cardledger.schema.tables.columns import metadata, text_column, timestamp
+from cardledger.schema.tables.columns import key, metadata, text_column, timestamp
 
 platforms = Table(
     "platforms",
@@ -189,6 +190,40 @@ server_keys = Table(
     ),
     timestamp("created_at", "Time of the rotation."),
     comment="Server keys to which the secrets of this installation were rotated, append-only.",
+)
+
+row_counts = Table(
+    "row_counts",
+    metadata,
+    key("platform_id", "The platform."),
+    text_column("resource", "The table that the rows are in."),
+    Column(
+        "slot",
+        SmallInteger,
+        nullable=False,
+        comment="0 to 15: by the session that inserted; 16: rows older than schema 0029.",
+    ),
+    Column("rows", BigInteger, nullable=False, comment="Rows counted in this slot."),
+    PrimaryKeyConstraint("platform_id", "resource", "slot"),
+    comment="How many rows of a resource a platform has: the sum of its slots, so that concurrent"
+    " requests do not wait for one row; written by a trigger.",
+)
+
+row_quotas = Table(
+    "row_quotas",
+    metadata,
+    key("platform_id", "The platform; the nil UUID: every platform without a quota of its own."),
+    text_column("resource", "The table that the rows are in."),
+    Column(
+        "rows",
+        BigInteger,
+        nullable=False,
+        comment="The most rows, deleted resources included.",
+    ),
+    PrimaryKeyConstraint("platform_id", "resource"),
+    CheckConstraint("rows >= 0", name="rows"),
+    comment="How many rows of a resource a platform may have; written by cardledger platform"
+    " quotas.",
 )
 
 schema_compatibility = Table(

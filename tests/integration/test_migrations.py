@@ -165,6 +165,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "refuse_change",
         "refuse_way_back",
         "record_acceptance",
+        "count_rows",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:

@@ -296,6 +296,34 @@ def test_credentials_of_platforms_are_listed_recovered_and_revoked(
         assert not _is_right(url, recovered)
 
 
+def test_quotas_of_platforms_are_shown_and_changed(
+    postgres_url: DatabaseUrl, tmp_path: Path
+) -> None:
+    with support.own_database(postgres_url) as url:
+        env = environment(
+            DATABASE_URL=url,
+            CARDLEDGER_SECRET_KEY="k" * 40,
+            CARDLEDGER_DATA_DIR=str(tmp_path),
+        )
+        run("migrate", env=env)
+        key = json.loads(run("platform", "Acme", env=env).stdout)["platformId"]
+
+        run("platform", "quotas", "--set", "customers=70", env=env)
+        own = run("platform", "quotas", key, "--set", "cards=5", "--json", env=env)
+        shown = run("platform", "quotas", key, env=env)
+        everyone = json.loads(run("platform", "quotas", "--json", env=env).stdout)
+        unknown = run("platform", "quotas", "--set", "entries=1", env=env)
+        malformed = run("platform", "quotas", "--set", "cards=-1", env=env)
+
+    quotas = {one["resource"]: (one["rows"], one["quota"]) for one in json.loads(own.stdout)}
+    assert (quotas["cards"], quotas["customers"]) == ((0, 5), (0, 70))
+    assert quotas["webhook_endpoints"] == (0, 10_000)
+    assert "cards                          0 of              5" in shown.stdout.splitlines()
+    assert {"resource": "cards", "rows": 0, "quota": 5_000_000} in everyone
+    assert (unknown.returncode, "entries has no quota" in unknown.stderr) == (2, True)
+    assert (malformed.returncode, "write RESOURCE=ROWS" in malformed.stderr) == (2, True)
+
+
 def _is_right(url: str, held: dict[str, str]) -> bool:
     """Return whether the client secret of `held` authenticates its token."""
 

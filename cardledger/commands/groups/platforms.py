@@ -1,4 +1,4 @@
-"""`cardledger platform`: create platforms; list, revoke and recover their credentials.
+"""`cardledger platform`: create platforms; list, revoke and recover their credentials; quotas.
 
 It works on the database, so it needs no token: who has the database has every platform.
 What each needs is imported when it runs, so that `--help` stays quick.
@@ -7,7 +7,7 @@ What each needs is imported when it runs, so that `--help` stays quick.
 # ruff: noqa: PLC0415 - see above.
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from cardledger.config.settings import Settings
+    from cardledger.ledger.platforms.quotas import Usage
     from cardledger.ledger.platforms.registry import PlatformSummary
     from cardledger.ledger.storage.secrets.key_ring import KeyRing
     from cardledger.schema.ids import Id
@@ -41,7 +42,7 @@ class _CreatesByDefault(TyperGroup):
 
 app = typer.Typer(
     name="platform",
-    help="Create platforms; list, revoke and recover their credentials.",
+    help="Create platforms; list, revoke and recover their credentials; show and change quotas.",
     no_args_is_help=True,
     rich_markup_mode=None,
     cls=_CreatesByDefault,
@@ -192,6 +193,60 @@ def recover(
     except CapReachedError as error:
         raise CommandError(f"{error} {_NO_ROOM}") from None
     _print({"platformId": str(platform_id), "clientId": client_id, "clientSecret": client_secret})
+
+
+@app.command()
+def quotas(
+    platform: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PLATFORM]",
+            help="Id of the platform; without it, the quotas of every platform without its own.",
+        ),
+    ] = None,
+    *,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="RESOURCE=ROWS", help="Change a quota; may be repeated."),
+    ] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Show how many rows of each resource a platform has and may have; change the quotas.
+
+    Changing needs the login of the owner of the tables.
+    """
+    from cardledger.ledger.platforms import quotas as row_quotas
+
+    platform_id = row_quotas.EVERY_PLATFORM if platform is None else _id(platform)
+    changes = [_assignment(each) for each in assignments or ()]
+
+    async def change(connection: "AsyncConnection") -> "Sequence[Usage]":
+        if platform is not None:
+            await _check_exists(connection, platform_id)
+        for resource, rows in changes:
+            await row_quotas.set_quota(connection, resource, rows, platform_id=platform_id)
+        return await row_quotas.usage(connection, platform_id)
+
+    try:
+        found = _run(data_dir, change)
+    except row_quotas.UnknownResourceError as error:
+        message = f"{_quoted(str(error))} has no quota; see `cardledger platform quotas`"
+        raise CommandError(message, code=USAGE) from None
+    if as_json:
+        _print([{"resource": one.resource, "rows": one.rows, "quota": one.quota} for one in found])
+        return
+    for one in found:
+        rows = "" if platform is None else f"{one.rows:>14,} of "
+        print(f"{one.resource:<18}{rows}{one.quota:>14,}")
+
+
+def _assignment(text: str) -> tuple[str, int]:
+    resource, _, rows = text.partition("=")
+    if not rows.isascii() or not rows.isdecimal() or int(rows) >= 2**63:
+        message = f"--set {_quoted(text)}: write RESOURCE=ROWS, for example customers=5000000"
+        raise CommandError(message, code=USAGE)
+    return resource, int(rows)
 
 
 async def _check_exists(connection: "AsyncConnection", platform_id: "Id") -> None:
