@@ -120,6 +120,22 @@ def test_a_forged_outcome_is_not_believed(
     assert (outcome.outcome, outcome.reason) == (OutcomeType.DECLINED, "INSUFFICIENT_FUNDS")
 
 
+def test_after_a_forged_reply_the_record_is_asked_and_not_redis(
+    world: World, redis_url: str, attacker: Redis
+) -> None:
+    async def attack() -> None:
+        async with client_of(world, redis_url) as client:
+            reply_list = str(client.reply_list)
+
+            def is_record_asked() -> bool:
+                attacker.rpush(reply_list, "forged")
+                return not client._redis.is_available
+
+            await asyncio.to_thread(eventually, is_record_asked)
+
+    asyncio.run(attack())
+
+
 def test_a_client_without_the_key_of_the_workers_gets_the_outcomes_of_the_record(
     world: World, platform: Id, redis_url: str
 ) -> None:
