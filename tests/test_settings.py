@@ -1,4 +1,5 @@
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -214,6 +215,51 @@ def test_the_limits_of_connections_come_from_settings_and_open_files(
     assert [str(network) for network in limits.proxies] == ["10.0.0.0/8", "192.0.2.1/32"]
     with pytest.raises(CommandError, match="600 connections do not fit in 1024 open files"):
         processes.connection_limits(Settings(), open_files=1024)
+
+
+def test_every_limit_reaches_the_process_that_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "DATABASE_URL": "postgresql://owner:word@db/cardledger",
+        "REDIS_URL": "redis://cache:6379/0",
+        "CARDLEDGER_SECRET_KEY": KEY,
+        "CARDLEDGER_RATE_LIMIT": "7/minute",
+        "CARDLEDGER_FAILURE_LIMIT": "8/minute",
+        "CARDLEDGER_IN_PROGRESS_LIMIT": "9",
+        "CARDLEDGER_HEAD_TIMEOUT_S": "11",
+        "CARDLEDGER_BODY_TIMEOUT_S": "12",
+        "CARDLEDGER_STALL_TIMEOUT_S": "13",
+        "CARDLEDGER_KEEP_ALIVE_S": "14",
+        "CARDLEDGER_PUBLIC_URL": "https://ledger.example.com",
+        "CARDLEDGER_WEBHOOK_RETENTION_DAYS": "15",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+
+    api, worker = processes.api_config(settings), processes.worker_config(settings)
+    limits = processes.connection_limits(settings, open_files=20_000)
+
+    assert (api.rate_limit, api.failure_limit, api.in_progress_limit) == ("7/minute", "8/minute", 9)
+    assert (api.body_timeout_s, api.public_url) == (12, "https://ledger.example.com")
+    assert (limits.head_timeout_s, limits.body_timeout_s, limits.stall_timeout_s) == (11, 12, 13)
+    assert limits.keep_alive_s == 14
+    assert worker.webhook_retention == timedelta(days=15)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "unix"])
+def test_redis_is_reached_in_plain_text_over_tls_or_over_a_unix_socket(
+    monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    monkeypatch.setenv("REDIS_URL", f"{scheme}://cardledger_api:word@redis1:6379/0")
+
+    url = Settings().redis_url
+
+    assert url is not None
+    assert url.get_secret_value().startswith(f"{scheme}://")
+
+
+def test_no_address_is_believed_to_be_a_proxy_unless_it_is_named() -> None:
+    assert processes.connection_limits(Settings(), open_files=2048).proxies == ()
 
 
 def test_the_public_url_has_no_slash_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:

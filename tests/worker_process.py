@@ -5,12 +5,15 @@ To import it anew for every test module took more than a second of processor tim
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
 from typing import Final
 
-from cardledger.workers.process.main import WorkerConfig, run
+from cardledger.workers.process.main import WorkerConfig, WorkerProcess, run
 from tests import fence
 from tests.command_process import FORKING
 from tests.waiting import limit_s
@@ -35,6 +38,25 @@ def started(config: WorkerConfig) -> Iterator[BaseProcess]:
         process.terminate()
         process.join(limit_s())
         assert process.exitcode is not None, "the worker did not stop"
+
+
+@contextmanager
+def hanging(config: WorkerConfig) -> Iterator[BaseProcess]:
+    """Run a worker whose main thread hangs once everything runs; yield its process."""
+    hangs = FORKING.Event()
+    process = FORKING.Process(target=run, args=(config,), kwargs={"ready": partial(_hang, hangs)})
+    process.start()
+    try:
+        assert hangs.wait(limit_s())
+        yield process
+    finally:
+        process.kill()
+        process.join(limit_s())
+
+
+def _hang(hangs: Event, _: WorkerProcess) -> None:
+    hangs.set()
+    threading.Event().wait()
 
 
 class WorkerChild:

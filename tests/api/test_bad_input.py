@@ -176,6 +176,16 @@ def test_a_body_above_the_size_limit_is_refused(api: Api, card: dict[str, Any]) 
     refused(in_pieces, 413, "INVALID_INPUT")
 
 
+def test_a_body_has_64_kib_at_most(api: Api, card: dict[str, Any]) -> None:
+    path = f"/sandbox/cards/{card['id']}/simulate/authorization"
+
+    largest = api.raw("POST", path, b" " * 65_536)
+    larger = api.raw("POST", path, b" " * 65_537)
+
+    refused(largest, 400, "INVALID_INPUT")  # It was read, and has no fields.
+    refused(larger, 413, "INVALID_INPUT")
+
+
 @pytest.mark.parametrize("name", ["authorization", "clearing"])
 def test_an_unknown_card_is_not_found(
     api: Api, other_platform: Api, card: dict[str, Any], name: str

@@ -25,6 +25,7 @@ from cardledger.ledger.agents import action_queries, usage
 from cardledger.ledger.queries import card_transactions, transactions
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.engines import async_engine, driver, sync_engine
+from cardledger.ledger.storage.platform_connections import PlatformConnections
 from cardledger.ledger.webhooks import deliveries
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -100,6 +101,21 @@ def test_a_read_that_the_database_ends_is_told_apart_from_an_outage(
 
         refusal = refused(answer.result(), 503, "SERVICE_UNAVAILABLE")
     assert "took too long" in refusal["message"]
+
+
+def test_a_statement_of_a_request_has_four_seconds(own_url: DatabaseUrl) -> None:
+    async def limits() -> list[str]:
+        connections, own = PlatformConnections(own_url), Id(bytes(16))
+        try:
+            async with connections.reading(own) as read, connections.writing(own) as written:
+                shown = [
+                    await one.execute(text("SHOW statement_timeout")) for one in (read, written)
+                ]
+                return [str(one.scalar_one()) for one in shown]
+        finally:
+            await connections.dispose()
+
+    assert asyncio.run(limits()) == ["4s", "4s"]
 
 
 def test_a_thread_never_gets_a_connection_that_has_ended(

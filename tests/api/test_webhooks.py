@@ -613,6 +613,24 @@ def test_a_platform_has_two_tests_at_a_time_and_delays_no_other(
         )
 
 
+def test_a_third_test_is_refused_before_it_uses_the_database(
+    own: Api, receiver: Receiver, database_url: str
+) -> None:
+    key = endpoint(own, receiver.url, state="DISABLED")["id"]
+
+    def test(_: int) -> httpx2.Response:
+        return own.post("/webhooks/test", {"endpointId": key})
+
+    with psycopg.connect(database_url) as owner, ThreadPoolExecutor(3) as pool:
+        owner.execute("SELECT FROM platforms WHERE id = %s FOR UPDATE", [own.tenant.platform_id])
+        pending = [pool.submit(test, number) for number in range(3)]
+        eventually(lambda: any(one.done() for one in pending))
+        answer = next(one.result() for one in pending if one.done())
+        owner.rollback()
+
+    refused(answer, 429, "RATE_LIMITED")
+
+
 @pytest.mark.usefixtures("root")  # Its worker sends the test.
 def test_a_test_without_a_result_in_time_says_so_and_goes_on(
     own: Api, api_config: ApiConfig, deaf: str

@@ -129,8 +129,8 @@ def test_a_process_ends_although_a_thread_of_it_hangs(what: str, code: int, line
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             process.terminate()
+            assert process.wait(limit_s(10)) == code
             printed = process.stdout.read()
-            assert process.wait(limit_s()) == code
         finally:
             process.kill()
 

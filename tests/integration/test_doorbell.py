@@ -361,6 +361,19 @@ def test_an_answer_of_redis_is_limited(lane: Redis, redis_url: str) -> None:
     client.close()
 
 
+def test_an_actor_drains_lanes_and_shards_that_exist_only(redis_url: str) -> None:
+    drained: list[tuple[Lane, Sequence[int]]] = []
+    broker = WakingBroker(redis_url)
+    declare(broker, Handlers(lambda *queues: drained.append(queues), lambda: None, lambda: None))
+    actor = broker.get_actor("drain_inbox")
+
+    for args in [(0, 3), (9, 3), (0, SHARDS), (0, -1), (0, *range(200_000)), (0,)]:
+        actor(*args)
+
+    assert drained == [(Lane.LIVE, (3,))]
+    broker.close()
+
+
 def test_a_worker_that_stops_leaves_doorbells_to_others_while_an_actor_runs(
     lane: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

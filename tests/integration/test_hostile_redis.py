@@ -29,6 +29,7 @@ from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from cardledger.workers.client import Client, redis_gateway
 from cardledger.workers.client.replies import LISTS, written
 from cardledger.workers.process import main as worker_process
+from cardledger.workers.process.end import EXIT_CODE
 from cardledger.workers.signals import doorbell, redis_connections
 from cardledger.workers.signals.message_key import MessageKey
 from cardledger.workers.signals.outage_log import REDIS
@@ -40,7 +41,7 @@ from tests.integration.workers import client_of, config_of, outcome_types, with_
 from tests.proxy import address_of, proxy_to, through
 from tests.tls_proxy import tls_proxy
 from tests.waiting import eventually, limit_s
-from tests.worker_process import started
+from tests.worker_process import hanging, started
 from tests.world import SECRET_KEY, Cardholder, World, open_world
 
 DAY_S = 86_400.0
@@ -118,6 +119,22 @@ def test_a_forged_outcome_is_not_believed(
     )
 
     assert (outcome.outcome, outcome.reason) == (OutcomeType.DECLINED, "INSUFFICIENT_FUNDS")
+
+
+def test_after_a_forged_reply_the_record_is_asked_and_not_redis(
+    world: World, redis_url: str, attacker: Redis
+) -> None:
+    async def attack() -> None:
+        async with client_of(world, redis_url) as client:
+            reply_list = str(client.reply_list)
+
+            def is_record_asked() -> bool:
+                attacker.rpush(reply_list, "forged")
+                return not client._redis.is_available
+
+            await asyncio.to_thread(eventually, is_record_asked)
+
+    asyncio.run(attack())
 
 
 def test_a_client_without_the_key_of_the_workers_gets_the_outcomes_of_the_record(
@@ -253,6 +270,17 @@ def test_a_worker_ends_within_ten_seconds_of_sigterm_whatever_is_silent(
         eventually(lambda: worker.exitcode is not None, timeout_s=10)
     world.drain(world.engine())
     assert world.account(cardholder)["balance"] == 9_980
+
+
+def test_a_worker_whose_main_thread_hangs_is_ended_after_sigterm(
+    world: World, redis_url: str
+) -> None:
+    with hanging(config_of(world, redis_url)) as worker:
+        worker.terminate()
+
+        eventually(lambda: worker.exitcode is not None, timeout_s=20)
+
+        assert worker.exitcode == EXIT_CODE
 
 
 # --- users of Redis ------------------------------------------------------------------------------

@@ -81,6 +81,12 @@ def between(*events: dict[str, str]) -> list[dict[str, Any]]:
 SINCE_EVER, SINCE_1_4 = {"introduced": "0"}, {"introduced": "1.4"}
 
 
+def test_both_locks_are_audited() -> None:
+    command = ".venv/bin/python .ci/audit_dependencies.py constraints.txt constraints-dev.txt"
+
+    assert command in _SCRIPT.read_text(encoding="utf-8").splitlines()
+
+
 @pytest.mark.parametrize(
     "export",
     [

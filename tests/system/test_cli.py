@@ -270,6 +270,7 @@ def test_credentials_of_platforms_are_listed_recovered_and_revoked(
         recovered = json.loads(run("platform", "recover", key, env=env).stdout)
         tokens = json.loads(run("platform", "tokens", key, "--json", env=env).stdout)
         revoked = run("platform", "revoke", acme["clientId"], "clid_unknown", env=env)
+        left_over = json.loads(run("platform", "tokens", key, "--json", env=env).stdout)
         again = json.loads(run("platform", "recover", key, "--revoke-others", env=env).stdout)
         unknown = run("platform", "recover", str(uuid4()), env=env)
 
@@ -288,6 +289,7 @@ def test_credentials_of_platforms_are_listed_recovered_and_revoked(
                 "1 revoked, 1 not",
             ],
         )
+        assert [one["clientId"] for one in left_over] == [recovered["clientId"]]
         assert (unknown.returncode, "there is no platform" in unknown.stderr) == (1, True)
         with psycopg.connect(url) as connection:
             left = connection.execute("SELECT client_id FROM api_tokens").fetchall()
