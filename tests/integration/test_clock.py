@@ -52,6 +52,13 @@ def platform(world: World) -> Id:
     return world.platform()
 
 
+@pytest.fixture(scope="module")
+def week_ahead(world: World) -> str:
+    """A setting of connections with which PostgreSQL's clock is a week ahead of this machine's."""
+    world.connection.execute(CLOCK_A_WEEK_AHEAD)
+    return "search_path = ahead, cardledger, pg_catalog"
+
+
 def status(world: World, cardholder: Cardholder, token: str) -> str:
     found: str = world.account(cardholder)["transactions"][token]["status"]
     return found
@@ -112,14 +119,28 @@ def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
     world.check_books(cardholder)
 
 
+def test_what_is_decided_is_recorded_with_the_time_of_postgresql(
+    world: World, platform: Id, week_ahead: str
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+
+    with engine_with(world, week_ahead) as engine:
+        world.process(engine, [(cardholder, world.authorization(cardholder, "T1", 1))])
+
+    [(recorded_at,)] = world.rows(
+        "SELECT max(recorded_at) FROM card_transaction_events WHERE customer_id = %s",
+        cardholder.owner.customer_id,
+    )
+    assert recorded_at > datetime.now(UTC) + timedelta(days=6)
+
+
 def test_a_deadline_has_passed_when_it_has_by_the_clock_of_postgresql(
-    world: World, platform: Id
+    world: World, platform: Id, week_ahead: str
 ) -> None:
     cardholder = world.cardholder(platform, 1_000)
     in_a_minute = (datetime.now(UTC) + timedelta(seconds=limit_s())).isoformat()
-    world.connection.execute(CLOCK_A_WEEK_AHEAD)
 
-    with engine_with(world, "search_path = ahead, cardledger, pg_catalog") as engine:
+    with engine_with(world, week_ahead) as engine:
         [decided] = world.process(
             engine, [(cardholder, world.authorization(cardholder, "T1", 1, decideBy=in_a_minute))]
         )
