@@ -245,6 +245,7 @@ class Load:
         self._installation = installation
         self._balancer = balancer
         self._stopping = Event()
+        self._has_failed = Event()  # The test: what has no answer may never have one.
         self._threads: list[Thread] = []
         self.answers: list[str] = []  # The card transaction of each request.
         self.took_s: list[float] = []
@@ -261,7 +262,9 @@ class Load:
         self.go_on()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error is not None:
+            self._has_failed.set()
         self._stopping.set()
         for thread in self._threads:
             thread.join()
@@ -289,6 +292,8 @@ class Load:
     def _authorize(self, clients: dict[str, httpx2.Client], card: str, key: str) -> None:
         began_at, failed_at = time.monotonic(), None
         while (content := self._ask(clients, card, key)) is None:
+            if self._has_failed.is_set():
+                return
             failed_at = failed_at or time.monotonic()
             self._stopping.wait(PAUSE_S)
         assert content["status"] != "DECLINED", content
