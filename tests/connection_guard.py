@@ -14,6 +14,7 @@ from asyncio import Task
 from collections import Counter
 from collections.abc import Coroutine, Generator
 from functools import cache, wraps
+from threading import Lock
 from typing import Any, Final
 
 import psycopg
@@ -30,6 +31,7 @@ _held: Final[Counter[Task[Any]]] = Counter()
 _in_database: Final[Counter[Task[Any]]] = Counter()
 _guarded: Final[dict[Task[Any], str]] = {}
 _violations: Final[list[str]] = []
+_installing: Final = Lock()
 
 
 class GuardedApp:
@@ -37,7 +39,8 @@ class GuardedApp:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app: Final = app
-        _install()
+        with _installing:  # Servers may start at once, and `cache` alone lets each of them install.
+            _install()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, and look at it whenever it waits."""

@@ -82,7 +82,15 @@ def test_a_file_that_is_not_ours_is_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ahead_s", "took_s", "found_s"),
-    [(0.0, 0.01, 0.0), (0.2, 0.01, 0.0), (20.0, 0.0, 20.0), (-20.0, 0.0, -20.0), (-3.0, 5.0, 0.0)],
+    [
+        (0.0, 0.01, 0.0),
+        (0.25, 0.01, 0.0),
+        (0.26, 0.01, 0.26),
+        (-0.26, 0.0, -0.26),
+        (20.0, 0.0, 20.0),
+        (-20.0, 0.0, -20.0),
+        (-3.0, 5.0, 0.0),
+    ],
 )
 def test_a_clock_is_off_only_when_the_round_trip_does_not_explain_it(
     ahead_s: float, took_s: float, found_s: float

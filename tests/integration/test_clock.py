@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import psycopg
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.engine import timers
@@ -17,6 +20,9 @@ from cardledger.ledger.queries import acceptances
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeFlag, OutcomeType
 from cardledger.workers.client import Client
+from cardledger.workers.process import health_file
+from cardledger.workers.process.health import role_name
+from cardledger.workers.signals.roles import WorkerRole
 from tests.integration.workers import engine_with, outcome_types, with_client, working
 from tests.waiting import eventually, limit_s
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
@@ -44,6 +50,13 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 @pytest.fixture(scope="module")
 def platform(world: World) -> Id:
     return world.platform()
+
+
+@pytest.fixture(scope="module")
+def week_ahead(world: World) -> str:
+    """A setting of connections with which PostgreSQL's clock is a week ahead of this machine's."""
+    world.connection.execute(CLOCK_A_WEEK_AHEAD)
+    return "search_path = ahead, cardledger, pg_catalog"
 
 
 def status(world: World, cardholder: Cardholder, token: str) -> str:
@@ -106,14 +119,28 @@ def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
     world.check_books(cardholder)
 
 
+def test_what_is_decided_is_recorded_with_the_time_of_postgresql(
+    world: World, platform: Id, week_ahead: str
+) -> None:
+    cardholder = world.cardholder(platform, 1_000)
+
+    with engine_with(world, week_ahead) as engine:
+        world.process(engine, [(cardholder, world.authorization(cardholder, "T1", 1))])
+
+    [(recorded_at,)] = world.rows(
+        "SELECT max(recorded_at) FROM card_transaction_events WHERE customer_id = %s",
+        cardholder.owner.customer_id,
+    )
+    assert recorded_at > datetime.now(UTC) + timedelta(days=6)
+
+
 def test_a_deadline_has_passed_when_it_has_by_the_clock_of_postgresql(
-    world: World, platform: Id
+    world: World, platform: Id, week_ahead: str
 ) -> None:
     cardholder = world.cardholder(platform, 1_000)
     in_a_minute = (datetime.now(UTC) + timedelta(seconds=limit_s())).isoformat()
-    world.connection.execute(CLOCK_A_WEEK_AHEAD)
 
-    with engine_with(world, "search_path = ahead, cardledger, pg_catalog") as engine:
+    with engine_with(world, week_ahead) as engine:
         [decided] = world.process(
             engine, [(cardholder, world.authorization(cardholder, "T1", 1, decideBy=in_a_minute))]
         )
@@ -170,6 +197,30 @@ def test_a_worker_twenty_seconds_ahead_declines_nothing(
         outcomes = with_client(world, redis_url, submit)
 
     assert outcome_types(outcomes) == ["APPLIED"] * len(events)
+
+
+def test_a_worker_whose_clock_is_off_says_so_until_it_is_right(
+    world: World, redis_url: str, tmp_path: Path
+) -> None:
+    clock = SetClock()
+    clock.ahead = timedelta(seconds=20)
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.stdlib.BoundLogger)
+    try:
+        with capture_logs() as logs, working(world, redis_url, clock=clock, health_dir=tmp_path):
+            eventually(lambda: "the clock is +20" in problems(tmp_path), timeout_s=5)
+            clock.ahead = timedelta(0)
+            eventually(lambda: problems(tmp_path) == "")
+    finally:
+        structlog.configure(**before)
+
+    said = [line["event"].partition(";")[0] for line in logs if "clock" in line["event"]]
+    assert said == ["clock wrong", "clock correct again"]
+
+
+def problems(health_dir: Path) -> str:
+    """Return what the check of the worker finds, line by line."""
+    return "\n".join(health_file.problems(health_dir, role_name(WorkerRole.EVENTS)))
 
 
 def test_an_expiry_before_its_time_is_ignored_and_decided_at_its_time(

@@ -189,6 +189,31 @@ def test_an_approval_whose_reply_is_lost_is_read_from_the_record_in_time(
 
 
 @pytest.mark.usefixtures("worker")
+def test_a_process_that_stood_still_reports_no_approval_after_the_deadline(
+    world: World, platform: Id, redis_url: str
+) -> None:
+    cardholder = world.cardholder(platform, 1000)
+
+    async def submitting(client: Client) -> Outcome:
+        event = authorization(world, client, cardholder, "T1", 1.0)
+        with stalled_commits(world):
+            waiting = asyncio.create_task(client.submit([event]))
+            await asyncio.to_thread(eventually, lambda: world.count("inbox"))
+        # The event loop stands still; the reply waits for it.
+        eventually(lambda: is_decided(world, cardholder))
+        eventually(lambda: client.now().isoformat() > event["decideBy"])
+        [outcome] = await waiting
+        return outcome
+
+    outcome = with_client(world, redis_url, submitting)
+    eventually(lambda: is_reversed(world, cardholder) and is_idle(world))
+
+    assert (outcome.outcome, outcome.reason) == (OutcomeType.DECLINED, "DECISION_TIMEOUT")
+    assert world.balance(cardholder) == 1000
+    world.check_books(cardholder)
+
+
+@pytest.mark.usefixtures("worker")
 def test_an_acceptance_that_stalls_is_not_reported_as_declined_and_leaves_no_hold(
     world: World, platform: Id, redis_url: str
 ) -> None:

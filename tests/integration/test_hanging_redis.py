@@ -20,14 +20,14 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome
-from cardledger.workers.client import Client
+from cardledger.workers.client import Client, outcome_lookup, redis_gateway
 from cardledger.workers.client.redis_gateway import RedisGateway
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.doorbell import CARDS, drain
 from cardledger.workers.signals.redis_connections import connect
 from cardledger.workers.signals.roles import WorkerRole
 from tests.integration.workers import config_of, dead_redis, outcome_types, with_client, working
-from tests.waiting import eventually, slowness
+from tests.waiting import eventually, limit_s, slowness
 from tests.worker_process import worker_process
 from tests.world import Cardholder, World, open_world
 
@@ -150,6 +150,56 @@ def test_a_redis_that_stops_answering_delays_no_caller_and_is_used_again_when_it
 
     # The first submission waits until the missing reply is looked up, the others do not.
     assert stopped_s < (_ROUNDS / 2 + 1) * slowness()
+
+
+@pytest.mark.parametrize("redis", ["dead_redis", "silent_redis"])
+def test_outcomes_are_looked_up_at_once_when_no_reply_can_arrive(
+    world: World,
+    platform: Id,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    redis: str,
+) -> None:
+    url = request.getfixturevalue(redis)
+    # A reply that is only late has longer than this test.
+    monkeypatch.setattr(outcome_lookup, "_PATIENCE_S", limit_s())
+    cardholder = world.cardholder(platform, 1000)
+
+    with working(world, url, sweep_interval_s=0.05):
+        with_client(
+            world,
+            url,
+            partial(one_after_the_other, world, cardholder),
+            reply_timeout_s=limit_s(10),
+        )
+
+
+def test_events_are_accepted_while_redis_hangs(
+    world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Whoever waits for Redis waits for longer than this test has.
+    monkeypatch.setattr(redis_gateway, "_SEND_TIMEOUT_S", limit_s())
+    cardholder = world.cardholder(platform, 1000)
+    events = [world.authorization(cardholder, f"T{number}", 10) for number in range(_ROUNDS)]
+
+    async def accept_one_after_the_other(client: Client) -> list[tuple[int]]:
+        try:
+            async with asyncio.timeout(limit_s(10)):
+                for event in events:
+                    await client.enqueue([event])
+        finally:
+            silent.close()  # What the client still sends fails now, so that it stops at once.
+        return world.rows(waiting, cardholder.owner.customer_id)
+
+    waiting = "SELECT count(*) FROM inbox WHERE customer_id = %s"
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        accepted = with_client(world, url, accept_one_after_the_other)
+
+    assert accepted == [(_ROUNDS,)]
+    world.drain(world.engine())
 
 
 def test_no_caller_waits_for_a_doorbell(silent_redis: str) -> None:

@@ -374,6 +374,30 @@ def test_a_silent_batch_is_ended_only_when_its_worker_is_silent_too(world: World
         engine.dispose()
 
 
+@pytest.mark.slow
+def test_a_batch_that_is_silent_inside_a_copy_is_ended_although_its_worker_is_alive(
+    world: World,
+) -> None:
+    batches = batch_connections.batch_engine(world.worker_url, "stuck")
+    own = batch_connections.watch_engine(world.worker_url, "stuck")
+
+    def look() -> list[batch_connections.EndedBatch]:
+        with own.begin() as connection:
+            return batch_connections.end_stale(driver(connection))
+
+    with batches.connect() as connection:
+        raw = driver(connection)
+        raw.execute("SELECT 1")
+        raw.pgconn.exec_(b"COPY outbox (id) FROM STDIN")
+        [ended] = eventually(look, poll_s=0.1)
+        connection.invalidate()
+
+    assert ended.worker == "stuck"
+    assert ended.silence > timedelta(seconds=10)
+    for engine in (batches, own):
+        engine.dispose()
+
+
 def is_silent(world: World, name: str) -> bool:
     return bool(
         world.rows(

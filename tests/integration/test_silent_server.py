@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Timer
+from time import perf_counter
 from typing import Any, Final
 
 import psycopg
@@ -227,6 +228,12 @@ def test_every_connection_has_keepalives_and_the_url_wins() -> None:
     assert (named["connect_timeout"], named["tcp_user_timeout"]) == ("2", "3000")
 
 
+def test_a_host_that_does_not_accept_a_connection_has_five_seconds() -> None:
+    named = connections.parameters("postgresql://ada@db,spare/ledger")
+
+    assert named["connect_timeout"] == 5
+
+
 def test_the_kernel_has_the_limits_of_a_tcp_connection(url: DatabaseUrl) -> None:
     engine = sync_engine(url)
 
@@ -263,16 +270,19 @@ async def submitted(client: Client, event: dict[str, Any]) -> Outcome:
             return outcome
 
 
-def with_loss(
+def with_loss(  # noqa: PLR0913 - who is connected, through what, and what happens to it
     world: World,
     redis_url: str,
     urls: tuple[DatabaseUrl, DatabaseUrl],
     cardholder: Cardholder,
+    *,
+    proxy: Proxy,
     lose: Callable[[], object],
 ) -> Outcome:
     """Approve one purchase, `lose` the server, and return the outcome of the next purchase.
 
-    `urls` are those of worker and client.
+    `urls` are those of worker and client. After a failure `proxy` is thawed: processes that wait
+    for the server would not stop.
     """
     first = world.authorization(cardholder, "T1", 100)
     second = world.authorization(cardholder, "T2", 200)
@@ -288,7 +298,15 @@ def with_loss(
             ) as client:
                 assert (await submitted(client, first)).outcome == "APPLIED"
                 await asyncio.to_thread(lose)
-                return await submitted(client, second)
+                lost_at = perf_counter()
+                try:
+                    outcome = await submitted(client, second)
+                    seconds = perf_counter() - lost_at
+                    assert seconds < limit_s(RESUMED_S / 2)  # All of it on an idle machine.
+                except BaseException:
+                    await asyncio.to_thread(proxy.thaw)
+                    raise
+                return outcome
         finally:
             await engine.dispose()
 
@@ -303,7 +321,9 @@ def test_approvals_resume_when_every_connection_has_fallen_silent(
     """A moved address: what is connected hears nothing any more, and new connections work."""
     cardholder = world.cardholder(platform, 10_000)
 
-    outcome = with_loss(world, redis_url, (url, url), cardholder, proxy.freeze_present)
+    outcome = with_loss(
+        world, redis_url, (url, url), cardholder, proxy=proxy, lose=proxy.freeze_present
+    )
 
     # The lost connection may have carried the event into the inbox.
     assert outcome.outcome in {"APPLIED", "DUPLICATE"}
@@ -329,7 +349,8 @@ def test_one_silent_connection_stops_one_write_only(
                 proxy.freeze_present()
                 stuck = asyncio.create_task(client.submit([silent]))
                 await asyncio.to_thread(eventually, lambda: proxy.held_chunks)
-                [outcome] = await client.submit([other])
+                with thawed_in_the_end(proxy):
+                    [outcome] = await client.submit([other])
                 is_stuck = not stuck.done()
                 proxy.thaw()
                 await stuck
@@ -354,7 +375,9 @@ def test_approvals_resume_on_the_next_host_of_the_url(
     with proxy_to(app_database_url) as fenced, proxy_to(app_database_url) as promoted:
         both = DatabaseUrl(f"{through(app_database_url, fenced, promoted)}&connect_timeout=2")
 
-        outcome = with_loss(world, redis_url, (both, both), cardholder, fenced.freeze)
+        outcome = with_loss(
+            world, redis_url, (both, both), cardholder, proxy=fenced, lose=fenced.freeze
+        )
 
         assert fenced.held_chunks
     assert outcome.outcome in {"APPLIED", "DUPLICATE"}
@@ -373,7 +396,7 @@ def test_a_hung_pooler_that_continues_applies_nothing_twice(
         eventually(lambda: proxy.held_chunks >= 2)
         proxy.thaw()
 
-    outcome = with_loss(world, redis_url, (url, url), cardholder, hang)
+    outcome = with_loss(world, redis_url, (url, url), cardholder, proxy=proxy, lose=hang)
 
     assert outcome.outcome in {"APPLIED", "DUPLICATE"}
     assert world.account(cardholder)["balance"] == 10_000 - 300

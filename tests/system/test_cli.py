@@ -1,6 +1,7 @@
 import asyncio
 import json
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import migrate
+from tests.proxy import proxy_to, through
 from tests.system import support
 from tests.system.support import environment, run
 
@@ -187,6 +189,31 @@ def test_doctor_shows_stalled_queues_and_the_command_that_lists_their_errors(
     assert findings[1]["detail"].startswith("0 queue(s) and 1 cardholder(s) have internal errors")
     assert findings[2]["detail"].startswith("1 queue(s) and 1 cardholder(s) have internal errors")
     assert [row[4] for row in listed] == ["division by zero"] * 2
+
+
+def test_doctor_examines_every_host_of_the_url_and_uses_the_one_that_answers(
+    postgres_url: DatabaseUrl,
+) -> None:
+    with (
+        support.own_database(postgres_url) as url,
+        proxy_to(url) as proxy,
+        socket.socket() as closed,  # A port that refuses connections.
+    ):
+        closed.bind(("127.0.0.1", 0))
+        live, dead = (f"127.0.0.1:{port}" for port in (proxy.port, closed.getsockname()[1]))
+        several = f"{through(url, proxy).replace(live, f'{dead},{live}')}"
+        migrated = run("migrate", env=environment(DATABASE_URL=several))
+        env = environment(DATABASE_URL=f"{several}&target_session_attrs=read-write")
+
+        findings = json.loads(run("doctor", "--json", env=env).stdout)["findings"]
+
+    refused, primary = (one for one in findings if one["name"].startswith("PostgreSQL host"))
+    [schema] = [one for one in findings if one["name"] == "schema"]
+    assert migrated.returncode == 0, migrated.stderr
+    assert refused["state"] == "warn"
+    assert refused["detail"].startswith(f"{dead} does not answer")
+    assert (primary["state"], primary["detail"]) == ("ok", f"{live} is the primary")
+    assert schema["state"] == "ok"
 
 
 def _finding(name: str, env: dict[str, str]) -> dict[str, str]:

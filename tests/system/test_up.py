@@ -181,6 +181,36 @@ def test_a_child_that_is_frozen_is_replaced(system: Up, name: str) -> None:
     assert f"silent for {LIMIT_S:g} s; killing it" in system.logs.read_text()
 
 
+def test_the_check_of_a_container_asks_the_worker_and_opens_no_connection(system: Up) -> None:
+    # Of the container that the check runs in: nobody listens at these addresses.
+    nowhere = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x", "REDIS_URL": "redis://[::1]:1"}
+    env = {**system.env, **nowhere, "CARDLEDGER_DATA_DIR": str(system.data_dir)}
+
+    def check(role: str) -> tuple[int, str]:
+        done = support.run("worker", "--only", role, "--check", env=env)
+        return done.returncode, done.stdout
+
+    def is_healthy(role: str) -> bool:
+        return check(role) == (0, "healthy\n")
+
+    eventually(lambda: is_healthy("events") and is_healthy("webhooks"))
+    processes = (_that_serves(system, "worker-1"), system.process.pid)
+    for pid in processes[::-1]:  # First the parent, which would replace a frozen worker.
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        eventually(lambda: not is_healthy("events"))
+        code, problem = check("events")
+        is_other_healthy = is_healthy("webhooks")
+    finally:
+        for pid in processes:
+            os.kill(pid, signal.SIGCONT)
+
+    assert code == 1
+    assert "it is frozen; restart it" in problem
+    assert is_other_healthy
+    eventually(lambda: is_healthy("events"))
+
+
 def test_a_child_that_has_died_is_removed_from_the_ready_file(system: Up) -> None:
     seen: list[int | None] = []
     for _ in range(3):  # The delay before the restart grows each time.
