@@ -32,7 +32,8 @@ _SILENCE_LIMIT_S: Final = 10
 
 _SETTINGS: Final = (
     f"-c lock_timeout={LOCK_TIMEOUT_MS}ms"
-    # For the last worker, which no other watches.
+    # For the last worker, which no other watches. PostgreSQL counts it from the end of a pipeline
+    # only: inside one, `transaction_timeout` ends the batch.
     f" -c idle_in_transaction_session_timeout={_SILENCE_LIMIT_S}s"
 )
 
