@@ -8,6 +8,7 @@ after Ctrl-C, a crash or a kill -9 of the worker.
 """
 
 import functools
+import gc
 import logging
 import os
 import shutil
@@ -95,6 +96,13 @@ def logs_as_before() -> Iterator[None]:
     structlog.configure(**configured)
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leaks_show_here() -> Iterator[None]:
+    """Have what a module has not closed found in it, and not in the test that runs much later."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session", autouse=True)
