@@ -126,7 +126,7 @@ async def _with_event(
         if kept is not None and kept.event is not None:
             response = await send(call, kept.event)
         else:
-            response = await _handled(call, claim, handle, send)
+            response = await _handled(call, handle, send)
     except ReplyTimeoutError:
         message = (
             "The event was accepted but not decided in time; send the request again with the same"
@@ -140,17 +140,18 @@ async def _with_event(
 
 
 async def _handled(
-    call: RequestContext, claim: Claim, handle: Callable[[], Awaitable[Response]], send: Sender
+    call: RequestContext, handle: Callable[[], Awaitable[Response]], send: Sender
 ) -> Response:
     """Run the route, unless it is a repetition: another process may have applied it meanwhile.
 
     The route looks at the state that it is to change before it uses the key. So what it refuses may
     be what the same request has already done.
     """
+    assert call.attempt is not None
     try:
         return await handle()
     except ApiError:
-        kept = await _kept(call, claim)
+        kept = None if call.attempt.has_event else await _kept(call, call.attempt.claim)
         if kept is None or kept.event is None:
             raise
         return await send(call, kept.event)
@@ -164,6 +165,7 @@ async def settle(call: RequestContext, event: dict[str, Any]) -> Mapping[str, An
     if call.attempt is None:
         return event
     claim = call.attempt.claim
+    call.attempt.has_event = True
     named = {**event, "reference": claim.reference}
     async with call.begin() as connection:
         if await idempotency_keys.use(connection, claim, at=call.now(), event=named):

@@ -66,6 +66,7 @@ class Attempt:
     secrets: Sequence[str] = ()  # Fields of the response that a repetition does not return.
     connection: AsyncConnection | None = None  # The database transaction of the key.
     doorbells: list[Doorbell] = field(default_factory=list)  # Rung after its commit.
+    has_event: bool = False  # It has come to its event, and uses the key for it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
