@@ -214,8 +214,8 @@ def test_a_worker_whose_clock_is_off_says_so_until_it_is_right(
     finally:
         structlog.configure(**before)
 
-    said = [line["event"].partition(";")[0] for line in logs if "clock" in line["event"]]
-    assert said == ["clock wrong", "clock correct again"]
+    logged = [line["event"].partition(";")[0] for line in logs if "clock" in line["event"]]
+    assert logged == ["clock wrong", "clock correct again"]
 
 
 def problems(health_dir: Path) -> str:

@@ -177,7 +177,7 @@ def test_outcomes_are_looked_up_at_once_when_no_reply_can_arrive(
 def test_events_are_accepted_while_redis_hangs(
     world: World, platform: Id, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whoever waits for Redis waits for longer than this test has.
+    # A caller that waits for Redis waits for longer than this test has.
     monkeypatch.setattr(redis_gateway, "_SEND_TIMEOUT_S", limit_s())
     cardholder = world.cardholder(platform, 1000)
     events = [world.authorization(cardholder, f"T{number}", 10) for number in range(_ROUNDS)]

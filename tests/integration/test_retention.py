@@ -101,7 +101,7 @@ def test_a_delivery_that_is_requested_again_meanwhile_stays(
             " WHERE id = %s",
             [key],
         )
-        keeper(senders).run()  # It waits for nobody, and goes on with the others.
+        keeper(senders).run()  # It waits for no lock, and goes on with the others.
         assert kept(world, "webhook_deliveries", "id") == {key}
     keeper(senders).run()
 

@@ -182,8 +182,8 @@ def test_a_child_that_is_frozen_is_replaced(system: Up, name: str) -> None:
 
 
 def test_the_check_of_a_container_asks_the_worker_and_opens_no_connection(system: Up) -> None:
-    # Of the container that the check runs in: nobody listens at these addresses.
-    nowhere = {"DATABASE_URL": "postgresql://nobody@127.0.0.1:1/x", "REDIS_URL": "redis://[::1]:1"}
+    # Of the container that the check runs in: no server listens at these addresses.
+    nowhere = {"DATABASE_URL": "postgresql://ada@127.0.0.1:1/x", "REDIS_URL": "redis://[::1]:1"}
     env = {**system.env, **nowhere, "CARDLEDGER_DATA_DIR": str(system.data_dir)}
 
     def check(role: str) -> tuple[int, str]:
