@@ -100,9 +100,13 @@ def logs_as_before() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def leaks_show_here() -> Iterator[None]:
-    """Have what a module has not closed found in it, and not in the test that runs much later."""
+    """Have what a module has not closed found in it, and not in the test that runs much later.
+
+    What has survived is not looked at again, which would take half a second for each module.
+    """
     yield
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
