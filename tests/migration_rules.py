@@ -69,7 +69,11 @@ _COMPATIBILITY: Final = (
         "adds a column that the previous release does not fill: NOT NULL needs a DEFAULT",
     ),
     _rule(_ALTERS + r"\bSET NOT NULL\b", "requires a value that the previous release may not give"),
-    _rule(r"\bREVOKE\b", "takes a right that the previous release uses"),
+    # The right to use a trigger's function is needed to create a trigger, not when it fires.
+    _rule(
+        r"\bREVOKE\b(?! EXECUTE ON FUNCTION \w+\(\)(?:, \w+\(\))* FROM PUBLIC\b)",
+        "takes a right that the previous release uses",
+    ),
     _rule(r"\bSET SCHEMA\b", "moves what the previous release uses"),
 )
 

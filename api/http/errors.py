@@ -261,8 +261,8 @@ async def _database_error(_request: Request, error: Exception) -> Response:
     if reached is None:
         raise error
     message = (
-        f"The platform has {reached.rows:,} {reached.resource}, deleted ones included, its quota;"
-        " ask the operator of this installation to raise it."
+        f"The platform has reached its quota of {reached.rows:,} {reached.resource}, deleted ones"
+        " included; ask the operator of this installation to raise it."
     )
     return error_response(ApiError(Code.CONFLICT, message, details={"limit": reached.rows}))
 

@@ -154,7 +154,7 @@ async def _handled(
         kept = None if call.attempt.has_event else await _kept(call, call.attempt.claim)
         if kept is None or kept.event is None:
             raise
-        return await send(call, kept.event)
+        return await send(call, kept.event) if kept.answer is None else replay(kept.answer)
 
 
 async def settle(call: RequestContext, event: dict[str, Any]) -> Mapping[str, Any]:

@@ -144,6 +144,26 @@ def test_a_role_writes_the_tables_of_its_work_and_no_other(logins: Logins, table
     assert found == {role: WRITERS[table].get(role, "") for role in roles.NEW}
 
 
+@pytest.mark.parametrize("function", ["count_rows", "record_acceptance"])
+def test_no_role_has_the_trigger_of_a_table_write_for_a_table_of_its_own(
+    logins: Logins, function: str
+) -> None:
+    refusals = []
+    for role in Role:
+        connection = logins[role]
+        with connection.transaction(force_rollback=True):
+            connection.execute("CREATE TEMPORARY TABLE own (platform_id uuid, customer_id uuid)")
+            refusals.append(
+                refused(
+                    connection,
+                    "CREATE TRIGGER mine AFTER INSERT ON own REFERENCING NEW TABLE AS written"
+                    f" FOR EACH STATEMENT EXECUTE FUNCTION cardledger.{function}()",
+                )
+            )
+
+    assert all(refusals), dict(zip(Role, refusals, strict=True))
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_the_api_writes_to_tables_only_what_is_not_of_one_platform(
     api_on_tables: psycopg.Connection, table: str

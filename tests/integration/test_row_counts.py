@@ -13,6 +13,7 @@ from tests.databases import fresh_database
 
 BEFORE, COUNTING, COUNTED = "0026", "0028", "0029"
 ROWS = 3
+HALF = 5_000  # Of the quota of webhook endpoints.
 
 
 @pytest.fixture
@@ -46,6 +47,16 @@ def insert_customers(connection: psycopg.Connection, platform_id: Id, count: int
     )
 
 
+def insert_endpoints(connection: psycopg.Connection, platform_id: Id, count: int) -> None:
+    connection.execute(
+        "INSERT INTO webhook_endpoints (id, platform_id, url, state, mode, is_default, secret,"
+        " event_types, created_at, updated_at)"
+        " SELECT gen_random_uuid(), %s, 'https://example.com/', 'ENABLED', 'PARALLEL', false, '',"
+        " '{}', now(), now() FROM generate_series(1, %s)",
+        [platform_id, count],
+    )
+
+
 def counted(connection: psycopg.Connection, platform_id: Id) -> int:
     [[rows]] = connection.execute(
         "SELECT sum(rows) FROM row_counts WHERE platform_id = %s AND resource = 'customers'",
@@ -72,17 +83,13 @@ def test_earlier_rows_and_those_between_the_revisions_are_counted_once(
         assert (first, counted(connection, platform_id)) == (ROWS + 1, ROWS + 2)
 
 
-def test_a_platform_near_the_quota_of_all_may_have_twice_of_what_it_has(
+def test_a_platform_with_more_than_half_of_a_quota_may_have_twice_what_it_has(
     earlier: DatabaseUrl,
 ) -> None:
     with psycopg.connect(earlier, autocommit=True) as connection:
         small, large = platform_of(connection), platform_of(connection)
-        insert_customers(connection, small, ROWS - 1)
-        insert_customers(connection, large, ROWS)
-        migrate.upgrade(earlier, COUNTING)
-        connection.execute(
-            "UPDATE row_quotas SET rows = %s WHERE resource = 'customers'", [2 * ROWS - 1]
-        )
+        insert_endpoints(connection, small, HALF)
+        insert_endpoints(connection, large, HALF + 1)
 
         migrate.upgrade(earlier, COUNTED)
 
@@ -90,4 +97,27 @@ def test_a_platform_near_the_quota_of_all_may_have_twice_of_what_it_has(
             "SELECT platform_id, resource, rows FROM row_quotas WHERE platform_id IN (%s, %s)",
             [small, large],
         ).fetchall()
-    assert found == [(large, "customers", 2 * ROWS)]
+    assert found == [(large, "webhook_endpoints", 2 * (HALF + 1))]
+
+
+def test_until_all_is_counted_nothing_is_refused(earlier: DatabaseUrl) -> None:
+    with psycopg.connect(earlier, autocommit=True) as connection:
+        platform_id = platform_of(connection)
+        migrate.upgrade(earlier, COUNTING)
+
+        insert_endpoints(connection, platform_id, 2 * HALF + 1)
+
+        migrate.upgrade(earlier, COUNTED)
+        insert_endpoints(connection, platform_id, 1)
+
+
+def test_after_the_way_back_rows_are_counted_anew(earlier: DatabaseUrl) -> None:
+    with psycopg.connect(earlier, autocommit=True) as connection:
+        platform_id = platform_of(connection)
+        migrate.upgrade(earlier, COUNTED)
+        migrate.downgrade(earlier, "0027")
+        insert_customers(connection, platform_id, ROWS)
+
+        migrate.upgrade(earlier, COUNTED)
+
+        assert counted(connection, platform_id) == ROWS

@@ -63,6 +63,8 @@ _CONCURRENT_BATCHES: Final = 2
 # looks may take: one that has become slow must not keep PostgreSQL busy.
 _POLL_S: Final = 0.004
 _POLL_SHARE: Final = 0.2
+_PATIENT_SWEEPS: Final = 3  # A batch takes as long as a few looks.
+_LONGEST_BACK_OFF: Final = 8  # Doublings, of which there are enough to come to the usual interval.
 # Threads of the sweeper, which drains shards whose doorbell was lost. Each lane has its own, so
 # that without Redis, too, a file never keeps an authorization waiting.
 _SWEEPER_THREADS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
@@ -244,6 +246,7 @@ class _EventWorker:
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
         every_s = self._sweep_interval_s = config.sweep_interval_s
         self._look_s = 0.0  # How long the last look at the inbox took.
+        self._sweeps_in_vain = 0  # That found messages, since a batch decided any.
         self._card_activation: Final = PeriodicTask(
             "card activation", self._activate_cards, every_s=every_s
         )
@@ -317,24 +320,32 @@ class _EventWorker:
             return []
 
     def _committed(self, decided: list[Decided]) -> None:
+        self._sweeps_in_vain = 0
         # Replies first: callers wait for them.
         self._replies.send(decided)
         self._webhooks.wake_dispatch()
 
     def _next_sweep_s(self) -> float:
-        """Return when to sweep again: in a moment while doorbells cannot arrive."""
+        """Return when to sweep again: in a moment while doorbells cannot arrive.
+
+        Later and later while what waits cannot be decided: its locks are not asked for each time.
+        """
         if DATABASE.is_out or not REDIS.is_out:
             return self._sweep_interval_s
-        return min(self._sweep_interval_s, max(_POLL_S, self._look_s / _POLL_SHARE))
+        pause_s = max(_POLL_S, self._look_s / _POLL_SHARE)
+        in_vain = min(self._sweeps_in_vain - _PATIENT_SWEEPS, _LONGEST_BACK_OFF)
+        return min(self._sweep_interval_s, pause_s * (1 << max(0, in_vain)))
 
     def _sweep_inbox(self) -> bool:
         """Drain shards whose doorbell was lost; in threads, because a file may take long."""
         began = monotonic()
+        self._look_s = self._sweep_interval_s  # Of a look that fails: the next one is not hurried.
         try:
             waiting = self._engine.waiting()
         except UnavailableError as error:
             raise (error.__cause__ or error) from None  # The task notes its failure.
         self._look_s = monotonic() - began
+        self._sweeps_in_vain = self._sweeps_in_vain + 1 if waiting else 0
         DATABASE.succeeded()
         for lane, pool in self._sweepers.items():
             shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]

@@ -7,17 +7,6 @@ from alembic import op
 revision = "0027"
 down_revision = "0026"
 
-_QUOTAS: Final = {
-    "agent_actions": 10_000_000,
-    "agents": 100_000,
-    "beneficial_owners": 1_000_000,
-    "cards": 5_000_000,
-    "customers": 1_000_000,
-    "external_accounts": 5_000_000,
-    "transfers": 50_000_000,
-    "verifications": 5_000_000,
-    "webhook_endpoints": 10_000,
-}
 _EVERY_PLATFORM: Final = "00000000-0000-0000-0000-000000000000"
 
 _UP: Final = (
@@ -80,7 +69,7 @@ _UP: Final = (
                 SELECT sum(c.rows) FROM row_counts c
                 WHERE c.platform_id = inserted.platform_id AND c.resource = TG_TABLE_NAME
             ) THEN
-                RAISE EXCEPTION 'platform % has % rows in %, its quota',
+                RAISE EXCEPTION 'platform % has reached its quota of % rows in %',
                     inserted.platform_id, quota, TG_TABLE_NAME
                     USING ERRCODE = 'CL001', TABLE = TG_TABLE_NAME, DETAIL = quota;
             END IF;
@@ -93,6 +82,8 @@ _UP: Final = (
 # Names in a function with the rights of its owner must not be looked up where its caller says.
 _RIGHTS: Final = """
 DO $$ BEGIN
+    -- Used as the trigger of a table of the caller's own, they would record what is not so.
+    REVOKE EXECUTE ON FUNCTION count_rows(), record_acceptance() FROM PUBLIC;
     EXECUTE format('ALTER FUNCTION count_rows() SET search_path = %I, pg_temp', current_schema());
     EXECUTE format('GRANT SELECT ON row_counts, row_quotas TO %I, %I',
         current_database() || '_reader', current_database() || '_app');
@@ -101,11 +92,9 @@ END $$
 
 
 def upgrade() -> None:
-    """Create tables, quotas and function; the triggers come with the next revision."""
+    """Create tables and function; triggers and quotas come with the next revisions."""
     for statement in (*_UP, _RIGHTS):
         op.execute(statement)
-    for resource, rows in _QUOTAS.items():
-        op.execute(f"INSERT INTO row_quotas VALUES ('{_EVERY_PLATFORM}', '{resource}', {rows})")
 
 
 def downgrade() -> None:

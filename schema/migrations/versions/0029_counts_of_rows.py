@@ -1,4 +1,4 @@
-"""Rows that were there before they were counted are counted."""
+"""Rows that were there before they were counted are counted; then the quotas hold."""
 
 from typing import Final
 
@@ -7,56 +7,62 @@ from cardledger.schema.migrations.steps import change_in_pages
 revision = "0029"
 down_revision = "0028"
 
-_RESOURCES: Final = (
-    "agent_actions",
-    "agents",
-    "beneficial_owners",
-    "cards",
-    "customers",
-    "external_accounts",
-    "transfers",
-    "verifications",
-    "webhook_endpoints",
-)
+_QUOTAS: Final = {
+    "agent_actions": 10_000_000,
+    "agents": 100_000,
+    "beneficial_owners": 1_000_000,
+    "cards": 5_000_000,
+    "customers": 1_000_000,
+    "external_accounts": 5_000_000,
+    "transfers": 50_000_000,
+    "verifications": 5_000_000,
+    "webhook_endpoints": 10_000,
+}
+_EVERY_PLATFORM: Final = "00000000-0000-0000-0000-000000000000"
 
-# One statement sees one state: the rows that the trigger has counted are among those of the table.
+# One statement for all platforms, because not every table has an index by platform; and it sees one
+# state: the rows that the trigger has counted are among those of the table.
 _COUNT: Final = """
     INSERT INTO row_counts (platform_id, resource, slot, rows)
-    SELECT p.id, '{resource}', 16,
-        (SELECT count(*) FROM {resource} t WHERE t.platform_id = p.id)
-        - coalesce((
-            SELECT sum(c.rows) FROM row_counts c
-            WHERE c.platform_id = p.id AND c.resource = '{resource}'
-        ), 0)
+    SELECT p.id, '{resource}', 16, coalesce(t.rows, 0) - coalesce(c.rows, 0)
     FROM platforms p
+    LEFT JOIN (SELECT platform_id, count(*) AS rows FROM {resource} GROUP BY platform_id) t
+        ON t.platform_id = p.id
+    LEFT JOIN (
+        SELECT platform_id, sum(rows) AS rows FROM row_counts
+        WHERE resource = '{resource}' GROUP BY platform_id
+    ) c ON c.platform_id = p.id
     WHERE NOT EXISTS (
-        SELECT FROM row_counts c
-        WHERE c.platform_id = p.id AND c.resource = '{resource}' AND c.slot = 16
+        SELECT FROM row_counts r
+        WHERE r.platform_id = p.id AND r.resource = '{resource}' AND r.slot = 16
     )
-    LIMIT 10
+    LIMIT 1000000
 """
 
-# Whose rows come near the quota of every platform may have twice as many.
-_EXCEPTIONS: Final = """
+# A platform that has more than half of a quota by then may have twice what it has. In one statement
+# with the quota of every platform, so that no platform is refused in between.
+_ALLOW: Final = """
     INSERT INTO row_quotas (platform_id, resource, rows)
-    SELECT c.platform_id, c.resource, 2 * sum(c.rows)
-    FROM row_counts c JOIN row_quotas q USING (resource)
-    WHERE q.platform_id = '00000000-0000-0000-0000-000000000000'
-        AND NOT EXISTS (
-            SELECT FROM row_quotas own
-            WHERE own.platform_id = c.platform_id AND own.resource = c.resource
-        )
-    GROUP BY c.platform_id, c.resource, q.rows HAVING 2 * sum(c.rows) > q.rows
-    LIMIT 1000
+    SELECT * FROM (
+        SELECT '{every}'::uuid, '{resource}', {rows}
+        UNION ALL
+        SELECT platform_id, resource, 2 * sum(rows) FROM row_counts
+        WHERE resource = '{resource}'
+        GROUP BY platform_id, resource HAVING 2 * sum(rows) > {rows}
+    ) quota
+    WHERE NOT EXISTS (
+        SELECT FROM row_quotas q WHERE q.platform_id = '{every}' AND q.resource = '{resource}'
+    )
+    LIMIT 1000000
 """
 
 
 def upgrade() -> None:
     """Count what is there, while others insert; a second run counts nothing twice."""
-    for resource in _RESOURCES:
+    for resource, rows in _QUOTAS.items():
         change_in_pages(_COUNT.format(resource=resource))
-    change_in_pages(_EXCEPTIONS)
+        change_in_pages(_ALLOW.format(every=_EVERY_PLATFORM, resource=resource, rows=rows))
 
 
 def downgrade() -> None:
-    """Leave the counts, which are right."""
+    """Leave counts and quotas, which are right while the triggers are there."""
