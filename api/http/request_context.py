@@ -30,6 +30,7 @@ from cardledger.workers.signals.doorbell import Doorbell
 
 # Requests that write at a time, of the 40 connections of a process: two platforms with all of
 # their agents leave some to others (docs/decisions/0042-failures-are-counted-by-id.md).
+_WAIT_SHARE: Final = 0.9  # Of the reply time-out, so that the response still comes in time.
 _PLATFORM_WRITERS: Final = 12
 _AGENT_WRITERS: Final = 6  # Of all agents of a platform, which leave it its own.
 _CODE_WRITERS: Final = 2
@@ -56,6 +57,11 @@ class Services:
     allow_loopback: bool  # Webhooks to loopback, without TLS: in the sandbox of `up`.
     readiness: Readiness
     public_url: str | None
+
+    @property
+    def wait_limit(self) -> timedelta:
+        """How long a request waits for a result: a little less than it may take as a whole."""
+        return _WAIT_SHARE * self.reply_timeout
 
 
 @dataclass(slots=True)

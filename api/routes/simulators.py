@@ -47,8 +47,7 @@ from cardledger.schema.wire.sandbox import (
 async def _send(call: RequestContext, event: Mapping[str, Any]) -> Response:
     if "decideBy" in event:
         # Repetitions of a request send the stored event: each has a deadline of its own.
-        decide_within = _DECIDE_WITHIN * call.services.reply_timeout
-        event = {**event, "decideBy": rfc3339(call.client.now() + decide_within)}
+        event = {**event, "decideBy": _decide_by(call)}
     [outcome] = await call.client.submit_written([event], platform_id=call.platform_id)
     reason = outcome.wire.get("reason")
     if reason == RejectionReason.OUTDATED:
@@ -71,6 +70,14 @@ async def _send(call: RequestContext, event: Mapping[str, Any]) -> Response:
     return json_response(card_transaction)
 
 
+def _decide_by(call: RequestContext) -> str:
+    """Return a deadline, before which the decline still reaches the caller.
+
+    An authorization must not be approved after its caller has stopped waiting.
+    """
+    return rfc3339(call.client.now() + call.services.wait_limit)
+
+
 def _not_in_time(call: RequestContext) -> ApiError:
     message = (
         "The authorization was accepted but not approved in time; an approval that was recorded all"
@@ -84,10 +91,6 @@ def _not_in_time(call: RequestContext) -> ApiError:
 router = guarded_router(SANDBOX)
 
 _SOURCE = "simulator"
-# An authorization must not be approved after its caller has stopped waiting; the deadline is a
-# little earlier, so that the decline still reaches the caller.
-_DECIDE_WITHIN = 0.9  # Of the reply time-out.
-
 _ATTEMPT_LIMIT = 20  # Well above the number of simulations of one card transaction at once.
 
 _Route = Callable[..., Awaitable[Response]]
@@ -363,7 +366,7 @@ async def _authorize(
         "currency": card.currency,
         "merchant": body.merchant,
         "occurredAt": now,
-        "decideBy": call.client.now() + _DECIDE_WITHIN * call.services.reply_timeout,
+        "decideBy": _decide_by(call),
     }
     return await _submit(call, card_id, event)
 

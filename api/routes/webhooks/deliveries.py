@@ -154,7 +154,7 @@ async def _wait_for_dispatch(call: RequestContext) -> None:
     stores as missed is to be replayed.
     Raises: ApiError SERVICE_UNAVAILABLE.
     """
-    wait_s = call.services.reply_timeout.total_seconds()
+    wait_s = call.services.wait_limit.total_seconds()
     loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
     deadline = loop.time() + wait_s
     first = await _dispatch_under_way(call)

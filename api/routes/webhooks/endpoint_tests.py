@@ -32,9 +32,6 @@ _FIRST_PAUSE_S: Final = 0.02
 _PAUSE_FACTOR: Final = 1.5
 _PAUSE_LIMIT_S: Final = 0.5
 
-# Of the reply time-out, so that the response without a result comes before the request is ended.
-_WAIT_WITHIN: Final = 0.9
-
 router = guarded_router("Webhooks")
 
 
@@ -101,7 +98,7 @@ async def result_of(
 
 
 async def _wait_for(call: RequestContext, test: EndpointTest) -> WebhookTestResource:
-    wait_s = _WAIT_WITHIN * call.services.reply_timeout.total_seconds()
+    wait_s = call.services.wait_limit.total_seconds()
     loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
     deadline = loop.time() + wait_s
     while True:

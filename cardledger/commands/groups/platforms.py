@@ -54,6 +54,7 @@ Platform = Annotated[
 
 Result = TypeVar("Result")
 
+_DIGITS: Final = 19  # Of the largest number that PostgreSQL stores.
 _NO_ROOM: Final = "revoke a token first, or use --revoke-others"
 
 
@@ -243,7 +244,8 @@ def quotas(
 
 def _assignment(text: str) -> tuple[str, int]:
     resource, _, rows = text.partition("=")
-    if not rows.isascii() or not rows.isdecimal() or int(rows) >= 2**63:
+    # The length first: Python refuses to read a number of thousands of digits.
+    if not rows.isascii() or not rows.isdecimal() or len(rows) > _DIGITS or int(rows) >= 2**63:
         message = f"--set {_quoted(text)}: write RESOURCE=ROWS, for example customers=5000000"
         raise CommandError(message, code=USAGE)
     return resource, int(rows)
