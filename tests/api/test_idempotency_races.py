@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from uuid import uuid4
 
 import httpx2
+import psycopg
 from fastapi import FastAPI, Response
 
 from cardledger.api import BASE_PATH
@@ -37,8 +38,14 @@ def application(config: ApiConfig, meanwhile: Callable[[], Awaitable[None]]) -> 
     return app
 
 
+def duplicates(database_url: str) -> int:
+    with psycopg.connect(database_url) as connection:
+        [[count]] = connection.execute("SELECT count(*) FROM duplicates")
+    return int(count)
+
+
 def test_a_request_that_another_process_has_applied_is_not_refused_for_its_own_effect(
-    api: Api, api_config: ApiConfig
+    api: Api, api_config: ApiConfig, database_url: str
 ) -> None:
     card = api.active_card()
     body = {"cardTransactionId": api.authorize(card["id"], 100)["id"]}
@@ -55,6 +62,7 @@ def test_a_request_that_another_process_has_applied_is_not_refused_for_its_own_e
     with ExitStack() as stack:
         other = url_of(stack.enter_context(serving(application(api_config, _nothing))))
         ours = url_of(stack.enter_context(serving(application(api_config, other_applies))))
+        before = duplicates(database_url)
         late = httpx2.post(ours + path, json=body, headers=key, auth=sender, timeout=TIMEOUT_S)
 
     [first] = answers
@@ -62,3 +70,4 @@ def test_a_request_that_another_process_has_applied_is_not_refused_for_its_own_e
     assert "idempotent-replayed" not in first.headers
     assert ok(late) == ok(first)
     assert late.headers["idempotent-replayed"] == "true"
+    assert duplicates(database_url) == before, "what has a response is not sent again"

@@ -8,6 +8,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.webhooks.receiver import Reply
 from tests.api.support import Api, closed_port, new_tenant, ok, refused
 from tests.receiver import Receiver
+from tests.waiting import eventually
 
 
 def test_a_test_without_a_response_is_sent_again_with_its_key(
@@ -21,8 +22,14 @@ def test_a_test_without_a_response_is_sent_again_with_its_key(
         def test() -> httpx2.Response:
             return own.http.post("/sandbox/webhooks/test", headers=headers)
 
-        for _ in range(2):
-            refused(test(), 400, "WEBHOOK_DELIVERY_ERROR")
+        def sent() -> int:
+            return len(ok(own.get("/webhooks/deliveries", type="TEST"))["data"])
+
+        eventually(sent)  # The one of the new endpoint.
+        before = sent()
+        refused(test(), 400, "WEBHOOK_DELIVERY_ERROR")
+        assert sent() == before + 1, "no request repeats itself"
+        refused(test(), 400, "WEBHOOK_DELIVERY_ERROR")
         ok(own.patch("/config", {"webhookEndpoint": receiver.url}))
         first, again = test(), test()
 

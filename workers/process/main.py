@@ -37,11 +37,12 @@ from cardledger.workers.process.health import STALE_S, Check, HealthReport, rece
 from cardledger.workers.process.schema_gate import SchemaGate
 from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.process.stop_request import StopRequest, stop_on
+from cardledger.workers.process.sweep_pace import SweepPace
 from cardledger.workers.process.watch import Watch
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.message_key import MessageKey
-from cardledger.workers.signals.outage_log import DATABASE, REDIS
+from cardledger.workers.signals.outage_log import DATABASE
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.redis_connections import connect
 from cardledger.workers.signals.roles import WorkerRole
@@ -59,12 +60,6 @@ _TASK_LIMIT_S: Final = 15.0  # A statement of a periodic task works on a page of
 # Concurrent batches of one lane in this process: one is decided while the other waits for
 # PostgreSQL. More of them would only be smaller.
 _CONCURRENT_BATCHES: Final = 2
-# Between two looks at the inbox while no doorbell can arrive, and the part of the time that these
-# looks may take: one that has become slow must not keep PostgreSQL busy.
-_POLL_S: Final = 0.004
-_POLL_SHARE: Final = 0.2
-_PATIENT_SWEEPS: Final = 3  # A batch takes as long as a few looks.
-_LONGEST_BACK_OFF: Final = 8  # Doublings, of which there are enough to come to the usual interval.
 # Threads of the sweeper, which drains shards whose doorbell was lost. Each lane has its own, so
 # that without Redis, too, a file never keeps an authorization waiting.
 _SWEEPER_THREADS: Final = {Lane.LIVE: 2, Lane.BULK: 1}
@@ -244,9 +239,8 @@ class _EventWorker:
             for lane, threads in _SWEEPER_THREADS.items()
         }
         self._sweeps: Final[dict[Lane, list[Future[None]]]] = {lane: [] for lane in Lane}
-        every_s = self._sweep_interval_s = config.sweep_interval_s
-        self._look_s = 0.0  # How long the last look at the inbox took.
-        self._sweeps_in_vain = 0  # That found messages, since a batch decided any.
+        every_s = config.sweep_interval_s
+        self._pace: Final = SweepPace(every_s)
         self._card_activation: Final = PeriodicTask(
             "card activation", self._activate_cards, every_s=every_s
         )
@@ -254,7 +248,7 @@ class _EventWorker:
             inbox_key, rail_connected=adapters.funding_rail is not None
         )
         self._timers: Final = PeriodicTask("timers", self._enqueue_due, every_s=every_s)
-        self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._next_sweep_s)
+        self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._pace.next_s)
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
@@ -320,32 +314,20 @@ class _EventWorker:
             return []
 
     def _committed(self, decided: list[Decided]) -> None:
-        self._sweeps_in_vain = 0
+        self._pace.decided()
         # Replies first: callers wait for them.
         self._replies.send(decided)
         self._webhooks.wake_dispatch()
 
-    def _next_sweep_s(self) -> float:
-        """Return when to sweep again: in a moment while doorbells cannot arrive.
-
-        Later and later while what waits cannot be decided: its locks are not asked for each time.
-        """
-        if DATABASE.is_out or not REDIS.is_out:
-            return self._sweep_interval_s
-        pause_s = max(_POLL_S, self._look_s / _POLL_SHARE)
-        in_vain = min(self._sweeps_in_vain - _PATIENT_SWEEPS, _LONGEST_BACK_OFF)
-        return min(self._sweep_interval_s, pause_s * (1 << max(0, in_vain)))
-
     def _sweep_inbox(self) -> bool:
         """Drain shards whose doorbell was lost; in threads, because a file may take long."""
         began = monotonic()
-        self._look_s = self._sweep_interval_s  # Of a look that fails: the next one is not hurried.
+        self._pace.failed()  # Unless it succeeds.
         try:
             waiting = self._engine.waiting()
         except UnavailableError as error:
             raise (error.__cause__ or error) from None  # The task notes its failure.
-        self._look_s = monotonic() - began
-        self._sweeps_in_vain = self._sweeps_in_vain + 1 if waiting else 0
+        self._pace.looked(monotonic() - began, found=bool(waiting))
         DATABASE.succeeded()
         for lane, pool in self._sweepers.items():
             shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]
