@@ -29,7 +29,6 @@ _OBSERVATION_LIMIT_S: Final = 2.0  # Of one observation: PostgreSQL is silent af
 _STALE_S: Final = 2.5  # An older observation is out of date.
 _ANSWER_LIMIT_S: Final = 1.5  # What the first caller waits for the first observation.
 _LINGER_S: Final = 30.0  # The loop runs for so long after the last probe.
-_NAMED_QUEUES: Final = 5
 
 _STALLS: Final = """
     SELECT count(*) FILTER (WHERE is_whole_queue), count(*) FILTER (WHERE NOT is_whole_queue),
@@ -170,7 +169,12 @@ class Readiness:
                 fix="See stalled_queues.error; the queues continue by themselves after the repair.",
             )
         if observed.stuck:
-            yield _stuck(observed.stuck)
+            yield Failure(
+                check="queues",
+                detail=_sentence(canaries.stuck_in_words(observed.stuck)),
+                fix="Check that workers run, and which session locks their rows:"
+                " cardledger doctor.",
+            )
 
     # --- observing -------------------------------------------------------------------------------
 
@@ -223,7 +227,7 @@ class Readiness:
             queues, cardholders, since = (await outer.execute(text(_STALLS))).one()
             connection = await driver_async(outer)
             asked, asked_at = self._clock(), monotonic()
-            observation = await canaries.observe(connection, self._watch.outstanding)
+            observation = await canaries.observe_async(connection, self._watch.outstanding)
             now = monotonic()
             self._watch.observe(observation, now)
             stuck = self._watch.stuck(now)
@@ -258,14 +262,3 @@ class Readiness:
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _stuck(queues: dict[canaries.Queue, float]) -> Failure:
-    named = sorted(queues)[:_NAMED_QUEUES]
-    names = ", ".join(f"{lane.name.lower()}/{shard}" for lane, shard in named)
-    more = f" and {len(queues) - len(named)} more" if len(queues) > len(named) else ""
-    return Failure(
-        check="queues",
-        detail=f"No message was decided for {max(queues.values()):.0f} s in queues {names}{more}.",
-        fix="Check that workers run, and which session locks their rows: cardledger doctor.",
-    )

@@ -446,6 +446,10 @@ def worker(
         bool,
         typer.Option("--check", help="Check the worker that runs with this data directory."),
     ] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="With --check: only problems that a restart may end."),
+    ] = False,
     supervised: Supervised = None,
     stale: Stale = None,
 ) -> None:
@@ -459,8 +463,10 @@ def worker(
     from cardledger.supervisor import processes
 
     found = configuration.load(process=supervised)
+    if live and not check:
+        raise typer.BadParameter("--live is an option of --check")
     if check:
-        problems = processes.check_worker(found, role=only)
+        problems = processes.check_worker(found, role=only, of_worker_only=live)
         print("\n".join(problems) or "healthy")
         sys.exit(FAILURE if problems else 0)
     processes.run_worker(found, role=only, supervised=supervised is not None)

@@ -165,12 +165,16 @@ def worker_config(settings: Settings, role: WorkerRole | None = None) -> "Worker
     )
 
 
-def check_worker(settings: Settings, *, role: WorkerRole | None) -> list[str]:
-    """Return the problems of the workers of `role` that run with this data directory."""
+def check_worker(settings: Settings, *, role: WorkerRole | None, of_worker_only: bool) -> list[str]:
+    """Return the problems of the workers of `role` that run with this data directory.
+
+    With `of_worker_only`, without those of the whole installation.
+    """
     from cardledger.workers.process import health_file
     from cardledger.workers.process.health import role_name
 
-    return health_file.problems(settings.data_dir / _HEALTH_DIR, role_name(role))
+    directory = settings.data_dir / _HEALTH_DIR
+    return health_file.problems(directory, role_name(role), of_worker_only=of_worker_only)
 
 
 def _log_accepted(hazards: "list[Hazard]") -> None:

@@ -160,6 +160,11 @@ class Engine:
         """Let drains end after their current batch; undecided messages stay in the inbox."""
         self._stopping.set()
 
+    @property
+    def stalled_queues(self) -> int:
+        """How many queues wait for a repair of what this ledger does (decision 29)."""
+        return self._stalls.stopped_queues
+
     def waiting(self) -> list[tuple[Lane, int]]:
         """Return the queues that have messages.
 

@@ -161,6 +161,12 @@ class Stalls:
             }
         return [shard for shard in shards if shard not in stopped]
 
+    @property
+    def stopped_queues(self) -> int:
+        """How many queues have stopped, as far as this worker knows."""
+        with self._lock:
+            return sum(stall.customer_id is None for stall in self._stalls.values())
+
     def are_stopped(self, lane: Lane, shards: Iterable[int]) -> bool:
         """Return whether one of `shards` has stopped."""
         with self._lock:

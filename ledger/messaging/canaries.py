@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane, Message
@@ -20,6 +20,8 @@ Queue = tuple[Lane, int]
 SOURCE: Final = "canary"
 INTERVAL_S: Final = 1.5  # Between two canaries of a queue.
 STUCK_AFTER_S: Final = 2.5  # A worker sweeps every half second, and a batch takes a fraction of it.
+
+_NAMED: Final = 5  # Queues that a text names.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,9 @@ class QueueWatch:
     Times are seconds of a monotonic clock, which the caller reads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, probes_empty: bool = True) -> None:
+        """Know no queue yet; without `probes_empty`, a queue without messages needs no canary."""
+        self._probes_empty: Final = probes_empty
         self._queues: Final[dict[Queue, _QueueState]] = {}
 
     @property
@@ -73,7 +77,7 @@ class QueueWatch:
             for queue, state in self._queues.items()
             if state.canary is None
             and now - state.canary_since >= INTERVAL_S
-            and (state.head is None or now > state.unmoved_since)
+            and (self._probes_empty if state.head is None else now > state.unmoved_since)
         ]
 
     def sent(self, messages: Sequence[Message], now: float) -> None:
@@ -90,6 +94,13 @@ class QueueWatch:
             if state.canary is not None
             and now - max(state.canary_since, state.unmoved_since) >= STUCK_AFTER_S
         }
+
+
+def stuck_in_words(stuck: Mapping[Queue, float]) -> str:
+    """Return which queues are `stuck`, by name for the first of them, and for how long."""
+    names = ", ".join(f"{lane.name.lower()}/{shard}" for lane, shard in sorted(stuck)[:_NAMED])
+    more = f" and {len(stuck) - _NAMED} more" if len(stuck) > _NAMED else ""
+    return f"no message was decided for {max(stuck.values()):.0f} s in queues {names}{more}"
 
 
 def canary(queue: Queue, at: datetime) -> Message:
@@ -120,19 +131,28 @@ _OBSERVE: Final = """
 """
 
 
-async def observe(
+async def observe_async(
     connection: AsyncConnection[Any], outstanding: Sequence[tuple[Queue, Id]]
 ) -> Observation:
     """Read the head of every queue, and which of the `outstanding` canaries wait; one statement."""
-    cursor = await connection.execute(
-        _OBSERVE,
-        [
-            [int(lane) for (lane, _), _ in outstanding],
-            [shard for (_, shard), _ in outstanding],
-            [key for _, key in outstanding],
-        ],
-    )
-    rows = await cursor.fetchall()
+    cursor = await connection.execute(_OBSERVE, _columns(outstanding))
+    return _observation(await cursor.fetchall())
+
+
+def observe(connection: Connection[Any], outstanding: Sequence[tuple[Queue, Id]]) -> Observation:
+    """Do as `observe_async` does, for a thread."""
+    return _observation(connection.execute(_OBSERVE, _columns(outstanding)).fetchall())
+
+
+def _columns(outstanding: Sequence[tuple[Queue, Id]]) -> list[list[Any]]:
+    return [
+        [int(lane) for (lane, _), _ in outstanding],
+        [shard for (_, shard), _ in outstanding],
+        [key for _, key in outstanding],
+    ]
+
+
+def _observation(rows: Sequence[tuple[Any, ...]]) -> Observation:
     return Observation(
         at=max(row[2] for row in rows),
         heads={(Lane(lane), shard): head for lane, shard, _, head, _ in rows},

@@ -16,7 +16,12 @@ NOW = 1000.0
 
 
 def report(
-    directory: Path, *, pid: int | None = None, age_s: float = 0.5, problem: str = ""
+    directory: Path,
+    *,
+    pid: int | None = None,
+    age_s: float = 0.5,
+    problem: str = "",
+    installation_problem: str = "",
 ) -> None:
     health_file.write(
         directory,
@@ -25,6 +30,7 @@ def report(
             pid=os.getpid() if pid is None else pid,
             written_at=NOW - age_s,
             problems=[problem] if problem else [],
+            installation_problems=[installation_problem] if installation_problem else [],
             redis="answers",
         ),
     )
@@ -48,6 +54,16 @@ def test_a_problem_is_passed_on(tmp_path: Path) -> None:
     assert health_file.problems(tmp_path, "events", now=NOW) == [
         f"worker {os.getpid()}: sweep has not succeeded for 5 s"
     ]
+
+
+def test_a_problem_of_the_installation_is_reported_once_and_no_reason_for_a_restart(
+    tmp_path: Path,
+) -> None:
+    report(tmp_path, installation_problem="a queue is stalled")
+    report(tmp_path, pid=os.getppid(), installation_problem="a queue is stalled")
+
+    assert health_file.problems(tmp_path, "events", now=NOW) == ["a queue is stalled"]
+    assert health_file.problems(tmp_path, "events", of_worker_only=True, now=NOW) == []
 
 
 def test_a_report_that_is_old_is_that_of_a_frozen_worker(tmp_path: Path) -> None:

@@ -58,6 +58,18 @@ def test_a_queue_whose_oldest_message_stays_gets_a_canary() -> None:
     assert watch.due(10.5) == [QUEUE]
 
 
+def test_a_watch_of_queues_with_messages_leaves_empty_ones_alone() -> None:
+    watch, head = QueueWatch(probes_empty=False), new_id()
+
+    watch.observe(observation(None), 10.0)
+    empty = watch.due(10.0)
+    watch.observe(observation(head), 10.5)
+    watch.observe(observation(head), 11.0)
+
+    assert empty == []
+    assert watch.due(11.0) == [QUEUE]
+
+
 def test_one_canary_is_outstanding_at_most() -> None:
     watch, message = watched(canary_at=10.0)
 

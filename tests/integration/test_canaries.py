@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -24,11 +25,17 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
 
 
 def observe(world: World, outstanding: list[tuple[Queue, Id]]) -> Observation:
+    """Observe the queues in both ways, which must agree."""
+
     async def read() -> Observation:
         async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
-            return await canaries.observe(connection, outstanding)
+            return await canaries.observe_async(connection, outstanding)
 
-    return asyncio.run(read())
+    observed = asyncio.run(read())
+    with psycopg.connect(world.app_url) as connection:
+        again = canaries.observe(connection, outstanding)
+    assert replace(again, at=observed.at) == observed
+    return observed
 
 
 def send(world: World) -> dict[Queue, Message]:

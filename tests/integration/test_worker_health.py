@@ -5,22 +5,28 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.install import databases
+from cardledger.ledger.messaging import canaries, inbox
+from cardledger.ledger.messaging.inbox import SHARDS, Lane
 from cardledger.workers.process import health_file
 from cardledger.workers.process.health import role_name
 from cardledger.workers.process.main import WorkerConfig
 from cardledger.workers.signals.roles import WorkerRole
-from tests.api.support import SECRET_KEY, closed_port
+from tests.api.support import closed_port
 from tests.proxy import proxy_to, through
 from tests.side_by_side import Scenario, side_by_side
 from tests.waiting import LIMIT_S, eventually, limit_s
 from tests.worker_process import worker_process
+from tests.world import INBOX_KEY, SECRET_KEY, open_world
 
 
 @pytest.fixture
@@ -34,9 +40,10 @@ def config(app_database_url: DatabaseUrl, redis_url: str, tmp_path: Path) -> Wor
     )
 
 
-def problems(config: WorkerConfig) -> list[str]:
+def problems(config: WorkerConfig, *, of_worker_only: bool = False) -> list[str]:
     assert config.health_dir is not None
-    return health_file.problems(config.health_dir, role_name(config.role))
+    role = role_name(config.role)
+    return health_file.problems(config.health_dir, role, of_worker_only=of_worker_only)
 
 
 @pytest.mark.parametrize("role", [None, *WorkerRole])
@@ -61,6 +68,26 @@ def test_a_worker_without_postgresql_is_found_and_one_without_redis_is_healthy(
     no_redis = replace(config, redis_url=f"redis://127.0.0.1:{closed_port()}")
     with worker_process(no_redis):
         eventually(lambda: not problems(no_redis))
+
+
+def test_a_stalled_queue_is_found_and_no_reason_to_restart_the_worker(
+    config: WorkerConfig, database_url: DatabaseUrl, app_database_url: DatabaseUrl
+) -> None:
+    with open_world(database_url, app_database_url) as world:
+        config = replace(config, database_url=world.worker_url, role=WorkerRole.EVENTS)
+        role = sql.Identifier(databases.role_of(world.worker_url))
+        platform = world.platform()
+        cardholders = [world.cardholder(platform) for _ in range(3 * SHARDS)]
+        with worker_process(config):
+            eventually(lambda: not problems(config))
+            world.connection.execute(sql.SQL("REVOKE INSERT ON outcomes FROM {}").format(role))
+            world.accept([(holder, world.deposit(holder, 1)) for holder in cardholders])
+            eventually(lambda: "queues are stalled" in "".join(problems(config)), timeout_s=5)
+            of_worker = problems(config, of_worker_only=True)
+            world.connection.execute(sql.SQL("GRANT INSERT ON outcomes TO {}").format(role))
+            eventually(lambda: not problems(config) and not world.count("inbox"))
+
+    assert of_worker == []
 
 
 # --- what is found after some seconds ------------------------------------------------------------
@@ -101,7 +128,22 @@ def on_a_locked_table(config: WorkerConfig) -> None:
         eventually(lambda: not problems(config))
 
 
-SCENARIOS = (frozen, on_a_silent_postgresql, on_a_locked_table)
+def on_a_locked_queue(config: WorkerConfig) -> None:
+    at = datetime.now(UTC)
+    with worker_process(config), psycopg.connect(config.database_url) as outsider:
+        eventually(lambda: not problems(config))
+        outsider.execute("SELECT FROM inbox_shards WHERE (lane, shard) = (0, 3) FOR UPDATE")
+        with psycopg.connect(config.database_url) as acceptor:
+            inbox.accept(acceptor, [canaries.canary((Lane.LIVE, 3), at)], INBOX_KEY)
+        eventually(lambda: "in queues live/3" in "".join(problems(config)), timeout_s=5)
+        of_worker = problems(config, of_worker_only=True)
+        outsider.rollback()
+        eventually(lambda: not problems(config))
+
+    assert of_worker == []
+
+
+SCENARIOS = (frozen, on_a_silent_postgresql, on_a_locked_table, on_a_locked_queue)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,8 @@
-"""A worker reports its health once a second: how long ago each of its parts last succeeded."""
+"""A worker reports its health twice a second: how long ago each of its parts last succeeded."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Final
@@ -21,7 +22,7 @@ def role_name(role: WorkerRole | None) -> str:
 STALE_S: Final = 4.0
 """A part that runs twice a second and last succeeded longer ago is stuck."""
 
-_EVERY_S: Final = 1.0
+_EVERY_S: Final = 0.5
 _STOP_S: Final = 2.0
 
 
@@ -29,11 +30,19 @@ Check = Callable[[], str | None]
 """Returns a problem with what to do, or None."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checks:
+    """What a worker checks."""
+
+    of_worker: Sequence[Check] = ()
+    of_installation: Sequence[Check] = ()  # What they find, a restart of the worker does not end.
+
+
 class HealthReport:
     """Writes the health file of this process; one of its components."""
 
-    def __init__(self, directory: Path, role: str, checks: Sequence[Check]) -> None:
-        """Write to `directory` the problems that `checks` return."""
+    def __init__(self, directory: Path, role: str, checks: Sequence[Checks]) -> None:
+        """Write to `directory` the problems that `checks`, of each part of the worker, return."""
         self._directory: Final = directory
         self._role: Final = role
         self._checks: Final = checks
@@ -50,18 +59,24 @@ class HealthReport:
         health_file.remove(self._directory, self._role, os.getpid())
 
     def _write(self) -> bool:
-        problems = [problem for check in self._checks if (problem := check()) is not None]
         health_file.write(
             self._directory,
             Health(
                 role=self._role,
                 pid=os.getpid(),
                 written_at=monotonic(),
-                problems=problems,
+                problems=_problems(check for each in self._checks for check in each.of_worker),
+                installation_problems=_problems(
+                    check for each in self._checks for check in each.of_installation
+                ),
                 redis="does not answer" if REDIS.is_out else "answers",
             ),
         )
         return False
+
+
+def _problems(checks: Iterable[Check]) -> list[str]:
+    return [problem for check in checks if (problem := check()) is not None]
 
 
 def recent(task: PeriodicTask) -> Check:

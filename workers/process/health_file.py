@@ -23,7 +23,9 @@ class Health:
     role: str
     pid: int
     written_at: float
-    problems: Sequence[str]  # Each with what to do; none when all is well.
+    # Each with what to do; none when all is well.
+    problems: Sequence[str]  # Of this worker: a restart, or its server, may end them.
+    installation_problems: Sequence[str]  # Of all workers: a restart changes nothing.
     redis: str  # Never a problem: without it outcomes come a little later.
 
 
@@ -44,16 +46,20 @@ def remove(directory: Path, role: str, pid: int) -> None:
     _path(directory, role, pid).unlink(missing_ok=True)
 
 
-def problems(directory: Path, role: str, *, now: float | None = None) -> list[str]:
-    """Return what is wrong with the workers of `role` that run here; nothing when all is well.
+def problems(
+    directory: Path, role: str, *, of_worker_only: bool = False, now: float | None = None
+) -> list[str]:
+    """Return why the workers of `role` that run here cannot decide; nothing when all is well.
 
-    Files of processes that have ended do not count, but some worker must run.
+    Files of processes that have ended do not count, but some worker must run. With
+    `of_worker_only`, problems of the whole installation do not count.
     """
     now = monotonic() if now is None else now
     running = [health for health in _read(directory, role) if _runs(health.pid)]
     if not running:
         return [f"no worker ({role}) runs here; start one, or set CARDLEDGER_DATA_DIR to its own"]
-    found = []
+    found: list[str] = []
+    shared: dict[str, None] = {}  # In order; several workers report the same.
     for health in running:
         age = now - health.written_at
         if age > FRESH_S:
@@ -62,7 +68,9 @@ def problems(directory: Path, role: str, *, now: float | None = None) -> list[st
             )
         else:
             found += [f"worker {health.pid}: {problem}" for problem in health.problems]
-    return found
+            if not of_worker_only:
+                shared.update(dict.fromkeys(health.installation_problems))
+    return [*found, *shared]
 
 
 def _read(directory: Path, role: str) -> Iterator[Health]:

@@ -33,7 +33,8 @@ from cardledger.workers.client.replies import Replies
 from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_behind
-from cardledger.workers.process.health import STALE_S, Check, HealthReport, recent, role_name
+from cardledger.workers.process.health import STALE_S, Checks, HealthReport, recent, role_name
+from cardledger.workers.process.queue_probe import QueueProbe
 from cardledger.workers.process.schema_gate import SchemaGate
 from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.process.stop_request import StopRequest, stop_on
@@ -149,7 +150,7 @@ def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> 
     """Return the component that reports the health of `workers`, if it is wanted."""
     if config.health_dir is None:
         return []
-    checks = [check for worker in workers for check in worker.checks]
+    checks = [worker.checks for worker in workers]
     return [HealthReport(config.health_dir, role_name(config.role), checks)]
 
 
@@ -184,8 +185,8 @@ class _WebhookWorker:
         self._sender.wake_dispatch()
 
     @property
-    def checks(self) -> list[Check]:
-        return [recent(task) for task in self._sender.tasks]
+    def checks(self) -> Checks:
+        return Checks(of_worker=[recent(task) for task in self._sender.tasks])
 
     def start(self) -> None:
         self._sender.start()
@@ -223,7 +224,7 @@ class _EventWorker:
             config.database_url, worker_id, pool_size=connections, max_overflow=0
         )
         self._task_database: Final = sync_engine(
-            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=2, max_overflow=0
+            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=3, max_overflow=0
         )
         inbox_key = InboxKey(config.secret_key)
         self._engine: Final = Engine(
@@ -249,6 +250,7 @@ class _EventWorker:
         )
         self._timers: Final = PeriodicTask("timers", self._enqueue_due, every_s=every_s)
         self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._pace.next_s)
+        self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
@@ -270,13 +272,16 @@ class _EventWorker:
         return broker
 
     @property
-    def checks(self) -> list[Check]:
-        return [
-            recent(self._sweep),
-            recent(self._timers),
-            self._check_batches,
-            self._watch.check_clock,
-        ]
+    def checks(self) -> Checks:
+        return Checks(
+            of_worker=[
+                recent(self._sweep),
+                recent(self._timers),
+                self._check_batches,
+                self._watch.check_clock,
+            ],
+            of_installation=[self._check_stalls, self._queue_probe.check],
+        )
 
     def start(self) -> None:
         self._watch.start()
@@ -284,6 +289,7 @@ class _EventWorker:
         for task in (self._card_activation, self._timers, self._sweep):
             task.start()
             task.wake()
+        self._queue_probe.start()
 
     def stop(self, limit_s: float) -> None:
         deadline = StopDeadline(limit_s)
@@ -296,6 +302,7 @@ class _EventWorker:
         wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)
         for task in (self._card_activation, self._timers):
             task.stop(deadline.left_s)
+        self._queue_probe.stop(deadline.left_s)
         self._watch.stop(deadline.left_s)
         for engine in (self._batch_database, self._task_database):
             engine.dispose()
@@ -336,6 +343,15 @@ class _EventWorker:
                 running.append(pool.submit(self._scheduler.run, lane, shards))
             self._sweeps[lane] = running
         return False
+
+    def _check_stalls(self) -> str | None:
+        stalled = self._engine.stalled_queues
+        if not stalled:
+            return None
+        return (
+            f"{stalled} queues are stalled: every event in them fails with an internal error;"
+            " see stalled_queues.error, or run cardledger doctor"
+        )
 
     def _check_batches(self) -> str | None:
         seconds = self._scheduler.longest_s
@@ -380,7 +396,13 @@ def _schema_is_usable(config: WorkerConfig, stop: StopRequest) -> bool:
     reports = (
         []
         if config.health_dir is None
-        else [HealthReport(config.health_dir, role_name(config.role), [lambda: gate.problem])]
+        else [
+            HealthReport(
+                config.health_dir,
+                role_name(config.role),
+                [Checks(of_worker=[lambda: gate.problem])],
+            )
+        ]
     )
     for report in reports:
         report.start()
