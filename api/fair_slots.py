@@ -18,10 +18,13 @@ from cardledger.ledger.messaging.fair_queue import FairQueue
 from cardledger.schema.ids import Id
 
 DEFAULT_LIMIT: Final = 1_000
-DEFAULT_WAIT_S: Final = 1.0
-"""How long a request waits for a slot: the time limit of the request counts from its arrival, and
-the deadline of an authorization, which must end before that, from its slot."""
+DEFAULT_WAIT_S: Final = 3.0
+"""How long a request waits for a slot at most: the time limit of the request counts from its
+arrival, and the deadline of an authorization, which must end before that, from its slot. A refusal
+costs as much time of the event loop as many a request, and is followed by the next request at once,
+so the wait also limits how much of that time a caller has."""
 
+_GOLDEN: Final = 0.618
 _ACTIVE_S: Final = 10.0  # So long after its last request a platform counts as one that sends.
 _PATIENCE_S: Final = 0.5  # A write that waits longer, for a lock or a worker, leaves its slot.
 
@@ -35,10 +38,10 @@ class Shares:
     shared: int  # Of one caller while others send.
 
 
-WRITES: Final = Shares(total=128, alone=64, shared=12)  # More do not raise the rate of one.
+WRITES: Final = Shares(total=128, alone=64, shared=8)  # More do not raise the rate of one.
 
-# A read keeps a connection of the pool, which writes need too.
-READS: Final = Shares(total=28, alone=12, shared=6)
+# A read keeps a connection of the pool, which writes need too, and a processor of PostgreSQL.
+READS: Final = Shares(total=28, alone=12, shared=2)
 
 
 class TooManyInProgressError(Exception):
@@ -105,6 +108,7 @@ class FairSlots:
         }
         self._senders: Final[OrderedDict[Id, float]] = OrderedDict()  # When they sent last.
         self._timer: TimerHandle | None = None
+        self._spread = 0.0  # From 0 to 1, of the last request that waited.
 
     @asynccontextmanager
     async def take(self, platform_id: Id, what: str, *, is_read: bool) -> AsyncIterator[None]:
@@ -137,14 +141,24 @@ class FairSlots:
         request.granted = asyncio.get_running_loop().create_future()
         waiting.put(request.caller, request)
         self._watch()
+        limit_s = self._next_wait_s()
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with asyncio.timeout(limit_s):
                 await request.granted
         except TimeoutError:
-            message = f"the request waited {self._wait_s:g} s for others of this caller"
+            message = f"the request waited {limit_s:.1f} s for others of this caller"
             raise TooManyInProgressError(message) from None
         finally:
             waiting.discard(request.caller, request)  # Where it has not got its slot.
+
+    def _next_wait_s(self) -> float:
+        """Return how long the next request waits, from half of the limit on.
+
+        Requests that arrive together would be refused together, and everyone else would wait for
+        all of these responses.
+        """
+        self._spread = (self._spread + _GOLDEN) % 1.0  # Any two in a row are far apart.
+        return self._wait_s * (1 + self._spread) / 2
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from asyncio import Task
 from base64 import b64encode
 from collections import Counter
@@ -254,6 +255,24 @@ def test_a_request_that_waits_too_long_for_a_slot_is_refused() -> None:
         assert stage.begun[-1] == (A, 1000)
 
     on_a_stage(FairSlots(wait_s=0.01), act)
+
+
+def test_requests_that_arrive_together_are_not_refused_together() -> None:
+    async def act(stage: Stage) -> None:
+        began, refused_at = time.monotonic(), []
+        await stage.send(A, range(READS.alone + 20), is_read=True)
+
+        for number in range(READS.alone, READS.alone + 20):
+            stage.tasks[A, number].add_done_callback(lambda _: refused_at.append(time.monotonic()))
+        await asyncio.wait([stage.tasks[A, READS.alone + number] for number in range(20)])
+
+        waited = sorted(at - began for at in refused_at)
+        assert waited[0] >= 0.1  # Half of the limit at least,
+        assert waited[-1] - waited[0] >= 0.05  # and all between half of it and the whole.
+        for number in range(20):
+            stage.tasks[A, READS.alone + number].exception()
+
+    on_a_stage(FairSlots(wait_s=0.2), act)
 
 
 def test_requests_that_are_cancelled_while_they_wait_take_no_slot() -> None:
