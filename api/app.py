@@ -21,11 +21,13 @@ from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
 from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
+from cardledger.api.ingestion_limits import IngestionLimits
 from cardledger.api.openapi import docs_page, not_implemented
 from cardledger.api.routes import (
     card_embed,
     cards,
     health,
+    network_events,
     platform_config,
     rejections,
     sandbox,
@@ -124,7 +126,13 @@ def create_app(
         # Paths are matched in order, and the simulators are called most.
         app.include_router(simulators.router, prefix=BASE_PATH)
         app.include_router(sandbox.router, prefix=BASE_PATH)
-    for router in (health.router, card_embed.router, docs_page.router, published_keys.router):
+    for router in (
+        health.router,
+        card_embed.router,
+        docs_page.router,
+        published_keys.router,
+        network_events.router,
+    ):
         app.include_router(router)
     app.router.routes.extend(not_implemented.routes(BASE_PATH, sandbox=config.sandbox))
     for router in _ROUTERS:
@@ -181,6 +189,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 webhook_tests=ConcurrencyLimit(TEST_LIMIT),
                 turns=Turns(),
                 slots=FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s),
+                ingestion=IngestionLimits(),
                 keys=keys,
                 authenticator=Authenticator(
                     installation.execution_options(isolation_level="AUTOCOMMIT"),

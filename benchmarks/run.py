@@ -10,7 +10,16 @@ from time import perf_counter
 from typing import Final
 
 from benchmarks import workbench
-from benchmarks.parts import engine, floor, growth, proof, service, smoke, webhooks
+from benchmarks.parts import (
+    engine,
+    floor,
+    growth,
+    ingestion,
+    proof,
+    service,
+    smoke,
+    webhooks,
+)
 from benchmarks.parts.engine import Progress
 from benchmarks.results import report
 from benchmarks.results.figures import Figure, find, ratio
@@ -141,6 +150,11 @@ def _service(postgres: DatabaseUrl, options: Options, progress: Progress) -> Ite
         yield from service.measure(running, rounds=options.rounds, progress=progress)
 
 
+def _ingestion(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
+    with workbench.bench(postgres) as bench, service.service(bench) as running:
+        yield from ingestion.measure(running, rounds=options.rounds, progress=progress)
+
+
 def _webhooks(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench, service.service(bench) as running:
         yield from webhooks.measure(running, rounds=options.rounds, progress=progress)
@@ -166,6 +180,7 @@ _PARTS: Final[dict[str, _Part]] = {
     "floor": _floor,
     "engine": _engine,
     "service": _service,
+    "ingestion": _ingestion,
     "webhooks": _webhooks,
     "proof": _proof,
     "growth": _growth,

@@ -41,6 +41,8 @@ from cardledger.api.http.errors import (
 )
 from cardledger.api.http.middleware import PROBES, REQUEST_ID
 from cardledger.api.http.routing import MAX_BODY
+from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
+from cardledger.api.ingestion.bodies import PATH as EVENTS_PATH
 from cardledger.schema.wire.errors import Code
 
 MAX_REQUEST: Final = 16 * MAX_BODY
@@ -49,7 +51,10 @@ MAX_REQUEST: Final = 16 * MAX_BODY
 More than the loop reads at once: a body above `MAX_BODY` gets a response before it is cut off.
 """
 
-_SEND_BUFFER: Final = 128 * 1024
+_EVENTS_REQUEST: Final = MAX_EVENTS_BODY + MAX_REQUEST
+"""The same for a request with many network events."""
+
+_SOCKET_BUFFER: Final = 128 * 1024
 """What the kernel keeps for a client that reads slowly, in bytes; Linux doubles it.
 
 The kernel takes more only when a third of it is free, so a client is seen to read after it has read
@@ -106,6 +111,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_head = True
         self._head_size = 0
         self._size = 0
+        self._size_limit = MAX_REQUEST  # Of the request that is being received.
         self._problem = _MALFORMED
         # What the parser stopped at; sent after the responses to the requests before it.
         self._refusal: ApiError | None = None
@@ -184,7 +190,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = _Flow(transport)
         accepted = transport.get_extra_info("socket")
-        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+        accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SOCKET_BUFFER)
         self._since = self._received_at = self.registry.now
         self.address = self.registry.address_of(self.client[0] if self.client else "")
         admission = self.registry.admit(self, self.loop)
@@ -234,6 +241,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._is_in_head = False
         self._head_size = 0
+        if self.scope["path"] == EVENTS_PATH:
+            self._size_limit = _EVENTS_REQUEST
         cycle = self.cycle
         cycle.transport = _ResponseTransport(self)
         if self._is_for_health_only:
@@ -248,7 +257,7 @@ class BoundedProtocol(HttpToolsProtocol):
     @override
     def on_message_complete(self) -> None:
         self._is_in_head = True
-        self._size = 0
+        self._size, self._size_limit = 0, MAX_REQUEST
         super().on_message_complete()
         if self.cycle.response_complete:
             self._rest_read()
@@ -276,7 +285,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _discard(self, size: int) -> None:
         self._size += size
-        if self._size > MAX_REQUEST:
+        if self._size > self._size_limit:
             self.flow.pause_reading()
 
     def _has_responded(self) -> bool:
@@ -317,7 +326,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_size += len(data)
         self._size += len(data)
         super().data_received(data)
-        if self._size > MAX_REQUEST:
+        if self._size > self._size_limit:
             self.transport.close()
         if self._is_in_head and self._head_size > MAX_HEAD and self._refusal is None:
             self._refuse_in_turn(_LARGE_HEAD)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from cardledger.api.fair_slots import TooManyInProgressError
+from cardledger.api.ingestion_limits import TooManyEventsError
 from cardledger.ledger.platforms import quotas
 from cardledger.ledger.ports import NotConnectedError
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, is_cancelled
@@ -171,6 +172,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ReplyTimeoutError, _reply_timeout)
     app.add_exception_handler(NotConnectedError, _not_connected)
     app.add_exception_handler(TooManyInProgressError, _too_many_in_progress)
+    app.add_exception_handler(TooManyEventsError, _too_many_events)
     app.add_exception_handler(ApiError, _api_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _routing_error)
@@ -184,6 +186,12 @@ async def _api_error(_request: Request, error: Exception) -> Response:
 async def _too_many_in_progress(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TooManyInProgressError)
     message = f"{error}; nothing was begun. Send the next ones when some of them are answered."
+    return error_response(too_many_waiting(message[0].upper() + message[1:]))
+
+
+async def _too_many_events(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, TooManyEventsError)
+    message = f"{error}; no event was accepted. Send them again when others are decided."
     return error_response(too_many_waiting(message[0].upper() + message[1:]))
 
 

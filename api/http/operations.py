@@ -13,6 +13,7 @@ from fastapi.routing import APIRoute
 
 from cardledger.api.http.idempotency import Sender
 from cardledger.api.http.request_context import RequestContext
+from cardledger.schema.wire.common import Response as Resource
 from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import Code
 
@@ -27,12 +28,24 @@ Endpoint = TypeVar("Endpoint", bound=Callable[..., Awaitable[Response]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventStream:
+    """The body of an operation that takes many events and returns a result for each.
+
+    Both are one `item` a line, or an array of them; without waiting the response is `accepted`.
+    """
+
+    item: Any  # A type: a union of models is not a class.
+    accepted: type[Resource]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Who may call an operation.
 
     `admit` authenticates the caller or raises. `send` sends the operation's event, where the
     effect of the operation is an event: it may be sent again. `secrets` are the fields of its
-    response, by paths such as `deviceCode.code`, that a repetition does not return.
+    response, by paths such as `deviceCode.code`, that a repetition does not return. An endpoint
+    with a `stream` reads the body and takes its slot itself, and has no idempotency key.
     """
 
     admit: Callable[[Request], Awaitable[RequestContext]]
@@ -40,6 +53,7 @@ class Access:
     permissions: Sequence[str] = ()
     send: Sender | None = None
     secrets: Sequence[str] = ()
+    stream: EventStream | None = None
 
 
 _ACCESS: Final[dict[Callable[..., object], Access]] = {}

@@ -102,6 +102,13 @@ class RateLimits:
         count.now += 1
         self._keep_unsent(name, (who, count.window))
 
+    def count_more(self, name: str, who: str, more: int) -> None:
+        """Count `more` requests of `who`, for one that was admitted and is as large as they are."""
+        if name in self._limits and more:
+            count = self._count(name, who, self._window(name))
+            count.now += more
+            self._keep_unsent(name, (who, count.window), more)
+
     def is_exceeded(self, name: str, who: str) -> bool:
         """Return whether `who` is over the limit `name` now; counts nothing."""
         rate = self._limits.get(name)
@@ -118,11 +125,14 @@ class RateLimits:
         sliding_window.turn(count, window)
         return count
 
-    def _keep_unsent(self, name: str, key: tuple[str, int]) -> None:
+    def _window(self, name: str) -> int:
+        return sliding_window.window_of(self._limits[name], self._clock())
+
+    def _keep_unsent(self, name: str, key: tuple[str, int], times: int = 1) -> None:
         """Keep a count for the next exchange; beyond the limit it stays in this process."""
         unsent = self._unsent[name]
         if key in unsent or len(unsent) < _COUNT_LIMIT:
-            unsent[key] = unsent.get(key, 0) + 1
+            unsent[key] = unsent.get(key, 0) + times
             self._has_unsent.set()
 
     # --- between processes -----------------------------------------------------------------

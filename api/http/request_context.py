@@ -16,6 +16,7 @@ from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
 from cardledger.api.http.rate_limits import RateLimits
+from cardledger.api.ingestion_limits import IngestionLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
 from cardledger.ledger.messaging.idempotency_keys import Claim
@@ -47,6 +48,7 @@ class Services:
     webhook_tests: ConcurrencyLimit
     turns: Turns
     slots: FairSlots
+    ingestion: IngestionLimits
     keys: KeyRing
     authenticator: Authenticator
     limits: RateLimits

@@ -25,7 +25,15 @@ from cardledger.api.http.errors import (
     invalid,
     invalid_field,
 )
-from cardledger.api.http.operations import AGENT, BASIC, Access, Endpoint, Guarded, declare
+from cardledger.api.http.operations import (
+    AGENT,
+    BASIC,
+    Access,
+    Endpoint,
+    EventStream,
+    Guarded,
+    declare,
+)
 from cardledger.api.http.rate_limits import address_of
 from cardledger.api.http.request_context import (
     AgentContext,
@@ -40,6 +48,8 @@ from cardledger.schema.wire.errors import Code, FieldError, dotted
 
 MAX_BODY: Final = 64 * 1024
 """Bytes of a body; no operation has a valid body that is larger."""
+
+_LENGTH_DIGITS: Final = 18
 
 _MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of its length.
 
@@ -57,11 +67,12 @@ def requires(
     *permissions: Permission,
     send: idempotency.Sender | None = None,
     secrets: Sequence[str] = (),
+    stream: EventStream | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
-    `send` is for endpoints whose effect is an event, `secrets` for those that return secrets: see
-    `operations.Access`.
+    `send` is for endpoints whose effect is an event, `secrets` for those that return secrets,
+    `stream` for those that take many events: see `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -71,7 +82,16 @@ def requires(
         return PlatformContext(services=services_of(request), token=token)
 
     needs = tuple(permission.value for permission in permissions)
-    return declare(Access(admit=admit, scheme=BASIC, permissions=needs, send=send, secrets=secrets))
+    return declare(
+        Access(
+            admit=admit,
+            scheme=BASIC,
+            permissions=needs,
+            send=send,
+            secrets=secrets,
+            stream=stream,
+        )
+    )
 
 
 def requires_agent(
@@ -105,6 +125,9 @@ class _GuardedRoute(Guarded):
 
         async def guarded(request: Request) -> Response:
             request.state.call = await access.admit(request)
+            if access.stream is not None:
+                _refuse_repeated_parameters(request)
+                return await handle(request)
             key = idempotency.key_of(request)
             _refuse_repeated_parameters(request)
             # A POST without a body of its own is read as well: unknown fields are refused.
@@ -113,7 +136,7 @@ class _GuardedRoute(Guarded):
             if reads_body and not takes_body:
                 _require_empty(await parsed.json())
             # The client has sent everything: from here on the time is the server's.
-            async with _slot_of(request):
+            async with slot_of(request):
                 if key is None:
                     return await handle(parsed)
                 body = await parsed.json() if takes_body else None
@@ -124,7 +147,8 @@ class _GuardedRoute(Guarded):
         return guarded
 
 
-def _slot_of(request: Request) -> AbstractAsyncContextManager[None]:
+def slot_of(request: Request) -> AbstractAsyncContextManager[None]:
+    """Return the slot in which `request`, whose body has arrived, is processed."""
     call: RequestContext = request.state.call
     is_read = request.method == "GET"
     return call.services.slots.take(call.platform_id, call.kind, is_read=is_read)
@@ -172,7 +196,7 @@ class _ParsedRequest(Request):
 
 
 async def _parsed(request: Request) -> Request:
-    raw = await _read(request)
+    raw = await read_body(request)
     if not raw.strip():
         return _ParsedRequest(request, b"", None)  # FastAPI reports missing fields.
     _check_content_type(request)
@@ -182,31 +206,42 @@ async def _parsed(request: Request) -> Request:
         raise invalid_field(error.field, str(error)) from None
 
 
-async def _read(request: Request) -> bytes:
-    """Return the body, within the limits of size and time."""
+async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
+    """Return the body of `request`, of at most `limit` bytes, within the limit of time.
+
+    Raises: ApiError INVALID_INPUT.
+    """
     timeout_s = services_of(request).body_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
-            return await _whole_body(request)
+            return await _whole_body(request, limit)
     except TimeoutError:
         message = f"Request body timed out after {timeout_s:g} s."
         headers = {"Connection": "close"}
         raise ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers) from None
 
 
-async def _whole_body(request: Request) -> bytes:
-    declared = request.headers.get("content-length", "0")
-    if declared.isdecimal() and len(declared) <= len(str(MAX_BODY)) and int(declared) <= MAX_BODY:
+async def _whole_body(request: Request, limit: int) -> bytes:
+    declared = declared_length(request)
+    if declared is None or declared <= limit:
         raw = bytearray()
         async for chunk in request.stream():
             raw += chunk
-            if len(raw) > MAX_BODY:
+            if len(raw) > limit:
                 break
         else:
             return bytes(raw)
-    message = f"Request body too large; send at most {MAX_BODY} bytes."
+    message = f"Request body too large; send at most {limit} bytes."
     # The rest of the body stays unread, so the connection cannot be used again.
     raise ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
+
+
+def declared_length(request: Request) -> int | None:
+    """Return how many bytes the body has, as its head says; None when the head does not say."""
+    declared = request.headers.get("content-length", "")
+    if not declared.isdecimal():
+        return None
+    return int(declared[:_LENGTH_DIGITS])  # Too large in any case when it has more digits.
 
 
 def _require_empty(body: object) -> None:

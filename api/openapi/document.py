@@ -25,8 +25,16 @@ from cardledger.api.http.errors import (
 )
 from cardledger.api.http.json_body import MAX_DEPTH, MAX_KEYS
 from cardledger.api.http.middleware import MAX_HEADERS, MAX_PARAMETERS
-from cardledger.api.http.operations import AGENT, BASIC, Guarded, codes_in, ever_succeeds
+from cardledger.api.http.operations import (
+    AGENT,
+    BASIC,
+    EventStream,
+    Guarded,
+    codes_in,
+    ever_succeeds,
+)
 from cardledger.api.http.routing import MAX_BODY, SANDBOX
+from cardledger.api.ingestion.bodies import JSON, MAX_EVENTS, NDJSON
 from cardledger.api.openapi import not_implemented, webhooks
 from cardledger.api.openapi.components import (
     Components,
@@ -156,13 +164,16 @@ class _Operation:
         }
         if types.result is not None:
             keys["result"] = requests.add(types.result, "serialization")
+        if (stream := _stream_of(route)) is not None:
+            keys["item"] = requests.add(stream.item, "validation")
+            keys["accepted"] = requests.add(stream.accepted, "serialization")
         path = str(route.path_format)
         return cls(route=route, method=method, path=path, types=types, keys=keys)
 
     @property
     def shown_path(self) -> str:
         path = self.path.removeprefix(BASE_PATH)
-        return re.sub(r"{(\w+)}", lambda name: f"{{{to_camel(name[1])}}}", path)
+        return re.sub(r"{(\w+)(:path)?}", lambda name: f"{{{to_camel(name[1])}}}", path)
 
     @property
     def guard(self) -> Guarded | None:
@@ -172,7 +183,12 @@ class _Operation:
     @property
     def is_keyed(self) -> bool:
         """Whether the operation accepts an idempotency key."""
-        return self.method == "POST" and self.guard is not None
+        return self.method == "POST" and self.guard is not None and self.stream is None
+
+    @property
+    def stream(self) -> EventStream | None:
+        """The body with many events, if the operation takes one."""
+        return _stream_of(self.route)
 
     def render(
         self, schemas: Mapping[Key, Json], components: Components, responses: Responses
@@ -196,7 +212,9 @@ class _Operation:
                 "required": self.types.is_body_required,
                 "content": {"application/json": {"schema": parts["body"]}},
             }
-        rendered["responses"] = self._successes(parts.get("result", {}))
+        if "item" in parts:
+            rendered["requestBody"] = {"required": True, "content": _each(parts["item"])}
+        rendered["responses"] = self._successes(parts)
         for status, codes in self._refusals(
             has_body="body" in parts or self.method == "POST"
         ).items():
@@ -214,15 +232,27 @@ class _Operation:
             for name, schema, required in components.fields_of(self.types.query):
                 yield _parameter(name, "query", _without_null(schema), required=required)
 
-    def _successes(self, result: Json) -> Json:
+    def _successes(self, parts: Mapping[str, Json]) -> Json:
         if not ever_succeeds(self.route.responses):
             return {}
+        result = parts.get("result", {})
         status = self.route.status_code or 200
         headers = ["X-Request-Id"] + (["Idempotent-Replayed"] if self.is_keyed else [])
         answer: Json = {
             "description": _success(status, result),
             "headers": header_refs(headers),
         }
+        if "accepted" in parts:
+            answer = {**answer, "description": "The outcomes, in the order of the events."}
+            accepted = {
+                "description": _success(_ACCEPTED, parts["accepted"]),
+                "headers": answer["headers"],
+                "content": {"application/json": {"schema": parts["accepted"]}},
+            }
+            return {
+                str(status): {**answer, "content": _each(result)},
+                str(_ACCEPTED): accepted,
+            }
         if status != _NO_CONTENT:
             answer["content"] = {"application/json": {"schema": result}}
         return {str(status): answer}
@@ -247,11 +277,26 @@ class _Operation:
         return {status: sorted(set(codes)) for status, codes in sorted(by_status.items())}
 
 
+def _stream_of(route: RouteContext) -> EventStream | None:
+    original = route.original_route
+    return original.access.stream if isinstance(original, Guarded) else None
+
+
+def _each(item: Json) -> Json:
+    """Return the content of a body with many items: an array of them, or one a line."""
+    return {
+        JSON: {"schema": {"type": "array", "minItems": 1, "maxItems": MAX_EVENTS, "items": item}},
+        NDJSON: {"schema": item},
+    }
+
+
+_ACCEPTED: Final = 202
 _NO_CONTENT: Final = 204
 _CREATED: Final = 201
 
 
 _SUCCESSES: Final[Mapping[str, str]] = {
+    "AcceptedEvents": "The number of accepted events; with `wait=false`.",
     "AgentConnection": "The agent and its access token.",
     "AgentCreated": "The new agent and its device code.",
     "CardTransactionEventList": "The events of the card transaction.",

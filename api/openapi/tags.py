@@ -42,6 +42,9 @@ TAGS: Final[Mapping[str, str]] = {
         " sources."
     ),
     "Stablecoins": "Link provider accounts, register stablecoins, mint and burn.",
+    "Network Events": (
+        "Send events of the card network and read their outcomes; at the server's root."
+    ),
     "Health": "Liveness and readiness, at the server's root and without credentials.",
 }
 """The description of every tag, in the order of the interface."""

@@ -178,8 +178,7 @@ class Authorizations:
         self._host: Final = url.hostname
         self._port: Final = url.port or 80
         self._path: Final = url.path
-        pair = f"{system.running.client_id}:{secret or system.running.client_secret}"
-        self._authorization: Final = "Basic " + b64encode(pair.encode()).decode()
+        self._authorization: Final = authorization_of(system, secret)
         self._cardholders: Final = itertools.cycle(system.cardholders)
         self._amounts: Final = itertools.cycle(range(100, 1_000))
         self.failed = 0
@@ -215,7 +214,7 @@ def submit(system: Service, progress: Progress, *, lines: int = _FILE_LINES) -> 
     wanted = workload.purchases(system.cardholders, lines, seed=1, run="file")
     started = perf_counter()
     system.bench.accept(workload.authorizations(wanted))
-    _wait_until_decided(system)
+    wait_until_decided(system)
     yield Figure(
         part=_PART,
         name="authorizations of a worker, from the inbox on",
@@ -223,20 +222,14 @@ def submit(system: Service, progress: Progress, *, lines: int = _FILE_LINES) -> 
         values=[lines / (perf_counter() - started)],
     )
     # Earlier webhooks have been dispatched, so that only the file is measured.
-    _wait_until_dispatched(system)
+    wait_until_dispatched(system)
     progress(f"service: submit, a file of {lines:,} clearings")
-    environment = {
-        "DATABASE_URL": system.running.database_url,
-        "REDIS_URL": system.running.redis_url,
-        "CARDLEDGER_DATA_DIR": str(system.data_dir),
-        "CARDLEDGER_SECRET_KEY": SECRET_KEY,
-    }
     with tempfile.TemporaryDirectory(prefix="cardledger-bench-") as directory:
         file = Path(directory) / "clearings.jsonl"
         with file.open("w", encoding="utf-8") as opened:
             for message in workload.clearings(wanted):
                 opened.write(json.dumps(message.body) + "\n")
-        seconds = _submitted(file, environment, lines=lines)
+        seconds = submitted(file, environment_of(system), lines=lines)
     yield Figure(
         part=_PART,
         name=f"submit of {lines:,} clearings, outcomes printed",
@@ -259,15 +252,33 @@ def _decide_more(system: Service, progress: Progress) -> None:
         wanted = workload.purchases(system.cardholders, _AT_A_TIME, seed=number, run="more")
         system.bench.accept(workload.authorizations(wanted))
         system.bench.accept(workload.clearings(wanted))
-        _wait_until_decided(system)
+        wait_until_decided(system)
 
 
-def _wait_until_decided(system: Service) -> None:
+def environment_of(system: Service) -> dict[str, str]:
+    """Return the settings with which a command finds `system`."""
+    return {
+        "DATABASE_URL": system.running.database_url,
+        "REDIS_URL": system.running.redis_url,
+        "CARDLEDGER_DATA_DIR": str(system.data_dir),
+        "CARDLEDGER_SECRET_KEY": SECRET_KEY,
+    }
+
+
+def authorization_of(system: Service, secret: str | None = None) -> str:
+    """Return the header Authorization of the token of `system`, or with another `secret`."""
+    pair = f"{system.running.client_id}:{secret or system.running.client_secret}"
+    return "Basic " + b64encode(pair.encode()).decode()
+
+
+def wait_until_decided(system: Service) -> None:
+    """Return when no message waits."""
     with psycopg.connect(system.bench.owner_url, autocommit=True) as connection:
         wait_until(lambda: not _exists(connection, "SELECT FROM inbox"), "an empty inbox")
 
 
-def _wait_until_dispatched(system: Service) -> None:
+def wait_until_dispatched(system: Service) -> None:
+    """Return when every webhook has been dispatched."""
     with psycopg.connect(system.bench.owner_url, autocommit=True) as connection:
         wait_until(lambda: not _exists(connection, "SELECT FROM outbox"), "an empty outbox")
 
@@ -290,7 +301,7 @@ def wait_until(condition: Callable[[], bool], expected: str, *, timeout_s: float
         time.sleep(_POLL_S)
 
 
-def _submitted(file: Path, environment: Mapping[str, str], *, lines: int) -> float:
+def submitted(file: Path, environment: Mapping[str, str], *, lines: int) -> float:
     """Submit `file` to its end; return the seconds it took, the start of the command included."""
     started = perf_counter()
     with tempfile.TemporaryFile() as outcomes:

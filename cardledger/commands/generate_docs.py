@@ -11,6 +11,9 @@ from cardledger.api.http.errors import MAX_ERROR_BODY, MAX_ERRORS
 from cardledger.api.http.json_body import MAX_DEPTH, MAX_KEYS
 from cardledger.api.http.middleware import MAX_HEADERS, MAX_PARAMETERS
 from cardledger.api.http.routing import MAX_BODY
+from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
+from cardledger.api.ingestion.bodies import MAX_EVENTS
+from cardledger.api.ingestion_limits import LIVE_EVENTS
 from cardledger.api.openapi import docs_page, not_implemented
 from cardledger.schema.wire.error_specs import ERROR_SPECS, ErrorSpec
 from cardledger.schema.wire.errors import Code
@@ -30,7 +33,8 @@ Never returned: HTML, 422, stack traces. A request that is not valid HTTP gets t
 
 | limit of a request | status above it |
 |---|---|
-| {MAX_BODY:,} bytes of the body | 413 |
+| {MAX_BODY:,} bytes of the body, {MAX_EVENTS_BODY:,} of `POST /network-events` | 413 |
+| {MAX_EVENTS:,} events of `POST /network-events`, {LIVE_EVENTS} with `lane=LIVE` | 400 |
 | {MAX_KEYS:,} keys of all objects of the body, {MAX_DEPTH} levels of arrays and objects | 400 |
 | {MAX_PARAMETERS} query parameters | 400 |
 | {MAX_HEADERS} headers, {MAX_HEAD:,} bytes of request line and headers | 431 |

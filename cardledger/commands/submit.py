@@ -21,8 +21,6 @@ from typing import BinaryIO, Final, Self
 
 from rich.text import Text
 
-from cardledger.commands import jsonl
-from cardledger.commands.jsonl import Event, Splitter
 from cardledger.config import configuration, gc_tuning
 from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
@@ -33,7 +31,8 @@ from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
-from cardledger.workers.client import Client, UnavailableError
+from cardledger.workers.client import Client, UnavailableError, jsonl
+from cardledger.workers.client.jsonl import Event, Splitter
 
 _READ: Final = 128 * 1024
 _CHUNK: Final = 500  # Events a write to the inbox: what a batch of the engine takes.

@@ -158,3 +158,57 @@ def _outcome(
         reason=reason,
         card_transaction=wire(subject) if subject else None,
     )
+
+
+_BY_KEY: Final = """
+    SELECT customer_id, body_hash, outcome, reason, subject_id, sequence FROM outcomes
+    WHERE reference = %s AND source = %s AND platform_id = %s
+        AND customer_id = coalesce(%s, customer_id)
+    LIMIT 2
+"""
+_REVERSED: Final = """
+    SELECT FROM outcomes
+    WHERE reference = %s AND source = %s AND platform_id = %s AND customer_id = %s
+"""
+
+
+class SeveralEventsError(Exception):
+    """Events of several cardholders have this source and reference."""
+
+
+async def find_by_key(
+    connection: AsyncConnection[Any],
+    *,
+    platform_id: Id,
+    source: str,
+    reference: str,
+    customer_id: Id | None = None,
+) -> Outcome | None:
+    """Return the outcome that is recorded for a key of the platform; None when there is none.
+
+    The card transaction is shown as the event left it. An approval that was reversed, because it
+    could not be reported by `decideBy`, is DECLINED.
+    Raises: SeveralEventsError when there are several and `customer_id` does not choose one.
+    """
+    cursor = await connection.execute(_BY_KEY, [reference, source, platform_id, customer_id])
+    rows = await cursor.fetchall()
+    if not rows:
+        return None
+    if len(rows) > 1:
+        raise SeveralEventsError
+    [(customer_id, body_hash, recorded, reason, subject_id, sequence)] = rows
+    outcome, detail = OutcomeType(recorded), None
+    if outcome is OutcomeType.APPLIED:
+        reversal = [body_hash.hex(), timeout_reversals.SOURCE, platform_id, customer_id]
+        if await (await connection.execute(_REVERSED, reversal)).fetchone() is not None:
+            outcome, reason = OutcomeType.DECLINED, DeclineReason.DECISION_TIMEOUT
+            detail = timeout_reversals.DETAIL_AGAIN
+    versions = [(subject_id, sequence)] if subject_id and sequence else []
+    then = await history.at_async(connection, versions) if versions else {}
+    return outcomes.outcome(
+        reference,
+        outcome,
+        reason=reason,
+        detail=detail,
+        card_transaction=next((wire(roll_up) for roll_up in then.values()), None),
+    )

@@ -18,9 +18,11 @@ from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, CardRoute, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.schema.ids import Id
+from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.common import parse_id
 from cardledger.schema.wire.errors import explain
 from cardledger.schema.wire.network_events import NETWORK_EVENT, body_of
+from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 
 RETRY_LIMIT: Final = 500
 """Rejections that one call retries."""
@@ -82,6 +84,26 @@ async def find(connection: AsyncConnection[Any], which: Filter, *, limit: int) -
     async with connection.cursor(row_factory=class_row(Rejection)) as cursor:
         await cursor.execute(*query(which, limit=limit))
         return await cursor.fetchall()
+
+
+# By the hash of the reference, which may be longer than an index can hold.
+_BY_KEY: Final = """
+    SELECT reason, detail FROM rejections
+    WHERE platform_id = %s AND md5(reference) = md5(%s) AND reference = %s AND source = %s
+    ORDER BY id DESC LIMIT 1
+"""
+
+
+async def find_by_key(
+    connection: AsyncConnection[Any], *, platform_id: Id, source: str, reference: str
+) -> Outcome | None:
+    """Return the latest rejection of an event with this key as its outcome, None without one."""
+    parameters = [platform_id, reference, reference, source]
+    row = await (await connection.execute(_BY_KEY, parameters)).fetchone()
+    if row is None:
+        return None
+    reason, detail = row
+    return outcomes.outcome(reference, OutcomeType.REJECTED, reason=reason, detail=detail)
 
 
 def query(which: Filter, *, limit: int) -> tuple[LiteralString, dict[str, Any]]:

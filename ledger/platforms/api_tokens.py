@@ -32,6 +32,7 @@ USE_INTERVAL: Final = timedelta(minutes=1)
 _MAX_CLIENT_ID: Final = 100
 
 
+_KNOWN: Final = {permission.value: permission for permission in Permission}
 _KNOWN_BEFORE: Final = frozenset({Permission.VIEW, Permission.TRANSACT, Permission.MANAGE})
 """What releases before schema 0016 read; they fail on other names."""
 
@@ -351,7 +352,8 @@ def _render(row: Row[*tuple[Any, ...]], client_secret: str | None = None) -> Tok
 def _permissions(row: Row[*tuple[Any, ...]]) -> list[Permission]:
     """Return the permissions of a token, also of one that an earlier release has created."""
     if row.scopes is not None:
-        return [Permission(scope) for scope in row.scopes]
+        # A later release may know further ones, which mean nothing here.
+        return [_KNOWN[scope] for scope in row.scopes if scope in _KNOWN]
     before = {Permission.VIEW, *map(Permission, row.permissions)}
     if Permission.MANAGE in before:
         before |= {Permission.TOKENS, Permission.AGENTS}

@@ -19,6 +19,7 @@ class Permission(StrEnum):
     MANAGE = "MANAGE"
     TOKENS = "TOKENS"  # Creates and deletes tokens.
     AGENTS = "AGENTS"  # Creates, connects, changes and deletes agents.
+    INGEST = "INGEST"  # Sends network events and reads their outcomes.
 
 
 class GrantExceededError(Exception):

@@ -119,8 +119,9 @@ api_tokens = Table(
     Column(
         "scopes",
         ARRAY(Text),
-        comment="VIEW, TRANSACT, MANAGE, TOKENS, AGENTS; null: a token of an earlier release, for"
-        " which permissions counts: each token has VIEW, and MANAGE includes TOKENS and AGENTS.",
+        comment="VIEW, TRANSACT, MANAGE, TOKENS, AGENTS, INGEST; null: a token of an earlier"
+        " release, for which permissions counts: each token has VIEW, and MANAGE includes TOKENS"
+        " and AGENTS.",
     ),
     timestamp("expires_at", "When the token ends; null: never.", nullable=True),
     Column(

@@ -12,6 +12,7 @@ from sqlalchemy import (
     SmallInteger,
     Table,
     Uuid,
+    func,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSON
 
@@ -176,6 +177,8 @@ rejections = Table(
 )
 
 Index("rejections_platform_id_idx", rejections.c.platform_id, rejections.c.id)
+# A hash, because a reference may be longer than an index can hold.
+Index("rejections_reference_idx", rejections.c.platform_id, func.md5(rejections.c.reference))
 
 rejection_retries = Table(
     "rejection_retries",

@@ -27,6 +27,7 @@ class OutcomeType(StrEnum):
     IGNORED = "IGNORED"
     PARKED = "PARKED"
     REJECTED = "REJECTED"
+    ACCEPTED = "ACCEPTED"  # Not decided yet; only while a caller waits no longer, never kept.
 
 
 class RejectionReason(StrEnum):

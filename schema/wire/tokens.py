@@ -15,7 +15,7 @@ from cardledger.schema.wire.common import (
     TokenId,
 )
 
-PermissionName = Literal["VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"]
+PermissionName = Literal["VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS", "INGEST"]
 
 _ADDRESS_LIMIT = 20
 _MAPPED = IPv6Network("::ffff:0:0/96")
@@ -48,7 +48,7 @@ class TokenCreate(Request):
 
     name: Name
     permissions: Annotated[
-        list[PermissionName], Field(min_length=1, max_length=5), AfterValidator(_each_once)
+        list[PermissionName], Field(min_length=1, max_length=6), AfterValidator(_each_once)
     ]
     expires_at: Annotated[Time | None, NOT_NULLABLE] = None
     allowed_addresses: Annotated[

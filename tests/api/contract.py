@@ -12,6 +12,7 @@ import httpx2
 import jsonschema_rs
 
 from cardledger.api import BASE_PATH
+from cardledger.api.ingestion.bodies import JSON, NDJSON
 from tests.api.documents import Json, document, resolved
 
 _COMPONENT: Final = re.compile(r"#/components/schemas/([^\"/]+)")
@@ -42,10 +43,11 @@ def hold(response: httpx2.Response) -> None:
     else:
         assert ("content" in declared) == bool(response.content), what
     if response.content:
-        kind, *_ = declared["content"]
-        assert response.headers["content-type"].partition(";")[0] == kind, what
-        error = next(validator(path, method, status).iter_errors(response.json()), None)
-        assert error is None, f"{what} with {error.instance_path}: {error.message}"
+        kind = response.headers["content-type"].partition(";")[0]
+        assert kind in declared["content"], what
+        for body in bodies_of(response, kind):
+            error = next(validator(path, method, status, kind).iter_errors(body), None)
+            assert error is None, f"{what} with {error.instance_path}: {error.message}"
     if "x-codes" in declared and response.content:
         assert response.json()["code"] in declared["x-codes"], f"{what}: {response.text}"
         assert response.json()["status"] == response.status_code, what
@@ -54,12 +56,18 @@ def hold(response: httpx2.Response) -> None:
             assert name in response.headers, f"{what} without {name}"
 
 
+def bodies_of(response: httpx2.Response, kind: str) -> list[Any]:
+    """Return the JSON values in the body of `response`: of NDJSON one a line."""
+    if kind == NDJSON:
+        return [json.loads(line) for line in response.content.splitlines()]
+    return [response.json()]
+
+
 @cache
-def validator(path: str, method: str, status: str) -> jsonschema_rs.Validator:
-    """Return the validator of the body of a response."""
+def validator(path: str, method: str, status: str, kind: str = JSON) -> jsonschema_rs.Validator:
+    """Return the validator of the body of a response, of NDJSON that of a line."""
     declared = resolved(document()["paths"][path][method]["responses"][status])
-    [content] = declared["content"].values()
-    return validator_of(content["schema"])
+    return validator_of(declared["content"][kind]["schema"])
 
 
 def validator_of(schema: Json) -> jsonschema_rs.Validator:
@@ -103,6 +111,11 @@ def path_of(url_path: str) -> str | None:
 def _pattern(path: str) -> re.Pattern[str]:
     parts = re.split(r"({\w+})", path)
     return re.compile("".join("[^/]+" if p.startswith("{") else re.escape(p) for p in parts))
+
+
+def takes_events(operation: Json) -> bool:
+    """Return whether the body has many network events, with limits of its own."""
+    return NDJSON in operation.get("requestBody", {}).get("content", {})
 
 
 def operations() -> list[tuple[str, str, Any]]:

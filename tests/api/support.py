@@ -41,7 +41,7 @@ from tests.waiting import eventually, limit_s
 from tests.worker_process import worker_process
 
 SECRET_KEY = "a secret key that only tests use, long enough"
-ALL = ("VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS")
+ALL = ("VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS", "INGEST")
 TIMEOUT_S = limit_s()
 
 

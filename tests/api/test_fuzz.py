@@ -33,6 +33,12 @@ LEAST: Final = 10_000
 SAMPLE: Final = ("createToken", "simulateClearing")
 """Operations that get every case of the coverage phase in the small run: hundreds each."""
 
+_ENVIRONMENT: Final = {
+    **os.environ,
+    "SCHEMATHESIS_HOOKS": "schemathesis_hooks",
+    "PYTHONPATH": str(Path(__file__).parent),
+}
+
 CHECKED: Final = Path(__file__).with_name("schemathesis.toml")
 
 
@@ -83,7 +89,9 @@ def run(root: str, config: Path, *arguments: str) -> dict[str, Any]:
         f"--report-json-path={report}",
         *arguments,
     ]
-    done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=config.parent, env=_ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
     found: dict[str, Any] = json.loads(report.read_text())
     assert found["complete"]

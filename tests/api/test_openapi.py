@@ -49,6 +49,11 @@ each_operation = pytest.mark.parametrize(
 )
 
 
+def is_keyed(method: str, operation: Json) -> bool:
+    """Return whether the operation must take an Idempotency-Key; network events are keyed."""
+    return method == "post" and is_guarded(operation) and not contract.takes_events(operation)
+
+
 def is_guarded(operation: Json) -> bool:
     return bool(operation["security"])
 
@@ -178,7 +183,7 @@ def test_an_operation_documents_all_of_its_responses(
     if is_guarded(operation):
         wanted |= {"401", "429"}
     if is_guarded(operation) and is_built(operation):
-        wanted |= {"400", "403"} | ({"409"} if method == "post" else set())
+        wanted |= {"400", "403"} | ({"409"} if is_keyed(method, operation) else set())
         wanted |= {"404"} if "{" in path else set()
         wanted |= {"408", "413"} if "requestBody" in operation else set()
     assert wanted <= set(responses)
@@ -191,8 +196,9 @@ def test_an_operation_documents_all_of_its_responses(
         assert ("content" in response) == (status != "204")
     placed = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
     assert placed == set(re.findall(r"{(\w+)}", path))
-    if method == "post" and is_guarded(operation):
-        assert "Idempotency-Key" in {parameter["name"] for parameter in parameters}
+    has_key = "Idempotency-Key" in {parameter["name"] for parameter in parameters}
+    assert has_key or not is_keyed(method, operation)
+    assert not (has_key and contract.takes_events(operation))
 
 
 @each_operation

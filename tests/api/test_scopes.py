@@ -57,6 +57,7 @@ TOKEN_PROBES = {
     "MANAGE": ("POST", "/customers"),
     "TOKENS": ("POST", "/tokens"),
     "AGENTS": ("POST", "/agents"),
+    "INGEST": ("GET", "/network-events/visa/1"),
 }
 
 
@@ -140,7 +141,8 @@ class Intruder:
         reached = {"VIEW"} if self.is_receiver or self.has_read else set()
         for api in self.tokens:
             for permission, (method, path) in TOKEN_PROBES.items():
-                if _is_admitted(api.http.request(method, path, json=_body(method))):
+                url = path if permission != "INGEST" else self.root + path
+                if _is_admitted(api.http.request(method, url, json=_body(method))):
                     reached.add(permission)
         for agent in self.connected:
             for operation, permission in AGENT_OPERATIONS.items():

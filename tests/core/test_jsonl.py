@@ -2,8 +2,7 @@
 
 import pytest
 
-from cardledger.commands import jsonl
-from cardledger.workers.client import Unreadable
+from cardledger.workers.client import Unreadable, jsonl
 
 
 @pytest.mark.parametrize(

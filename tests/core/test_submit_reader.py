@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cardledger.commands.jsonl import Event
 from cardledger.commands.submit import Reader
+from cardledger.workers.client.jsonl import Event
 
 
 class _Chunks(Queue[list[Event] | None]):

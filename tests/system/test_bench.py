@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from benchmarks import workbench
-from benchmarks.parts import service, tenants, webhooks
+from benchmarks.parts import ingestion, service, tenants, webhooks
 from benchmarks.parts.service import Authorizations, Service
 from cardledger.embedded.servers import DatabaseUrl
 
@@ -50,6 +50,14 @@ def test_a_file_is_submitted_with_the_key_of_the_system(running: Service) -> Non
 
     assert decided.median > 0
     assert submitted.name == "submit of 20 clearings, outcomes printed"
+
+
+def test_files_over_http_are_measured_beside_submit(running: Service) -> None:
+    [posted, ratio] = ingestion.measure(running, rounds=1, progress=lambda _: None, events=20)
+
+    assert len(posted.values) == len(ratio.values) == 1
+    assert posted.values[0] > 0
+    assert ratio.least == 0.6
 
 
 def test_a_platform_is_measured_without_and_with_the_load_of_another(running: Service) -> None:

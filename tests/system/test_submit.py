@@ -12,10 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from cardledger.commands import jsonl
-from cardledger.commands.jsonl import Splitter
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.workers.client import Unreadable
+from cardledger.workers.client import Unreadable, jsonl
+from cardledger.workers.client.jsonl import Splitter
 from tests.system import support
 from tests.system.support import COMMAND, Up, outcomes, purchases, started, write_lines
 from tests.waiting import eventually, limit_s, processor_s

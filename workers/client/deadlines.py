@@ -6,7 +6,7 @@ answer, settles the authorization accordingly (docs/decisions/0036).
 
 import asyncio
 from asyncio import Task
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
@@ -14,13 +14,14 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.timeout_reversals import DETAIL
 from cardledger.ledger.storage.database_clock import Reading
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.schema.wire import outcomes
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
-from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, UnavailableError
+from cardledger.workers.client.errors import DATABASE_UNAVAILABLE, STOPPED, UnavailableError
 from cardledger.workers.client.parsing import MalformedSubmission, Submission
 from cardledger.workers.client.pending import resolve
 from cardledger.workers.client.timeout_reversals import TimeoutReversals
@@ -98,7 +99,8 @@ class Deadlines:
         """Give the outcome of `submission` its time limit, if it has a deadline.
 
         A repetition of an authorization whose reversal is not durable yet fails at once: decided
-        before that reversal, it would be reported as approved and then reversed.
+        before that reversal, it would be reported as approved and then reversed. A file that is
+        submitted again after the deadlines in it reads the record, and answers no network.
         """
         body = submission.body
         if body["type"] not in AUTHORIZATIONS:
@@ -110,8 +112,13 @@ class Deadlines:
         decide_by = parse_time(body.get("decideBy"))
         if decide_by is None:
             return
-        submission.report_by = self._clock.monotonic_at(decide_by) - _MARGIN_S
-        self._wait(submission, submission.report_by)
+        report_by = self._clock.monotonic_at(decide_by) - _MARGIN_S
+        if report_by > monotonic():
+            submission.report_by = report_by
+            self._wait(submission, report_by)
+        elif submission.lane is Lane.LIVE:
+            # The engine declines it; a repetition of an approved one is settled like a late reply.
+            submission.report_by, submission.is_late = report_by, True
 
     async def reported(
         self, submissions: Sequence[Submission | MalformedSubmission], results: Sequence[Outcome]
@@ -120,11 +127,17 @@ class Deadlines:
 
         Raises: UnavailableError.
         """
-        outcomes_now = list(results)
-        while late := late_approvals(submissions, outcomes_now):
-            for place, submission in late:
-                outcomes_now[place] = await self._settle(submission)
-        return outcomes_now
+        return await _without_late(submissions, results, self._settle)
+
+    async def reported_each(
+        self, submissions: Sequence[Submission | MalformedSubmission]
+    ) -> list[Outcome]:
+        """Return the outcomes of `submissions`, each of which is there, as they may be reported.
+
+        One that failed, or that is not settled in time, is ACCEPTED, which is no approval.
+        """
+        results = [_result(each) for each in submissions]
+        return await _without_late(submissions, results, self._settled_or_undecided)
 
     async def stop(self) -> None:
         """Return when every deadline that has passed is settled."""
@@ -155,6 +168,12 @@ class Deadlines:
         else:
             resolve(submission.outcome, outcome)
 
+    async def _settled_or_undecided(self, submission: Submission) -> Outcome:
+        try:
+            return await self._settle(submission)
+        except UnavailableError as error:
+            return undecided(submission, str(error))
+
     async def _settle(self, submission: Submission) -> Outcome:
         """Return the outcome of `submission` once its reversal is durable.
 
@@ -175,6 +194,36 @@ class Deadlines:
             reason=DeclineReason.DECISION_TIMEOUT,
             detail=DETAIL,
         )
+
+
+async def _without_late(
+    submissions: Sequence[Submission | MalformedSubmission],
+    results: Sequence[Outcome],
+    settle: Callable[[Submission], Awaitable[Outcome]],
+) -> list[Outcome]:
+    """Return `results` with what `settle` makes of late approvals; that takes time, too."""
+    outcomes_now = list(results)
+    while late := late_approvals(submissions, outcomes_now):
+        for place, submission in late:
+            outcomes_now[place] = await settle(submission)
+    return outcomes_now
+
+
+def _result(submission: Submission | MalformedSubmission) -> Outcome:
+    if submission.outcome.cancelled():
+        return undecided(submission, STOPPED)
+    try:
+        return submission.outcome.result()
+    except UnavailableError as error:
+        return undecided(submission, str(error))
+
+
+def undecided(submission: Submission | MalformedSubmission, detail: str) -> Outcome:
+    """Return what a caller gets that stops waiting for the outcome of `submission`."""
+    reference = (
+        submission.body["reference"] if isinstance(submission, Submission) else submission.reference
+    )
+    return outcomes.outcome(reference, OutcomeType.ACCEPTED, detail=detail)
 
 
 def late_approvals(

@@ -179,7 +179,8 @@ class InboxWriter:
                 )
                 messages.append(item.message)
                 # Before the commit: a worker may reply before this coroutine runs again.
-                self._pending.add(item.message, item.outcome, item.report_by)
+                report_by = None if item.is_late else item.report_by
+                self._pending.add(item.message, item.outcome, report_by)
             await inbox.accept_async(connection, messages, self._key)
             if malformed:
                 records = [item.rejection(now) for item in malformed]

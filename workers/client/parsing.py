@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from json import dumps
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -46,6 +46,7 @@ class Submission:
     report_by: float | None = None  # Of an approval, on the clock of `monotonic`.
     message: Message | None = None  # Once it is being written.
     is_withdrawn: bool = False  # It must not be written any more.
+    is_late: bool = False  # Its deadline had passed when it was submitted.
 
     @property
     def card_id(self) -> Id | None:
@@ -64,6 +65,7 @@ class MalformedSubmission:
     detail: str
     platform_id: Id | None
     outcome: "Future[Outcome]"
+    report_by: ClassVar[None] = None  # It has no deadline.
 
     def rejection(self, at: datetime) -> RejectionRecord:
         """Return the row that keeps this input with its reason."""

@@ -6,7 +6,7 @@ over Redis; without a reply, it is looked up in PostgreSQL.
 
 import asyncio
 from asyncio import CancelledError, Future
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Self
@@ -25,7 +25,12 @@ from cardledger.workers.client import parsing, replies
 from cardledger.workers.client.admission import Admission
 from cardledger.workers.client.background import BackgroundTasks
 from cardledger.workers.client.card_routes import CardRoutes
-from cardledger.workers.client.deadlines import DatabaseClock, Deadlines, late_approvals
+from cardledger.workers.client.deadlines import (
+    DatabaseClock,
+    Deadlines,
+    late_approvals,
+    undecided,
+)
 from cardledger.workers.client.errors import STOPPED, ReplyTimeoutError, UnavailableError
 from cardledger.workers.client.inbox_writer import InboxWriter
 from cardledger.workers.client.outcome_lookup import OutcomeLookup
@@ -39,6 +44,7 @@ from cardledger.workers.signals.message_key import MessageKey
 from cardledger.workers.signals.repeated_warning import RepeatedWarning
 
 _GATHER_S: Final = 0.005
+_NOT_DECIDED: Final = "not decided yet; ask for its outcome later, by source and reference"
 
 _FORGED: Final = RepeatedWarning(
     "replies without this installation's signature dropped; outcomes are looked up in PostgreSQL."
@@ -162,17 +168,52 @@ class Client:
         `Unreadable` stands for a line that holds no event: it is kept as a rejection.
         Raises: UnavailableError; the events may have been accepted.
         """
-        futures = [item.outcome for item in self.put(events, platform_id, lane)]
-        if not futures:
+        batch = await self.accept(events, platform_id=platform_id, lane=lane)
+        return [item.outcome for item in batch]
+
+    async def accept(
+        self, events: Iterable[Event], *, platform_id: Id | UUID | None, lane: Lane
+    ) -> list[Submission | MalformedSubmission]:
+        """Do as `enqueue` does, for `in_order`."""
+        batch = self.put(events, platform_id, lane)
+        if not batch:
             return []
         accepted = self._writer.acceptance()  # Of the events above: nothing ran in between.
+        # A deadline that passes before the acceptance ends the wait.
+        timed = [item.outcome for item in batch if item.report_by is not None]
         try:
             with self._unavailable_once_stopped():
-                await accepted
+                waits: list[Future[Any]] = [accepted, *timed]
+                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    each.result()
         except BaseException:
-            abandon(futures)
+            abandon(item.outcome for item in batch)
             raise
-        return futures
+        return batch
+
+    async def in_order(
+        self, batch: Sequence[Submission | MalformedSubmission], *, patience_s: float
+    ) -> AsyncIterator[list[Outcome]]:
+        """Yield the outcomes of `batch`, which is accepted, in its order; as many as there are.
+
+        After `patience_s` without one, events that are not decided are ACCEPTED, and nothing is
+        waited for any more. Approvals meet their deadlines when they are yielded.
+        """
+        place = 0
+        while place < len(batch):
+            end = place
+            while end < len(batch) and batch[end].outcome.done():
+                end += 1
+            if end > place:
+                yield await self._deadlines.reported_each(batch[place:end])
+                place = end
+            elif patience_s and (await asyncio.wait([batch[place].outcome], timeout=patience_s))[0]:
+                continue
+            else:
+                patience_s = 0.0
+                yield [undecided(batch[place], _NOT_DECIDED)]
+                place += 1
 
     async def deposit(
         self, *, platform_id: Id, account_id: Id, amount: int, source: str, reference: str

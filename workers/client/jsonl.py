@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from cardledger.workers.client import Unreadable
+from cardledger.workers.client.parsing import Unreadable
 
 MAX_LINE: Final = 64 * 1024
 """Bytes; the longest event that makes sense has a tenth of them."""
@@ -66,9 +66,19 @@ class Splitter:
 def parse(lines: Iterable[Line]) -> Iterator[Event]:
     """Yield what every line holds: an object, or why it holds none."""
     for line in lines:
-        content = line.content.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.content
-        if content.strip():
+        if content := _content(line):
             yield _parse(line, content)
+
+
+def is_blank(line: Line) -> bool:
+    """Return whether `parse` passes over `line`."""
+    return not _content(line)
+
+
+def _content(line: Line) -> bytes:
+    """Return what `line` holds; nothing when it is blank."""
+    content = line.content.removeprefix(_BYTE_ORDER_MARK) if line.number == 1 else line.content
+    return content if content.strip() else b""
 
 
 def _parse(line: Line, content: bytes) -> Event:

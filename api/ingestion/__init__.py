@@ -1,0 +1,1 @@
+"""Network events over HTTP: bodies with many events, their limits, outcomes as a stream."""

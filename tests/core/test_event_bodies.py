@@ -1,0 +1,91 @@
+"""Bodies with many events: cut into events without parsing all of them at once."""
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cardledger.api.http.errors import ApiError
+from cardledger.api.ingestion import bodies
+from cardledger.api.ingestion.bodies import JSON, MAX_EVENTS, NDJSON
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+events = st.lists(st.dictionaries(st.text(), json_values, max_size=4), min_size=1, max_size=20)
+spaces = st.text(alphabet=" \t\n\r", max_size=3)
+
+
+def split(raw: bytes, media_type: str) -> list[object]:
+    body = asyncio.run(bodies.split(raw, media_type))
+    return [event for chunk in body.chunks(7) for event in chunk]
+
+
+@given(sent=events, ascii_only=st.booleans())
+def test_lines_are_the_events(sent: list[dict[str, object]], *, ascii_only: bool) -> None:
+    lines = [json.dumps(each, ensure_ascii=ascii_only) for each in sent]
+    raw = "\n\n".join(lines).encode(errors="surrogatepass")
+
+    assert split(raw, NDJSON) == sent
+
+
+@given(sent=events, space=spaces, ascii_only=st.booleans())
+def test_elements_of_an_array_are_the_events(
+    sent: list[dict[str, object]], space: str, *, ascii_only: bool
+) -> None:
+    elements = [json.dumps(each, ensure_ascii=ascii_only) for each in sent]
+    text = f"{space}[{space}" + f"{space},{space}".join(elements) + f"{space}]{space}"
+
+    assert split(text.encode(), JSON) == sent
+
+
+@given(st.binary(max_size=50) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_anything_else_is_refused_as_json_is(raw: bytes) -> None:
+    try:
+        expected = json.loads(raw.decode())
+    except ValueError:
+        expected = None
+
+    if isinstance(expected, list) and expected:
+        assert len(split(raw, JSON)) == len(expected)
+    else:
+        with pytest.raises(ApiError):
+            split(raw, JSON)
+
+
+def test_an_event_may_be_as_long_as_a_line() -> None:
+    long = {"reference": "x" * 60_000}
+
+    assert split(json.dumps([long, long]).encode(), JSON) == [long, long]
+    with pytest.raises(ApiError, match="event 2 is not a complete JSON value"):
+        split(json.dumps([long, {"reference": "x" * 70_000}]).encode(), JSON)
+
+
+@pytest.mark.parametrize("media_type", [JSON, NDJSON])
+def test_the_loop_runs_between_parts_of_a_large_body(media_type: str) -> None:
+    event = json.dumps({"reference": "x" * 700})
+    raw = (
+        f"[{','.join([event] * MAX_EVENTS)}]"
+        if media_type == JSON
+        else "\n".join([event] * MAX_EVENTS)
+    )
+
+    async def turns() -> int:
+        count = 0
+
+        async def count_turns() -> None:
+            nonlocal count
+            while True:
+                count += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count_turns())
+        await bodies.split(raw.encode(), media_type)
+        counting.cancel()
+        return count
+
+    assert asyncio.run(turns()) > MAX_EVENTS // 500

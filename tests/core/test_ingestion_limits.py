@@ -1,0 +1,65 @@
+"""What a platform may have in progress: large bodies, and events without an outcome."""
+
+import asyncio
+
+import pytest
+
+from cardledger.api.ingestion_limits import (
+    FILES,
+    FILES_OF_PLATFORM,
+    UNDECIDED,
+    FilesInProgress,
+    TooManyEventsError,
+    UndecidedEvents,
+)
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage.ids import new_id
+
+ADA, BOB = new_id(), new_id()
+LIMIT = UNDECIDED[Lane.BULK]
+
+
+def test_a_platform_has_a_share_of_the_files() -> None:
+    files = FilesInProgress()
+    for _ in range(FILES_OF_PLATFORM):
+        files.begin(ADA)
+
+    with pytest.raises(TooManyEventsError, match="this platform"):
+        files.begin(ADA)
+    for number in range(FILES - FILES_OF_PLATFORM):
+        files.begin(BOB if number < FILES_OF_PLATFORM else new_id())
+    with pytest.raises(TooManyEventsError):
+        files.begin(new_id())
+
+    files.end(ADA)
+    files.begin(ADA)
+
+
+def test_events_have_their_places_until_they_are_decided() -> None:
+    async def scenario() -> None:
+        undecided, loop = UndecidedEvents(), asyncio.get_running_loop()
+        outcomes = [loop.create_future() for _ in range(LIMIT)]
+        with undecided.reserve(ADA, Lane.BULK, LIMIT) as room:
+            room.take(outcomes)
+
+        with pytest.raises(TooManyEventsError, match=f"{LIMIT} events"):
+            undecided.reserve(ADA, Lane.BULK, 1)
+        with undecided.reserve(BOB, Lane.BULK, LIMIT), undecided.reserve(ADA, Lane.LIVE, 1):
+            pass
+        outcomes[0].set_result(None)
+        outcomes[1].cancel()
+        await asyncio.sleep(0)
+        with undecided.reserve(ADA, Lane.BULK, 2):
+            pass
+
+    asyncio.run(scenario())
+
+
+def test_places_of_events_that_were_not_accepted_are_free_again() -> None:
+    undecided = UndecidedEvents()
+
+    with pytest.raises(ValueError, match="lost"), undecided.reserve(ADA, Lane.BULK, LIMIT):
+        raise ValueError("lost")
+
+    with undecided.reserve(ADA, Lane.BULK, LIMIT):
+        pass
