@@ -4,7 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from cardledger.schema.wire.common import (
     Amount,
@@ -17,6 +17,7 @@ from cardledger.schema.wire.common import (
     ShortName,
     Time,
 )
+from cardledger.schema.wire.errors import explain_all
 
 
 class EventType(StrEnum):
@@ -135,12 +136,31 @@ NetworkEvent: TypeAlias = Annotated[
 ]
 
 NETWORK_EVENT: TypeAdapter[NetworkEvent] = TypeAdapter(NetworkEvent)
-"""Parses one event; `cardledger.schema.wire.errors` explains its validation errors."""
+"""Parses one event; `explain_event` explains its validation errors."""
 
 
 def body_of(event: NetworkEvent) -> dict[str, Any]:
     """Return `event` as the inbox stores it: the fields that were sent."""
     return event.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+_NO_TYPE: Final = frozenset({"union_tag_not_found", "union_tag_invalid"})
+
+
+def explain_event(event: object, error: ValidationError) -> str:
+    """Return in one line all that is wrong with `event`, by the names of the wire.
+
+    Without a valid type, the fields that every type has are checked all the same.
+    """
+    found = error.errors(include_url=False, include_input=False)
+    if found[0]["type"] in _NO_TYPE:
+        try:
+            _NetworkEvent.model_validate(event)
+        except ValidationError as of_fields:
+            more = of_fields.errors(include_url=False, include_input=False)
+            # A field that some type has is not known here.
+            found += [each for each in more if each["type"] != "extra_forbidden"]
+    return explain_all(found)
 
 
 def parse_time(value: str | None) -> datetime | None:

@@ -115,9 +115,10 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     assert printed[1]["detail"].startswith("line 3: not JSON")
     assert "comes twice" in printed[2]["detail"]
     assert printed[9]["reference"] == "mixed-float"
+    assert printed[9]["detail"].startswith("line 11: amount must be a JSON integer")
     with psycopg.connect(system.ready["databaseUrl"]) as connection:
         kept = connection.execute("SELECT count(*) FROM rejections WHERE detail LIKE 'line %'")
-        assert kept.fetchone() == (16,)  # Of both submissions.
+        assert kept.fetchone() == (18,)  # Of both submissions.
 
 
 def test_outcomes_are_lines_that_no_terminal_obeys(
