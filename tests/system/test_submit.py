@@ -102,7 +102,7 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     file.write_bytes(b"\r\n".join(content))  # And no end of the last line.
 
     submitted = system.submit(str(file))
-    allowed = system.submit("--allow-rejections", str(file))
+    allowed = system.submit("--fail-on", "none", str(file))
 
     assert submitted.returncode == 1
     assert "10 event(s) were rejected" in submitted.stderr
@@ -119,6 +119,36 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     with psycopg.connect(system.ready["databaseUrl"]) as connection:
         kept = connection.execute("SELECT count(*) FROM rejections WHERE detail LIKE 'line %'")
         assert kept.fetchone() == (18,)  # Of both submissions.
+
+
+def test_the_exit_code_follows_the_outcomes_that_are_named(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    declined, settled = purchases(cards, 2, prefix="failing")
+    events = [
+        declined | {"amount": 2**62},
+        settled | {"type": "CLEARING_REVERSAL", "issuerTransactionToken": "unseen"},
+    ]
+    file = write_lines(tmp_path / "events.jsonl", events)
+
+    codes = {
+        named: system.submit(*named, file)
+        for named in (
+            (),
+            ("--fail-on", "rejected"),
+            ("--fail-on", "declined"),
+            ("--fail-on", "parked", "--fail-on", "rejected"),
+            ("--fail-on", "none"),
+            ("--fail-on", "none", "--fail-on", "parked"),
+            ("--fail-on", "parked", "--no-wait"),
+            ("--fail-on", "applied"),
+        )
+    }
+
+    # Also of the repetitions, which are duplicates.
+    assert [finished.returncode for finished in codes.values()] == [0, 0, 1, 1, 0, 2, 2, 2]
+    assert "1 authorization(s) were declined" in codes["--fail-on", "declined"].stderr
+    assert {one["outcome"] for one in outcomes(codes["--fail-on", "none"])} == {"DUPLICATE"}
 
 
 def test_outcomes_are_lines_that_no_terminal_obeys(
