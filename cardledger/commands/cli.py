@@ -393,11 +393,18 @@ def settings() -> None:
 
 
 @app.command()
-def openapi() -> None:
+def openapi(
+    *,
+    events: Annotated[
+        bool,
+        typer.Option("--events", help="Print the JSON Schema (2020-12) of a network event."),
+    ] = False,
+) -> None:
     """Print the OpenAPI 3.1 document of the HTTP API."""
     from cardledger.commands import generate_docs
 
-    typer.echo(generate_docs.openapi_page(), nl=False)
+    page = generate_docs.events_schema() if events else generate_docs.openapi_page()
+    typer.echo(page, nl=False)
 
 
 @app.command()

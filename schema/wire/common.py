@@ -282,9 +282,9 @@ Time = Annotated[
 class Merchant(Request):
     """The merchant at which a card was used."""
 
-    descriptor: Name
-    mcc: Mcc | None = None
-    country: Country | None = None
+    descriptor: Annotated[Name, Field(description="Name of the merchant as on a statement.")]
+    mcc: Annotated[Mcc | None, Field(description="Merchant category code (ISO 18245).")] = None
+    country: Annotated[Country | None, Field(description="Country (ISO 3166-1 alpha-2).")] = None
 
 
 class CurrencyInfo(Response):

@@ -18,6 +18,7 @@ from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import migrate
+from cardledger.schema.wire.network_event_schema import json_schema
 from tests.proxy import proxy_to, through
 from tests.system import support
 from tests.system.support import environment, run
@@ -50,6 +51,10 @@ def test_the_document_of_the_interface_is_printed_as_it_is_checked_in() -> None:
     checked_in = Path(__file__).parents[2] / "docs" / "openapi.json"
 
     assert run("openapi").stdout == checked_in.read_text(encoding="utf-8")
+
+
+def test_the_schema_of_an_event_is_printed() -> None:
+    assert json.loads(run("openapi", "--events").stdout) == json_schema()
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
