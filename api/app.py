@@ -26,6 +26,7 @@ from cardledger.api.routes import (
     card_embed,
     cards,
     health,
+    parked_events,
     platform_config,
     rejections,
     sandbox,
@@ -61,6 +62,7 @@ _POOL_TIMEOUT_S: Final = 5.0
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     transactions.router,
     rejections.router,
+    parked_events.router,
     platform_config.router,
     internal_accounts.router,
     external_accounts.router,

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cardledger.commands.groups import keys, platforms, rejections, webhooks
+from cardledger.commands.groups import keys, parked, platforms, rejections, webhooks
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.config.options import (
@@ -41,6 +41,7 @@ app = typer.Typer(
 )
 app.add_typer(webhooks.app)
 app.add_typer(rejections.app)
+app.add_typer(parked.app)
 app.add_typer(platforms.app)
 app.add_typer(keys.app)
 

@@ -325,7 +325,7 @@ _FAILURES: Final[Mapping[OutcomeType, str]] = {
     ),
     OutcomeType.DECLINED: "{count:,} authorization(s) were declined; their `reason` says why",
     OutcomeType.PARKED: (
-        "{count:,} event(s) were parked until the events that they reverse or change arrive"
+        "{count:,} event(s) were parked; `cardledger parked list` shows those that still wait"
     ),
 }
 

@@ -188,6 +188,7 @@ VerificationId = _id_type("Verification")
 AgentId = _id_type("Agent")
 AgentActionId = _id_type("AgentAction")
 RejectionId = _id_type("Rejection")
+ParkedEventId = _id_type("ParkedEvent")
 
 Amount = Annotated[int, Field(strict=True, gt=0, le=MAX_AMOUNT)]
 """Minor units, above zero."""

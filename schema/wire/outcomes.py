@@ -9,13 +9,16 @@ from pydantic_core import from_json, to_json
 
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.common import (
+    CardId,
     Documented,
     PageQuery,
+    ParkedEventId,
     RejectionId,
     Response,
     ShortName,
     Time,
 )
+from cardledger.schema.wire.network_events import EventType
 
 
 class OutcomeType(StrEnum):
@@ -150,6 +153,19 @@ class RejectionResource(Response):
     detail: str | None = None
     event: str | None = None
     retried_at: Time | None = None
+    created_at: Time
+
+
+class ParkedEventResource(Response):
+    """An event that waits for the event that it reverses or changes; it is gone once applied."""
+
+    id: ParkedEventId
+    type: Annotated[str, Documented(EventType)] | None = None
+    source: str | None = None
+    reference: str | None = None
+    card_id: CardId
+    issuer_transaction_token: str
+    event: Mapping[str, Any] | None = None
     created_at: Time
 
 
