@@ -28,6 +28,7 @@ from cardledger.api.routes import (
     cards,
     health,
     network_events,
+    parked_events,
     platform_config,
     rejections,
     sandbox,
@@ -63,6 +64,7 @@ _POOL_TIMEOUT_S: Final = 5.0
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     transactions.router,
     rejections.router,
+    parked_events.router,
     platform_config.router,
     internal_accounts.router,
     external_accounts.router,

@@ -29,6 +29,7 @@ VIEWS: Final = (
     "internal_accounts",
     "outbox",
     "outcomes",
+    "parked",
     "platforms",
     "rejection_retries",
     "rejections",

@@ -116,7 +116,7 @@ API_ON_TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 It authenticates callers, accepts events and finds their outcomes, many in one statement.
 """
 
-UNREAD_BY_API: Final = ("acceptances", "duplicates", "entries", "parked", "pending_pulls")
+UNREAD_BY_API: Final = ("acceptances", "duplicates", "entries", "pending_pulls")
 """Tables without a view that the API's role could read before the views, and does not need."""
 
 SECRETS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -54,7 +54,21 @@ def _usd(amount: int) -> Json:
     return {"amount": amount, "currency": currency}
 
 
+_PARKED: Final = {
+    "type": "CLEARING_REVERSAL",
+    "source": "visa-clearing",
+    "reference": "c-2",
+    "cardId": f"Card:{_ID}",
+    "issuerTransactionToken": "hotel-4711",
+}
+
 EXAMPLES: Final[Mapping[str, Any]] = {
+    "ParkedEvent": {
+        "id": f"ParkedEvent:{_OTHER_ID}",
+        **_PARKED,
+        "event": {**_PARKED, "amount": 1000, "currency": "USD"},
+        "createdAt": _TIME,
+    },
     "CardCreate": {
         "cardholderId": f"Customer:{_ID}",
         "platformCardId": "card-4711",

@@ -13,9 +13,18 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cardledger.commands.groups import keys, platforms, rejections, webhooks
+from cardledger.commands.groups import keys, parked, platforms, rejections, webhooks
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
+from cardledger.config.options import (
+    FailOnOutcomes,
+    Host,
+    ListenFd,
+    Port,
+    Prod,
+    Stale,
+    Supervised,
+)
 from cardledger.workers.signals.roles import WorkerRole
 
 _INTERRUPTED = 130
@@ -32,6 +41,7 @@ app = typer.Typer(
 )
 app.add_typer(webhooks.app)
 app.add_typer(rejections.app)
+app.add_typer(parked.app)
 app.add_typer(platforms.app)
 app.add_typer(keys.app)
 
@@ -44,31 +54,7 @@ DataDir = Annotated[
         show_default=False,
     ),
 ]
-Host = Annotated[
-    str | None,
-    typer.Option(
-        "--host",
-        metavar="HOST",
-        help="Address to listen on (default: 127.0.0.1).",
-        show_default=False,
-    ),
-]
-Port = Annotated[
-    int | None,
-    typer.Option(
-        "--port",
-        metavar="PORT",
-        help="Port to listen on; 0 chooses a free port (default: 8000).",
-        min=0,
-        max=65535,
-        show_default=False,
-    ),
-]
-Prod = Annotated[bool, typer.Option("--production", help="Also check safety on a network.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
-Supervised = Annotated[str | None, typer.Option(hidden=True)]
-Stale = Annotated[list[Path] | None, typer.Option(hidden=True)]
-ListenFd = Annotated[int | None, typer.Option(hidden=True)]
 
 
 def main() -> None:
@@ -182,10 +168,7 @@ def submit(  # noqa: PLR0913 - the options of the command
         str | None,
         typer.Option(metavar="ID", help="Accept only cards of this platform.", show_default=False),
     ] = None,
-    allow_rejections: Annotated[
-        bool,
-        typer.Option("--allow-rejections", help="Exit with 0 even if events were rejected."),
-    ] = False,
+    fail_on: FailOnOutcomes = None,
     timeout: Annotated[
         float,
         typer.Option(
@@ -198,7 +181,10 @@ def submit(  # noqa: PLR0913 - the options of the command
 
     One JSON event per line. Outcomes are written to standard output as JSON lines in the order of
     the file, counts to standard error. The same file may be submitted again at any time: an event
-    that was already applied has the outcome DUPLICATE. The exit code is 1 if one was rejected.
+    that was already decided has the outcome DUPLICATE, and counts as its first outcome.
+
+    The exit code is 0 if every line has an outcome and none is of --fail-on; 1 if one is, or if not
+    every line got an outcome; 2 for wrong options, or a file that cannot be read.
     """
     from cardledger.commands import submit as command
 
@@ -207,7 +193,7 @@ def submit(  # noqa: PLR0913 - the options of the command
             file,
             wait=wait,
             platform=platform,
-            allow_rejections=allow_rejections,
+            fail_on=fail_on,
             timeout_s=timeout,
             data_dir=data_dir,
         )
@@ -408,11 +394,18 @@ def settings() -> None:
 
 
 @app.command()
-def openapi() -> None:
+def openapi(
+    *,
+    events: Annotated[
+        bool,
+        typer.Option("--events", help="Print the JSON Schema (2020-12) of a network event."),
+    ] = False,
+) -> None:
     """Print the OpenAPI 3.1 document of the HTTP API."""
     from cardledger.commands import generate_docs
 
-    typer.echo(generate_docs.openapi_page(), nl=False)
+    page = generate_docs.events_schema() if events else generate_docs.openapi_page()
+    typer.echo(page, nl=False)
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """Write the pages of the docs that are generated from the code (`make docs`)."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,8 +16,10 @@ from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
 from cardledger.api.ingestion.bodies import MAX_EVENTS
 from cardledger.api.ingestion_limits import LIVE_EVENTS
 from cardledger.api.openapi import docs_page, not_implemented
+from cardledger.commands import network_events_page
 from cardledger.schema.wire.error_specs import ERROR_SPECS, ErrorSpec
 from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.network_event_schema import json_schema
 
 _ERRORS = f"""\
 # Errors
@@ -86,6 +89,11 @@ def openapi_page() -> str:
     return docs_page.rendered(create_app(ApiConfig(database_url="", redis_url="", secret_key="")))
 
 
+def events_schema() -> str:
+    """Return the JSON Schema of a network event, as text."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
 def errors_page() -> str:
     """Return `docs/errors.md`."""
     return _ERRORS + "".join(_returned()) + "\n" + _RESERVED + "".join(_reserved())
@@ -123,6 +131,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "openapi.json": openapi_page,
     "errors.md": errors_page,
     "not-built.md": not_built_page,
+    "network-events.md": network_events_page.page,
 }
 """What makes the text of each page, by the name of its file."""
 

@@ -12,7 +12,7 @@ import threading
 import time
 from asyncio import Future, Queue
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from rich.text import Text
 from cardledger.config import configuration, gc_tuning
 from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.options import FailOn
 from cardledger.install import credentials, databases, discovery
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.storage.engines import async_engine
@@ -45,8 +46,16 @@ class Tally:
     """What became of the events, counted."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
+    results: Counter[str] = field(default_factory=Counter)  # A duplicate is its first outcome.
     accepted: int = 0
     began: float = field(default_factory=time.monotonic)
+
+    def count(self, outcome: Outcome) -> None:
+        """Count one more outcome."""
+        self.outcomes[outcome.outcome] += 1
+        is_duplicate = outcome.outcome is OutcomeType.DUPLICATE
+        first = outcome.first_outcome if is_duplicate else None
+        self.results[first or outcome.outcome] += 1
 
     @property
     def decided(self) -> int:
@@ -59,15 +68,15 @@ def run(  # noqa: PLR0913 - the options of the command
     *,
     wait: bool,
     platform: str | None,
-    allow_rejections: bool,
+    fail_on: Sequence[FailOn] | None,
     timeout_s: float,
     data_dir: Path | None,
 ) -> None:
     """Submit `file` to the system that is at hand.
 
-    Raises: CommandError when not every line got an outcome, or one was rejected and
-    `allow_rejections` is not set.
+    Raises: CommandError when not every line got an outcome, or one has an outcome of `fail_on`.
     """
+    failures = _failures(fail_on, wait=wait)
     settings = configuration.load(data_dir=data_dir, log_level="error")
     platform_id = _platform_id(platform)
     with _opened(file) as source:
@@ -93,12 +102,7 @@ def run(  # noqa: PLR0913 - the options of the command
                 raise
             reporter.close()
             _summarise(submission.tally, wait=wait)
-    rejected = submission.tally.outcomes[OutcomeType.REJECTED]
-    if rejected and not allow_rejections:
-        raise CommandError(
-            f"{rejected:,} event(s) were rejected and are not in the books; `cardledger rejections"
-            " list` shows why (--allow-rejections: exit with 0 all the same)"
-        )
+    _check(submission.tally, failures)
 
 
 class Submission:
@@ -187,7 +191,7 @@ class Submission:
         while (futures := await waiting.get()) is not None:
             outcomes = await self._outcomes(futures) if self._wait else []
             for outcome in outcomes:
-                self.tally.outcomes[outcome.outcome] += 1
+                self.tally.count(outcome)
             self._tell(outcomes)
             reporter.update(len(futures))
 
@@ -311,6 +315,48 @@ def _line(outcome: Outcome) -> bytes:
     if not body.isascii():
         body = json.dumps(outcome.wire, separators=(",", ":")).encode()
     return body + b"\n"
+
+
+_FAILURES: Final[Mapping[OutcomeType, str]] = {
+    OutcomeType.REJECTED: (
+        "{count:,} event(s) were rejected and are not in the books; `cardledger rejections list`"
+        " shows why"
+    ),
+    OutcomeType.DECLINED: "{count:,} authorization(s) were declined; their `reason` says why",
+    OutcomeType.PARKED: (
+        "{count:,} event(s) were parked; `cardledger parked list` shows those that still wait"
+    ),
+}
+
+
+def _failures(fail_on: Sequence[FailOn] | None, *, wait: bool) -> list[OutcomeType]:
+    """Return the outcomes that fail the command.
+
+    Raises: CommandError when the options contradict each other.
+    """
+    if not fail_on:
+        return [OutcomeType.REJECTED]
+    if FailOn.NONE in fail_on:
+        if len(set(fail_on)) > 1:
+            raise CommandError("--fail-on none: leave out the others, or none", code=USAGE)
+        return []
+    if not wait:
+        raise CommandError("--fail-on needs the outcomes: leave out --no-wait", code=USAGE)
+    return [kind for kind in _FAILURES if FailOn(kind.lower()) in fail_on]
+
+
+def _check(tally: Tally, failures: Sequence[OutcomeType]) -> None:
+    """Check that no outcome fails the command.
+
+    Raises: CommandError.
+    """
+    found = [
+        _FAILURES[kind].format(count=tally.results[kind])
+        for kind in failures
+        if tally.results[kind]
+    ]
+    if found:
+        raise CommandError(f"{'; '.join(found)} (--fail-on none: exit with 0 all the same)")
 
 
 def _platform_id(platform: str | None) -> Id | None:

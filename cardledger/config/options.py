@@ -1,5 +1,6 @@
-"""Options that several groups of commands have."""
+"""Options that several commands have, and the values of some."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,51 @@ DataDir = Annotated[
     typer.Option(
         metavar="DIR",
         help="Data directory of the running system (default: .cardledger).",
+        show_default=False,
+    ),
+]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="HOST",
+        help="Address to listen on (default: 127.0.0.1).",
+        show_default=False,
+    ),
+]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        metavar="PORT",
+        help="Port to listen on; 0 chooses a free port (default: 8000).",
+        min=0,
+        max=65535,
+        show_default=False,
+    ),
+]
+Prod = Annotated[bool, typer.Option("--production", help="Also check safety on a network.")]
+Supervised = Annotated[str | None, typer.Option(hidden=True)]
+Stale = Annotated[list[Path] | None, typer.Option(hidden=True)]
+ListenFd = Annotated[int | None, typer.Option(hidden=True)]
+
+
+class FailOn(StrEnum):
+    """What `submit --fail-on` takes: outcomes of events, or that none is a failure."""
+
+    REJECTED = "rejected"
+    DECLINED = "declined"
+    PARKED = "parked"
+    NONE = "none"
+
+
+FailOnOutcomes = Annotated[
+    list[FailOn] | None,
+    typer.Option(
+        "--fail-on",
+        metavar="OUTCOME",
+        help="Exit with 1 if an event has this outcome: rejected, declined, parked, or none"
+        " (default: rejected). May be repeated.",
         show_default=False,
     ),
 ]

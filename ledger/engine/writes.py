@@ -41,7 +41,7 @@ _ENTRIES: Final = Copy(tables.entries)
 _DEPOSITS: Final = Copy(tables.deposits)
 _OUTCOMES: Final = Copy(tables.outcomes)
 _REJECTIONS: Final = Copy(tables.rejections)
-_PARKED: Final = Copy(tables.parked)
+_PARKED: Final = Copy(tables.parked, without={"platform_id"})  # A trigger writes it.
 _PENDING_PULLS: Final = Copy(tables.pending_pulls)
 _OUTBOX: Final = Copy(tables.outbox, without={"retry_at"})
 _ROLL_UPS: Final = Copy(tables.card_transactions)

@@ -232,10 +232,13 @@ parked = Table(
     ),
     Column("body", JSON, nullable=False, comment="The message, parsed."),
     timestamp("received_at", "When the message was accepted."),
+    key("platform_id", "The platform of the card; written by a trigger.", nullable=True),
     PrimaryKeyConstraint("customer_id", "card_id", "issuer_transaction_token", "id"),
     comment="Reversals whose authorization, clearing or refund has not arrived yet; deleted"
     " when applied.",
 )
+Index("parked_platform_id_idx", parked.c.platform_id, parked.c.id)
+Index("parked_id_idx", parked.c.id)
 
 pending_pulls = Table(
     "pending_pulls",

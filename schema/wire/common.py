@@ -188,6 +188,7 @@ VerificationId = _id_type("Verification")
 AgentId = _id_type("Agent")
 AgentActionId = _id_type("AgentAction")
 RejectionId = _id_type("Rejection")
+ParkedEventId = _id_type("ParkedEvent")
 
 Amount = Annotated[int, Field(strict=True, gt=0, le=MAX_AMOUNT)]
 """Minor units, above zero."""
@@ -282,9 +283,9 @@ Time = Annotated[
 class Merchant(Request):
     """The merchant at which a card was used."""
 
-    descriptor: Name
-    mcc: Mcc | None = None
-    country: Country | None = None
+    descriptor: Annotated[Name, Field(description="Name of the merchant as on a statement.")]
+    mcc: Annotated[Mcc | None, Field(description="Merchant category code (ISO 18245).")] = None
+    country: Annotated[Country | None, Field(description="Country (ISO 3166-1 alpha-2).")] = None
 
 
 class CurrencyInfo(Response):

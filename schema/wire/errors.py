@@ -158,11 +158,40 @@ def sentence(errors: Sequence[FieldError], count: int | None = None) -> str:
     return "; ".join(shown) + (f"; and {rest} more" if rest else "")
 
 
+_IN_LISTING: Final = 20
+_LISTING_LENGTH: Final = 1_900  # Characters, with room for the place of the input.
+
+
+def listing(errors: Sequence[FieldError], count: int) -> str:
+    """Return `errors` in one line for a row that is kept: at most 20, in 1,900 characters.
+
+    `count` is the number of errors where `errors` are only the first.
+    """
+    shown: list[str] = []
+    room = _LISTING_LENGTH
+    for error in errors[:_IN_LISTING]:
+        text = f"{error.field or 'body'} {error.message}"
+        room -= len(text) + len("; ")
+        if room < 0:
+            break
+        shown.append(text)
+    rest = count - len(shown)
+    return "; ".join(shown) + (f"; and {rest} more" if rest else "")
+
+
 def explain(error: ValidationError) -> str:
     """Return in one line what to change in an input that Pydantic rejected."""
     found = error.errors(include_url=False, include_input=False)
-    text = sentence(field_errors(found[:_IN_SENTENCE]), len(found))
-    # Parts are quoted from the input; the result is stored in a text column.
+    return storable(sentence(field_errors(found[:_IN_SENTENCE]), len(found)))
+
+
+def explain_all(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return in one line what to change, by the errors of Pydantic: `listing` of them."""
+    return storable(listing(field_errors(found[:_IN_LISTING]), len(found)))
+
+
+def storable(text: str) -> str:
+    """Return `text`, which may quote an input, as a text column can store it."""
     return text.replace("\x00", "\ufffd").encode(errors="backslashreplace").decode()
 
 

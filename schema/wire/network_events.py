@@ -1,10 +1,14 @@
-"""Network events as the API tier enqueues them: one JSON object per event."""
+"""Network events as the API tier enqueues them: one JSON object per event.
 
+`docs/network-events.md` and the JSON Schema are made of the descriptions here.
+"""
+
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from cardledger.schema.wire.common import (
     Amount,
@@ -17,6 +21,7 @@ from cardledger.schema.wire.common import (
     ShortName,
     Time,
 )
+from cardledger.schema.wire.errors import explain_all
 
 
 class EventType(StrEnum):
@@ -34,6 +39,53 @@ class EventType(StrEnum):
     FINANCIAL_CREDIT_AUTHORIZATION = "FINANCIAL_CREDIT_AUTHORIZATION"
     RETURN = "RETURN"
     RETURN_REVERSAL = "RETURN_REVERSAL"
+
+
+EVENT_MEANINGS: Final[Mapping[EventType, str]] = {
+    EventType.AUTHORIZATION: (
+        "The network asks whether `amount` may be spent. The first event of most purchases."
+        " Approved (`APPLIED`): the amount is pulled from the funding account and held. `DECLINED`:"
+        " nothing moves."
+    ),
+    EventType.AUTHORIZATION_INCREMENT: (
+        "The network asks whether `amount` more may be spent, such as another night at a hotel."
+        " Decided like an authorization; a declined increment leaves what was approved before."
+    ),
+    EventType.AUTHORIZATION_ADVICE: (
+        "The network reports the authorized total: `amount` replaces it, whether higher or lower."
+    ),
+    EventType.AUTHORIZATION_REVERSAL: (
+        "The network takes back `amount` of the authorization, or all that has not cleared when"
+        " there is no `amount`. At most the uncleared amount is released."
+    ),
+    EventType.AUTHORIZATION_EXPIRY: (
+        "The authorization is no longer valid: what has not cleared is released. The ledger expires"
+        " authorizations itself; send this event only if the network reports an earlier expiry."
+    ),
+    EventType.STAND_IN_AUTHORIZATION: (
+        "The network has approved `amount` on behalf of the issuer, which did not answer. It cannot"
+        " be declined: if the funding account cannot pay, the amount is collected once it can."
+    ),
+    EventType.FINANCIAL_AUTHORIZATION: (
+        "The network asks whether `amount` may be spent, and moves the money with the same message,"
+        " as for a withdrawal of cash. Approved: authorized and finally cleared at once."
+    ),
+    EventType.CLEARING: (
+        "The network has moved `amount` to the merchant: less, as much, or more than was"
+        " authorized, as with a tip. It cannot be declined: what is not held is pulled from the"
+        " funding account, or owed by it."
+    ),
+    EventType.CLEARING_REVERSAL: (
+        "The network has returned `amount` of the clearings, such as one that was sent twice."
+    ),
+    EventType.FINANCIAL_CREDIT_AUTHORIZATION: (
+        "The network has credited `amount`: a cash deposit or a push payment. It counts as a refund"
+        " if a purchase has the same token."
+    ),
+    EventType.RETURN: "The merchant has refunded `amount`, with or without a known purchase.",
+    EventType.RETURN_REVERSAL: "The merchant has taken back `amount` of the refunds.",
+}
+"""What each type says, and what it does."""
 
 
 AUTHORIZATIONS: Final = frozenset(
@@ -62,19 +114,71 @@ def _not_reserved(source: str) -> str:
 Source: TypeAlias = Annotated[ShortName, AfterValidator(_not_reserved)]
 
 
+_Part = Annotated[
+    Amount,
+    Field(
+        description="Amount of this event alone, not a total, in minor units of `currency`:"
+        " 1250 is 12.50 USD."
+    ),
+]
+
+
 class _NetworkEvent(Request):
     """The fields of every event; `source` and `reference` are its permanent idempotency key."""
 
-    source: Source
-    reference: Name
-    issuer_transaction_token: Name
-    card_id: CardId
-    currency: Currency
-    merchant: Merchant | None = None
-    occurred_at: Time | None = None
-    # Optimistic locking, for senders that accept a rejection, such as simulators: apply the event
-    # only if its card transaction is still at this `sequence`. Real network events must not use it.
-    expected_sequence: Annotated[int, Field(strict=True, ge=0)] | None = None
+    source: Annotated[
+        Source,
+        Field(
+            description="The sender, such as the name of a processor. With `reference` it is the"
+            " permanent idempotency key of the event.",
+            json_schema_extra={"not": {"enum": sorted(RESERVED_SOURCES)}},
+        ),
+    ]
+    reference: Annotated[
+        Name,
+        Field(
+            description="Identifier of this event at its source. The same event is always sent with"
+            " the same reference, another event never."
+        ),
+    ]
+    issuer_transaction_token: Annotated[
+        Name,
+        Field(
+            description="Identifier of the card transaction at the issuer, the same in all events"
+            " of one purchase: events of one card with one token belong together."
+        ),
+    ]
+    card_id: Annotated[CardId, Field(description="The card, as the HTTP API returns its `id`.")]
+    currency: Annotated[
+        Currency,
+        Field(
+            description="Currency of `amount` (ISO 4217, or the ticker of a crypto currency): the"
+            " currency of the card. The ledger does not convert."
+        ),
+    ]
+    merchant: Annotated[
+        Merchant | None,
+        Field(
+            description="The merchant. The card transaction keeps the first: of its first event, or"
+            " else of its first approval."
+        ),
+    ] = None
+    occurred_at: Annotated[
+        Time | None,
+        Field(
+            description="Time at the network. The ledger records it; it changes neither the order"
+            " nor the result. Absent: the time of acceptance."
+        ),
+    ] = None
+    # Real network events must not use it: they have happened, whatever the sequence is.
+    expected_sequence: Annotated[
+        Annotated[int, Field(strict=True, ge=0)] | None,
+        Field(
+            description="For simulators and other senders that accept a rejection: the event is"
+            " rejected as `OUTDATED` unless its card transaction is at this `sequence` (0: has no"
+            " events). Leave it out of events of a network."
+        ),
+    ] = None
 
 
 class Authorization(_NetworkEvent):
@@ -85,8 +189,15 @@ class Authorization(_NetworkEvent):
         EventType.AUTHORIZATION_INCREMENT,
         EventType.FINANCIAL_AUTHORIZATION,
     ]
-    amount: Amount
-    decide_by: Time | None = None
+    amount: _Part
+    decide_by: Annotated[
+        Time | None,
+        Field(
+            description="Time, by the clock of PostgreSQL, after which the authorization is not"
+            " approved and no approval is reported. Not part of the event: a repetition may have"
+            " another one."
+        ),
+    ] = None
 
 
 class Movement(_NetworkEvent):
@@ -99,29 +210,47 @@ class Movement(_NetworkEvent):
         EventType.RETURN,
         EventType.RETURN_REVERSAL,
     ]
-    amount: Amount
+    amount: _Part
 
 
 class Clearing(_NetworkEvent):
     """A clearing of `amount`; `final`: no further clearing follows."""
 
     type: Literal[EventType.CLEARING]
-    amount: Amount
-    final: Annotated[bool, Field(strict=True)] | None = None
+    amount: _Part
+    final: Annotated[
+        Annotated[bool, Field(strict=True)] | None,
+        Field(
+            description="Whether no further clearing follows: true releases what is still held."
+            " Absent: final once the clearings reach the authorized total."
+        ),
+    ] = None
 
 
 class Advice(_NetworkEvent):
     """A change of the authorized total to `amount`."""
 
     type: Literal[EventType.AUTHORIZATION_ADVICE]
-    amount: NonNegativeAmount
+    amount: Annotated[
+        NonNegativeAmount,
+        Field(
+            description="The authorized total from now on, not a difference, in minor units of"
+            " `currency`; 0 releases everything that has not cleared."
+        ),
+    ]
 
 
 class Reversal(_NetworkEvent):
     """A reversal of `amount`; without `amount`, of all that has not cleared."""
 
     type: Literal[EventType.AUTHORIZATION_REVERSAL]
-    amount: Amount | None = None
+    amount: Annotated[
+        Amount | None,
+        Field(
+            description="Amount that is reversed, in minor units of `currency`. Absent: all that"
+            " has not cleared."
+        ),
+    ] = None
 
 
 class Expiry(_NetworkEvent):
@@ -135,12 +264,31 @@ NetworkEvent: TypeAlias = Annotated[
 ]
 
 NETWORK_EVENT: TypeAdapter[NetworkEvent] = TypeAdapter(NetworkEvent)
-"""Parses one event; `cardledger.schema.wire.errors` explains its validation errors."""
+"""Parses one event; `explain_event` explains its validation errors."""
 
 
 def body_of(event: NetworkEvent) -> dict[str, Any]:
     """Return `event` as the inbox stores it: the fields that were sent."""
     return event.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+_NO_TYPE: Final = frozenset({"union_tag_not_found", "union_tag_invalid"})
+
+
+def explain_event(event: object, error: ValidationError) -> str:
+    """Return in one line all that is wrong with `event`, by the names of the wire.
+
+    Without a valid type, the fields that every type has are checked all the same.
+    """
+    found = error.errors(include_url=False, include_input=False)
+    if found[0]["type"] in _NO_TYPE:
+        try:
+            _NetworkEvent.model_validate(event)
+        except ValidationError as of_fields:
+            more = of_fields.errors(include_url=False, include_input=False)
+            # A field that some type has is not known here.
+            found += [each for each in more if each["type"] != "extra_forbidden"]
+    return explain_all(found)
 
 
 def parse_time(value: str | None) -> datetime | None:

@@ -88,6 +88,33 @@ def rejected(
     return f"Rejection:{record.id}"
 
 
+_PARK = """
+    INSERT INTO parked (id, customer_id, card_id, issuer_transaction_token, body, received_at)
+    SELECT %s, customer_id, id, %s, %s, now() FROM cards WHERE id = %s
+"""
+
+
+def parked(database_url: str, card_id: str, reference: str) -> str:
+    """Park a clearing reversal of 5.00 USD, as the engine does; return the id of the event.
+
+    Its token is its reference.
+    """
+    key = new_id()
+    event = {
+        "type": "CLEARING_REVERSAL",
+        "source": "visa",
+        "reference": reference,
+        "issuerTransactionToken": reference,
+        "cardId": card_id,
+        "amount": 500,
+        "currency": "USD",
+    }
+    with psycopg.connect(as_role(database_url, Role.WORKER)) as connection:
+        values = [key, reference, json.dumps(event), card_id.removeprefix("Card:")]
+        connection.execute(_PARK, values)
+    return f"ParkedEvent:{key}"
+
+
 def new_tenant(
     database_url: str,
     *,

@@ -41,6 +41,7 @@ from tests.api.support import (
     made,
     new_tenant,
     ok,
+    parked,
     redeem,
     rejected,
 )
@@ -168,6 +169,7 @@ MAKERS: Final[dict[str, Callable[["Platform"], str]]] = {
     "webhookEndpointId": _webhook_endpoint,
     "webhookDeliveryId": _webhook_delivery,
     "rejectionId": lambda one: rejected(one.database_url, one.api, {}),
+    "parkedEventId": lambda one: parked(one.database_url, one.ids["cardId"], str(uuid4())),
 }
 """How to make what a path parameter or a body names, in this order; where the same name means two
 things, with the path before it."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cardledger.api.http.errors import ApiError
 from cardledger.api.ingestion import bodies
 from cardledger.api.ingestion.bodies import JSON, MAX_EVENTS, NDJSON
+from cardledger.workers.client import Numbered
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -22,7 +23,8 @@ spaces = st.text(alphabet=" \t\n\r", max_size=3)
 
 def split(raw: bytes, media_type: str) -> list[object]:
     body = asyncio.run(bodies.split(raw, media_type))
-    return [event for chunk in body.chunks(7) for event in chunk]
+    found = [event for chunk in body.chunks(7) for event in chunk]
+    return [event.event if isinstance(event, Numbered) else event for event in found]
 
 
 @given(sent=events, ascii_only=st.booleans())

@@ -1,8 +1,13 @@
-"""What a line of a submitted file is that is no event."""
+"""Lines of a submitted file: what is wrong with one is reported with its number."""
+
+import asyncio
+import json
 
 import pytest
 
-from cardledger.workers.client import Unreadable, jsonl
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.workers.client import Unreadable, jsonl, parsing
+from cardledger.workers.client.parsing import MalformedSubmission
 
 
 @pytest.mark.parametrize(
@@ -18,3 +23,20 @@ def test_a_line_that_is_no_object_is_described_with_its_place(content: bytes, de
 
     assert isinstance(event, Unreadable)
     assert event.detail == detail
+
+
+def test_all_wrong_fields_of_a_line_are_reported_with_its_number() -> None:
+    fields = {"type": "CLEARING", "source": "visa", "reference": "c-1", "amount": "1500"}
+    [event] = jsonl.parse([jsonl.Line(17, json.dumps(fields).encode())])
+
+    async def submitted() -> object:
+        return parsing.parse(event, None, Lane.BULK)
+
+    malformed = asyncio.run(submitted())
+
+    assert isinstance(malformed, MalformedSubmission)
+    assert malformed.detail == (
+        "line 17: issuerTransactionToken is required; cardId is required; currency is required;"
+        " amount must be a JSON integer, without quotes, decimal point or exponent"
+    )
+    assert (malformed.reference, json.loads(malformed.body)) == ("c-1", fields)

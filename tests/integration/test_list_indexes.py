@@ -19,7 +19,7 @@ from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers.external_accounts import ExternalAccountFilters
 from cardledger.ledger.customers.registry import CustomerFilters
 from cardledger.ledger.customers.verifications import VerificationFilters
-from cardledger.ledger.messaging import rejections
+from cardledger.ledger.messaging import parked_events, rejections
 from cardledger.ledger.projections import accounts
 from cardledger.ledger.projections.accounts import AccountFilters
 from cardledger.ledger.queries import transactions
@@ -87,7 +87,10 @@ _FILL = """
     FROM n;
 
     INSERT INTO rejections (id, customer_id, platform_id, body, reason, recorded_at)
-    SELECT id, id, %(other)s, '{}', 'MALFORMED', at FROM n
+    SELECT id, id, %(other)s, '{}', 'MALFORMED', at FROM n;
+
+    INSERT INTO parked (id, customer_id, card_id, issuer_transaction_token, body, received_at)
+    SELECT id, id, id, 'T', '{}', at FROM n
 """
 
 Page = Callable[[AsyncConnection], Awaitable[object]]
@@ -229,3 +232,14 @@ def test_the_rejections_of_other_platforms_are_not_read(world: World, platform_i
         return await connection.exec_driver_sql(*rejections.query(asked, limit=10))
 
     assert rows_read(world, statement) == 0
+
+
+@pytest.mark.parametrize(("is_own", "rows"), [(True, 0), (False, 10)], ids=["own", "all"])
+def test_parked_events_are_read_by_key(world: World, is_own: bool, rows: int) -> None:  # noqa: FBT001 - a parameter
+    """The platform has none, and those of others are not read for it."""
+    asked = parked_events.Filter(platform_id=world.platform() if is_own else None)
+
+    async def statement(connection: AsyncConnection) -> object:
+        return await connection.exec_driver_sql(*parked_events.query(asked, limit=10))
+
+    assert rows_read(world, statement) == rows

@@ -166,6 +166,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "refuse_way_back",
         "record_acceptance",
         "count_rows",
+        "fill_platform",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:

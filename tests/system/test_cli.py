@@ -15,9 +15,11 @@ from sqlalchemy import NullPool
 from cardledger import __version__
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.platforms import api_tokens
+from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema import migrate
+from cardledger.schema.wire.network_event_schema import json_schema
 from tests.proxy import proxy_to, through
 from tests.system import support
 from tests.system.support import environment, run
@@ -52,6 +54,10 @@ def test_the_document_of_the_interface_is_printed_as_it_is_checked_in() -> None:
     assert run("openapi").stdout == checked_in.read_text(encoding="utf-8")
 
 
+def test_the_schema_of_an_event_is_printed() -> None:
+    assert json.loads(run("openapi", "--events").stdout) == json_schema()
+
+
 def test_help_and_version_import_nothing_heavy() -> None:
     code = f"import sys, cardledger.commands.cli; sys.exit(bool({_HEAVY!r} & sys.modules.keys()))"
     code = code.replace(repr(_HEAVY), repr(set(_HEAVY)))
@@ -71,6 +77,14 @@ def test_help_and_version_import_nothing_heavy() -> None:
         (["worker"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 2, "set REDIS_URL"),
         (["submit", "-"], {}, 1, "no system runs in "),
         (["submit", "/no/such/file"], {}, 2, "cannot read /no/such/file"),
+        (
+            ["submit", "--fail-on", "none", "--fail-on", "parked", "-"],
+            {},
+            2,
+            "leave out the others",
+        ),
+        (["submit", "--fail-on", "parked", "--no-wait", "-"], {}, 2, "leave out --no-wait"),
+        (["parked", "list", "--before", "x"], {}, 2, "x is not the id of a parked event"),
         (["verify"], {}, 1, "there is no database in "),
         (["verify"], {"DATABASE_URL": "postgresql://127.0.0.1:1/x"}, 1, "does not answer"),
         (["migrate", "--sql", "--down", "base"], {}, 2, "leave out --down"),
@@ -306,7 +320,7 @@ def test_credentials_of_platforms_are_listed_recovered_and_revoked(
             (other["platformId"], "list", 1),
         ]
         assert [one["clientId"] for one in tokens] == [recovered["clientId"], acme["clientId"]]
-        assert set(tokens[0]["permissions"]) == {"VIEW", "TRANSACT", "MANAGE", "TOKENS", "AGENTS"}
+        assert set(tokens[0]["permissions"]) == set(Permission)
         assert not any("Secret" in name for one in tokens for name in one)
         assert (revoked.returncode, revoked.stdout.splitlines()) == (
             1,

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.workers.client import Unreadable, jsonl
+from cardledger.workers.client import Numbered, Unreadable, jsonl
 from cardledger.workers.client.jsonl import Splitter
 from tests.system import support
 from tests.system.support import COMMAND, Up, outcomes, purchases, started, write_lines
@@ -101,7 +101,7 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     file.write_bytes(b"\r\n".join(content))  # And no end of the last line.
 
     submitted = system.submit(str(file))
-    allowed = system.submit("--allow-rejections", str(file))
+    allowed = system.submit("--fail-on", "none", str(file))
 
     assert submitted.returncode == 1
     assert "10 event(s) were rejected" in submitted.stderr
@@ -114,9 +114,40 @@ def test_lines_that_are_no_events_are_rejected_in_their_place(
     assert printed[1]["detail"].startswith("line 3: not JSON")
     assert "comes twice" in printed[2]["detail"]
     assert printed[9]["reference"] == "mixed-float"
+    assert printed[9]["detail"].startswith("line 11: amount must be a JSON integer")
     with psycopg.connect(system.ready["databaseUrl"]) as connection:
         kept = connection.execute("SELECT count(*) FROM rejections WHERE detail LIKE 'line %'")
-        assert kept.fetchone() == (16,)  # Of both submissions.
+        assert kept.fetchone() == (18,)  # Of both submissions.
+
+
+def test_the_exit_code_follows_the_outcomes_that_are_named(
+    system: Up, cards: list[str], tmp_path: Path
+) -> None:
+    declined, settled = purchases(cards, 2, prefix="failing")
+    events = [
+        declined | {"amount": 2**62},
+        settled | {"type": "CLEARING_REVERSAL", "issuerTransactionToken": "unseen"},
+    ]
+    file = write_lines(tmp_path / "events.jsonl", events)
+
+    codes = {
+        named: system.submit(*named, file)
+        for named in (
+            (),
+            ("--fail-on", "rejected"),
+            ("--fail-on", "declined"),
+            ("--fail-on", "parked", "--fail-on", "rejected"),
+            ("--fail-on", "none"),
+            ("--fail-on", "none", "--fail-on", "parked"),
+            ("--fail-on", "parked", "--no-wait"),
+            ("--fail-on", "applied"),
+        )
+    }
+
+    # Also of the repetitions, which are duplicates.
+    assert [finished.returncode for finished in codes.values()] == [0, 0, 1, 1, 0, 2, 2, 2]
+    assert "1 authorization(s) were declined" in codes["--fail-on", "declined"].stderr
+    assert {one["outcome"] for one in outcomes(codes["--fail-on", "none"])} == {"DUPLICATE"}
 
 
 def test_outcomes_are_lines_that_no_terminal_obeys(
@@ -273,7 +304,7 @@ def test_a_line_is_split_where_it_ends_however_it_arrives() -> None:
     found = [line for byte in data for line in splitter.feed(bytes([byte]))]
     found += splitter.finish()
 
-    assert list(jsonl.parse(found)) == [{"a": 1}, {"b": 2}]
+    assert list(jsonl.parse(found)) == [Numbered(1, {"a": 1}), Numbered(3, {"b": 2})]
 
 
 def test_a_line_without_end_costs_no_memory() -> None:

@@ -6,11 +6,12 @@ outcomes = submit(events, database_url=..., redis_url=..., secret_key=...)
 """
 
 from cardledger.workers.client.errors import OverloadedError, ReplyTimeoutError, UnavailableError
-from cardledger.workers.client.parsing import Unreadable
+from cardledger.workers.client.parsing import Numbered, Unreadable
 from cardledger.workers.client.submission import Client, submit
 
 __all__ = [
     "Client",
+    "Numbered",
     "OverloadedError",
     "ReplyTimeoutError",
     "UnavailableError",

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from cardledger.workers.client.parsing import Unreadable
+from cardledger.workers.client.parsing import Numbered, Unreadable
 
 MAX_LINE: Final = 64 * 1024
 """Bytes; the longest event that makes sense has a tenth of them."""
 
 MAX_DEPTH: Final = 32
 
-Event = dict[str, Any] | Unreadable
+Event = Numbered | Unreadable
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _SHOWN: Final = 2000  # Of an unreadable line, in characters: what is kept of it.
@@ -64,7 +64,7 @@ class Splitter:
 
 
 def parse(lines: Iterable[Line]) -> Iterator[Event]:
-    """Yield what every line holds: an object, or why it holds none."""
+    """Yield what every line holds: an event with its number, or why there is none."""
     for line in lines:
         if content := _content(line):
             yield _parse(line, content)
@@ -85,7 +85,7 @@ def _parse(line: Line, content: bytes) -> Event:
     try:
         if line.is_cut:
             raise _JsonError(f"longer than {MAX_LINE} bytes")
-        return _object(content)
+        return Numbered(line.number, _object(content))
     except _JsonError as error:
         text = content[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
         return Unreadable(text, f"line {line.number}: {error}")

@@ -17,8 +17,12 @@ from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire import outcomes
-from cardledger.schema.wire.errors import explain
-from cardledger.schema.wire.network_events import NETWORK_EVENT, NetworkEvent, body_of
+from cardledger.schema.wire.network_events import (
+    NETWORK_EVENT,
+    NetworkEvent,
+    body_of,
+    explain_event,
+)
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
 
 _IDENTIFIER_LENGTH: Final = 255  # Characters of `source` and `reference` that a rejection keeps.
@@ -32,7 +36,15 @@ class Unreadable:
     detail: str
 
 
-Event = NetworkEvent | Mapping[str, Any] | Unreadable
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """An event of a file; what is wrong with its fields is reported with its line, from 1."""
+
+    line: int
+    event: Mapping[str, Any]
+
+
+Event = NetworkEvent | Mapping[str, Any] | Numbered | Unreadable
 
 
 @dataclass(slots=True, eq=False)
@@ -103,22 +115,26 @@ def parse(event: Event, platform_id: Id | None, lane: Lane) -> Submission | Malf
             platform_id=platform_id,
             outcome=outcome,
         )
+    sent = event.event if isinstance(event, Numbered) else event
     try:
-        parsed = event if isinstance(event, BaseModel) else NETWORK_EVENT.validate_python(event)
+        parsed = sent if isinstance(sent, BaseModel) else NETWORK_EVENT.validate_python(sent)
     except ValidationError as error:
-        return _malformed(event, error, platform_id, outcome)
+        detail = explain_event(sent, error)
+        if isinstance(event, Numbered):
+            detail = f"line {event.line}: {detail}"
+        return _malformed(sent, detail, platform_id, outcome)
     return Submission(body_of(parsed), platform_id, lane, outcome)
 
 
 def _malformed(
-    event: object, error: ValidationError, platform_id: Id | None, outcome: "Future[Outcome]"
+    event: object, detail: str, platform_id: Id | None, outcome: "Future[Outcome]"
 ) -> MalformedSubmission:
     fields = event if isinstance(event, Mapping) else {}
     return MalformedSubmission(
         body=_as_json(event),
         reference=_identifier(fields.get("reference")),
         source=_identifier(fields.get("source")),
-        detail=explain(error),
+        detail=detail,
         platform_id=platform_id,
         outcome=outcome,
     )

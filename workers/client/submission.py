@@ -165,7 +165,8 @@ class Client:
         Shape: one future an event, in their order; they have no time limit but `decideBy`, until
         which they may bring an approval. Events enqueued after this has returned are decided after
         these.
-        `Unreadable` stands for a line that holds no event: it is kept as a rejection.
+        `Numbered` is an event with its line in a file, and `Unreadable` stands for a line that
+        holds no event: what is wrong is kept as a rejection.
         Raises: UnavailableError; the events may have been accepted.
         """
         batch = await self.accept(events, platform_id=platform_id, lane=lane)

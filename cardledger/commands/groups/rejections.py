@@ -6,12 +6,12 @@ What each needs is imported when it runs, so that `--help` stays quick.
 # ruff: noqa: PLC0415 - see above.
 
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cardledger.commands.groups.database import identifier, quoted, run
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.config.options import DataDir, Json
 
@@ -45,8 +45,6 @@ Since = Annotated[
 ]
 _LIMIT: Final = 10_000
 
-Result = TypeVar("Result")
-
 
 @app.command("list")
 def list_rejections(
@@ -68,7 +66,7 @@ def list_rejections(
     async def find(connection: "AsyncConnection[Any]") -> "list[Rejection]":
         return await rejections.find(connection, which, limit=limit)
 
-    found = _run(data_dir, find)
+    found = run(data_dir, find)
     if as_json:
         print(json.dumps([_as_dict(rejection) for rejection in found], indent=2))
         return
@@ -78,8 +76,8 @@ def list_rejections(
         )
         print(
             f"{rejection.id}  {rejection.recorded_at:%Y-%m-%dT%H:%M:%SZ}  {rejection.reason}"
-            f"  {_quoted(rejection.source)}/{_quoted(rejection.reference)}"
-            f"  {_quoted(rejection.detail)}{retried}"
+            f"  {quoted(rejection.source)}/{quoted(rejection.reference)}"
+            f"  {quoted(rejection.detail)}{retried}"
         )
     if not found:
         print("none")
@@ -104,7 +102,7 @@ def retry(
         raise CommandError("name either rejections by ID, or a --reason", code=USAGE)
     inbox_key = _inbox_key(data_dir)
     moment = _time(since)
-    keys = None if reason else [_id(text) for text in ids or ()]
+    keys = None if reason else [identifier(text, "a rejection") for text in ids or ()]
     accepted = 0
     # Of ids that are found, the reason why they cannot be retried follows, or none.
     refused: dict[Id, str] = dict.fromkeys(keys or (), "no such rejection")
@@ -124,7 +122,7 @@ def retry(
                 connection, found, inbox_key, now=datetime.now(UTC)
             )
 
-        found, retries = _run(data_dir, retry_page)
+        found, retries = run(data_dir, retry_page)
         accepted += len(retries.accepted)
         for rejection in found:
             refused.pop(rejection.id, None)
@@ -133,36 +131,10 @@ def retry(
             break
         before = found[-1].id
     for key, why in refused.items():
-        print(f"{key}: {_quoted(why)}")
+        print(f"{key}: {quoted(why)}")
     print(f"{accepted:,} enqueued again, {len(refused):,} not")
     if refused:
         raise typer.Exit(FAILURE)
-
-
-def _run(
-    data_dir: Path | None, work: "Callable[[AsyncConnection[Any]], Awaitable[Result]]"
-) -> Result:
-    """Run `work` in a database transaction of the installation."""
-    import asyncio
-
-    from sqlalchemy import NullPool
-    from sqlalchemy.exc import DBAPIError
-
-    from cardledger.config import configuration
-    from cardledger.install import discovery
-    from cardledger.ledger.storage.engines import async_engine, driver_async
-
-    async def run(url: str) -> Result:
-        engine = async_engine(url, poolclass=NullPool)
-        async with engine.begin() as connection:
-            return await work(await driver_async(connection))
-
-    settings = configuration.load(data_dir=data_dir, log_level="warning")
-    with discovery.database(settings) as url:
-        try:
-            return asyncio.run(run(url))
-        except DBAPIError as error:
-            raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
 
 
 def _inbox_key(data_dir: Path | None) -> "InboxKey":
@@ -191,20 +163,6 @@ def _as_dict(rejection: "Rejection") -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _quoted(text: str | None) -> str:
-    """Return `text` without characters that a terminal obeys."""
-    return json.dumps(text)[1:-1] if text is not None else "-"
-
-
-def _id(text: str) -> "Id":
-    from cardledger.schema.ids import Id
-
-    try:
-        return Id.parse(text)
-    except ValueError:
-        raise CommandError(f"{_quoted(text)} is not the id of a rejection", code=USAGE) from None
-
-
 def _time(text: str | None) -> Any:  # noqa: ANN401 - a datetime, imported where it is needed
     from datetime import UTC, datetime
 
@@ -214,6 +172,6 @@ def _time(text: str | None) -> Any:  # noqa: ANN401 - a datetime, imported where
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(
-            f"--since {_quoted(text)}: write it like 2026-03-01T12:00:00Z", code=USAGE
+            f"--since {quoted(text)}: write it like 2026-03-01T12:00:00Z", code=USAGE
         ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

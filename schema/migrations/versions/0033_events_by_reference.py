@@ -8,8 +8,8 @@ from cardledger.schema.migrations.steps import (
     execute_alone,
 )
 
-revision = "0030"
-down_revision = "0029"
+revision = "0033"
+down_revision = "0032"
 
 _NAME: Final = "rejections_reference_idx"
 _SCOPES: Final = "COMMENT ON COLUMN api_tokens.scopes IS '{}'"

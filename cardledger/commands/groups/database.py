@@ -1,0 +1,67 @@
+"""What groups of commands share that read the database of an installation.
+
+What each needs is imported when it runs, so that `--help` stays quick.
+"""
+
+# ruff: noqa: PLC0415 - see above.
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cardledger.config.errors import USAGE, CommandError
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+
+    from cardledger.schema.ids import Id
+
+Result = TypeVar("Result")
+
+
+def run(
+    data_dir: Path | None, work: "Callable[[AsyncConnection[Any]], Awaitable[Result]]"
+) -> Result:
+    """Run `work` in a database transaction of the installation.
+
+    Raises: CommandError when PostgreSQL fails.
+    """
+    import asyncio
+
+    from sqlalchemy import NullPool
+    from sqlalchemy.exc import DBAPIError
+
+    from cardledger.config import configuration
+    from cardledger.install import discovery
+    from cardledger.ledger.storage.engines import async_engine, driver_async
+
+    async def in_transaction(url: str) -> Result:
+        engine = async_engine(url, poolclass=NullPool)
+        async with engine.begin() as connection:
+            return await work(await driver_async(connection))
+
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    with discovery.database(settings) as url:
+        try:
+            return asyncio.run(in_transaction(url))
+        except DBAPIError as error:
+            raise CommandError(f"PostgreSQL gave up: {error.orig}") from None
+
+
+def quoted(text: str | None) -> str:
+    """Return `text` without characters that a terminal obeys."""
+    return json.dumps(text)[1:-1] if text is not None else "-"
+
+
+def identifier(text: str, of: str) -> "Id":
+    """Return the UUID in `text`, the id `of` a resource.
+
+    Raises: CommandError.
+    """
+    from cardledger.schema.ids import Id
+
+    try:
+        return Id.parse(text)
+    except ValueError:
+        raise CommandError(f"{quoted(text)} is not the id of {of}", code=USAGE) from None
