@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cardledger.commands.groups import keys, platforms, processes, rejections, webhooks
+from cardledger.commands.groups import daily, keys, platforms, processes, rejections, webhooks
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.config.options import Host, InstallationDir, Port
@@ -381,6 +381,7 @@ def openapi() -> None:
 
 
 processes.register(app)
+daily.register(app)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -1,0 +1,79 @@
+"""Commands for daily work: lists, explanations, live figures, stories for a sandbox.
+
+What each needs is imported when it runs, so that `--help` stays quick.
+"""
+
+# ruff: noqa: PLC0415 - see above.
+
+from typing import Annotated
+
+import typer
+
+from cardledger.config.options import DataDir, Json
+from cardledger.config.pipes import ending_with_reader
+from cardledger.ledger.core.status import Status
+
+Platform = Annotated[
+    str | None,
+    typer.Option(metavar="ID", help="Only of this platform.", show_default=False),
+]
+Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of rows.", min=1, max=1000)]
+After = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CURSOR", help="Continue after the cursor of the last page.", show_default=False
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    for command in (transactions,):
+        app.command()(command)
+
+
+def transactions(  # noqa: PLR0913 - the options of the command
+    *,
+    status: Annotated[
+        Status | None, typer.Option(help="Only this status.", show_default=False)
+    ] = None,
+    card: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only of this card.", show_default=False)
+    ] = None,
+    customer: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only of this cardholder.", show_default=False)
+    ] = None,
+    platform: Platform = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Created from this time on, such as 2026-03-01T12:00:00Z.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Limit = 50,
+    after: After = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """List card transactions, newest first.
+
+    Of all platforms, from the database; `explain` takes the id of a row. A query that takes longer
+    than 8 seconds is ended: of the statuses only EXCEPTION has an index.
+    """
+    from cardledger.commands.daily import transactions as command
+
+    options = command.Options(
+        status=status,
+        card=card,
+        customer=customer,
+        platform=platform,
+        since=since,
+        after=after,
+        limit=limit,
+        as_json=as_json,
+        data_dir=data_dir,
+    )
+    with ending_with_reader():
+        command.run(options)

@@ -1,0 +1,109 @@
+"""`transactions`, as the role that can only read."""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
+from tests.command_process import run_command
+from tests.databases import as_role
+from tests.system.support import environment
+from tests.world import World, open_world
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+@pytest.fixture
+def command(world: World, tmp_path: Path) -> Command:
+    """The command in a directory without a system, on the reader's connection."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        env = environment(DATABASE_URL=as_role(world.app_url, Role.READER))
+        return run_command(*arguments, env=env, cwd=tmp_path)
+
+    return run
+
+
+def as_json(finished: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert finished.returncode == 0, finished.stderr
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
+
+
+# --- transactions ------------------------------------------------------------------------------
+
+
+def test_transactions_are_listed_page_by_page_newest_first(
+    world: World, platform: Id, command: Command
+) -> None:
+    cardholder = world.cardholder(platform, 50_000)
+    engine = world.engine()
+    for token in ("T1", "T2", "T3"):
+        world.process(engine, [(cardholder, world.authorization(cardholder, token, 1250))])
+    of_platform = ("transactions", "--json", "--platform", str(platform), "--limit", "2")
+
+    first = as_json(command(*of_platform))
+    second = as_json(command(*of_platform, "--after", first["nextCursor"]))
+
+    tokens = [row["issuerTransactionToken"] for page in (first, second) for row in page["data"]]
+    assert tokens == ["T3", "T2", "T1"]
+    assert first["hasMore"]
+    assert "nextCursor" not in second
+    assert second["data"][0]["platformId"] == str(platform)
+    assert second["data"][0]["authorizedAmount"]["amount"] == 1250
+
+
+def test_transactions_are_filtered(world: World, platform: Id, command: Command) -> None:
+    cardholder, other = world.cardholder(platform, 50_000), world.cardholder(platform, 50_000)
+    engine = world.engine()
+    for one in (cardholder, other):
+        world.process(engine, [(one, world.authorization(one, "T1", 1250))])
+    world.process(engine, [(cardholder, world.clearing(cardholder, "T1", 1500))])
+    later = (datetime.now(UTC) + timedelta(minutes=1)).isoformat()
+
+    def listed(*filters: str) -> list[str]:
+        found = as_json(command("transactions", "--json", "--platform", str(platform), *filters))
+        return [row["cardId"] for row in found["data"]]
+
+    settled, authorized = f"Card:{cardholder.card_id}", f"Card:{other.card_id}"
+    assert listed("--status", "SETTLED") == [settled]
+    assert listed("--status", "EXCEPTION") == []
+    assert listed("--card", settled) == [settled]
+    assert listed("--card", str(other.card_id)) == [authorized]
+    assert listed("--customer", f"Customer:{other.owner.customer_id}") == [authorized]
+    assert set(listed("--since", "2020-01-01")) == {settled, authorized}
+    assert listed("--since", later) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("transactions", "--status", "PAID"),
+        ("transactions", "--limit", "0"),
+        ("transactions", "--since", "yesterday"),
+        ("transactions", "--card", "Card:1"),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(command: Command, arguments: tuple[str, ...]) -> None:
+    finished = command(*arguments)
+
+    assert finished.returncode == 2
+    assert "Traceback" not in finished.stderr
