@@ -1,4 +1,4 @@
-"""`transactions`, as the role that can only read."""
+"""`transactions` and `explain`, as the role that can only read."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ from cardledger.schema.roles import Role
 from tests.command_process import run_command
 from tests.databases import as_role
 from tests.system.support import environment
-from tests.world import World, open_world
+from tests.world import Cardholder, World, open_world
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -46,6 +46,16 @@ def as_json(finished: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert finished.returncode == 0, finished.stderr
     document: dict[str, Any] = json.loads(finished.stdout)
     return document
+
+
+def key_of(world: World, cardholder: Cardholder, token: str) -> Id:
+    [(key,)] = world.rows(
+        "SELECT id FROM card_transactions WHERE card_id = %s AND issuer_transaction_token = %s",
+        cardholder.card_id,
+        token,
+    )
+    assert isinstance(key, Id)
+    return key
 
 
 # --- transactions ------------------------------------------------------------------------------
@@ -91,6 +101,84 @@ def test_transactions_are_filtered(world: World, platform: Id, command: Command)
     assert listed("--customer", f"Customer:{other.owner.customer_id}") == [authorized]
     assert set(listed("--since", "2020-01-01")) == {settled, authorized}
     assert listed("--since", later) == []
+
+
+def test_a_row_of_the_table_has_an_id_that_explain_accepts(
+    world: World, platform: Id, command: Command
+) -> None:
+    cardholder = world.cardholder(platform, 50_000)
+    world.process(world.engine(), [(cardholder, world.authorization(cardholder, "T1", 12345))])
+
+    table = command("transactions", "--card", str(cardholder.card_id))
+    key = table.stdout.splitlines()[1].split()[0]
+    explained = command("explain", key)
+
+    assert "123.45 USD" in table.stdout
+    assert key == str(key_of(world, cardholder, "T1"))
+    assert explained.returncode == 0
+    assert explained.stdout.startswith(f"CardTransaction:{key}")
+
+
+# --- explain -----------------------------------------------------------------------------------
+
+
+def test_explain_tells_the_tip_with_figures_entries_and_webhooks(
+    world: World, platform: Id, command: Command
+) -> None:
+    cardholder = world.cardholder(platform, 50_000)
+    authorization = world.authorization(cardholder, "T1", 1250)
+    clearing = world.clearing(cardholder, "T1", 1500)
+    for event in (authorization, clearing):
+        world.process(world.engine(), [(cardholder, event)])
+    key = key_of(world, cardholder, "T1")
+
+    text = command("explain", f"CardTransaction:{key}").stdout
+    document = as_json(command("explain", str(key), "--json"))
+    by_event = as_json(command("explain", f"test/{clearing['reference']}", "--json"))
+
+    assert "12.50 USD was authorized." in text
+    assert "clearing of 15.00 USD was settled" in text
+    assert "pullSummary.totalAmount 12.50 USD" in text
+    assert "entry 12.50 USD: debit CUSTOMER, credit CARD_HOLDS" in text
+    assert f"caused by test/{clearing['reference']}" in text
+    assert "CARD_TRANSACTION." in text
+    assert document["cardTransaction"]["status"] == "SETTLED"
+    assert [event["sequence"] for event in document["events"]] == list(
+        range(1, len(document["events"]) + 1)
+    )
+    assert {webhook["state"] for webhook in document["webhooks"]} == {"NOT_DISPATCHED"}
+    assert by_event["events"] == document["events"]
+    assert by_event["outcome"]["outcome"] == "APPLIED"
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "message"),
+    [
+        ("CardTransaction:x", 2, "write CardTransaction:<uuid>, the UUID alone, or"),
+        ("01900000-0000-7000-8000-000000000000", 1, "no card transaction 01900000-"),
+        ("test/unknown", 1, "no event test/unknown was decided"),
+    ],
+)
+def test_explain_says_what_is_wrong_with_a_name(
+    command: Command, name: str, code: int, message: str
+) -> None:
+    finished = command("explain", name)
+
+    assert finished.returncode == code
+    assert message in finished.stderr
+
+
+def test_explain_says_that_an_event_was_a_deposit(
+    world: World, platform: Id, command: Command
+) -> None:
+    cardholder = world.cardholder(platform)
+    deposit = world.deposit(cardholder, 100)
+    world.process(world.engine(), [(cardholder, deposit)])
+
+    finished = command("explain", f"test/{deposit['reference']}")
+
+    assert finished.returncode == 1
+    assert "was APPLIED, without a card transaction" in finished.stderr
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ After = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (transactions,):
+    for command in (transactions, explain):
         app.command()(command)
 
 
@@ -77,3 +77,27 @@ def transactions(  # noqa: PLR0913 - the options of the command
     )
     with ending_with_reader():
         command.run(options)
+
+
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="CardTransaction:<uuid>, the UUID alone, or SOURCE/REFERENCE of an event.",
+        ),
+    ],
+    *,
+    platform: Platform = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Explain a card transaction in sentences.
+
+    Each event with the figures that it changed and its journal entries, then the webhooks with
+    their state.
+    """
+    from cardledger.commands.daily import explain as command
+
+    with ending_with_reader():
+        command.run(name, platform=platform, as_json=as_json, data_dir=data_dir)
