@@ -1,4 +1,4 @@
-"""`transactions` and `explain`, as the role that can only read."""
+"""`transactions`, `explain` and `exceptions`, as the role that can only read."""
 
 import json
 import subprocess
@@ -56,6 +56,14 @@ def key_of(world: World, cardholder: Cardholder, token: str) -> Id:
     )
     assert isinstance(key, Id)
     return key
+
+
+def owing(world: World, cardholder: Cardholder, token: str, amount: int, *, days: int) -> Id:
+    """Return a card transaction that cleared `amount` without funds, `days` ago."""
+    then = datetime.now(UTC) - timedelta(days=days, minutes=1)
+    clearing = world.clearing(cardholder, token, amount)
+    world.process(world.engine(clock=lambda: then), [(cardholder, clearing)])
+    return key_of(world, cardholder, token)
 
 
 # --- transactions ------------------------------------------------------------------------------
@@ -181,6 +189,47 @@ def test_explain_says_that_an_event_was_a_deposit(
     assert "was APPLIED, without a card transaction" in finished.stderr
 
 
+# --- exceptions --------------------------------------------------------------------------------
+
+
+def test_exceptions_are_listed_oldest_first_with_sums_by_age(
+    world: World, platform: Id, command: Command
+) -> None:
+    cardholder = world.cardholder(platform)
+    days = {"T1": 0, "T2": 3, "T3": 30, "T4": 2}
+    keys = {
+        token: owing(world, cardholder, token, 100 * place, days=age)
+        for place, (token, age) in enumerate(days.items(), start=1)
+    }
+    of_platform = ("exceptions", "--platform", str(platform))
+
+    first = as_json(command(*of_platform, "--json", "--limit", "3"))
+    second = as_json(command(*of_platform, "--json", "--after", first["nextCursor"]))
+    table = command(*of_platform).stdout
+
+    listed = [row["cardTransaction"]["id"] for page in (first, second) for row in page["data"]]
+    assert listed == [f"CardTransaction:{keys[token]}" for token in ("T3", "T2", "T4", "T1")]
+    assert [row["owed"] for row in first["data"]] == [300, 200, 400]
+    assert [row["ageDays"] for row in first["data"]] == [30, 3, 2]
+    assert first["data"][0]["event"]["type"] == "CLEARED"
+    assert first["data"][0]["event"]["source"] == "test"
+    [sums] = first["sums"]
+    assert (sums["currency"], sums["owed"], sums["count"]) == ("USD", 1000, 4)
+    assert sums["ages"] == [
+        {"age": "0-1 days", "count": 1, "owed": 100},
+        {"age": "2-3 days", "count": 2, "owed": 600},
+        {"age": "over 14 days", "count": 1, "owed": 300},
+    ]
+    assert "10.00 USD owed by 4 card transactions" in table
+    assert all(str(key) in table for key in keys.values())
+
+
+def test_no_exceptions_are_no_error(platform: Id, command: Command) -> None:
+    finished = command("exceptions", "--platform", str(platform))
+
+    assert (finished.returncode, finished.stdout) == (0, "none\n")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -188,6 +237,8 @@ def test_explain_says_that_an_event_was_a_deposit(
         ("transactions", "--limit", "0"),
         ("transactions", "--since", "yesterday"),
         ("transactions", "--card", "Card:1"),
+        ("exceptions", "--after", "x"),
+        ("exceptions", "--platform", "acme"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error(command: Command, arguments: tuple[str, ...]) -> None:

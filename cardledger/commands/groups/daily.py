@@ -28,7 +28,7 @@ After = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (transactions, explain):
+    for command in (transactions, explain, exceptions):
         app.command()(command)
 
 
@@ -101,3 +101,21 @@ def explain(
 
     with ending_with_reader():
         command.run(name, platform=platform, as_json=as_json, data_dir=data_dir)
+
+
+def exceptions(
+    *,
+    platform: Platform = None,
+    limit: Limit = 50,
+    after: After = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """List card transactions that owe money, oldest first.
+
+    With the event since which each does, and the sums of all by currency and age.
+    """
+    from cardledger.commands.daily import exceptions as command
+
+    with ending_with_reader():
+        command.run(platform=platform, after=after, limit=limit, as_json=as_json, data_dir=data_dir)
