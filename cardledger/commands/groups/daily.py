@@ -28,7 +28,7 @@ After = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (transactions, explain, exceptions):
+    for command in (transactions, explain, exceptions, top):
         app.command()(command)
 
 
@@ -119,3 +119,22 @@ def exceptions(
 
     with ending_with_reader():
         command.run(platform=platform, after=after, limit=limit, as_json=as_json, data_dir=data_dir)
+
+
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Print one sample and exit.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a sample a line, as JSON.")
+    ] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Show live rates, depths and ages, each second until Ctrl-C.
+
+    Decisions and webhook attempts a second are means of ten seconds. Counts end at 10,000;
+    rejected and forged events are those of the last 24 hours.
+    """
+    from cardledger.commands.daily import top as command
+
+    with ending_with_reader():
+        command.run(once=once, as_json=as_json, data_dir=data_dir)
