@@ -28,7 +28,7 @@ After = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (transactions, explain, exceptions, top):
+    for command in (transactions, explain, exceptions, top, trigger):
         app.command()(command)
 
 
@@ -138,3 +138,34 @@ def top(
 
     with ending_with_reader():
         command.run(once=once, as_json=as_json, data_dir=data_dir)
+
+
+def trigger(
+    story: Annotated[
+        str,
+        typer.Argument(
+            metavar="STORY",
+            help="tip, hotel, fuel, split-shipment, refund, late-clearing, expiry or"
+            " insufficient-funds.",
+        ),
+    ],
+    *,
+    card: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID", help="Play on this card instead of a new one.", show_default=False
+        ),
+    ] = None,
+    as_json: Json = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Play a story on the running sandbox.
+
+    Over the HTTP API of `up` or `demo --keep`, with a new customer, account and card. The exit code
+    is 1 if a figure is not the one of the story.
+    """
+    from cardledger.commands.daily import trigger as command
+
+    with ending_with_reader():
+        code = command.run(story, card=card, as_json=as_json, data_dir=data_dir)
+    raise typer.Exit(code)
