@@ -24,7 +24,6 @@ _INTERRUPTED = 130
 app = typer.Typer(
     name="cardledger",
     help="An event-driven card-transaction ledger. Try `cardledger demo` first.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
