@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from psycopg import AsyncConnection
@@ -15,6 +15,9 @@ from cardledger.schema.ids import Id
 
 _CLOCK_MARGIN: Final = timedelta(hours=1)
 """How far the clock that made an id may be behind PostgreSQL's, which recorded the time."""
+
+_FIRST_TIME: Final = datetime(1970, 1, 2, tzinfo=UTC)
+"""No id is older."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +67,7 @@ def _conditions(filters: ListFilters) -> Iterator[tuple[str, dict[str, object]]]
         yield "t.id < %(after)s", {"after": filters.after}
     if filters.since is not None:
         # The time is in the id, which has an index.
-        first = first_id_at(filters.since - _CLOCK_MARGIN)
+        first = first_id_at(max(filters.since, _FIRST_TIME) - _CLOCK_MARGIN)
         yield "t.id >= %(first)s", {"first": first}
         yield "t.created_at >= %(since)s", {"since": filters.since}
     if filters.platform_id is not None:

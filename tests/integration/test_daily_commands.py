@@ -107,7 +107,9 @@ def test_transactions_are_filtered(world: World, platform: Id, command: Command)
     assert listed("--card", settled) == [settled]
     assert listed("--card", str(other.card_id)) == [authorized]
     assert listed("--customer", f"Customer:{other.owner.customer_id}") == [authorized]
-    assert set(listed("--since", "2020-01-01")) == {settled, authorized}
+    for since in ("2020-01-01", "0001-01-01T00:00:00Z"):
+        assert set(listed("--since", since)) == {settled, authorized}
+    assert listed("--since", "9999-12-31T23:59:59Z") == []
     assert listed("--since", later) == []
 
 
@@ -162,6 +164,8 @@ def test_explain_tells_the_tip_with_figures_entries_and_webhooks(
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
+        ("test/\udcff", 2, "neither a card transaction nor an event"),
+        ("/", 2, "neither a card transaction nor an event"),
         ("CardTransaction:x", 2, "write CardTransaction:<uuid>, the UUID alone, or"),
         ("01900000-0000-7000-8000-000000000000", 1, "no card transaction 01900000-"),
         ("test/unknown", 1, "no event test/unknown was decided"),

@@ -69,7 +69,7 @@ def parse(name: str) -> Id | Reference:
     Raises: CommandError, a usage error.
     """
     source, slash, reference = name.partition("/")
-    if slash and source and reference and "\x00" not in name:
+    if slash and source and reference and _is_storable(name):
         return Reference(source=source, reference=reference)
     try:
         return Id.parse(name.removeprefix(f"{_RESOURCE}:"))
@@ -79,6 +79,11 @@ def parse(name: str) -> Id | Reference:
             " CardTransaction:<uuid>, the UUID alone, or SOURCE/REFERENCE",
             code=USAGE,
         ) from None
+
+
+def _is_storable(text: str) -> bool:
+    """Return whether a `text` column can have this value: an argument may be any bytes."""
+    return "\x00" not in text and text.encode(errors="replace").decode() == text
 
 
 async def find(
