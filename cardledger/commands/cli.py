@@ -13,27 +13,25 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from cardledger.commands.groups import keys, parked, platforms, rejections, webhooks
+from cardledger.commands.groups import (
+    daily,
+    keys,
+    parked,
+    platforms,
+    processes,
+    rejections,
+    webhooks,
+)
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
-from cardledger.config.options import (
-    FailOnOutcomes,
-    Host,
-    ListenFd,
-    Port,
-    Prod,
-    Stale,
-    Supervised,
-)
-from cardledger.workers.signals.roles import WorkerRole
+from cardledger.config.options import FailOnOutcomes, Host, InstallationDir, Port, Prod
+from cardledger.config.pipes import ending_with_reader
 
 _INTERRUPTED = 130
-_BROKEN_PIPE = 141  # As a shell shows a process that SIGPIPE has ended.
 
 app = typer.Typer(
     name="cardledger",
     help="An event-driven card-transaction ledger. Try `cardledger demo` first.",
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -45,15 +43,6 @@ app.add_typer(parked.app)
 app.add_typer(platforms.app)
 app.add_typer(keys.app)
 
-DataDir = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Directory for the data of embedded servers and the secrets of this installation"
-        " (default: .cardledger).",
-        show_default=False,
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 
 
@@ -109,7 +98,7 @@ def demo(  # noqa: PLR0913 - the options of the command
     ] = False,
     host: Host = None,
     port: Port = None,
-    data_dir: DataDir = None,
+    data_dir: InstallationDir = None,
 ) -> None:
     """Run a demo and verify its books.
 
@@ -128,7 +117,7 @@ def up(
     *,
     host: Host = None,
     port: Port = None,
-    data_dir: DataDir = None,
+    data_dir: InstallationDir = None,
     ready_file: Annotated[
         Path | None,
         typer.Option(
@@ -175,7 +164,7 @@ def submit(  # noqa: PLR0913 - the options of the command
             metavar="SECONDS", help="Seconds without progress after which to give up.", min=0.1
         ),
     ] = 300.0,
-    data_dir: DataDir = None,
+    data_dir: InstallationDir = None,
 ) -> None:
     """Enqueue a file of network events and print the outcomes.
 
@@ -188,7 +177,7 @@ def submit(  # noqa: PLR0913 - the options of the command
     """
     from cardledger.commands import submit as command
 
-    try:
+    with ending_with_reader():
         command.run(
             file,
             wait=wait,
@@ -197,14 +186,10 @@ def submit(  # noqa: PLR0913 - the options of the command
             timeout_s=timeout,
             data_dir=data_dir,
         )
-    except BrokenPipeError:
-        # The reader of the output has closed it. Python would report that again when it exits.
-        _silence_standard_output()
-        raise typer.Exit(_BROKEN_PIPE) from None
 
 
 @app.command()
-def verify(*, as_json: Json = False, data_dir: DataDir = None) -> None:
+def verify(*, as_json: Json = False, data_dir: InstallationDir = None) -> None:
     """Recompute the books from the events and compare.
 
     Roll-ups, entries and balances must equal what the events produce. The exit code is 1 if
@@ -270,7 +255,7 @@ def listen(  # noqa: PLR0913 - the options of the command
             show_default=False,
         ),
     ] = None,
-    data_dir: DataDir = None,
+    data_dir: InstallationDir = None,
 ) -> None:
     """Receive, verify and print webhooks on this machine.
 
@@ -290,11 +275,8 @@ def listen(  # noqa: PLR0913 - the options of the command
         ready_file=ready_file,
         data_dir=data_dir,
     )
-    try:
+    with ending_with_reader():
         command.run(options)
-    except BrokenPipeError:
-        _silence_standard_output()
-        raise typer.Exit(_BROKEN_PIPE) from None
 
 
 @app.command()
@@ -308,7 +290,7 @@ def expire(
             show_default=False,
         ),
     ] = None,
-    data_dir: DataDir = None,
+    data_dir: InstallationDir = None,
 ) -> None:
     """Expire due authorizations.
 
@@ -351,7 +333,7 @@ def migrate(  # noqa: PLR0913 - one an option
             max=86_400,
         ),
     ] = 60,
-    data_dir: DataDir = None,
+    data_dir: InstallationDir = None,
 ) -> None:
     """Migrate the database to the schema of this release, while it is in use.
 
@@ -372,7 +354,11 @@ def migrate(  # noqa: PLR0913 - one an option
 
 @app.command()
 def doctor(
-    *, as_json: Json = False, production: Prod = False, data_dir: DataDir = None, port: Port = None
+    *,
+    as_json: Json = False,
+    production: Prod = False,
+    data_dir: InstallationDir = None,
+    port: Port = None,
 ) -> None:
     """Check the installation.
 
@@ -408,68 +394,8 @@ def openapi(
     typer.echo(page, nl=False)
 
 
-@app.command()
-def api(
-    *,
-    host: Host = None,
-    port: Port = None,
-    listen_fd: ListenFd = None,
-    supervised: Supervised = None,
-    stale: Stale = None,
-) -> None:
-    """Run one API process, until SIGTERM.
-
-    Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
-    """
-    _watch_parent(supervised, stale)
-    from cardledger.config import configuration
-    from cardledger.supervisor import processes
-
-    found = configuration.load(host=host, port=port, process=supervised)
-    processes.run_api(found, listen_fd=listen_fd, supervised=supervised is not None)
-
-
-@app.command()
-def worker(
-    *,
-    only: Annotated[
-        WorkerRole | None, typer.Option(help="Only decide events, or only send webhooks.")
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Check the worker that runs with this data directory."),
-    ] = False,
-    live: Annotated[
-        bool,
-        typer.Option("--live", help="With --check: only problems that a restart may end."),
-    ] = False,
-    supervised: Supervised = None,
-    stale: Stale = None,
-) -> None:
-    """Run one worker process, until SIGTERM.
-
-    It decides events and sends webhooks; with several processors, use one process for each role.
-    Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
-    """
-    _watch_parent(supervised, stale)
-    from cardledger.config import configuration
-    from cardledger.supervisor import processes
-
-    found = configuration.load(process=supervised)
-    if live and not check:
-        raise typer.BadParameter("--live is an option of --check")
-    if check:
-        problems = processes.check_worker(found, role=only, of_worker_only=live)
-        print("\n".join(problems) or "healthy")
-        sys.exit(FAILURE if problems else 0)
-    processes.run_worker(found, role=only, supervised=supervised is not None)
-
-
-def _watch_parent(supervised: str | None, stale: list[Path] | None) -> None:
-    if supervised is not None:
-        from cardledger.supervisor import lifeline
-
-        lifeline.watch_parent(stale or [])
+processes.register(app)
+daily.register(app)
 
 
 def _fail(message: str, code: int) -> NoReturn:
@@ -483,13 +409,6 @@ def _fail_if_known(error: Exception) -> None:
 
     if isinstance(error, ServerError):
         _fail(str(error), FAILURE)
-
-
-def _silence_standard_output() -> None:
-    import os
-
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
 
 
 __all__ = ["USAGE", "app", "main"]

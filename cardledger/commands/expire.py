@@ -1,11 +1,11 @@
 """`cardledger expire`: expire due authorizations now, or as of a given time."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
 from sqlalchemy.exc import DBAPIError
 
+from cardledger.commands.daily import reading
 from cardledger.config import configuration
 from cardledger.config.errors import CommandError
 from cardledger.install import credentials, discovery
@@ -18,7 +18,7 @@ from cardledger.ledger.storage.engines import driver, message_of, sync_engine
 def run(*, at: str | None, data_dir: Path | None) -> None:
     """Put what is due at `at` into the inbox, where a worker finds it, and say how much it was."""
     settings = configuration.load(data_dir=data_dir, log_level="warning")
-    wanted = None if at is None else _moment(at)
+    wanted = None if at is None else reading.time_of(at, "--at")
     key = InboxKey(credentials.needed_key(settings))
     total = 0
     with discovery.database(settings) as url:
@@ -41,11 +41,3 @@ def run(*, at: str | None, data_dir: Path | None) -> None:
         finally:
             engine.dispose()
     print(f"{total:,} due at {moment:%Y-%m-%d %H:%M:%S} UTC, put into the inbox")
-
-
-def _moment(at: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(at)
-    except ValueError:
-        raise CommandError(f"{at} is no time; write it like 2026-03-01T12:00:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

@@ -15,6 +15,16 @@ DataDir = Annotated[
         show_default=False,
     ),
 ]
+InstallationDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Directory for the data of embedded servers and the secrets of this installation"
+        " (default: .cardledger).",
+        show_default=False,
+    ),
+]
 Host = Annotated[
     str | None,
     typer.Option(
@@ -36,9 +46,6 @@ Port = Annotated[
     ),
 ]
 Prod = Annotated[bool, typer.Option("--production", help="Also check safety on a network.")]
-Supervised = Annotated[str | None, typer.Option(hidden=True)]
-Stale = Annotated[list[Path] | None, typer.Option(hidden=True)]
-ListenFd = Annotated[int | None, typer.Option(hidden=True)]
 
 
 class FailOn(StrEnum):

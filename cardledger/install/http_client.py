@@ -1,12 +1,14 @@
 """A caller of our own API over HTTP, as a platform's backend would be one."""
 
 import json
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 import urllib3
 
-from cardledger.config.errors import CommandError
+from cardledger.config.errors import FAILURE, USAGE, CommandError
 
+_INVALID_INPUT: Final = "INVALID_INPUT"
 _TIMEOUT: Final = urllib3.Timeout(connect=5.0, read=30.0)
 
 
@@ -50,8 +52,12 @@ class HttpApi:
         except urllib3.exceptions.HTTPError as error:
             raise CommandError(f"{method} {path} was not answered: {error}") from None
         content = json.loads(answer.data or b"{}")
-        if answer.status >= 400:  # noqa: PLR2004 - where errors begin
+        if answer.status >= HTTPStatus.BAD_REQUEST:
             message = content.get("message", answer.data.decode(errors="replace")[:200])
-            raise CommandError(f"{method} {path} was answered {answer.status}: {message}")
+            # The options of the command are the cause of a request that is not valid.
+            code = USAGE if content.get("code") == _INVALID_INPUT else FAILURE
+            raise CommandError(
+                f"{method} {path} was answered {answer.status}: {message}", code=code
+            )
         assert isinstance(content, dict), content
         return content

@@ -1,1 +1,1 @@
-"""Reads for API and finance: card transactions, transactions, the audit."""
+"""Reads for API, finance and operators: card transactions, live figures, the audit."""

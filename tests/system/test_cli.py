@@ -4,15 +4,19 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
+import typer
 from psycopg import sql
 from sqlalchemy import NullPool
+from typer.core import TyperGroup
 
 from cardledger import __version__
+from cardledger.commands import cli
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.platforms import api_tokens
 from cardledger.ledger.platforms.scopes import Permission
@@ -44,6 +48,11 @@ def test_help_names_every_command_in_whole_sentences() -> None:
         "doctor",
         "api",
         "worker",
+        "transactions",
+        "explain",
+        "exceptions",
+        "top",
+        "trigger",
     ):
         assert re.search(rf"^  {command} +[A-Z].*\.$", message, re.MULTILINE), message
 
@@ -63,6 +72,80 @@ def test_help_and_version_import_nothing_heavy() -> None:
     code = code.replace(repr(_HEAVY), repr(set(_HEAVY)))
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def _commands(command: object, words: str = "") -> Iterator[str]:
+    """Yield the words that start each command."""
+    if isinstance(command, TyperGroup):
+        for name, part in command.commands.items():
+            yield from _commands(part, f"{words} {name}".strip())
+    else:
+        yield words
+
+
+COMMANDS = list(_commands(typer.main.get_command(cli.app)))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_usage_error_of_any_command_exits_with_2(command: str, tmp_path: Path) -> None:
+    finished = run(*command.split(), "--no-such-option", env=environment(), cwd=tmp_path)
+
+    assert finished.returncode == 2
+    assert finished.stdout == ""
+    assert "No such option" in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("expire --at tomorrow", "--at tomorrow: not a time"),
+        ("explain Card:x", "Card:x: neither a card transaction nor an event"),
+        ("exceptions --after x", "--after x: not a cursor of this list"),
+        ("exceptions --limit 0", "0 is not in the range"),
+        ("transactions --since x", "--since x: not a time"),
+        ("transactions --status PAID", "'PAID' is not one of"),
+        ("trigger lottery", "no story lottery; the stories are tip, hotel"),
+        ("trigger tip --card x", "--card x: not an id"),
+        ("rejections retry", "name either rejections by ID, or a --reason"),
+        ("rejections list --since x", "--since x: write it like"),
+        ("platform list --no-such", "No such option"),
+        ("submit /no/such/file", "cannot read /no/such/file"),
+        ("listen --forward-to x", "--forward-to takes a URL"),
+        ("worker --only both", "'both' is not one of"),
+        ("webhooks show", "Missing argument"),
+    ],
+)
+def test_a_wrong_value_exits_with_2(arguments: str, message: str, tmp_path: Path) -> None:
+    env = environment(CARDLEDGER_DATA_DIR=str(tmp_path / "data"))
+
+    finished = run(*arguments.split(), env=env, cwd=tmp_path)
+
+    assert finished.returncode == 2, finished.stderr
+    assert message in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+def test_the_page_of_commands_names_every_command_and_its_exit_codes() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `cardledger ([a-z -]+)`.*\|.*\| ([0-9, ]+) \|$", page, re.MULTILINE)
+
+    assert {words for words, _ in rows} == set(COMMANDS)
+    assert all({"0", "2"} <= set(codes.split(", ")) for _, codes in rows)
+
+
+def test_completion_offers_the_commands() -> None:
+    script = (
+        "import sys; from cardledger.commands.cli import main; sys.argv = ['cardledger']; main()"
+    )
+    env = environment(
+        _CARDLEDGER_COMPLETE="complete_bash", COMP_WORDS="cardledger tr", COMP_CWORD="1"
+    )
+
+    finished = subprocess.run(
+        [sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True
+    )
+
+    assert finished.stdout.split() == ["transactions", "trigger"]
 
 
 @pytest.mark.parametrize(

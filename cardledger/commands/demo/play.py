@@ -129,7 +129,7 @@ def _simulate_traffic(
         for customer in customers
         for card in customer.cards
     ]
-    _wait_until_active(api, [card.card_id for card in cards])
+    restaurant_tip.wait_until_active(api, [card.card_id for card in cards])
     traffic = Traffic(options.seed, options.events, cards, run_id=secrets.token_hex(4))
     played = Played(
         counts=traffic.counts,
@@ -164,15 +164,6 @@ def _customer(api: HttpApi, role: Role) -> Customer:
         cards=tuple(api.post("/cards", request)["id"] for _ in range(role.cards)),
         role=role,
     )
-
-
-def _wait_until_active(api: HttpApi, cards: Sequence[str]) -> None:
-    deadline = time.monotonic() + _ROUND_TIMEOUT_S
-    for card in cards:
-        while api.get(f"/cards/{card}")["state"] != "ACTIVE":
-            if time.monotonic() > deadline:
-                raise CommandError(f"{card} was not activated in {_ROUND_TIMEOUT_S:g} s")
-            time.sleep(0.02)
 
 
 async def _play_rounds(  # noqa: PLR0913 - a system, and what to play

@@ -1,5 +1,6 @@
 """The restaurant tip over HTTP: API responses, journal, webhooks."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +22,7 @@ AUTHORIZED: Final = 1_250
 CLEARED: Final = 1_500
 
 _WEBHOOK_TIMEOUT_S: Final = 20.0
+_ACTIVATION_TIMEOUT_S: Final = 60.0
 _SETTLED: Final = "CARD_TRANSACTION.SETTLED"
 
 _EXPECTED: Final = {
@@ -120,6 +122,19 @@ def play(api: HttpApi, receiver: Receiver, database_url: DatabaseUrl) -> Tip:
         journal=journal(database_url, account, authorization["id"]),
         webhooks=_about(receiver, {account, card["id"], authorization["id"]}),
     )
+
+
+def wait_until_active(api: HttpApi, cards: Sequence[str]) -> None:
+    """Return once all of `cards` are active.
+
+    Raises: CommandError when one is not in time.
+    """
+    deadline = time.monotonic() + _ACTIVATION_TIMEOUT_S
+    for card in cards:
+        while api.get(f"/cards/{card}")["state"] != "ACTIVE":
+            if time.monotonic() > deadline:
+                raise CommandError(f"{card} was not activated in {_ACTIVATION_TIMEOUT_S:g} s")
+            time.sleep(0.02)
 
 
 def account_of(api: HttpApi, customer_id: str) -> str:

@@ -6,7 +6,7 @@ What each needs is imported when it runs, so that `--help` stays quick.
 # ruff: noqa: PLC0415 - see above.
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlencode
@@ -205,42 +205,10 @@ def rotate_secret(
 # --- the interface -----------------------------------------------------------------------------
 
 
-@contextmanager
-def _api(data_dir: Path | None, ready_file: Path | None) -> "Iterator[HttpApi]":
-    """Yield the interface of the system that is meant.
+def _api(data_dir: Path | None, ready_file: Path | None) -> "AbstractContextManager[HttpApi]":
+    from cardledger.install import running_api
 
-    Raises: CommandError when none runs, or the file is not one.
-    """
-    from cardledger.install.http_client import HttpApi
-
-    with HttpApi(*_access(data_dir, ready_file)) as api:
-        yield api
-
-
-def _access(data_dir: Path | None, ready_file: Path | None) -> tuple[str, str, str]:
-    import json
-
-    from cardledger.config import configuration
-    from cardledger.config.errors import USAGE, CommandError
-    from cardledger.install import ready_file as running
-
-    if ready_file is not None:
-        try:
-            ready = json.loads(ready_file.read_text(encoding="utf-8"))
-            return ready["baseUrl"], ready["clientId"], ready["clientSecret"]
-        except (OSError, ValueError, LookupError, TypeError):
-            raise CommandError(
-                f"{ready_file} is not a JSON file with baseUrl, clientId and clientSecret",
-                code=USAGE,
-            ) from None
-    settings = configuration.load(data_dir=data_dir, log_level="warning")
-    found = running.find(settings.data_dir)
-    if found is None:
-        raise CommandError(
-            f"no system runs in {settings.data_dir}; start it with `cardledger up`, name its"
-            " --data-dir or a --ready-file"
-        )
-    return found.base_url, found.client_id, found.client_secret
+    return running_api.connect(data_dir, ready_file)
 
 
 def _pages(

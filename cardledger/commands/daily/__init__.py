@@ -1,0 +1,1 @@
+"""Commands for daily work: lists, explanations, live figures, stories to play in a sandbox."""

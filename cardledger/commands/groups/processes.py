@@ -1,0 +1,88 @@
+"""`cardledger api` and `cardledger worker`: one process each, for a supervisor.
+
+What each needs is imported when it runs, so that `--help` stays quick.
+"""
+
+# ruff: noqa: PLC0415 - see above.
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cardledger.config.errors import FAILURE
+from cardledger.config.options import Host, Port
+from cardledger.workers.signals.roles import WorkerRole
+
+Supervised = Annotated[str | None, typer.Option(hidden=True)]
+Stale = Annotated[list[Path] | None, typer.Option(hidden=True)]
+ListenFd = Annotated[int | None, typer.Option(hidden=True)]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    for command in (api, worker):
+        app.command()(command)
+
+
+def api(
+    *,
+    host: Host = None,
+    port: Port = None,
+    listen_fd: ListenFd = None,
+    supervised: Supervised = None,
+    stale: Stale = None,
+) -> None:
+    """Run one API process, until SIGTERM.
+
+    Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
+    """
+    _watch_parent(supervised, stale)
+    from cardledger.config import configuration
+    from cardledger.supervisor import processes
+
+    found = configuration.load(host=host, port=port, process=supervised)
+    processes.run_api(found, listen_fd=listen_fd, supervised=supervised is not None)
+
+
+def worker(
+    *,
+    only: Annotated[
+        WorkerRole | None, typer.Option(help="Only decide events, or only send webhooks.")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Check the worker that runs with this data directory."),
+    ] = False,
+    live: Annotated[
+        bool,
+        typer.Option("--live", help="With --check: only problems that a restart may end."),
+    ] = False,
+    supervised: Supervised = None,
+    stale: Stale = None,
+) -> None:
+    """Run one worker process, until SIGTERM.
+
+    It decides events and sends webhooks; with several processors, use one process for each role.
+    Requires DATABASE_URL, REDIS_URL and CARDLEDGER_SECRET_KEY.
+    """
+    _watch_parent(supervised, stale)
+    from cardledger.config import configuration
+    from cardledger.supervisor import processes
+
+    found = configuration.load(process=supervised)
+    if live and not check:
+        raise typer.BadParameter("--live is an option of --check")
+    if check:
+        problems = processes.check_worker(found, role=only, of_worker_only=live)
+        print("\n".join(problems) or "healthy")
+        sys.exit(FAILURE if problems else 0)
+    processes.run_worker(found, role=only, supervised=supervised is not None)
+
+
+def _watch_parent(supervised: str | None, stale: list[Path] | None) -> None:
+    if supervised is not None:
+        from cardledger.supervisor import lifeline
+
+        lifeline.watch_parent(stale or [])

@@ -1,0 +1,25 @@
+"""Output whose reader may leave: `cardledger transactions --json | head`."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import typer
+
+BROKEN_PIPE: Final = 141
+"""The exit code of a process that SIGPIPE has ended, as a shell shows it."""
+
+
+@contextmanager
+def ending_with_reader() -> Iterator[None]:
+    """End the command with `BROKEN_PIPE` when the reader of standard output has closed it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python would report it again when it exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        raise typer.Exit(BROKEN_PIPE) from None

@@ -1,0 +1,90 @@
+"""`cardledger trigger` on a running sandbox, and the commands that look at the result."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cardledger.commands.daily.stories import STORIES
+from cardledger.embedded.servers import DatabaseUrl
+from tests.system import support
+from tests.system.support import Up
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def system(
+    tmp_path_factory: pytest.TempPathFactory, postgres_url: DatabaseUrl, redis_url: str
+) -> Iterator[Up]:
+    with support.own_database(postgres_url) as database_url:
+        env = support.environment(DATABASE_URL=database_url, REDIS_URL=redis_url)
+        with support.up(tmp_path_factory.mktemp("up"), env) as running:
+            yield running
+
+
+def command(system: Up, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return support.run(*arguments, "--data-dir", str(system.data_dir))
+
+
+def triggered(system: Up, *arguments: str) -> dict[str, Any]:
+    finished = command(system, "trigger", *arguments, "--json")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_a_story_ends_with_its_figures(system: Up, name: str) -> None:
+    played = triggered(system, name)
+
+    last = STORIES[name].steps[-1].expected
+    assert played["deviations"] == []
+    assert played["steps"][-1]["account"]["balance"] == last.balance
+    assert played["steps"][-1]["cardTransaction"]["status"] == last.status
+
+
+def test_a_story_can_be_played_on_an_existing_card(system: Up) -> None:
+    first = triggered(system, "tip")
+
+    second = triggered(system, "tip", "--card", first["cardId"])
+    declined = triggered(system, "insufficient-funds", "--card", first["cardId"])
+
+    assert second["cardId"] == declined["cardId"] == first["cardId"]
+    assert second["steps"][-1]["account"]["balance"] == 50_000 - 2 * 1_500
+    assert declined["steps"][-1]["cardTransaction"]["status"] == "DECLINED"
+
+
+def test_the_last_line_is_the_command_that_explains_the_story(system: Up) -> None:
+    text = command(system, "trigger", "tip").stdout
+
+    name, *explain = text.splitlines()[-1].split()
+    explained = support.run(*explain)
+
+    assert name == "cardledger"
+    assert "AUTHORIZATION 12.50 USD" in text
+    assert explained.returncode == 0, explained.stderr
+    assert "12.50 USD was authorized." in explained.stdout
+    assert "clearing of 15.00 USD was settled" in explained.stdout
+
+
+def test_the_lists_show_what_the_stories_made(system: Up) -> None:
+    made = triggered(system, "hotel")
+
+    listed = json.loads(command(system, "transactions", "--json", "--limit", "1").stdout)
+    owed = command(system, "exceptions", "--json")
+    sample = json.loads(command(system, "top", "--once", "--json").stdout)
+
+    assert listed["data"][0]["id"] == made["cardTransactionId"]
+    assert json.loads(owed.stdout)["data"] == []
+    assert sample["decisionsPerSecond"]["APPLIED"] > 0
+    assert sample["missing"] == []
+
+
+def test_an_unknown_card_is_a_failure(system: Up) -> None:
+    finished = command(system, "trigger", "tip", "--card", "01900000-0000-7000-8000-000000000000")
+
+    assert finished.returncode == 1
+    assert "was answered 404" in finished.stderr
