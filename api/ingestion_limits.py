@@ -8,16 +8,17 @@ from typing import Any, Final, Self
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema.ids import Id
 
-LIVE_EVENTS: Final = 50
+LIVE_EVENTS: Final = 20
 """Live events of one request: the live events of others wait for them."""
 
-UNDECIDED: Final[Mapping[Lane, int]] = {Lane.LIVE: 200, Lane.BULK: 20_000}
+UNDECIDED: Final[Mapping[Lane, int]] = {Lane.LIVE: 60, Lane.BULK: 20_000}
 """Events of a platform that one process has accepted and that are not decided, for each lane."""
 
-FILES: Final = 6
-"""Requests in one process whose bodies are large; each takes about 25 MB."""
+FILES: Final = 3
+"""Requests in one process whose bodies are large; each takes up to 70 MB, of which most is its
+events until they are decided."""
 
-FILES_OF_PLATFORM: Final = 2
+FILES_OF_PLATFORM: Final = 1
 
 
 class TooManyEventsError(Exception):
@@ -36,8 +37,7 @@ class FilesInProgress:
         Raises: TooManyEventsError.
         """
         if self._files[platform_id] >= FILES_OF_PLATFORM:
-            message = f"{FILES_OF_PLATFORM} large requests of this platform are in progress"
-            raise TooManyEventsError(message)
+            raise TooManyEventsError("another large request of this platform is in progress")
         if self._files.total() >= FILES:
             raise TooManyEventsError(f"{FILES} large requests are in progress")
         self._files[platform_id] += 1

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cardledger.api.http.errors import ApiError, error_response, unavailable
 from cardledger.api.http.in_flight import HEADER
+from cardledger.api.ingestion.bodies import PATH as EVENTS_PATH
 
 GRACE_S: Final = 0.5
 """How much longer a request may take than the wait for its outcome, which says more."""
@@ -101,6 +102,11 @@ class _Limited:
 def _too_slow(scope: Scope) -> ApiError:
     if scope["method"] in _READS:
         return unavailable("The database does not answer in time; retry in a moment.")
+    if scope["path"] == EVENTS_PATH:
+        return unavailable(
+            "The events were not accepted in time; some of them may be. Send the same events again,"
+            " fewer at once: none is applied twice."
+        )
     is_repeatable = HEADER in Headers(scope=scope)
     return unavailable(
         "The database does not answer in time, and the request may have taken effect; send it again"

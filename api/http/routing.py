@@ -206,26 +206,30 @@ async def _parsed(request: Request) -> Request:
         raise invalid_field(error.field, str(error)) from None
 
 
-async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
+async def read_body(
+    request: Request, limit: int = MAX_BODY, *, on_large: Callable[[], None] = lambda: None
+) -> bytes:
     """Return the body of `request`, of at most `limit` bytes, within the limit of time.
 
-    Raises: ApiError INVALID_INPUT.
+    Calls `on_large` once more than `MAX_BODY` bytes have arrived. Raises: ApiError INVALID_INPUT.
     """
     timeout_s = services_of(request).body_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
-            return await _whole_body(request, limit)
+            return await _whole_body(request, limit, on_large)
     except TimeoutError:
         message = f"Request body timed out after {timeout_s:g} s."
         headers = {"Connection": "close"}
         raise ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers) from None
 
 
-async def _whole_body(request: Request, limit: int) -> bytes:
-    declared = declared_length(request)
+async def _whole_body(request: Request, limit: int, on_large: Callable[[], None]) -> bytes:
+    declared = _declared_length(request)
     if declared is None or declared <= limit:
         raw = bytearray()
         async for chunk in request.stream():
+            if len(raw) <= MAX_BODY < len(raw) + len(chunk):
+                on_large()
             raw += chunk
             if len(raw) > limit:
                 break
@@ -236,7 +240,7 @@ async def _whole_body(request: Request, limit: int) -> bytes:
     raise ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
 
 
-def declared_length(request: Request) -> int | None:
+def _declared_length(request: Request) -> int | None:
     """Return how many bytes the body has, as its head says; None when the head does not say."""
     declared = request.headers.get("content-length", "")
     if not declared.isdecimal():

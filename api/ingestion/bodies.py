@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import Message
-from itertools import islice
 from typing import Final
 
 from fastapi import Request
@@ -40,8 +39,8 @@ _LINES: Final = frozenset(
 
 _MAX_CONTENT_TYPE: Final = 255  # The time to parse it grows with the square of its length.
 _WINDOW: Final = 4 * 1024  # Characters in which most elements of an array end.
-_PIECE: Final = 64 * 1024  # Bytes that are cut into lines without a pause.
-_PAUSE_EACH: Final = 250  # Events, of some kilobytes at most.
+_PIECE: Final = 64 * 1024  # Bytes that are cut into events without a pause.
+_EACH: Final = 256  # Bytes that take as long as an event takes besides its own.
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
@@ -58,9 +57,16 @@ class Body:
         return len(self.lines)
 
     def chunks(self, size: int) -> Iterator[list[Event]]:
-        """Yield the events, parsed, `size` at a time; one that is unreadable says why."""
-        lines = iter(self.lines)
-        while part := list(islice(lines, size)):
+        """Yield the events, parsed: at most `size` at a time, and so much as a line may have."""
+        part: list[Line] = []
+        length = 0
+        for line in self.lines:
+            if part and (len(part) == size or length + len(line.content) > jsonl.MAX_LINE):
+                yield list(jsonl.parse(part))
+                part, length = [], 0
+            part.append(line)
+            length += len(line.content)
+        if part:
             yield list(jsonl.parse(part))
 
 
@@ -97,12 +103,15 @@ async def split(raw: bytes, media_type: str) -> Body:
     JSON.
     """
     lines: list[Line] = []
-    for number, line in enumerate(_array(raw) if media_type == JSON else _lines(raw)):
+    unpaused = 0
+    for line in _array(raw) if media_type == JSON else _lines(raw):
         if line is not None:
             lines.append(line)
+            unpaused += len(line.content) + _EACH
         if len(lines) > MAX_EVENTS:
             raise invalid_field("", f"has more than {MAX_EVENTS} events; send the rest separately")
-        if line is None or number % _PAUSE_EACH == 0:
+        if line is None or unpaused > _PIECE:
+            unpaused = 0
             await asyncio.sleep(0)
     if not lines:
         raise invalid_field("", "has no event; send at least one")

@@ -10,6 +10,9 @@ from typing import Final
 from cardledger.api.openapi.account_glossary import ACCOUNT_DESCRIPTIONS
 
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
+    # --- parameters
+    "Parameter.source": "The sender of the event, as the event names it.",
+    "Parameter.reference": "The identifier of the event at its sender.",
     # --- everywhere
     "id": "Identifier of the resource.",
     "amount": "Amount in minor units of the currency, such as cents.",

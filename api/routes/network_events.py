@@ -12,9 +12,7 @@ from cardledger.api.http.operations import EventStream, error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
 from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import (
-    MAX_BODY,
     REQUESTS,
-    declared_length,
     guarded_router,
     read_body,
     requires,
@@ -45,7 +43,7 @@ from cardledger.workers.client.parsing import MalformedSubmission, Submission
 
 _ACCEPTED: Final = 202
 _CHUNK: Final = 250  # Events that are parsed and written together.
-_EVENTS_OF_A_REQUEST: Final = 100  # So many count as one request against the limit of rates.
+_EVENTS_OF_A_REQUEST: Final = 100  # So many of a file count as one request against the rate limit.
 
 _NO_OUTCOME: Final = (
     "No outcome of an event with this source and reference: it is not decided yet, or was never"
@@ -75,15 +73,15 @@ async def submit_network_events(
 
     A line that is not a valid event is `REJECTED` and does not stop the others. An event that is
     not decided in time is `ACCEPTED`. With `wait=false` the response is 202 once the events are
-    accepted. `decideBy` of a live authorization is met: without an approval by then it is
-    `DECLINED`.
+    accepted, and answers no network. `decideBy` of a live authorization is met: without an approval
+    by then it is `DECLINED`. Of an authorization that is sent again later, the response has the
+    record.
     """
     async with AsyncExitStack() as held:
         body = await _received(request, call, held)
         lane = _lane(query, body)
-        call.services.limits.count_more(
-            REQUESTS, str(call.platform_id), body.count // _EVENTS_OF_A_REQUEST
-        )
+        more = (body.count - 1) // (1 if lane is Lane.LIVE else _EVENTS_OF_A_REQUEST)
+        call.services.limits.count_more(REQUESTS, str(call.platform_id), more)
         async with slot_of(request):
             batch = await _accepted(call, body, lane)
         if query.wait == "false":
@@ -99,13 +97,14 @@ async def _received(request: Request, call: PlatformContext, held: AsyncExitStac
 
     Raises: ApiError INVALID_INPUT, TooManyEventsError.
     """
-    media_type = bodies.media_type_of(request)
-    length = declared_length(request)
-    if length is None or length > MAX_BODY:
-        files = call.services.ingestion.files
+    media_type, files = bodies.media_type_of(request), call.services.ingestion.files
+
+    def begin() -> None:
         files.begin(call.platform_id)
         held.callback(files.end, call.platform_id)
-    return await bodies.split(await read_body(request, bodies.MAX_BODY), media_type)
+
+    raw = await read_body(request, bodies.MAX_BODY, on_large=begin)
+    return await bodies.split(raw, media_type)
 
 
 def _lane(query: IngestionQuery, body: Body) -> Lane:
@@ -153,8 +152,10 @@ async def get_network_event(
 ) -> Response:
     """Return the outcome of an event by the source and the reference that it was sent with.
 
-    Outcomes are kept permanently. 404 means that the event is not decided yet, or was never
-    accepted: send it again with the same source and reference, it is applied once.
+    Outcomes are kept permanently; `PARKED` stays the outcome of an event that was applied later.
+    Without an outcome it is the last rejection, also while a corrected event waits. 404 means that
+    the event is not decided yet, or was never accepted: send it again with the same source and
+    reference, it is applied once.
     """
     source, reference = _key_in(request) or (source, reference)
     async with call.reading() as outer:
@@ -178,9 +179,7 @@ async def _outcome(
     connection, customer_id = await driver_async(outer), None
     if card_id is not None:
         route = (await inbox.routes_of(connection, [card_id])).get(card_id)
-        if route is None:
-            return None
-        customer_id = route.owner.customer_id
+        customer_id = route.owner.customer_id if route else inbox.UNROUTED.customer_id
     try:
         outcome = await outcomes.find_by_key(
             connection,

@@ -124,8 +124,11 @@ curl --user "$CLIENT_ID:$CLIENT_SECRET" --header 'Content-Type: {NDJSON}' \\
 - `?wait=false` returns 202 and the number of events once they are accepted.
 - `?lane=BULK` is for files, `?lane=LIVE` for at most {LIVE_EVENTS} events that a caller waits for;
   without it the number of events decides. See [order](#order).
-- `GET {PATH}/{{source}}/{{reference}}` returns the recorded outcome of an event, or of its last
-  rejection. 404: it has none yet, or was never accepted; send it again.
+- `GET {PATH}/{{source}}/{{reference}}` returns the recorded outcome of an event, or its last
+  rejection, also while a corrected event waits. `PARKED` stays the outcome of an event that was
+  applied later. 404: it has no outcome yet, or was never accepted; send it again.
+- `wait=false` and look-ups answer no network: what they return may be later than `decideBy`.
+- The first token of a platform has `INGEST`; `POST /tokens` creates tokens with `INGEST` alone.
 - 429: other requests of the platform come first, or {UNDECIDED[Lane.BULK]:,} of its events
   ({UNDECIDED[Lane.LIVE]} live ones) are undecided. `Retry-After` says when to send it again.
 
@@ -139,7 +142,7 @@ events for you.
 | {_QUESTIONS} | `APPLIED`; or `DUPLICATE` with `firstOutcome` `APPLIED` | answer the network: approved |
 | | `DECLINED`; or `DUPLICATE` with another `firstOutcome` | answer the network: declined |
 | | `REJECTED` | answer the network: declined; correct the sender |
-| | none in time, or an exception | answer the network: declined; submit it again, unchanged, until it has an outcome. With `decideBy` no approval remains. Without it, and if it was approved, submit an `AUTHORIZATION_REVERSAL` |
+| | none in time, or an exception | answer the network: declined; submit it again, unchanged, until it has an outcome. If that is an approval, submit an `AUTHORIZATION_REVERSAL` |
 | any other | `REJECTED` | it is missing in the books: raise an alarm, then [resubmit](#rejected-events) it |
 | | none, or an exception | submit it again, unchanged, until it has an outcome |
 | | any other | nothing: it is recorded |

@@ -13,7 +13,7 @@ class IngestionQuery(Request):
     """How events are accepted.
 
     `lane`: events of one lane are decided in the order of their acceptance. `LIVE` is for events
-    that a caller waits for, at most 50 a request; `BULK` is for files, and never delays live
+    that a caller waits for, at most 20 a request; `BULK` is for files, and never delays live
     events. By default the number of events decides. `wait=false` returns once the events are
     accepted, without their outcomes.
     """
@@ -21,7 +21,7 @@ class IngestionQuery(Request):
     lane: Annotated[
         Literal["LIVE", "BULK"] | None,
         Field(
-            description="The lane of the events; by default LIVE for at most 50 events, else BULK."
+            description="The lane of the events; by default LIVE for at most 20 events, else BULK."
         ),
     ] = None
     wait: Annotated[

@@ -349,28 +349,74 @@ def test_an_authorization_that_comes_after_its_deadline_is_declined(own: Api) ->
     assert ok(look_up(own, "visa", "a1"))["reason"] == "DECISION_TIMEOUT"
 
 
-def test_of_an_approval_that_comes_again_after_its_deadline_only_a_live_one_is_reversed(
-    own: Api,
-) -> None:
+@pytest.mark.parametrize("lane", ["LIVE", "BULK"])
+def test_an_approval_that_is_sent_again_after_its_deadline_is_kept(own: Api, lane: str) -> None:
     card = own.active_card()
-    in_time, late = [
-        [event("AUTHORIZATION", card, name, 10, **fields) for name in ("a1", "a2")]
-        for fields in ({}, {"decideBy": "2026-01-31T12:00:00Z"})
+    authorization = event("FINANCIAL_AUTHORIZATION", card, "a1", 10)
+    sent(own, authorization)
+
+    [again] = sent(own, {**authorization, "decideBy": "2026-01-31T12:00:00Z"}, lane=lane)
+
+    assert (again["outcome"], again["firstOutcome"]) == ("DUPLICATE", "APPLIED")
+    assert again["cardTransaction"]["status"] == "SETTLED"
+    assert ok(look_up(own, "visa", "a1"))["outcome"] == "APPLIED"
+
+
+@contextmanager
+def failing_inserts(database_url: str, condition: str, *, after_s: float = 0) -> Iterator[None]:
+    """Let each insert into the inbox fail whose row meets `condition`, after some time."""
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(
+            f"CREATE FUNCTION cardledger.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" IF {condition} THEN PERFORM pg_sleep({after_s}); RAISE query_canceled; END IF;"
+            f" RETURN NEW; END $$".encode()
+        )
+        owner.execute(
+            "CREATE TRIGGER fail BEFORE INSERT ON cardledger.inbox"
+            " FOR EACH ROW EXECUTE FUNCTION cardledger.fail()"
+        )
+        try:
+            yield
+        finally:
+            owner.execute("DROP FUNCTION cardledger.fail CASCADE")
+
+
+@pytest.mark.parametrize("wait", ["true", "false"])
+def test_nothing_is_acknowledged_before_all_of_it_is_committed(
+    own: Api, database_url: str, wait: str
+) -> None:
+    """A deadline that passes while the write stalls settles its own authorization only."""
+    card = own.active_card()
+    decide_by = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+    events = [
+        event("AUTHORIZATION", card, "a1", 10, decideBy=decide_by),
+        event("CLEARING", card, "stalls", 20),
     ]
-    sent(own, *in_time)
 
-    of_file = sent(own, *late, lane="BULK")
-    kept = ok(look_up(own, "visa", "a1"))
-    live = sent(own, *late, lane="LIVE")
+    with failing_inserts(database_url, "NEW.reference = 'stalls'", after_s=2):
+        refused(post(own, as_lines(events), wait=wait), 503, "SERVICE_UNAVAILABLE")
 
-    assert {(each["outcome"], each["firstOutcome"]) for each in of_file} == {
-        ("DUPLICATE", "APPLIED")
-    }
-    assert kept["outcome"] == "APPLIED"
-    assert {(each["outcome"], each["reason"]) for each in live} == {
-        ("DECLINED", "DECISION_TIMEOUT")
-    }
-    eventually(lambda: ok(look_up(own, "visa", "a1"))["outcome"] == "DECLINED")
+    refused(look_up(own, "visa", "stalls"), 404, "REFERENCE_NOT_FOUND")
+    assert sent(own, events[1])[0]["outcome"] == "APPLIED"
+
+
+def test_a_reversal_that_is_not_written_yet_refuses_no_event_of_another_platform(
+    own: Api, api: Api, app_database_url: str, database_url: str
+) -> None:
+    mine, other = own.active_card(), api.active_card()
+    decide_by = (datetime.now(UTC) + timedelta(seconds=1)).isoformat()
+
+    with failing_inserts(database_url, "NEW.source = 'decision-timeout'"):
+        with locked_queues(app_database_url):
+            declined = post(
+                own, as_lines([event("AUTHORIZATION", mine, "same", 10, decideBy=decide_by)])
+            )
+            again = post(own, as_lines([event("AUTHORIZATION", mine, "same", 10)]))
+        [outcome] = sent(api, event("AUTHORIZATION", other, "same", 10))
+
+    assert outcome["outcome"] == "APPLIED"
+    assert "not approved" in outcomes(declined)[0]["detail"]
+    refused(again, 503, "SERVICE_UNAVAILABLE")
 
 
 def test_events_that_are_not_decided_in_time_are_accepted(

@@ -91,3 +91,12 @@ def test_the_loop_runs_between_parts_of_a_large_body(media_type: str) -> None:
         return count
 
     assert asyncio.run(turns()) > MAX_EVENTS // 500
+
+
+def test_a_chunk_is_bounded_by_events_and_by_bytes() -> None:
+    wide = json.dumps({"x": "y" * 30_000})
+    body = asyncio.run(bodies.split("\n".join([wide] * 5 + ["{}"] * 20).encode(), NDJSON))
+
+    chunks = [len(chunk) for chunk in body.chunks(10)]
+
+    assert chunks == [2, 2, 10, 10, 1]

@@ -14,7 +14,6 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.core.events import DeclineReason
-from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.messaging.timeout_reversals import DETAIL
 from cardledger.ledger.storage.database_clock import Reading
 from cardledger.ledger.storage.engines import driver_async
@@ -99,13 +98,14 @@ class Deadlines:
         """Give the outcome of `submission` its time limit, if it has a deadline.
 
         A repetition of an authorization whose reversal is not durable yet fails at once: decided
-        before that reversal, it would be reported as approved and then reversed. A file that is
-        submitted again after the deadlines in it reads the record, and answers no network.
+        before that reversal, it would be reported as approved and then reversed. An authorization
+        that comes after its deadline needs no wait: the engine declines it, and of one that was
+        decided before, the sender gets the record.
         """
         body = submission.body
         if body["type"] not in AUTHORIZATIONS:
             return
-        if self._reversals.has_queued(body["source"], body["reference"]):
+        if self._reversals.has_queued(body):
             submission.is_withdrawn = True
             submission.outcome.set_exception(UnavailableError(_UNKNOWN))
             return
@@ -116,9 +116,6 @@ class Deadlines:
         if report_by > monotonic():
             submission.report_by = report_by
             self._wait(submission, report_by)
-        elif submission.lane is Lane.LIVE:
-            # The engine declines it; a repetition of an approved one is settled like a late reply.
-            submission.report_by, submission.is_late = report_by, True
 
     async def reported(
         self, submissions: Sequence[Submission | MalformedSubmission], results: Sequence[Outcome]

@@ -179,8 +179,7 @@ class InboxWriter:
                 )
                 messages.append(item.message)
                 # Before the commit: a worker may reply before this coroutine runs again.
-                report_by = None if item.is_late else item.report_by
-                self._pending.add(item.message, item.outcome, report_by)
+                self._pending.add(item.message, item.outcome, item.report_by)
             await inbox.accept_async(connection, messages, self._key)
             if malformed:
                 records = [item.rejection(now) for item in malformed]

@@ -58,7 +58,6 @@ class Submission:
     report_by: float | None = None  # Of an approval, on the clock of `monotonic`.
     message: Message | None = None  # Once it is being written.
     is_withdrawn: bool = False  # It must not be written any more.
-    is_late: bool = False  # Its deadline had passed when it was submitted.
 
     @property
     def card_id(self) -> Id | None:

@@ -9,6 +9,7 @@ from asyncio import CancelledError, Future
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Final, Self
 from uuid import UUID
 
@@ -44,6 +45,7 @@ from cardledger.workers.signals.message_key import MessageKey
 from cardledger.workers.signals.repeated_warning import RepeatedWarning
 
 _GATHER_S: Final = 0.005
+_GROUP: Final = 50  # Outcomes that are reported together.
 _NOT_DECIDED: Final = "not decided yet; ask for its outcome later, by source and reference"
 
 _FORGED: Final = RepeatedWarning(
@@ -180,16 +182,11 @@ class Client:
         if not batch:
             return []
         accepted = self._writer.acceptance()  # Of the events above: nothing ran in between.
-        # A deadline that passes before the acceptance ends the wait.
-        timed = [item.outcome for item in batch if item.report_by is not None]
         try:
             with self._unavailable_once_stopped():
-                waits: list[Future[Any]] = [accepted, *timed]
-                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                for each in done:
-                    each.result()
+                await _accepted(accepted, batch)
         except BaseException:
-            abandon(item.outcome for item in batch)
+            abandon([*(item.outcome for item in batch), accepted])
             raise
         return batch
 
@@ -199,22 +196,24 @@ class Client:
         """Yield the outcomes of `batch`, which is accepted, in its order; as many as there are.
 
         After `patience_s` without one, events that are not decided are ACCEPTED, and nothing is
-        waited for any more. Approvals meet their deadlines when they are yielded.
+        waited for any more. Approvals meet their deadlines when they are yielded; groups are small,
+        so that this is shortly before they are sent.
         """
         place = 0
         while place < len(batch):
-            end = place
-            while end < len(batch) and batch[end].outcome.done():
-                end += 1
-            if end > place:
-                yield await self._deadlines.reported_each(batch[place:end])
-                place = end
-            elif patience_s and (await asyncio.wait([batch[place].outcome], timeout=patience_s))[0]:
-                continue
-            else:
+            group = batch[place : place + _GROUP]
+            decided = next(
+                (n for n, item in enumerate(group) if not item.outcome.done()), len(group)
+            )
+            if decided:
+                yield await self._deadlines.reported_each(group[:decided])
+                place += decided
+            elif not patience_s:
+                yield [undecided(item, _NOT_DECIDED) for item in _undecided_first(group)]
+                place += len(_undecided_first(group))
+            elif not (await asyncio.wait([group[0].outcome], timeout=patience_s))[0]:
                 patience_s = 0.0
-                yield [undecided(batch[place], _NOT_DECIDED)]
-                place += 1
+            await asyncio.sleep(0)  # A group may be sent without a pause.
 
     async def deposit(
         self, *, platform_id: Id, account_id: Id, amount: int, source: str, reference: str
@@ -332,6 +331,36 @@ class Client:
             raise ReplyTimeoutError(message) from None
         finally:
             abandon(futures)
+
+
+async def _accepted(
+    accepted: "Future[None]", batch: Sequence[Submission | MalformedSubmission]
+) -> None:
+    """Return once `batch` is committed, or each of its authorizations is settled without it.
+
+    Raises: UnavailableError when an event of it is not recorded.
+    """
+    while not accepted.done():
+        open_outcomes = [item.outcome for item in batch if not item.outcome.done()]
+        if not open_outcomes:
+            # Timeout reversals are durable: they decline what the write would have added.
+            accepted.add_done_callback(lambda late: late.cancelled() or late.exception())
+            break
+        waits: list[Future[Any]] = [accepted, *open_outcomes]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    if accepted.done():
+        accepted.result()
+    for item in batch:
+        is_unwritten = isinstance(item, Submission) and (item.is_withdrawn or not accepted.done())
+        if is_unwritten and item.outcome.done():
+            item.outcome.result()
+
+
+def _undecided_first(
+    group: Sequence[Submission | MalformedSubmission],
+) -> Sequence[Submission | MalformedSubmission]:
+    """Return the part of `group` before its first outcome."""
+    return list(takewhile(lambda item: not item.outcome.done(), group))
 
 
 def submit(  # noqa: PLR0913 - two URLs, and the parameters of Client.submit

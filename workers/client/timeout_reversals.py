@@ -42,7 +42,7 @@ class TimeoutReversals:
         self._redis: Final = redis
         self._key: Final = key
         self._queue: Final[deque[tuple[Message, Future[None]]]] = deque()
-        self._keys: Final[Counter[tuple[str, str]]] = Counter()  # Of what is queued.
+        self._keys: Final[Counter[tuple[str, str, str]]] = Counter()  # Of what is queued.
         self._has_queued: Final = asyncio.Event()
         self._timeout_s = _FIRST_WRITE_TIMEOUT_S
 
@@ -50,13 +50,13 @@ class TimeoutReversals:
         """Queue the reversal of `authorization`; return a future that is set once it is durable."""
         durable: Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((reversal_of(authorization, at=datetime.now(UTC)), durable))
-        self._keys[authorization.source, authorization.reference] += 1
+        self._keys[_key_of(authorization.body)] += 1
         self._has_queued.set()
         return durable
 
-    def has_queued(self, source: str, reference: str) -> bool:
-        """Return whether the reversal of this authorization is not durable yet."""
-        return (source, reference) in self._keys
+    def has_queued(self, authorization: Mapping[str, Any]) -> bool:
+        """Return whether the reversal of this authorization, a body, is not durable yet."""
+        return _key_of(authorization) in self._keys
 
     async def write_next(self) -> None:
         """Write what is queued."""
@@ -97,7 +97,12 @@ class TimeoutReversals:
         return True
 
     def _forget(self, authorization: Mapping[str, Any]) -> None:
-        key = authorization["source"], authorization["reference"]
+        key = _key_of(authorization)
         self._keys[key] -= 1
         if not self._keys[key]:
             del self._keys[key]
+
+
+def _key_of(authorization: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return what identifies an authorization: senders of other platforms may use its key."""
+    return authorization["source"], authorization["reference"], authorization["cardId"]
