@@ -238,7 +238,6 @@ parked = Table(
     " when applied.",
 )
 Index("parked_platform_id_idx", parked.c.platform_id, parked.c.id)
-Index("parked_id_idx", parked.c.id)
 
 pending_pulls = Table(
     "pending_pulls",

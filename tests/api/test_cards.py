@@ -461,7 +461,7 @@ def test_a_card_is_closed_also_while_no_worker_runs(
     card = api.active_card(balance=1000)
     key = card["id"].removeprefix("Card:")
     api.authorize(card["id"], 300)
-    impatient = replace(api_config, reply_timeout_s=limit_s(1))
+    impatient = replace(api_config, reply_timeout_s=limit_s(2))
     with (
         server(impatient) as root,
         Api(root, api.tenant) as caller,

@@ -223,15 +223,16 @@ def test_a_request_is_answered_in_time_while_postgresql_is_silent(
 def test_the_time_in_which_a_caller_sends_its_request_does_not_count(
     own_url: DatabaseUrl, redis_url: str
 ) -> None:
+    limit = limit_s(1)
     config = ApiConfig(
-        database_url=own_url, redis_url=redis_url, secret_key=SECRET_KEY, reply_timeout_s=1.0
+        database_url=own_url, redis_url=redis_url, secret_key=SECRET_KEY, reply_timeout_s=limit
     )
     body = json.dumps(CUSTOMER).encode()
     waited = threading.Event()
 
     def slowly() -> Iterator[bytes]:
         yield body[:5]
-        waited.wait(2.0)  # Longer than a request may take; the event is never set.
+        waited.wait(limit + 1)  # Longer than a request may take; the event is never set.
         yield body[5:]
 
     with server(config) as root, Api(root, new_tenant(own_url)) as api:

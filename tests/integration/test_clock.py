@@ -92,6 +92,12 @@ class SetClock:
         return datetime.now(UTC) + self.ahead
 
 
+def events_waiting(world: World) -> int:
+    """Return how many messages wait, without the canaries of workers whose queues do not move."""
+    [(count,)] = world.rows("SELECT count(*) FROM inbox WHERE source <> 'canary'")
+    return int(count)
+
+
 def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
     world: World, platform: Id, redis_url: str
 ) -> None:
@@ -104,10 +110,10 @@ def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
     with working(world, redis_url, clock=clock):
         make_due(world, cardholder, "due")
         # The timers go by PostgreSQL's clock, and nothing is decided.
-        eventually(lambda: world.count("inbox") == 1)
+        eventually(lambda: events_waiting(world) == 1)
         world.accept([(cardholder, world.authorization(cardholder, "new", 1))])
         eventually(lambda: watched_for_a_second(world))
-        assert world.count("inbox") == 2
+        assert events_waiting(world) == 2
         clock.ahead = timedelta(0)
         eventually(lambda: world.count("inbox") == 0)
 
