@@ -115,6 +115,7 @@ class Engine:
         self._batch_size: Final = batch_size
         self._system_accounts: dict[tuple[Id, str, str], Id] = {}
         self._stalls: Final = Stalls()
+        self.stopped_queues: Final = self._stalls.stopped_queues
         self._stopping: Final = Event()
 
     def drain(
@@ -159,11 +160,6 @@ class Engine:
     def stop(self) -> None:
         """Let drains end after their current batch; undecided messages stay in the inbox."""
         self._stopping.set()
-
-    @property
-    def stalled_queues(self) -> int:
-        """How many queues wait for a repair of what this ledger does (decision 29)."""
-        return self._stalls.stopped_queues
 
     def waiting(self) -> list[tuple[Lane, int]]:
         """Return the queues that have messages.

@@ -161,9 +161,8 @@ class Stalls:
             }
         return [shard for shard in shards if shard not in stopped]
 
-    @property
     def stopped_queues(self) -> int:
-        """How many queues have stopped, as far as this worker knows."""
+        """Return how many queues have stopped, as far as this worker knows."""
         with self._lock:
             return sum(stall.customer_id is None for stall in self._stalls.values())
 

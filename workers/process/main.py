@@ -345,7 +345,7 @@ class _EventWorker:
         return False
 
     def _check_stalls(self) -> str | None:
-        stalled = self._engine.stalled_queues
+        stalled = self._engine.stopped_queues()
         if not stalled:
             return None
         return (
