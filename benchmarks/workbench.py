@@ -35,7 +35,6 @@ from cardledger.schema.roles import Role
 # made it keep as many files as it will ever need between two of them.
 _WAL_MB: Final = 3_072
 SECRET_KEY: Final = secrets.token_hex(32)
-INBOX_KEY: Final = InboxKey(SECRET_KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +44,7 @@ class Bench:
     owner_url: DatabaseUrl
     app_url: DatabaseUrl
     platform_id: Id
+    secret_key: str = SECRET_KEY  # Processes of a pool have another `SECRET_KEY`.
 
     def cardholders(self, count: int) -> list[Cardholder]:
         """Return `count` new cardholders with money on their accounts."""
@@ -57,10 +57,11 @@ class Bench:
 
     def accept(self, messages: Sequence[Message]) -> float:
         """Put `messages` into the inbox as the client does; returns the seconds it took."""
+        key = InboxKey(self.secret_key)
         started = perf_counter()
         for batch in workload.in_batches(messages, 2_000):
             with psycopg.connect(self.app_url) as connection:
-                inbox.accept(connection, batch, INBOX_KEY)
+                inbox.accept(connection, batch, key)
         return perf_counter() - started
 
     def drain(
@@ -92,7 +93,7 @@ class Bench:
         try:
             yield Engine(
                 database,
-                key=INBOX_KEY,
+                key=InboxKey(self.secret_key),
                 batch_size=batch_size,
                 rail=SandboxFundingRail(delay=timedelta(0)),
             )

@@ -38,7 +38,7 @@ def measure(bench: Bench, *, rounds: int, progress: Progress) -> Iterator[Figure
     progress("engine: one hot account")
     yield from _rates(bench, hot, 500, rounds=rounds, threads=1, named=", one hot account")
     progress(f"engine: {_PROCESSES} processes")
-    yield _several(bench, spread, rounds=rounds)
+    yield several(bench, spread, rounds=rounds)
 
 
 def _rates(  # noqa: PLR0913 - what distinguishes the lines of the table
@@ -93,9 +93,14 @@ def _authorize(
     return bench.drain(batch_size=size, threads=threads), seconds
 
 
-def _several(bench: Bench, cardholders: list[Cardholder], *, rounds: int) -> Figure:
-    """Return the rate of several processes, each on queues of its own."""
-    count = _PER_BATCH_SIZE[2_000]
+def several(
+    bench: Bench,
+    cardholders: list[Cardholder],
+    *,
+    rounds: int,
+    count: int = _PER_BATCH_SIZE[2_000],
+) -> Figure:
+    """Return the rate of several processes, each on queues of its own, over `count` messages."""
     values = []
     context = multiprocessing.get_context("spawn")
     # Ctrl-C reaches them too, and it is for this process to end them.
@@ -107,6 +112,7 @@ def _several(bench: Bench, cardholders: list[Cardholder], *, rounds: int) -> Fig
             shards = [range(first, inbox.SHARDS, _PROCESSES) for first in range(_PROCESSES)]
             started = perf_counter()
             decided = pool.starmap(_drain_shards, [(bench, list(own)) for own in shards])
+            assert sum(decided) == count, f"{sum(decided)} of {count} decided"
             if number:
                 values.append(sum(decided) / (perf_counter() - started))
     return Figure(

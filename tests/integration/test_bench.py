@@ -42,6 +42,15 @@ def bench(postgres_url: DatabaseUrl) -> Iterator[Bench]:
         yield made
 
 
+# --- the engine ---------------------------------------------------------------------------------
+
+
+def test_several_processes_decide_all_that_waits(bench: Bench) -> None:
+    figure = engine.several(bench, bench.cardholders(40), rounds=1, count=400)
+
+    assert min(figure.values) > 0
+
+
 # --- the floor ----------------------------------------------------------------------------------
 
 
