@@ -8,16 +8,19 @@ struck.
 """
 
 import asyncio
+import secrets
 import socket
 import threading
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, Self, TypeVar
 
 _CHUNK: Final = 1 << 16
 _CLOSE_AGAIN_S: Final = 0.02
 _CALL_TIMEOUT_S: Final = 10.0
+_PORTS: Final = range(15_000, 32_000)
 
 Result = TypeVar("Result")
 
@@ -322,8 +325,13 @@ class Network:
 
 
 def free_port() -> int:
-    """Return a port of the loopback address that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of the loopback address that is free now.
+
+    It is below the ports that a kernel gives to links and to outgoing connections, one of which
+    would hold it for as long as it lives.
+    """
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

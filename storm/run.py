@@ -68,9 +68,11 @@ class Options:
 def run(options: Options, *, progress: bool = False) -> Report:
     """Run a storm and return its report.
 
-    Raises: CommandError, ServerError, TimeoutError when the system does not start.
+    Raises: CommandError, ServerError, TimeoutError when the system does not start; then its logs
+    and data are kept.
     """
     home = options.home or directories.temporary("cardledger-storm-")
+    is_kept = options.home is not None
     interval = sys.getswitchinterval()
     # The proxy shares this process with the load: it must not wait 5 ms for every piece of data.
     sys.setswitchinterval(_SWITCH_S)
@@ -81,9 +83,13 @@ def run(options: Options, *, progress: bool = False) -> Report:
             FlakyReceiver(failing=0.1, seed=options.seed) as receiver,
         ):
             return _Storm(options, system, receiver, progress=progress).run()
+    except Exception as error:
+        is_kept = True
+        error.add_note(f"Logs and data are in {home}.")
+        raise
     finally:
         sys.setswitchinterval(interval)
-        if options.home is None:
+        if not is_kept:
             shutil.rmtree(home, ignore_errors=True)
 
 
