@@ -348,6 +348,20 @@ def variables() -> dict[str, str]:
     return found
 
 
+def defaults() -> dict[str, str]:
+    """Return the default value of each variable as text; the empty text where there is none."""
+    return {
+        _variable(name, field): _as_text(field.default)
+        for name, field in Settings.model_fields.items()
+    }
+
+
+def _as_text(default: object) -> str:
+    if isinstance(default, bool):
+        return str(default).lower()
+    return "" if default is None else str(default)
+
+
 def key_list(text: str) -> tuple[str, ...]:
     """Return the server keys in `text`: one in each line, else separated by commas."""
     parts = text.split("\n" if "\n" in text else ",")
