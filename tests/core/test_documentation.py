@@ -14,15 +14,21 @@ from cardledger.config.settings import Settings
 from cardledger.install import exposure
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "testing.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+PAGES = ("testing.md", "tutorials/3-your-tests.md")
+EXAMPLES = {
+    f"{page}:{number}": example
+    for page in PAGES
+    for number, example in enumerate(
+        re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL)
+    )
+}
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
-def test_an_example_runs_unchanged(number: int) -> None:
-    names: dict[str, Any] = {"__name__": f"example_{number}"}
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_unchanged(name: str) -> None:
+    names: dict[str, Any] = {"__name__": "example"}
 
-    exec(compile(EXAMPLES[number], f"{PAGE.name}:{number}", "exec"), names)  # noqa: S102 - ours
+    exec(compile(EXAMPLES[name], name, "exec"), names)  # noqa: S102 - ours
 
     tests = [value for name, value in names.items() if name.lower().startswith("test")]
     assert tests
@@ -35,7 +41,7 @@ def test_an_example_runs_unchanged(number: int) -> None:
 
 
 def test_there_is_an_example_for_each_tool() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 2 + 3
 
 
 COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")

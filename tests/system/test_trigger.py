@@ -1,14 +1,17 @@
-"""`cardledger trigger` on a running sandbox, and the commands that look at the result."""
+"""Stories on a running sandbox: `cardledger trigger`, and those that the documentation tells."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cardledger.commands.daily.stories import STORIES
 from cardledger.embedded.servers import DatabaseUrl
+from tests import tutorials
 from tests.system import support
 from tests.system.support import Up
 
@@ -88,3 +91,30 @@ def test_an_unknown_card_is_a_failure(system: Up) -> None:
 
     assert finished.returncode == 1
     assert "was answered 404" in finished.stderr
+
+
+# --- pages of the documentation ------------------------------------------------------------------
+
+needs_tools = pytest.mark.skipif(
+    not all(map(shutil.which, ("curl", "jq", "psql"))), reason="curl, jq or psql is not installed"
+)
+
+
+def check_commands(page: str, system: Up, directory: Path, **variables: str) -> None:
+    """Assert that the commands of a page print what it says."""
+    shutil.copy(system.ready_file, directory / "ready.json")
+    text = (tutorials.ROOT / page).read_text(encoding="utf-8")
+    steps = tutorials.steps(text.partition("\n## What is in it\n")[0])
+    environment = {**system.env, "CARDLEDGER_DATA_DIR": str(system.data_dir), **variables}
+
+    printed = tutorials.execute(steps, directory, environment)
+
+    for step, output in zip(steps, printed, strict=True):
+        tutorials.check(step, output)
+    assert any(step.printed for step in steps)
+
+
+@needs_tools
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/1-the-tip.md"])
+def test_the_commands_of_a_page_print_what_it_says(system: Up, page: str, tmp_path: Path) -> None:
+    check_commands(page, system, tmp_path)
