@@ -44,6 +44,17 @@ def test_there_is_an_example_for_each_tool() -> None:
     assert len(EXAMPLES) == 2 + 3
 
 
+def test_the_values_of_the_sandbox_are_on_its_page() -> None:
+    page = (ROOT / "docs" / "sandbox.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    ends = {value for row in rows for cell in row for value in re.findall(r"`(\d{3})`", cell)}
+
+    sources = (ROOT / "ledger" / "sandbox").glob("*.py")
+    assert ends == {
+        value for path in sources for value in re.findall(r'"(\d{3})"', path.read_text("utf-8"))
+    }
+
+
 COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
 
 
