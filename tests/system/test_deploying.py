@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -104,6 +104,9 @@ RETRIED: Final = {408, 425, 429, 500, 502, 503, 504}  # As the interface says.
 REQUEST_LIMIT_S: Final = (
     1.0  # For how long a request may fail, and how long the slowest 1 % may take.
 )
+
+
+Finished = subprocess.CompletedProcess[str]
 
 
 class Installation:
@@ -269,6 +272,12 @@ class Load:
         for thread in self._threads:
             thread.join()
 
+    def answered_during(self, command: Callable[[], Finished]) -> tuple[Finished, int]:
+        """Return the result of `command`, and how many requests were answered meanwhile."""
+        before = len(self.answers)
+        finished = command()
+        return finished, len(self.answers) - before
+
     def go_on(self, count: int = 20) -> None:
         """Return when `count` more requests have been answered."""
         wanted = len(self.answers) + count
@@ -367,14 +376,18 @@ def test_two_releases_run_side_by_side_under_load_up_and_back(
     with Load(installation, balancer) as load:
         # A report reads the table that gets a column: the migration gives up, the load goes on.
         with outsider(installation, "SELECT FROM card_transactions") as pid:
-            busy = installation.run(following, "migrate", "--give-up-after", "2")
+            busy, answered_while_busy = load.answered_during(
+                lambda: installation.run(following, "migrate", "--give-up-after", "2")
+            )
             load.go_on()
         # Another one is older than the index that is built.
         with outsider(installation, "SELECT FROM platforms"):
             half = installation.run(following, "migrate", "--give-up-after", "2")
             was_valid = installation.one(IS_VALID)
             load.go_on()
-        up = installation.run(following, "migrate")
+        up, answered_meanwhile = load.answered_during(
+            lambda: installation.run(following, "migrate")
+        )
         is_valid = installation.one(IS_VALID)
         load.go_on()
         again = installation.run(PRESENT, "migrate")
@@ -399,6 +412,9 @@ def test_two_releases_run_side_by_side_under_load_up_and_back(
     assert "gave up after" in busy.stderr
     assert f"up {COLUMN} in" in half.stderr
     assert f"the schema is at {COLUMN}: run it again" in half.stderr
+    # The workers of the previous release decided while the migration waited, and while it ran.
+    assert answered_while_busy > 0
+    assert answered_meanwhile > 0
     assert (was_valid, is_valid) == (False, True)
     assert up.stdout == f"schema {COLUMN} -> {INDEX}\n", up.stderr
     assert again.stdout == f"schema {INDEX}, as it was\n", again.stderr
