@@ -173,6 +173,10 @@ $(LOWEST_STAMP): pyproject.toml constraints-lowest.txt
 	@$(call install,$(LOWEST)) --no-build-isolation --no-deps -e .
 	@touch $@
 
+.PHONY: test-matrix
+test-matrix: ## Run a quick part of the tests on each Python 3.11-3.14 that is installed
+	@UV="$(UV)" TEST_WORKERS="$(TEST_WORKERS)" .ci/test-matrix $(ARGS)
+
 COMPILE_LOCK = $(or $(UV),$(VENV)-lock/bin/uv) pip compile --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet
 # Tools of `make test-lowest` and its editable install, at the versions of constraints-dev.txt.
@@ -193,5 +197,5 @@ lock: ## Update the locks: constraints.txt (runtime), -dev and -lowest (LOCK_ARG
 
 .PHONY: clean
 clean: ## Remove the environments, builds and caches
-	rm -rf $(VENV) $(VENV)-lock $(RUNTIME) $(LOWEST) $(COMPILED) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-3.* $(RUNTIME) $(LOWEST) $(COMPILED) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
