@@ -61,6 +61,26 @@ test: $(STAMP) ## Run the tests (ARGS="tests/core -k tip")
 docs: $(STAMP) ## Regenerate the generated pages of docs
 	$(BIN)/python -m cardledger.commands.generate_docs docs
 
+# What `make site` and `make release` need besides: the generator of the site, checks of packages.
+PUBLISH := .venv-publish
+PUBLISH_STAMP := $(PUBLISH)/.installed
+SITE := build/site
+
+$(PUBLISH_STAMP): pyproject.toml constraints-publish.txt
+	@rm -rf $(PUBLISH) && $(PYTHON) -m venv $(PUBLISH)
+	@echo "installing constraints-publish.txt into $(PUBLISH) …"
+	@$(call install,$(PUBLISH)) --require-hashes -r constraints-publish.txt
+	@$(call install,$(PUBLISH)) --no-build-isolation --no-deps -e .
+	@touch $@
+
+.PHONY: site
+site: $(PUBLISH_STAMP) ## Build the documentation as a site: build/site/index.html
+	@rm -rf $(SITE) build/site-pages
+	@$(PUBLISH)/bin/python docs/site/stage.py build/site-pages
+	@$(PUBLISH)/bin/python -m sphinx --quiet --fail-on-warning --keep-going --fresh-env \
+	  --conf-dir docs/site --doctree-dir build/site-doctrees build/site-pages $(SITE)
+	@echo "$(SITE)/index.html"
+
 .PHONY: schedules
 schedules: $(STAMP) ## Try every fault at every boundary, and many preemptions
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(TEST_WORKERS) tests/schedules
@@ -183,13 +203,15 @@ COMPILE_LOCK = $(or $(UV),$(VENV)-lock/bin/uv) pip compile --universal --python-
 LOWEST_TOOLS := hatchling|httpx2|hypothesis|jsonschema-rs|packaging|psutil|pygal|pytest|pytest-xdist|standardwebhooks
 
 .PHONY: lock
-lock: ## Update the locks: constraints.txt (runtime), -dev and -lowest (LOCK_ARGS="")
+lock: ## Update the locks: constraints.txt (runtime), -dev, -publish and -lowest (LOCK_ARGS="")
 	@test -n "$(UV)" || { $(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/python -m pip install --quiet uv; }
 	@# The development lock first: its tools may require an older version of a shared dependency.
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --all-extras --group build \
 	  --output-file constraints-dev.txt
 	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --constraints constraints-dev.txt \
 	  --output-file constraints.txt
+	$(COMPILE_LOCK) $(LOCK_ARGS) pyproject.toml --extra testing --group publish \
+	  --constraints constraints-dev.txt --output-file constraints-publish.txt
 	sed -nE 's/^(($(LOWEST_TOOLS))==[^ ]+).*/\1/p' constraints-dev.txt > $(VENV)-lowest.in
 	$(COMPILE_LOCK) --upgrade --resolution lowest-direct pyproject.toml $(VENV)-lowest.in \
 	  --extra embedded --extra testing --output-file constraints-lowest.txt
@@ -197,5 +219,5 @@ lock: ## Update the locks: constraints.txt (runtime), -dev and -lowest (LOCK_ARG
 
 .PHONY: clean
 clean: ## Remove the environments, builds and caches
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-3.* $(RUNTIME) $(LOWEST) $(COMPILED) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-3.* $(RUNTIME) $(LOWEST) $(PUBLISH) $(COMPILED) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

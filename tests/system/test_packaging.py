@@ -186,7 +186,13 @@ def pins(lock: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "lock", ["constraints.txt", "constraints-dev.txt", "constraints-lowest.txt"]
+    "lock",
+    [
+        "constraints.txt",
+        "constraints-dev.txt",
+        "constraints-publish.txt",
+        "constraints-lowest.txt",
+    ],
 )
 def test_every_pin_has_a_hash_and_no_lock_names_an_index(lock: str) -> None:
     text = (ROOT / lock).read_text()
