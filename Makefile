@@ -81,6 +81,10 @@ site: $(PUBLISH_STAMP) ## Build the documentation as a site: build/site/index.ht
 	  --conf-dir docs/site --doctree-dir build/site-doctrees build/site-pages $(SITE)
 	@echo "$(SITE)/index.html"
 
+.PHONY: release
+release: $(PUBLISH_STAMP) ## Build and check the distributions, try the wheel; uploads nothing
+	@PYTHON="$(PYTHON)" .ci/release $(PUBLISH)/bin/python
+
 .PHONY: schedules
 schedules: $(STAMP) ## Try every fault at every boundary, and many preemptions
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(TEST_WORKERS) tests/schedules
