@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from cardledger.commands.daily.stories import STORIES
@@ -118,3 +119,23 @@ def check_commands(page: str, system: Up, directory: Path, **variables: str) -> 
 @pytest.mark.parametrize("page", ["README.md", "docs/tutorials/1-the-tip.md"])
 def test_the_commands_of_a_page_print_what_it_says(system: Up, page: str, tmp_path: Path) -> None:
     check_commands(page, system, tmp_path)
+
+
+@needs_tools
+def test_the_service_of_the_tutorial_commits_a_bill_with_its_events(
+    system: Up, tmp_path: Path
+) -> None:
+    owner = DatabaseUrl(system.env["DATABASE_URL"])
+    service = owner.with_user("bistro", "secret").replace("postgresql://", "postgresql+psycopg://")
+    try:
+        check_commands(
+            "docs/tutorials/2-your-service.md",
+            system,
+            tmp_path,
+            OWNER_URL=owner,
+            SERVICE_URL=service,
+        )
+    finally:
+        with psycopg.connect(owner, autocommit=True) as connection:
+            connection.execute("DROP TABLE IF EXISTS public.bills")
+            connection.execute("DROP ROLE IF EXISTS bistro")
