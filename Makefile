@@ -66,11 +66,11 @@ PUBLISH := .venv-publish
 PUBLISH_STAMP := $(PUBLISH)/.installed
 SITE := build/site
 
-$(PUBLISH_STAMP): pyproject.toml constraints-publish.txt
+$(PUBLISH_STAMP): pyproject.toml client/pyproject.toml constraints-publish.txt
 	@rm -rf $(PUBLISH) && $(PYTHON) -m venv $(PUBLISH)
 	@echo "installing constraints-publish.txt into $(PUBLISH) …"
 	@$(call install,$(PUBLISH)) --require-hashes -r constraints-publish.txt
-	@$(call install,$(PUBLISH)) --no-build-isolation --no-deps -e .
+	@$(call install,$(PUBLISH)) --no-build-isolation --no-deps -e . -e ./client
 	@touch $@
 
 .PHONY: site
