@@ -86,7 +86,7 @@ def upgrade(
         run = _Run(connection, schema, give_up_after_s, progress)
         run.repeat(lambda: command.upgrade(run.config, revision))
         if was is None and _revision(connection, schema) == head():
-            _limit_api(connection, url)  # No earlier release has used this database.
+            _limit_roles(connection, url)  # No earlier release has used this database.
             connection.commit()
 
 
@@ -112,11 +112,12 @@ def downgrade(
 def finish(url: str) -> None:
     """Take what only earlier releases need, none of which runs any more.
 
-    Messages without a MAC are refused, and the API's role reaches the rows of platforms by views.
+    Messages without a MAC are refused, the API's role reaches the rows of platforms by views, and
+    the role that submits enqueues events by a function.
     Raises: UndecidedError while such messages wait.
     """
     with _engine(url).begin() as connection:
-        _limit_api(connection, url)
+        _limit_roles(connection, url)
         changed = connection.execute(
             text(
                 "UPDATE inbox_macs SET is_required = true"
@@ -133,15 +134,23 @@ def finish(url: str) -> None:
 _ROLE_EXISTS: Final = "SELECT FROM pg_roles WHERE rolname = :name"
 
 
-def _limit_api(connection: Connection, url: str) -> None:
-    """Leave the API's role those rights on tables that it needs beside the views.
+def _limit_roles(connection: Connection, url: str) -> None:
+    """Leave the roles what they need beside views and functions.
 
-    In a copy of another database, whose roles have its name, there is no such role.
+    In a copy of another database, whose roles have its name, there are no such roles.
     """
-    name = roles.name_in(url, Role.API)
-    if connection.execute(text(_ROLE_EXISTS), {"name": name}).first() is None:
-        return
-    role = f'"{name}"'
+    if _role_exists(connection, roles.name_in(url, Role.API)):
+        _limit_api(connection, f'"{roles.name_in(url, Role.API)}"')
+    if _role_exists(connection, submit := roles.name_in(url, Role.SUBMIT)):
+        connection.execute(text(f'REVOKE {roles.NOT_OF_SUBMIT} FROM "{submit}"'))
+
+
+def _role_exists(connection: Connection, name: str) -> bool:
+    return connection.execute(text(_ROLE_EXISTS), {"name": name}).first() is not None
+
+
+def _limit_api(connection: Connection, role: str) -> None:
+    """Leave the API's role those rights on tables that it needs beside the views."""
     names = ", ".join([*platform_views.VIEWS, *roles.UNREAD_BY_API])
     connection.execute(text(f"REVOKE ALL ON {names} FROM {role}"))
     for table, rights in roles.API_ON_TABLES.items():
@@ -360,11 +369,16 @@ _RELATIONS: Final = """
         AND c.relname = ANY(:names)
 """
 
-_TRIGGER_FUNCTIONS: Final = """
-    SELECT DISTINCT p.proname, p.prosecdef FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-    WHERE NOT t.tgisinternal AND p.pronamespace = 'public'::regnamespace
-        AND t.tgrelid IN (SELECT oid FROM pg_class
-                          WHERE relnamespace = 'public'::regnamespace AND relname = ANY(:names))
+_FUNCTIONS: Final = """
+    SELECT p.proname, oidvectortypes(p.proargtypes), p.prosecdef FROM pg_proc p
+    WHERE p.pronamespace = 'public'::regnamespace AND (
+        p.proname || '(' || oidvectortypes(p.proargtypes) || ')' = ANY(:functions)
+        OR p.oid IN (
+            SELECT t.tgfoid FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+            WHERE NOT t.tgisinternal AND c.relnamespace = 'public'::regnamespace
+                AND c.relname = ANY(:names)
+        )
+    )
 """
 
 _GRANTEES: Final = """
@@ -418,18 +432,20 @@ def _move_installation(connection: Connection, schema: str) -> None:
         return
     quoted = f'"{location.checked(schema)}"'  # A keyword, such as user, is a name too.
     names = relations.at(revision)
-    functions = connection.execute(text(_TRIGGER_FUNCTIONS), {"names": names}).all()
+    ours = {"names": names, "functions": relations.functions_at(revision)}
+    functions = connection.execute(text(_FUNCTIONS), ours).all()
     for relation, is_view in connection.execute(text(_RELATIONS), {"names": names}).all():
         kind = "VIEW" if is_view else "TABLE"
         connection.execute(text(f'ALTER {kind} public."{relation}" SET SCHEMA {quoted}'))
     if revision >= platform_views.SINCE:  # The views are of these tables, whatever their name.
         was, now = (f'"{platform_views.schema_beside(name)}"' for name in (_PUBLIC, schema))
         connection.execute(text(f"ALTER SCHEMA {was} RENAME TO {now}"))
-    for function, has_its_owners_rights in functions:
-        connection.execute(text(f'ALTER FUNCTION public."{function}"() SET SCHEMA {quoted}'))
+    for name, arguments, has_its_owners_rights in functions:
+        function = f'"{name}"({arguments})'
+        connection.execute(text(f"ALTER FUNCTION public.{function} SET SCHEMA {quoted}"))
         if has_its_owners_rights:  # It looks names up where it says, not where its caller says.
             search_path = f"SET search_path = {quoted}, pg_temp"
-            connection.execute(text(f'ALTER FUNCTION {quoted}."{function}"() {search_path}'))
+            connection.execute(text(f"ALTER FUNCTION {quoted}.{function} {search_path}"))
     # Whichever role may read a table must be able to reach it: the application, reporting roles.
     grantees = connection.execute(text(_GRANTEES), {"schema": quoted}).scalars().all()
     for grantee in grantees:

@@ -42,12 +42,26 @@ CREATED: Final = {
     "0018": ("server_keys",),
     "0019": ("forged_messages", "inbox_macs"),
     "0027": ("row_counts", "row_quotas"),
+    "0034": ("enqueued_events",),
 }
 """Relations by the revision that created them. A released revision never changes."""
+
+
+FUNCTIONS: Final = {
+    "0034": ("card_transaction_json(uuid)", "enqueue(jsonb, text)", "outcome(text, text)"),
+}
+"""Functions by the revision that created them, without those of triggers."""
 
 
 def at(revision: str) -> list[str]:
     """Return the names of all relations of an installation at `revision`."""
     return [
         name for created_in, names in CREATED.items() if created_in <= revision for name in names
+    ]
+
+
+def functions_at(revision: str) -> list[str]:
+    """Return all functions of an installation at `revision` but those of triggers."""
+    return [
+        name for created_in, names in FUNCTIONS.items() if created_in <= revision for name in names
     ]

@@ -59,7 +59,8 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "acceptances": _NONE,  # By the trigger of the inbox.
     "forged_messages": {Role.WORKER: "a"},
     "inbox_macs": _NONE,  # By migrations.
-    "inbox": {Role.API: "a", Role.WORKER: "ad", Role.SUBMIT: "a"},
+    "enqueued_events": {Role.WORKER: "d"},  # And a function adds rows (`CALLED_BY_SUBMIT`).
+    "inbox": {Role.API: "a", Role.WORKER: "ad"},
     "outbox": {Role.API: "a", Role.WORKER: "a", Role.WEBHOOKS: "adw"},
     "rejections": {Role.API: "a", Role.WORKER: "a"},
     "rejection_retries": {Role.API: "a"},
@@ -118,6 +119,12 @@ It authenticates callers, accepts events and finds their outcomes, many in one s
 
 UNREAD_BY_API: Final = ("acceptances", "duplicates", "entries", "pending_pulls")
 """Tables without a view that the API's role could read before the views, and does not need."""
+
+CALLED_BY_SUBMIT: Final = ("enqueue(jsonb, text)", "outcome(text, text)")
+"""Functions that a program with the role that submits may call."""
+
+NOT_OF_SUBMIT: Final = "INSERT ON inbox"
+"""What the role that submits could do before it had these functions."""
 
 SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "agent_device_codes": ("code_hash",),

@@ -50,6 +50,8 @@ _ALTERS: Final = r"\bALTER TABLE (?:IF EXISTS )?(?:ONLY )?\"?(?P<table>\w+)\"? .
 _CLAUSE: Final = r"(?:[^,()]|\((?:[^()]|\([^()]*\))*\))*"  # Up to the next comma.
 _VOLATILE: Final = r"(?:gen_random_uuid|random|clock_timestamp|nextval|timeofday|uuid\w*)\s*\("
 
+_FUNCTION: Final = r"\w+\([\w, ]*\)"
+
 # The previous release reads and writes the schema of this revision: forbidden on the way up, unless
 # the revision says which releases it is compatible with.
 _COMPATIBILITY: Final = (
@@ -69,9 +71,12 @@ _COMPATIBILITY: Final = (
         "adds a column that the previous release does not fill: NOT NULL needs a DEFAULT",
     ),
     _rule(_ALTERS + r"\bSET NOT NULL\b", "requires a value that the previous release may not give"),
-    # The right to use a trigger's function is needed to create a trigger, not when it fires.
+    # The right to use a trigger's function is needed to create a trigger, not when it fires; other
+    # functions with a right of the public are new.
     _rule(
-        r"\bREVOKE\b(?! EXECUTE ON FUNCTION \w+\(\)(?:, \w+\(\))* FROM PUBLIC\b)",
+        r"\bREVOKE\b(?! EXECUTE ON FUNCTION {_FUNCTION}(?:, {_FUNCTION})* FROM PUBLIC\b)".replace(
+            "{_FUNCTION}", _FUNCTION
+        ),
         "takes a right that the previous release uses",
     ),
     _rule(r"\bSET SCHEMA\b", "moves what the previous release uses"),

@@ -18,7 +18,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from cardledger.ledger.messaging import canaries, forged_messages, inbox
+from cardledger.ledger.messaging import canaries, enqueued_events, forged_messages, inbox
+from cardledger.ledger.messaging.enqueued_events import Waiting
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async
 from cardledger.schema import compatibility
@@ -36,6 +37,7 @@ _STALLS: Final = """
     FROM stalled_queues
 """
 _UNDEFINED_TABLE: Final = "42P01"
+_NONE_WAITS: Final = Waiting(count=0, age_s=None)
 
 _log = structlog.get_logger()
 
@@ -62,6 +64,7 @@ class Observed:
     stalled_cardholders: int = 0  # Whose messages fail, while their queue moves.
     stalled_since: datetime | None = None  # By PostgreSQL's clock.
     forged_messages: int = 0  # Refused in the last day; at most 1000 are counted.
+    enqueued: Waiting = _NONE_WAITS  # Not moved to the inbox yet.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +132,7 @@ class Readiness:
             "schemaWanted": self._schema_head,
             "stalledCardholders": self._observed.stalled_cardholders if self._observed else 0,
             "forgedMessages": self._observed.forged_messages if self._observed else 0,
+            **_enqueued(self._observed),
             "failedChecks": checks,
         }
         return Answer(state=state, failures=failures)
@@ -246,6 +250,7 @@ class Readiness:
                 stalled_cardholders=cardholders,
                 stalled_since=since,
                 forged_messages=await forged_messages.recent(connection, observation.at),
+                enqueued=await enqueued_events.waiting_async(connection),
             )
 
     async def _schema_problem(
@@ -258,6 +263,15 @@ class Readiness:
                 text("SELECT oldest_head FROM schema_compatibility")
             )
         return compatibility.problem(revision, head=head, oldest_head=oldest_head)
+
+
+def _enqueued(observed: Observed | None) -> dict[str, Any]:
+    """Return how many events wait to be moved to the inbox, and since when, if any."""
+    waiting = observed.enqueued if observed else _NONE_WAITS
+    count = {"enqueuedEvents": waiting.count}
+    if waiting.age_s is None:
+        return count
+    return count | {"oldestEnqueuedEventSeconds": round(waiting.age_s, 3)}
 
 
 def _sentence(text: str) -> str:

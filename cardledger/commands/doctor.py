@@ -29,9 +29,9 @@ from cardledger.embedded.servers import (
 from cardledger.install import (
     credentials,
     databases,
-    forgeries,
     hosts,
     key_check,
+    message_findings,
     production,
     ready_file,
     role_findings,
@@ -205,7 +205,8 @@ def _database(
         yield from roles
         yield _triggers(connection)
         yield _shown("stalls", lambda: _stalls(connection))
-        yield _shown("inbox", lambda: forgeries.examine(connection))
+        yield _shown("inbox", lambda: message_findings.forged(connection))
+        yield _shown("enqueued events", lambda: message_findings.enqueued(connection))
     is_readable = schema.state != FAIL
     yield _shown("secret key", lambda: _secret_key(settings, connection if is_readable else None))
 

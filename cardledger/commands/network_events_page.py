@@ -132,6 +132,16 @@ curl --user "$CLIENT_ID:$CLIENT_SECRET" --header 'Content-Type: {NDJSON}' \\
 - 429: other requests of the platform come first, or {UNDECIDED[Lane.BULK]:,} of its events
   ({UNDECIDED[Lane.LIVE]} live ones) are undecided. `Retry-After` says when to send it again.
 
+**In your own database transaction**, in any language, without server key and Redis:
+
+```sql
+SELECT cardledger.enqueue('[{{"type": "AUTHORIZATION", …}}]');
+SELECT cardledger.outcome('visa', 'bill-1-a');
+```
+
+What is rolled back was never enqueued. [Enqueue](enqueue.md) has the login, the errors, and the
+relay for tables in another database.
+
 **In a sandbox**, the operations `/sandbox/cards/{{cardId}}/simulate/…` of the HTTP API submit
 events for you.
 

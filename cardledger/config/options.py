@@ -48,6 +48,13 @@ Port = Annotated[
 Prod = Annotated[bool, typer.Option("--production", help="Also check safety on a network.")]
 
 
+class LaneName(StrEnum):
+    """The lanes of events, as `relay --lane` names them."""
+
+    LIVE = "LIVE"
+    BULK = "BULK"
+
+
 class FailOn(StrEnum):
     """What `submit --fail-on` takes: outcomes of events, or that none is a failure."""
 

@@ -153,18 +153,24 @@ def _sorted(value: Any) -> Any:  # noqa: ANN401 - any JSON
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
+_ROUTES: Final = "SELECT id, customer_id, platform_id, currency FROM cards WHERE id = ANY(%s)"
+
+
 async def routes_of(
     connection: AsyncConnection[Any], card_ids: Iterable[Id]
 ) -> dict[Id, CardRoute]:
     """Return the routes of the cards that exist."""
-    cursor = await connection.execute(
-        "SELECT id, customer_id, platform_id, currency FROM cards WHERE id = ANY(%s)",
-        [list(set(card_ids))],
-    )
+    cursor = await connection.execute(_ROUTES, [list(set(card_ids))])
     return {
         card: CardRoute(Owner(customer, platform), currency)
         async for card, customer, platform, currency in cursor
     }
+
+
+def owners_of_cards(connection: Connection[Any], card_ids: Iterable[Id]) -> dict[Id, Owner]:
+    """Return the owners of the cards that exist, for a thread."""
+    cursor = connection.execute(_ROUTES, [list(set(card_ids))])
+    return {card: Owner(customer, platform) for card, customer, platform, _ in cursor}
 
 
 async def owner_of_account(connection: AsyncConnection[Any], account_id: Id) -> Owner | None:

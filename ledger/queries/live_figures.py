@@ -13,6 +13,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import Connection
 
+from cardledger.ledger.messaging.enqueued_events import WAITING
 from cardledger.ledger.messaging.inbox import CANARIES_FROM, SHARDS, Lane
 from cardledger.ledger.storage.ids import first_id_at
 
@@ -119,6 +120,7 @@ def _count(rows: str) -> str:
 
 DEPTHS: Final[Mapping[str, str]] = {
     **{f"inbox {lane.name.lower()}": _inbox(lane) for lane in Lane},
+    "enqueued": WAITING,
     "outbox": """
         SELECT (SELECT count(*) FROM (SELECT FROM outbox LIMIT %(limit)s) waiting),
             (SELECT extract(epoch FROM now() - recorded_at) FROM outbox ORDER BY id LIMIT 1)

@@ -48,6 +48,7 @@ from cardledger.schema.tables.platforms import (
 from cardledger.schema.tables.queues import (
     acceptances,
     duplicates,
+    enqueued_events,
     forged_messages,
     inbox,
     inbox_macs,
@@ -80,7 +81,7 @@ APPEND_ONLY: Final = (
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
-UNCHANGED: Final = (webhook_attempts,)
+UNCHANGED: Final = (webhook_attempts, enqueued_events)
 """Tables whose rows are deleted after some time, and with a trigger that refuses other changes."""
 
 __all__ = [
@@ -99,6 +100,7 @@ __all__ = [
     "customers",
     "deposits",
     "duplicates",
+    "enqueued_events",
     "entries",
     "external_accounts",
     "forged_messages",

@@ -5,6 +5,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Identity,
     Index,
     Integer,
     LargeBinary,
@@ -14,9 +15,39 @@ from sqlalchemy import (
     Uuid,
     func,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSON
+from sqlalchemy.dialects.postgresql import ARRAY, JSON, JSONB
 
 from cardledger.schema.tables.columns import key, metadata, text_column, timestamp
+
+enqueued_events = Table(
+    "enqueued_events",
+    metadata,
+    Column("lane", SmallInteger, nullable=False, comment="0: live, 1: bulk."),
+    Column(
+        "position",
+        BigInteger,
+        Identity(always=True),
+        comment="Order in which the events were enqueued.",
+    ),
+    key("id", "The event; the message that it becomes has the last eight bytes of it."),
+    text_column("source", "Sender."),
+    text_column("reference", "Identifier of the event at the sender."),
+    Column("event", JSONB, nullable=False, comment="The event as it was enqueued, not validated."),
+    text_column("enqueued_by", "The login that enqueued it."),
+    timestamp(
+        "enqueued_at", "When it was enqueued, before the commit, by the clock of PostgreSQL."
+    ),
+    PrimaryKeyConstraint("lane", "position"),
+    postgresql_with={
+        "autovacuum_vacuum_scale_factor": "0.01",
+        "autovacuum_vacuum_cost_delay": "0",
+    },
+    comment="Events enqueued in database transactions of others, until a worker moves them to the"
+    " inbox or to the rejections.",
+)
+
+# A hash, because a reference may be longer than an index can hold.
+Index("enqueued_events_reference_idx", func.md5(enqueued_events.c.reference))
 
 inbox_shards = Table(
     "inbox_shards",

@@ -207,6 +207,7 @@ def test_queues_that_wait_for_a_repair_are_not_ready(
             refusal = refused(ready(root), 503, "SERVICE_UNAVAILABLE")
 
     assert (alone["stalledCardholders"], alone["forgedMessages"]) == (1, 0)
+    assert alone["enqueuedEvents"] == 0
     assert "stalls" in refusal["details"]["failedChecks"]
     assert "secret" not in str(refusal)
 

@@ -73,7 +73,7 @@ def _parsed(kind: str, *, has_deadline: bool) -> Submission:
     if has_deadline:
         fields["decideBy"] = datetime.now(UTC).isoformat()
     parsed = parse(fields, None, Lane.LIVE)
-    assert isinstance(parsed, Submission), parsed.detail
+    assert isinstance(parsed, Submission), parsed.malformed
     return parsed
 
 

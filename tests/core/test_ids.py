@@ -1,12 +1,13 @@
 """Identifiers: what everybody else calls a UUID, in sixteen bytes."""
 
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.ids import ids_in_order, new_id, time_of_id
 from cardledger.schema.ids import Id
 from tests.ids import IDS
 
@@ -52,3 +53,16 @@ def test_new_ids_rise_and_mean_nothing_to_the_sandbox() -> None:
     assert {UUID(bytes=key).version for key in keys} == {7}
     assert not {str(key)[-3:] for key in keys} & {f"00{digit}" for digit in range(1, 7)}
     assert len(Id(bytes(16))) == len(keys[0]) == 16
+
+
+def test_ids_in_order_rise_with_their_place_and_time_and_keep_the_end_of_their_key() -> None:
+    keys = [Id(bytes(8) + bytes([0x80, *[255 - n % 256] * 5, 8, n % 256])) for n in range(5_000)]
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+    made = ids_in_order(noon, keys)
+    later = ids_in_order(noon + timedelta(milliseconds=2), keys[:1])
+
+    assert [*made, *later] == sorted({*made, *later})
+    assert [key[8:] for key in made] == [key[8:] for key in keys]
+    assert {UUID(bytes=key).version for key in made} == {7}
+    assert {time_of_id(key) - noon for key in made} == {timedelta(0), timedelta(milliseconds=1)}

@@ -35,8 +35,8 @@ def test_all_wrong_fields_of_a_line_are_reported_with_its_number() -> None:
     malformed = asyncio.run(submitted())
 
     assert isinstance(malformed, MalformedSubmission)
-    assert malformed.detail == (
+    assert malformed.malformed.detail == (
         "line 17: issuerTransactionToken is required; cardId is required; currency is required;"
         " amount must be a JSON integer, without quotes, decimal point or exponent"
     )
-    assert (malformed.reference, json.loads(malformed.body)) == ("c-1", fields)
+    assert (malformed.reference, json.loads(malformed.malformed.body)) == ("c-1", fields)

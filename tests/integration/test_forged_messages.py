@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.install import forgeries
+from cardledger.install import message_findings
 from cardledger.install.findings import FAIL
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.timers import Timers
@@ -364,7 +364,7 @@ def test_forged_messages_are_reported_for_a_day(world: World, platform: Id, work
 
     assert recently_forged(world, datetime.now(UTC)) == before + 1
     assert recently_forged(world, datetime.now(UTC) + timedelta(days=1, minutes=1)) == 0
-    finding = forgeries.examine(world.connection)
+    finding = message_findings.forged(world.connection)
     assert finding.state == FAIL
     assert f"{before + 1} message(s)" in finding.detail
     assert finding.fix is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.types.json import Jsonb
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import Lane
@@ -81,6 +82,8 @@ def test_a_sample_counts_what_waits_and_what_was_decided(
     bulk = [(cardholder, world.clearing(cardholder, f"bulk{n}", 1)) for n in range(3)]
     world.accept(bulk, Lane.BULK)
 
+    world.connection.execute("SELECT enqueue(%s)", [Jsonb([authorizations[0]])])
+
     sample = live_figures.sample(connection)
 
     counts = {name: depth.count for name, depth in sample.depths.items()}
@@ -88,6 +91,8 @@ def test_a_sample_counts_what_waits_and_what_was_decided(
     assert counts["inbox live"] == 1
     assert counts["inbox bulk"] == 3
     assert (sample.depths["inbox bulk"].age_s or -1) >= 0
+    assert counts["enqueued"] == 1
+    assert (sample.depths["enqueued"].age_s or -1) >= 0
     assert counts["outbox"] > 0
     assert (sample.depths["outbox"].age_s or -1) >= 0
     assert counts["exceptions"] == 1

@@ -167,6 +167,10 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "record_acceptance",
         "count_rows",
         "fill_platform",
+        "refuse_loss",
+        "enqueue",
+        "outcome",
+        "card_transaction_json",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:
@@ -537,21 +541,23 @@ def test_a_column_comes_and_goes_beneath_a_view(empty_url: DatabaseUrl) -> None:
 def test_only_a_new_database_takes_the_rights_of_earlier_releases_at_once(
     empty_url: DatabaseUrl,
 ) -> None:
-    def api_may_read_tables() -> bool:
+    def rights() -> tuple[bool, bool]:
+        """Whether the API may read tables, and the role that submits insert into the inbox."""
         with psycopg.connect(empty_url) as connection:
-            role = name_in(empty_url, Role.API)
-            found = connection.execute(
-                "SELECT has_table_privilege(%s, 'customers', 'SELECT')", [role]
+            [found] = connection.execute(
+                "SELECT has_table_privilege(%s, 'customers', 'SELECT'),"
+                " has_any_column_privilege(%s, 'inbox', 'INSERT')",
+                [name_in(empty_url, Role.API), name_in(empty_url, Role.SUBMIT)],
             )
-            return found.fetchone() == (True,)
+            return found
 
     migrate.upgrade(empty_url)
-    assert not api_may_read_tables(), "no earlier release has used a new database"
+    assert rights() == (False, False), "no earlier release has used a new database"
 
     migrate.downgrade(empty_url, "0023")
-    assert api_may_read_tables(), "the release before needs them"
+    assert rights() == (True, True), "the release before needs them"
     migrate.upgrade(empty_url)
-    assert api_may_read_tables(), "it may run until the deployment is finished"
+    assert rights() == (True, True), "it may run until the deployment is finished"
 
     migrate.finish(empty_url)
-    assert not api_may_read_tables()
+    assert rights() == (False, False)

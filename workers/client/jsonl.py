@@ -1,7 +1,7 @@
 """Read JSON lines: skip blank lines, report unreadable ones, limit their length."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -87,8 +87,19 @@ def _parse(line: Line, content: bytes) -> Event:
             raise _JsonError(f"longer than {MAX_LINE} bytes")
         return Numbered(line.number, _object(content))
     except _JsonError as error:
-        text = content[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
-        return Unreadable(text, f"line {line.number}: {error}")
+        return Unreadable(_shown(content), f"line {line.number}: {error}")
+
+
+def event_in(content: bytes) -> Mapping[str, Any] | Unreadable:
+    """Return the event in `content`, or why there is none."""
+    try:
+        return _object(content)
+    except _JsonError as error:
+        return Unreadable(_shown(content), str(error))
+
+
+def _shown(content: bytes) -> str:
+    return content[: 4 * _SHOWN].decode(errors="replace")[:_SHOWN]
 
 
 def _object(content: bytes) -> dict[str, Any]:

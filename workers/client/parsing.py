@@ -66,24 +66,21 @@ class Submission:
         return None if public is None else card_id_of(public)
 
 
-@dataclass(frozen=True, slots=True)
-class MalformedSubmission:
-    """Input that is not a valid event, on its way to the rejections."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed:
+    """Input that is not a valid event, as it is kept."""
 
     body: str
-    reference: str | None
-    source: str | None
+    reference: str | None = None
+    source: str | None = None
     detail: str
-    platform_id: Id | None
-    outcome: "Future[Outcome]"
-    report_by: ClassVar[None] = None  # It has no deadline.
 
-    def rejection(self, at: datetime) -> RejectionRecord:
-        """Return the row that keeps this input with its reason."""
+    def rejection(self, key: Id, at: datetime, platform_id: Id | None = None) -> RejectionRecord:
+        """Return the row `key` that keeps this input with its reason."""
         return RejectionRecord(
-            id=new_id(),
+            id=key,
             customer_id=UNROUTED.customer_id,
-            platform_id=self.platform_id or UNROUTED.platform_id,
+            platform_id=platform_id or UNROUTED.platform_id,
             source=self.source,
             reference=self.reference,
             body=self.body,
@@ -92,28 +89,48 @@ class MalformedSubmission:
             recorded_at=at,
         )
 
+
+@dataclass(frozen=True, slots=True)
+class MalformedSubmission:
+    """Input that is not a valid event, on its way to the rejections."""
+
+    malformed: Malformed
+    platform_id: Id | None
+    outcome: "Future[Outcome]"
+    report_by: ClassVar[None] = None  # It has no deadline.
+
+    @property
+    def reference(self) -> str | None:
+        """The reference that it has, if that can be read."""
+        return self.malformed.reference
+
+    def rejection(self, at: datetime) -> RejectionRecord:
+        """Return the row that keeps this input with its reason."""
+        return self.malformed.rejection(new_id(), at, self.platform_id)
+
     def rejection_outcome(self) -> Outcome:
         """Return the outcome for the caller."""
         return outcomes.outcome(
             self.reference,
             OutcomeType.REJECTED,
             reason=RejectionReason.MALFORMED,
-            detail=self.detail,
+            detail=self.malformed.detail,
         )
 
 
 def parse(event: Event, platform_id: Id | None, lane: Lane) -> Submission | MalformedSubmission:
     """Return `event` as it is submitted; never raises for malformed input."""
     outcome: Future[Outcome] = asyncio.get_running_loop().create_future()
+    found = read(event)
+    if isinstance(found, Malformed):
+        return MalformedSubmission(found, platform_id, outcome)
+    return Submission(found, platform_id, lane, outcome)
+
+
+def read(event: Event) -> Mapping[str, Any] | Malformed:
+    """Return the body of the message that `event` becomes, or why it is none."""
     if isinstance(event, Unreadable):
-        return MalformedSubmission(
-            body=_storable(event.text),
-            reference=None,
-            source=None,
-            detail=event.detail,
-            platform_id=platform_id,
-            outcome=outcome,
-        )
+        return Malformed(body=_storable(event.text), detail=event.detail)
     sent = event.event if isinstance(event, Numbered) else event
     try:
         parsed = sent if isinstance(sent, BaseModel) else NETWORK_EVENT.validate_python(sent)
@@ -121,21 +138,17 @@ def parse(event: Event, platform_id: Id | None, lane: Lane) -> Submission | Malf
         detail = explain_event(sent, error)
         if isinstance(event, Numbered):
             detail = f"line {event.line}: {detail}"
-        return _malformed(sent, detail, platform_id, outcome)
-    return Submission(body_of(parsed), platform_id, lane, outcome)
+        return _malformed(sent, detail)
+    return body_of(parsed)
 
 
-def _malformed(
-    event: object, detail: str, platform_id: Id | None, outcome: "Future[Outcome]"
-) -> MalformedSubmission:
+def _malformed(event: object, detail: str) -> Malformed:
     fields = event if isinstance(event, Mapping) else {}
-    return MalformedSubmission(
+    return Malformed(
         body=_as_json(event),
-        reference=_identifier(fields.get("reference")),
-        source=_identifier(fields.get("source")),
+        reference=identifier(fields.get("reference")),
+        source=identifier(fields.get("source")),
         detail=detail,
-        platform_id=platform_id,
-        outcome=outcome,
     )
 
 
@@ -152,7 +165,7 @@ def _storable(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode(errors="replace").decode()
 
 
-def _identifier(value: object) -> str | None:
+def identifier(value: object) -> str | None:
     """Return `value`, cut to length, if a text column can store it."""
     if not isinstance(value, str) or "\x00" in value:
         return None

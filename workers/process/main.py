@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Final, Protocol
@@ -34,12 +35,14 @@ from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_behind
 from cardledger.workers.process.health import STALE_S, Checks, HealthReport, recent, role_name
+from cardledger.workers.process.mover import EnqueuedEventsListener, Mover
 from cardledger.workers.process.queue_probe import QueueProbe
 from cardledger.workers.process.schema_gate import SchemaGate
 from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.process.stop_request import StopRequest, stop_on
 from cardledger.workers.process.sweep_pace import SweepPace
 from cardledger.workers.process.watch import Watch
+from cardledger.workers.signals import doorbell
 from cardledger.workers.signals.best_effort_redis import BestEffort
 from cardledger.workers.signals.broker import WakingBroker
 from cardledger.workers.signals.message_key import MessageKey
@@ -201,7 +204,7 @@ class _WebhookWorker:
 
 
 class _EventWorker:
-    """Decides events, activates cards and enqueues events that are due."""
+    """Decides events, moves enqueued ones, activates cards and enqueues events that are due."""
 
     def __init__(
         self,
@@ -217,8 +220,8 @@ class _EventWorker:
         self._webhooks: Final = webhooks
         adapters = _adapters(config)
         self._issuer: Final = adapters.issuer
-        # For the batches of every lane, and for the sweeper's query.
-        connections = _CONCURRENT_BATCHES * len(Lane) + 1
+        # For the batches of every lane, for the sweeper's query, and for the mover.
+        connections = _CONCURRENT_BATCHES * len(Lane) + 2
         worker_id = batch_connections.new_worker_id()
         self._batch_database: Final = batch_connections.batch_engine(
             config.database_url, worker_id, pool_size=connections, max_overflow=0
@@ -250,6 +253,12 @@ class _EventWorker:
         )
         self._timers: Final = PeriodicTask("timers", self._enqueue_due, every_s=every_s)
         self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._pace.next_s)
+        self._mover: Final = Mover(
+            self._batch_database,
+            inbox_key,
+            lambda doorbells: best_effort.send(partial(doorbell.notify, doorbells=doorbells)),
+        )
+        self._listener: Final = EnqueuedEventsListener(config.database_url, self._mover.task.wake)
         self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
@@ -277,6 +286,7 @@ class _EventWorker:
             of_worker=[
                 recent(self._sweep),
                 recent(self._timers),
+                recent(self._mover.task),
                 self._check_batches,
                 self._watch.check_clock,
             ],
@@ -286,22 +296,25 @@ class _EventWorker:
     def start(self) -> None:
         self._watch.start()
         self._worker.start()
-        for task in (self._card_activation, self._timers, self._sweep):
+        for task in (self._card_activation, self._timers, self._sweep, self._mover.task):
             task.start()
             task.wake()
+        self._listener.start()
         self._queue_probe.start()
 
     def stop(self, limit_s: float) -> None:
         deadline = StopDeadline(limit_s)
         self._engine.stop()
+        self._listener.end_soon()
         # At once: what it announces again is for other workers while batches of this one end. Its
         # own limits are for each thread and connection.
         deadline.run_together([self._worker.stop, lambda: self._sweep.stop(deadline.left_s)])
         for pool in self._sweepers.values():
             pool.shutdown(wait=False, cancel_futures=True)
         wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)
-        for task in (self._card_activation, self._timers):
+        for task in (self._card_activation, self._timers, self._mover.task):
             task.stop(deadline.left_s)
+        self._listener.stop(deadline.left_s)
         self._queue_probe.stop(deadline.left_s)
         self._watch.stop(deadline.left_s)
         for engine in (self._batch_database, self._task_database):

@@ -1,4 +1,4 @@
-"""`cardledger api` and `cardledger worker`: one process each, for a supervisor.
+"""`cardledger api`, `cardledger worker` and `cardledger relay`: one process each, for a supervisor.
 
 What each needs is imported when it runs, so that `--help` stays quick.
 """
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from cardledger.config.errors import FAILURE
-from cardledger.config.options import Host, Port
+from cardledger.config.options import DataDir, Host, LaneName, Port
 from cardledger.workers.signals.roles import WorkerRole
 
 Supervised = Annotated[str | None, typer.Option(hidden=True)]
@@ -22,7 +22,7 @@ ListenFd = Annotated[int | None, typer.Option(hidden=True)]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (api, worker):
+    for command in (api, worker, relay):
         app.command()(command)
 
 
@@ -79,6 +79,49 @@ def worker(
         print("\n".join(problems) or "healthy")
         sys.exit(FAILURE if problems else 0)
     processes.run_worker(found, role=only, supervised=supervised is not None)
+
+
+def relay(  # noqa: PLR0913 - the options of the command
+    *,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="URL",
+            help="Database with the outbox table, as SQLAlchemy names it:"
+            " postgresql://user:password@host/database; @FILE reads it from a file.",
+        ),
+    ],
+    table: Annotated[
+        str, typer.Option(metavar="NAME", help="The outbox table, or schema.table.")
+    ] = "cardledger_outbox",
+    create_table: Annotated[
+        bool, typer.Option("--create-table", help="Create the table if there is none.")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when the table is empty; 1 if events were refused.")
+    ] = False,
+    lane: Annotated[
+        LaneName, typer.Option(help="LIVE for events that a network waits for, BULK for files.")
+    ] = LaneName.LIVE,
+    data_dir: DataDir = None,
+) -> None:
+    """Enqueue the events of an outbox table in another database, until SIGTERM.
+
+    The table has the columns id, event (JSON) and error. Rows are sent in the order of their ids
+    and deleted; those that cannot be enqueued get an error and do not stop the others. Requires
+    DATABASE_URL, for which the login of <database>_submit is enough.
+    """
+    from cardledger.commands.relay import run as command
+
+    command.run(
+        source,
+        table=table,
+        create_table=create_table,
+        once=once,
+        lane=lane.value,
+        data_dir=data_dir,
+    )
 
 
 def _watch_parent(supervised: str | None, stale: list[Path] | None) -> None:

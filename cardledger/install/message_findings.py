@@ -1,13 +1,16 @@
-"""What `cardledger doctor` says about messages that this installation has not accepted."""
+"""What `cardledger doctor` says about messages: forged ones, and enqueued events that wait."""
 
 from typing import Any, Final
 
 from psycopg import Connection
 
 from cardledger.install.findings import FAIL, OK, WARN, Finding
+from cardledger.ledger.messaging import enqueued_events
 from cardledger.ledger.messaging.forged_messages import COUNT_LIMIT, REPORTED_FOR
 
 _NAME: Final = "inbox"
+_ENQUEUED: Final = "enqueued events"
+_STUCK_S: Final = 10.0  # A worker looks for enqueued events four times a second.
 
 # By the clock of the database; the ids of refusals, by which readiness looks, are of its clients.
 _RECENT: Final = """
@@ -18,7 +21,7 @@ _RECENT: Final = """
 """
 
 
-def examine(connection: Connection[Any]) -> Finding:
+def forged(connection: Connection[Any]) -> Finding:
     """Return whether messages were forged lately, and whether every message needs a MAC."""
     [(count, last, schema)] = connection.execute(_RECENT, [REPORTED_FOR, COUNT_LIMIT])
     if count:
@@ -38,3 +41,20 @@ def examine(connection: Connection[Any]) -> Finding:
             fix="cardledger migrate --finish, once no earlier release runs",
         )
     return Finding(name=_NAME, state=OK, detail="every message needs a MAC; none was forged")
+
+
+def enqueued(connection: Connection[Any]) -> Finding:
+    """Return whether events wait that no worker moves."""
+    waiting = enqueued_events.waiting(connection)
+    if waiting.age_s is None:
+        return Finding(name=_ENQUEUED, state=OK, detail="none waits to be moved to the inbox")
+    count = f"{waiting.count:,}{' or more' if waiting.count == enqueued_events.COUNT_LIMIT else ''}"
+    detail = f"{count} wait to be moved to the inbox, the oldest for {waiting.age_s:.1f} s"
+    if waiting.age_s <= _STUCK_S:
+        return Finding(name=_ENQUEUED, state=OK, detail=detail)
+    return Finding(
+        name=_ENQUEUED,
+        state=FAIL,
+        detail=detail,
+        fix="cardledger worker --only events; the log of one that runs says what it passed over",
+    )

@@ -1,0 +1,1 @@
+"""`cardledger relay`: enqueue the events of an outbox table in another database."""

@@ -1,0 +1,305 @@
+"""Enqueued events become messages or rejections: exactly once, in order, with a trace."""
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg.types.json import Jsonb
+from sqlalchemy import NullPool
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging import enqueued_events
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.storage import batch_connections
+from cardledger.ledger.storage.engines import driver
+from cardledger.schema import migrate
+from cardledger.schema.roles import Role
+from cardledger.workers.process.mover import Mover
+from cardledger.workers.signals.doorbell import Doorbell
+from tests.databases import as_role, fresh_database
+from tests.integration.workers import dead_redis, working
+from tests.waiting import eventually
+from tests.world import INBOX_KEY, Cardholder, World, open_world
+
+__all__ = ["dead_redis"]  # A fixture.
+
+TAIL: Final = slice(8, None)  # What the id of a message has of that of its event.
+
+
+@pytest.fixture
+def world(postgres_url: DatabaseUrl, template_database: DatabaseUrl) -> Iterator[World]:
+    with fresh_database(postgres_url, template=template_database.database) as url:
+        app_url = url.with_user(migrate.app_role(template_database), "app")
+        with open_world(url, app_url) as made:
+            yield made
+
+
+@pytest.fixture
+def cardholder(world: World) -> Cardholder:
+    return world.cardholder(world.platform(), 50_000)
+
+
+def enqueue(world: World, *events: Mapping[str, Any] | str, lane: Lane = Lane.LIVE) -> None:
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in events]
+    with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as program:
+        program.execute("SELECT enqueue(%s::jsonb, %s)", [f"[{','.join(texts)}]", lane.name])
+
+
+def mover(world: World, *, limit: int = 1_000) -> Mover:
+    return Mover(world.database, INBOX_KEY, lambda _: None, limit=limit)
+
+
+def test_events_become_messages_in_their_order_under_ids_with_a_trace(
+    world: World, cardholder: Cardholder
+) -> None:
+    events = [world.clearing(cardholder, f"T{n}", 5) for n in range(25)]
+    enqueue(world, *events[:20])
+    enqueue(world, *events[20:], lane=Lane.BULK)
+    ids = [key for (key,) in world.rows("SELECT id FROM enqueued_events ORDER BY position")]
+    rung: list[Doorbell] = []
+    by_tens = Mover(world.database, INBOX_KEY, rung.extend, limit=10)
+
+    moves = [by_tens.move() for _ in range(4)]
+
+    rows = world.rows("SELECT id, reference, lane, reply_to FROM inbox ORDER BY id")
+    assert moves == [True, True, True, False]
+    assert [row[1:] for row in rows] == [
+        (event["reference"], int(number >= 20), None) for number, event in enumerate(events)
+    ]
+    assert [key[TAIL] for key, *_ in rows] == [key[TAIL] for key in ids]
+    assert {bell.args for bell in rung} == {(0, cardholder.shard), (1, cardholder.shard)}
+    assert [d.outcome for lane in Lane for d in world.drain(world.engine(), lane)] == [
+        "APPLIED"
+    ] * 25
+    report = world.verify()
+    assert report.holds, report.differences
+    assert world.count("enqueued_events") == 0
+
+
+def test_a_file_does_not_delay_events_of_the_live_lane(
+    world: World, cardholder: Cardholder
+) -> None:
+    enqueue(world, *(world.clearing(cardholder, f"T{n}", 5) for n in range(9)), lane=Lane.BULK)
+    live = world.authorization(cardholder, "live", 5)
+    enqueue(world, live)
+
+    mover(world, limit=3).move()
+
+    assert world.rows("SELECT reference FROM inbox WHERE lane = 0") == [(live["reference"],)]
+    assert len(world.rows("SELECT FROM inbox WHERE lane = 1")) == 2
+
+
+def test_what_is_no_event_is_rejected_and_kept_and_the_others_go_on(
+    world: World, cardholder: Cardholder
+) -> None:
+    good = world.clearing(cardholder, "T", 5)
+    named = {"type": "CLEARING", "source": "visa"}
+    deep: Any = {}
+    for _ in range(40):
+        deep = {"x": deep}
+    enqueue(
+        world,
+        {**named, "reference": "r1"},
+        good,
+        {**named, "reference": "r2", "extra": deep},
+        json.dumps({**good, "reference": "r3", "amount": 7}).replace(": 7", f": 1{'0' * 5000}"),
+    )
+
+    mover(world).move()
+
+    details = world.rows("SELECT source, reference, reason, detail FROM rejections ORDER BY id")
+    assert [row[:3] for row in details] == [
+        ("visa", "r1", "MALFORMED"), ("visa", "r2", "MALFORMED"), ("test", "r3", "MALFORMED"),
+    ]  # fmt: skip
+    assert "issuerTransactionToken is required; cardId is required" in details[0][3]
+    assert (details[1][3], details[2][3]) == (
+        "nested deeper than 32 levels", "a number is too long",
+    )  # fmt: skip
+    assert [d.outcome for d in world.drain(world.engine())] == ["APPLIED"]
+    report = world.verify()
+    assert report.holds, report.differences
+
+
+def test_movers_of_several_workers_move_each_event_once(
+    world: World, cardholder: Cardholder
+) -> None:
+    enqueue(world, *(world.clearing(cardholder, f"T{n}", 5) for n in range(200)))
+
+    def work(_: int) -> None:
+        one = mover(world, limit=7)
+        while world_has_events():
+            one.move()
+
+    def world_has_events() -> bool:
+        with psycopg.connect(world.app_url) as connection:
+            return enqueued_events.waiting(connection).count > 0
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+
+    assert len(world.drain(world.engine())) == 200
+    report = world.verify()
+    assert report.holds, report.differences
+
+
+def test_an_event_of_a_long_database_transaction_is_decided_before_later_ones(
+    world: World, cardholder: Cardholder
+) -> None:
+    engine = world.engine()
+    long, short = (world.clearing(cardholder, "T", amount) for amount in (5, 6))
+    with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as program:
+        program.execute("SELECT enqueue(%s)", [Jsonb([long])])
+        for n in range(3):  # Meanwhile others are enqueued, moved and decided.
+            enqueue(world, world.clearing(cardholder, f"T{n}", 5))
+            mover(world).move()
+            world.drain(engine)
+    enqueue(world, short)
+
+    mover(world).move()
+
+    assert [d.message.reference for d in world.drain(engine)] == [
+        long["reference"], short["reference"]
+    ]  # fmt: skip
+
+
+def test_an_event_cannot_be_deleted_without_a_trace(world: World, cardholder: Cardholder) -> None:
+    enqueue(world, world.clearing(cardholder, "T", 5))
+
+    for url in (world.worker_url, world.app_url, world.url):
+        with (
+            psycopg.connect(url) as connection,
+            pytest.raises(errors.InsufficientPrivilege, match="neither in the inbox nor rejected"),
+        ):
+            connection.execute("DELETE FROM enqueued_events")
+    with psycopg.connect(world.url) as owner:
+        owner.execute("SET session_replication_role = replica")
+        for deed in ("DELETE FROM enqueued_events", "TRUNCATE enqueued_events",
+                     "UPDATE enqueued_events SET event = '{}'"):  # fmt: skip
+            with pytest.raises(errors.InsufficientPrivilege), owner.transaction():
+                owner.execute(deed.encode())
+
+    assert world.count("enqueued_events") == 1
+
+
+def test_a_failure_of_the_database_rejects_nothing_and_is_repeated(
+    world: World, cardholder: Cardholder
+) -> None:
+    role = f"{world.worker_url}".partition("//")[2].partition(":")[0]
+    enqueue(world, *(world.clearing(cardholder, f"T{n}", 5) for n in range(3)))
+    world.connection.execute(f'REVOKE INSERT ON inbox FROM "{role}"'.encode())
+    one = mover(world)
+
+    with pytest.raises(errors.InsufficientPrivilege):
+        one.move()
+    waiting = world.count("enqueued_events")
+    world.connection.execute(f'GRANT INSERT ON inbox TO "{role}"'.encode())
+    one.move()
+
+    assert (waiting, world.count("rejections"), world.count("inbox")) == (3, 0, 3)
+
+
+def test_an_event_that_fails_by_itself_is_passed_over(world: World, cardholder: Cardholder) -> None:
+    events = [world.clearing(cardholder, f"T{n}", 5) for n in range(3)]
+    enqueue(world, *events)
+    world.connection.execute(
+        "ALTER TABLE inbox ADD CONSTRAINT poison CHECK (reference <> '{}')".format(
+            events[0]["reference"]
+        ).encode()
+    )
+    one = mover(world)
+
+    while one.move():
+        pass
+
+    assert world.rows("SELECT reference FROM enqueued_events") == [(events[0]["reference"],)]
+    assert len(world.drain(world.engine())) == 2
+
+
+def test_a_frozen_mover_is_ended_like_a_batch(world: World, cardholder: Cardholder) -> None:
+    enqueue(world, world.clearing(cardholder, "T", 5))
+    frozen = batch_connections.batch_engine(world.worker_url, "frozen", poolclass=NullPool)
+    watch = batch_connections.watch_engine(world.worker_url, "other")
+
+    with frozen.connect() as outer:
+        assert enqueued_events.take_turn(driver(outer)) is not None
+        held = not mover(world).move()
+        with watch.begin() as watching:
+            eventually(lambda: batch_connections.end_stale(driver(watching)))
+        moved = mover(world).move()
+        with pytest.raises(psycopg.OperationalError):
+            driver(outer).execute("SELECT")
+    watch.dispose()
+
+    assert held
+    assert moved
+
+
+def test_a_worker_is_woken_by_the_commit_and_decides(
+    world: World, cardholder: Cardholder, dead_redis: str
+) -> None:
+    events = [world.authorization(cardholder, "T1", 1250), world.clearing(cardholder, "T1", 1500)]
+
+    with working(world, dead_redis, sweep_interval_s=0.05):
+        for event in events:
+            enqueue(world, event)
+        eventually(lambda: world.count("outcomes") == 3)  # With the deposit.
+
+    [found] = world.rows("SELECT outcome('test', %s)", events[1]["reference"])
+    assert found[0]["cardTransaction"]["status"] == "SETTLED"
+    assert world.account(cardholder)["balance"] == 48_500
+
+
+def test_events_of_concurrent_programs_are_all_moved_in_order(
+    world: World, cardholder: Cardholder, dead_redis: str
+) -> None:
+    def program(number: int) -> None:
+        with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as connection:
+            for step in range(10):
+                event = world.clearing(cardholder, f"P{number}", 1)
+                event["reference"] = json.dumps([number, step])
+                connection.execute("SELECT enqueue(%s)", [Jsonb([event])])
+                connection.commit()
+
+    with working(world, dead_redis, sweep_interval_s=0.05):
+        threads = [threading.Thread(target=program, args=[number]) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        eventually(lambda: world.count("outcomes") == 41)
+
+    order = [json.loads(reference) for (reference,) in world.rows(
+        "SELECT o.reference FROM outcomes o JOIN card_transaction_events e USING (message_id)"
+        " WHERE e.kind = 'CLEARED' ORDER BY o.message_id")]  # fmt: skip
+    for number in range(4):
+        assert [step for by, step in order if by == number] == list(range(10))
+
+
+def test_a_mover_begins_behind_what_no_database_transaction_can_add_to(
+    world: World, cardholder: Cardholder
+) -> None:
+    one = mover(world)
+
+    def begins_at() -> int:
+        return one._beginning.position
+
+    with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as program:
+        late = world.clearing(cardholder, "late", 5)
+        program.execute("SELECT enqueue(%s)", [Jsonb([late])])
+        for n in range(4):
+            enqueue(world, world.clearing(cardholder, f"T{n}", 5))
+            one.move()
+        while_it_is_open = begins_at()
+    moved_late = one.move()
+    for _ in range(3):
+        one.move()
+
+    [(position,)] = world.rows("SELECT last_value FROM enqueued_events_position_seq")
+    assert (while_it_is_open, moved_late) == (0, True)
+    assert 1 < begins_at() <= position + 1
+    assert world.count("enqueued_events") == 0
