@@ -35,7 +35,7 @@ def test_an_example_runs_unchanged(number: int) -> None:
 
 
 def test_there_is_an_example_for_each_tool() -> None:
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
 
 
 COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
