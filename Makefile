@@ -39,13 +39,13 @@ help: ## List the targets
 .PHONY: venv
 venv: $(STAMP) ## Create or refresh the environment in .venv
 
-$(STAMP): pyproject.toml constraints-dev.txt
+$(STAMP): pyproject.toml client/pyproject.toml constraints-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "cardledger needs Python 3.11 or newer; choose an interpreter: make PYTHON=python3.12 …" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing constraints-dev.txt into $(VENV) …"
 	@$(call install,$(VENV)) --require-hashes -r constraints-dev.txt
-	@$(call install,$(VENV)) --no-build-isolation --no-deps -e .
+	@$(call install,$(VENV)) --no-build-isolation --no-deps -e . -e ./client
 	@touch $@
 
 .PHONY: demo
@@ -84,6 +84,10 @@ site: $(PUBLISH_STAMP) ## Build the documentation as a site: build/site/index.ht
 .PHONY: release
 release: $(PUBLISH_STAMP) ## Build and check the distributions, try the wheel; uploads nothing
 	@PYTHON="$(PYTHON)" .ci/release $(PUBLISH)/bin/python
+.PHONY: dist
+dist: $(STAMP) ## Build wheels and sdists of cardledger and cardledger-client into dist
+	$(BIN)/python -m hatchling build -d dist
+	cd client && ../$(BIN)/python -m hatchling build -d ../dist
 
 .PHONY: schedules
 schedules: $(STAMP) ## Try every fault at every boundary, and many preemptions

@@ -67,7 +67,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 # The longest first: the shortest then fill what is left of the time of each xdist worker.
-_FOLDERS: Final = ("system", "schedules", "integration", "api", "core")
+_FOLDERS: Final = ("packaging", "system", "schedules", "integration", "api", "core")
 
 memory.use()  # In the process that starts xdist's workers, and so in them.
 

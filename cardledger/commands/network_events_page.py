@@ -115,6 +115,9 @@ curl --user "$CLIENT_ID:$CLIENT_SECRET" --header 'Content-Type: {NDJSON}' \\
   --data-binary @events.jsonl http://127.0.0.1:8000{PATH}
 ```
 
+In Python, [`cardledger_client`](client.md) sends any number of events this way, and again what has
+no outcome.
+
 - One event a line (`{NDJSON}`), or a JSON array (`application/json`): at most
   {MAX_EVENTS:,} events and {MAX_BODY:,} bytes. The response has the outcomes in the order of the
   events, in the same form, and is sent while they are decided.

@@ -1,5 +1,6 @@
 """Engines: connections of this process to PostgreSQL."""
 
+import re
 import select
 from functools import partial
 from time import monotonic
@@ -13,7 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry, PoolResetState
 
-from cardledger.schema import connections, ids
+from cardledger.schema import connections, ids, location
 
 # A hung statement or a lost client must not hold the locks of an account indefinitely. The API
 # answers long before these time limits, and a worker retries. A lock that another session holds
@@ -33,6 +34,8 @@ _KEYED = (
     " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
     " -c plan_cache_mode=force_generic_plan"
 )
+
+_SETTING: Final = re.compile(r"-c (\w+)=(\S+)")
 
 # A connection refused or lost; a read-only standby; a deadlock; no room on the disk or in memory; a
 # lock not available in time; a statement cancelled, by its time limit or by an administrator; an
@@ -141,9 +144,54 @@ def async_engine(
     made["connect_args"]["async_creator_fn"] = partial(
         connections.connect_async, reply_limit_s=reply_limit_s, on_silence=losses.note
     )
-    engine = create_async_engine(connections.DRIVER, **made, **options)
+    engine = create_async_engine(
+        connections.DRIVER, execution_options={_PREPARED: True}, **made, **options
+    )
     _watch(engine.sync_engine, losses)
     return engine
+
+
+_PREPARED: Final = "cardledger_prepared"
+
+
+def prepared(engine: AsyncEngine, *, schema: str) -> AsyncEngine:
+    """Return `engine` if it was made here, else one that connects as `engine` does.
+
+    The connections of another engine are not used: they read UUIDs as `uuid.UUID`, find the tables
+    of another PostgreSQL schema and wait without a limit, and its owner wants them so. Those of the
+    new engine are opened by the same creator, with all its arguments, and then prepared; it has a
+    pool of the same size, which its user disposes of.
+    Raises: TypeError when it is not for event loops, ValueError when its driver is not psycopg.
+    """
+    if not isinstance(getattr(engine, "sync_engine", None), Engine):
+        raise TypeError("the engine must be one of sqlalchemy.ext.asyncio.create_async_engine")
+    if engine.sync_engine.get_execution_options().get(_PREPARED):
+        return engine
+    if (engine.dialect.name, engine.dialect.driver) != ("postgresql", "psycopg"):
+        named = f"{engine.dialect.name}+{engine.dialect.driver}"
+        raise ValueError(f"the engine must be of postgresql+psycopg, not {named}")
+    made = create_async_engine(
+        connections.DRIVER,
+        pool=engine.sync_engine.pool.recreate(),
+        hide_parameters=True,
+        execution_options={_PREPARED: True},
+    )
+    settings = dict(_SETTING.findall(f"{_OPTIONS}{_KEYED}"))
+    settings |= {
+        "search_path": location.checked(schema),
+        "statement_timeout": f"{connections.REPLY_LIMIT_S * _SERVER_SHARE * 1000:.0f}ms",
+    }
+
+    def configure(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+        cursor = connection.cursor()
+        for name, value in settings.items():
+            cursor.execute("SELECT set_config(%s, %s, false)", (name, value))
+        cursor.close()
+        connection.commit()
+
+    event.listen(made.sync_engine, "connect", configure)
+    _watch(made.sync_engine, _Losses())
+    return made
 
 
 class _Losses:

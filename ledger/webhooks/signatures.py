@@ -13,12 +13,19 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
+from importlib.metadata import version
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
+
+HEADERS: Final = {
+    "Content-Type": "application/json",
+    "User-Agent": f"cardledger/{version('cardledger')}",
+}
+"""What every webhook carries beside its signatures."""
 
 GRID_SIGNATURE: Final = "X-Grid-Signature"
 WEBHOOK_ID: Final = "webhook-id"

@@ -41,7 +41,7 @@ def test_an_example_runs_unchanged(name: str) -> None:
 
 
 def test_there_is_an_example_for_each_tool() -> None:
-    assert len(EXAMPLES) == 2 + 3
+    assert len(EXAMPLES) == 3 + 3
 
 
 def test_the_values_of_the_sandbox_are_on_its_page() -> None:

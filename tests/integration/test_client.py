@@ -8,6 +8,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 import structlog
+from psycopg.conninfo import conninfo_to_dict
+from sqlalchemy import NullPool, Pool, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import Lane
@@ -144,7 +147,49 @@ def test_a_program_without_an_event_loop_can_submit(
     assert outcome_types(outcomes) == ["APPLIED"]
 
 
+async def _submit_in_a_loop(url: str, redis_url: str, event: Mapping[str, Any]) -> list[Outcome]:
+    return submit([event], database_url=url, redis_url=redis_url, secret_key=SECRET_KEY)
+
+
 @pytest.mark.usefixtures("worker")
+def test_submit_works_where_an_event_loop_runs(world: World, platform: Id, redis_url: str) -> None:
+    event = world.authorization(world.cardholder(platform, 10_000), "T1", 100)
+
+    outcomes = asyncio.run(_submit_in_a_loop(world.api_url, redis_url, event))
+
+    assert outcome_types(outcomes) == ["APPLIED"]
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize("poolclass", [None, NullPool])
+def test_a_client_takes_any_engine_of_psycopg_and_changes_nothing_of_it(
+    world: World, platform: Id, redis_url: str, poolclass: type[Pool] | None
+) -> None:
+    cardholder = world.cardholder(platform, 10_000)
+    event = world.authorization(cardholder, "T1", 100)
+    broken = {**world.clearing(cardholder, "T1", 100), "amount": "100"}
+    # As of a project that knows nothing of the PostgreSQL schema of the ledger.
+    place = conninfo_to_dict(world.api_url, options="")
+
+    async def use() -> tuple[list[Outcome], list[Any]]:
+        foreign = create_async_engine(
+            "postgresql+psycopg://", connect_args=place, poolclass=poolclass
+        )
+        async with Client(foreign, redis_url, secret_key=SECRET_KEY) as client:
+            outcomes = await client.submit([event, event, broken])
+        async with foreign.connect() as connection:
+            names = ("search_path", "lock_timeout", "enable_seqscan")
+            own = [await connection.scalar(text(f"SHOW {name}")) for name in names]
+        await foreign.dispose()
+        return outcomes, own
+
+    outcomes, own = asyncio.run(use())
+
+    assert outcome_types(outcomes) == ["APPLIED", "DUPLICATE", "REJECTED"]
+    assert own == ['"$user", public', "0", "on"]
+    world.check_books(cardholder)
+
+
 def test_no_events_have_no_outcomes(world: World, redis_url: str) -> None:
     assert with_client(world, redis_url, lambda client: client.submit([])) == []
 

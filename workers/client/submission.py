@@ -5,8 +5,10 @@ over Redis; without a reply, it is looked up in PostgreSQL.
 """
 
 import asyncio
+import contextvars
 from asyncio import CancelledError, Future
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import takewhile
@@ -17,8 +19,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.messaging.inbox import DEPOSIT, CardRoute, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.engines import async_engine, prepared
 from cardledger.ledger.storage.secrets.key_ring import ServerKey
+from cardledger.schema import location
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.network_events import NetworkEvent
 from cardledger.schema.wire.outcomes import Outcome
@@ -57,7 +60,7 @@ _FORGED: Final = RepeatedWarning(
 class Client:
     """Submits events to the workers; one per event loop. Use it as an async context manager."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each by name
         self,
         engine: AsyncEngine,
         redis_url: str,
@@ -65,13 +68,20 @@ class Client:
         secret_key: str | ServerKey,
         reply_timeout_s: float = 10.0,
         gather_s: float = _GATHER_S,
+        database_schema: str = location.DEFAULT,
     ) -> None:
         """Write to the inbox through `engine`; send doorbells and get replies over `redis_url`.
 
+        `engine` may be any of psycopg: the client connects as it does, with connections of its own,
+        and its tables are in `database_schema`.
         `secret_key` is the server key: with it, what is written is signed, and replies are
         verified. What a client with another key writes is not decided.
         While outcomes are pending, a write waits up to `gather_s` for more events.
+        Raises: ValueError, TypeError for an engine of another driver, or not for event loops.
         """
+        prepared_engine = prepared(engine, schema=database_schema)
+        self._own_engine: Final = None if prepared_engine is engine else prepared_engine
+        engine = prepared_engine
         self._reply_timeout_s: Final = reply_timeout_s
         self.inbox_key: Final = InboxKey(secret_key)
         self._key: Final = MessageKey(secret_key)
@@ -122,6 +132,8 @@ class Client:
             await self._reversals.close()
             await self._deadlines.stop()
             await self._redis.close()
+            if self._own_engine is not None:
+                await self._own_engine.dispose()
 
     async def submit(
         self,
@@ -373,9 +385,10 @@ def submit(  # noqa: PLR0913 - two URLs, and the parameters of Client.submit
     lane: Lane = Lane.BULK,
     reply_timeout_s: float = 60.0,
 ) -> list[Outcome]:
-    """Do as `Client.submit` does, for a program without an event loop.
+    """Do as `Client.submit` does, for a program without an event loop, or outside of its loop.
 
-    `secret_key` is the server key.
+    Where a loop runs already, it waits for the outcomes like for any function: use `Client` there
+    instead. `secret_key` is the server key.
     """
 
     async def run() -> list[Outcome]:
@@ -395,4 +408,16 @@ def submit(  # noqa: PLR0913 - two URLs, and the parameters of Client.submit
         finally:
             await engine.dispose()
 
-    return asyncio.run(run())
+    if not _is_in_a_loop():
+        return asyncio.run(run())
+    # A thread has one loop at a time.
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="submit") as thread:
+        return thread.submit(contextvars.copy_context().run, asyncio.run, run()).result()
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -10,7 +10,8 @@ import structlog
 
 from cardledger.ledger.webhooks.leases import AttemptResult, Delivery
 from cardledger.ledger.webhooks.retry_policy import Attempt, next_attempt_at, not_before
-from cardledger.workers.webhooks.http_client import HEADERS, HttpClient
+from cardledger.ledger.webhooks.signatures import HEADERS
+from cardledger.workers.webhooks.http_client import HttpClient
 from cardledger.workers.webhooks.signer_cache import SignerCache
 
 _JITTER: Final = (0.8, 1.2)

@@ -20,7 +20,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from importlib.metadata import version
 from ipaddress import IPv6Address, ip_address
 from typing import Any, Final
 
@@ -40,12 +39,6 @@ from urllib3.exceptions import (
 
 from cardledger.schema import ssrf
 from cardledger.schema.ssrf import Address
-
-HEADERS: Final = {
-    "Content-Type": "application/json",
-    "User-Agent": f"cardledger/{version('cardledger')}",
-}
-"""What every webhook carries beside its signatures."""
 
 MAX_HEAD: Final = 4096
 """Bytes of a response body that are read and kept."""

@@ -1,11 +1,12 @@
 """Verification of received webhooks.
 
-    from cardledger.webhooks import WebhookVerificationError, verify
+    from cardledger_client.webhooks import WebhookVerificationError, verify
 
     event = verify(request.body, request.headers, secret="whsec_…")
 
 Needs only the standard library, and `cryptography` for a public key; nothing else of this package.
-So it shares no code with the side that signs.
+So it shares no code with the side that signs. The folder is linked into `cardledger.webhooks`,
+which has the same names.
 """
 
 import base64
@@ -169,7 +170,11 @@ def _secret_bytes(secret: str) -> bytes:
 
 def _verify_grid(body: bytes, headers: Mapping[str, str], pems: Sequence[str]) -> None:
     # Imported here, so that receivers with a secret only do not need the package.
-    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    try:
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        message = 'a public key needs cryptography: pip install "cardledger-client[webhooks]"'
+        raise ModuleNotFoundError(message, name=error.name) from error
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
 

@@ -1,0 +1,192 @@
+"""Events as requests: lines of NDJSON, as many as one request may have.
+
+Pure: nothing here sends anything, and the time is passed in.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain, islice
+from math import inf
+from typing import Final
+
+from cardledger_client.errors import DECIDE_BY_PASSED, INVALID_RESPONSE, NO_RESPONSE, Error
+from cardledger_client.resources import Event, Lane, Outcome
+from cardledger_client.responses import json_of, outcome_of
+
+MAX_EVENTS: Final = 10_000
+"""Events of a request."""
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a request."""
+
+LIVE_EVENTS: Final = 20
+"""Events of a request in the live lane."""
+
+_AUTHORIZATIONS: Final = frozenset(
+    {"AUTHORIZATION", "AUTHORIZATION_INCREMENT", "FINANCIAL_AUTHORIZATION"}
+)
+_GRACE_S: Final = 1.0  # For the outcome of an authorization on its way here.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """An event as it is sent, and until when its network waits for the outcome."""
+
+    content: bytes
+    reference: object
+    decide_by: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The events of one request."""
+
+    lane: Lane
+    lines: Sequence[Line]
+
+
+def batches(events: Iterable[Event], lane: Lane | None) -> Iterator[Batch]:
+    """Yield `events` in their order, in batches of one lane.
+
+    Without `lane`, their number decides: there is no order between lanes, so it is one for all.
+    Raises: ValueError, TypeError for an event that is not JSON.
+    """
+    iterator = iter(events)
+    first = list(islice(iterator, LIVE_EVENTS + 1))
+    chosen: Lane = lane or ("LIVE" if len(first) <= LIVE_EVENTS else "BULK")
+    limit = LIVE_EVENTS if chosen == "LIVE" else MAX_EVENTS
+    part: list[Line] = []
+    size = 0
+    for event in chain(first, iterator):
+        line = _line(event)
+        length = len(line.content) + 1
+        if part and (len(part) == limit or size + length > MAX_BYTES):
+            yield Batch(lane=chosen, lines=part)
+            part, size = [], 0
+        part.append(line)
+        size += length
+    if part:
+        yield Batch(lane=chosen, lines=part)
+
+
+def encoded(event: Event) -> bytes:
+    """Return `event` as one line of JSON.
+
+    Raises: ValueError, TypeError when it is not JSON.
+    """
+    return json.dumps(dict(event), separators=(",", ":"), allow_nan=False).encode()
+
+
+def _line(event: Event) -> Line:
+    return Line(
+        content=encoded(event), reference=event.get("reference"), decide_by=_decide_by(event)
+    )
+
+
+def _decide_by(event: Event) -> datetime | None:
+    """Return the deadline of an authorization; None where the server will find none either."""
+    value = event.get("decideBy")
+    if event.get("type") not in _AUTHORIZATIONS or not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else None
+
+
+class Pending:
+    """A batch whose outcomes arrive: those that have none are sent again after a failure.
+
+    That is safe: `source` and `reference` of an event are its permanent idempotency key. Only an
+    authorization whose `decideBy` passes meanwhile is not sent again: what is recorded could be an
+    approval that its network does not wait for any more.
+    """
+
+    def __init__(self, batch: Batch, *, now: datetime) -> None:
+        """Begin at `now`; deadlines that have passed by then are the engine's concern alone."""
+        self.lane: Final = batch.lane
+        self._lines: Final = batch.lines
+        self._began: Final = now
+        self._place = 0
+        self._is_repeated = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every event has its outcome."""
+        return self._place == len(self._lines)
+
+    @property
+    def content(self) -> bytes:
+        """The events without an outcome, one a line."""
+        return b"\n".join(line.content for line in self._lines[self._place :])
+
+    def take(self, content: bytes, *, now: datetime) -> Outcome:
+        """Return the next outcome, which has arrived as a line with `content` at `now`.
+
+        Raises: Error INVALID_RESPONSE; DECIDE_BY_PASSED for an approval after a repetition that
+        comes too late.
+        """
+        outcome = outcome_of(json_of(content))
+        if self.is_complete:
+            raise Error(INVALID_RESPONSE, "more outcomes than events")
+        line = self._lines[self._place]
+        if outcome.reference is not None and outcome.reference != line.reference:
+            message = f"outcome of {outcome.reference!r} in the place of {line.reference!r}"
+            raise Error(INVALID_RESPONSE, message)
+        if self._is_repeated and outcome.is_approval and self._has_passed(line, now):
+            raise _too_late([line])
+        self._place += 1
+        return outcome
+
+    def repeat(self, *, now: datetime) -> None:
+        """Note that the rest is sent again at `now`.
+
+        Raises: Error DECIDE_BY_PASSED when an authorization among it must not be.
+        """
+        self._is_repeated = True
+        late = [line for line in self._lines[self._place :] if self._has_passed(line, now)]
+        if late:
+            raise _too_late(late)
+
+    def patience_s(self, limit_s: float, *, now: datetime) -> float:
+        """Return how long to wait for a response: `limit_s`, or less because of a deadline."""
+        return min(limit_s, self._left_s(now) + _GRACE_S)
+
+    def pause_s(self, delay_s: float, *, now: datetime) -> float:
+        """Return how long to wait before `repeat`: `delay_s`, or until a deadline passes."""
+        return min(delay_s, self._left_s(now))
+
+    def incomplete(self) -> Error:
+        """Return the error of a response that has ended before the last outcome."""
+        missing = len(self._lines) - self._place
+        message = f"the response ended with {missing} outcomes missing"
+        return Error(NO_RESPONSE, message, may_retry=True)
+
+    def _left_s(self, now: datetime) -> float:
+        """Return the seconds until the next deadline; infinity when there is none."""
+        deadlines = [
+            line.decide_by
+            for line in self._lines[self._place :]
+            if line.decide_by and line.decide_by > self._began
+        ]
+        return max(0.0, (min(deadlines) - now).total_seconds()) if deadlines else inf
+
+    def _has_passed(self, line: Line, now: datetime) -> bool:
+        return line.decide_by is not None and self._began < line.decide_by <= now
+
+
+def _too_late(lines: Sequence[Line]) -> Error:
+    message = (
+        "no outcome by decideBy: it is not an approval. Submit the authorization again, unchanged"
+        " but with a later decideBy, to read what is recorded; reverse an approval"
+    )
+    references = [line.reference for line in lines]
+    return Error(DECIDE_BY_PASSED, message, details={"references": references})
+
+
+def utc_now() -> datetime:
+    """Return the time by which deadlines are counted."""
+    return datetime.now(UTC)

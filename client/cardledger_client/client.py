@@ -1,0 +1,205 @@
+"""The client for threads; safe to share between them."""
+
+import time
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final, Self, cast
+
+import httpx2
+
+from cardledger_client import requests, responses
+from cardledger_client.batches import Pending, batches, utc_now
+from cardledger_client.errors import Error
+from cardledger_client.requests import Request, Requests
+from cardledger_client.resources import Accepted, Card, CardTransaction, Event, Lane, Outcome
+from cardledger_client.retries import Attempts
+
+OK: Final = 200
+CONNECT_LIMIT_S: Final = 5.0
+
+
+class Client:
+    """Calls one installation with the credentials of a platform; use it as a context manager.
+
+    A call that gets no response, or 429, 502, 503 or 504, is repeated until nothing has arrived for
+    `timeout_s`; what it sends has the same effect once or twice.
+    """
+
+    def __init__(
+        self, base_url: str, token: str | tuple[str, str], *, timeout_s: float = 30.0
+    ) -> None:
+        """Call `base_url` with `token`: client id and secret, joined by a colon or as a pair."""
+        self._requests: Final = Requests(base_url)
+        self._http: Final = httpx2.Client(headers=requests.usual_headers(token))
+        self._timeout_s: Final = timeout_s
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def events(self, events: Iterable[Event], lane: Lane | None = None) -> list[Outcome]:
+        """Submit `events` and return their outcomes.
+
+        Shape: one outcome an event, in their order; any number of events.
+        Without `lane`, up to 20 events are LIVE and more are BULK. An outcome `ACCEPTED` is not
+        decided yet. After an Error some events may be accepted: submit them again, unchanged.
+        Raises: Error; DECIDE_BY_PASSED when an authorization has no outcome by its `decideBy`.
+        """
+        return list(self.iter_events(events, lane))
+
+    def iter_events(self, events: Iterable[Event], lane: Lane | None = None) -> Iterator[Outcome]:
+        """Do as `events` does, and yield each outcome as it arrives.
+
+        `events` are read as they are sent: 10,000 at a time.
+        """
+        for batch in batches(events, lane):
+            yield from self._outcomes(Pending(batch, now=utc_now()))
+
+    def accept(self, events: Iterable[Event], lane: Lane | None = None) -> Accepted:
+        """Submit `events` and return once they are accepted; they are decided later.
+
+        Raises: Error; some events may be accepted.
+        """
+        accepted = rejected = 0
+        for batch in batches(events, lane):
+            counts = self._result(self._requests.acceptance(batch))
+            accepted += counts["accepted"]
+            rejected += counts["rejected"]
+        return Accepted(accepted=accepted, rejected=rejected)
+
+    def outcome(self, source: str, reference: str, *, card_id: str | None = None) -> Outcome | None:
+        """Return the recorded outcome of an event; None when it has none yet, or is unknown.
+
+        `card_id` chooses among events of several cardholders with this source and reference.
+        Raises: Error.
+        """
+        try:
+            fields = self._result(self._requests.outcome(source, reference, card_id))
+        except Error as error:
+            if responses.is_unknown_event(error):
+                return None
+            raise
+        return responses.outcome_of(fields)
+
+    def card(self, card_id: str) -> Card:
+        """Return a card.
+
+        Raises: Error.
+        """
+        return cast("Card", self.call("GET", f"/cards/{requests.identified(card_id)}"))
+
+    def cards(self, **filters: str | None) -> Iterator[Card]:
+        """Yield the cards that match `filters`, such as `cardholderId` or `state`; newest first.
+
+        Raises: Error.
+        """
+        return cast("Iterator[Card]", self.items("/cards", **filters))
+
+    def card_transaction(self, card_transaction_id: str) -> CardTransaction:
+        """Return a card transaction.
+
+        Raises: Error.
+        """
+        path = f"/transactions/{requests.identified(card_transaction_id)}"
+        return cast("CardTransaction", self.call("GET", path))
+
+    def card_transactions(self, **filters: str | None) -> Iterator[CardTransaction]:
+        """Yield the card transactions that match `filters`, such as `cardId`; newest first.
+
+        Raises: Error.
+        """
+        return cast(
+            "Iterator[CardTransaction]", self.items("/transactions", type="CARD", **filters)
+        )
+
+    def items(self, path: str, **query: str | None) -> Iterator[Any]:
+        """Yield the items of any list of the interface, page after page.
+
+        Raises: Error.
+        """
+        cursor: str | None = None
+        while True:
+            page = self._result(self._requests.page(path, query, cursor))
+            yield from page["data"]
+            cursor = page.get("nextCursor")
+            if cursor is None:
+                return
+
+    def call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, **query: str | None
+    ) -> Any:  # noqa: ANN401 - JSON
+        """Call any operation of the interface, at its `path` below the dated one; return its JSON.
+
+        Raises: Error.
+        """
+        return self._result(self._requests.call(method, path, body, query))
+
+    def _result(self, request: Request) -> Any:  # noqa: ANN401 - JSON
+        attempts = Attempts(self._timeout_s)
+        while True:
+            try:
+                return self._attempt(request, attempts.left_s)
+            except Error as error:
+                time.sleep(attempts.delay_s(error))
+
+    def _attempt(self, request: Request, limit_s: float) -> Any:  # noqa: ANN401 - JSON
+        try:
+            response = self._http.request(
+                request.method,
+                request.url,
+                params=request.query,
+                headers=request.headers,
+                content=request.content,
+                timeout=time_limit(limit_s),
+            )
+        except httpx2.RequestError as error:
+            raise responses.no_response(error, may_retry=request.is_repeatable) from error
+        return responses.resource(response.status_code, response.headers, response.content)
+
+    def _outcomes(self, pending: Pending) -> Iterator[Outcome]:
+        attempts = Attempts(self._timeout_s)
+        while not pending.is_complete:
+            failure: Error | None = None
+            request = self._requests.outcomes(pending)
+            patience_s = pending.patience_s(attempts.left_s, now=utc_now())
+            try:
+                with closing(self._lines(request, patience_s)) as lines:
+                    for line in lines:
+                        yield pending.take(line, now=utc_now())
+                        attempts.progressed()
+            except Error as error:
+                failure = error
+            if not pending.is_complete:
+                delay_s = attempts.delay_s(failure or pending.incomplete())
+                time.sleep(pending.pause_s(delay_s, now=utc_now()))
+                pending.repeat(now=utc_now())
+
+    def _lines(self, request: Request, limit_s: float) -> Generator[bytes]:
+        lines = responses.Lines()
+        try:
+            with self._http.stream(
+                request.method,
+                request.url,
+                params=request.query,
+                headers=request.headers,
+                content=request.content,
+                timeout=time_limit(limit_s),
+            ) as response:
+                if response.status_code != OK:
+                    content = response.read()
+                    raise responses.error_of(response.status_code, response.headers, content)
+                for chunk in response.iter_bytes():
+                    yield from lines.feed(chunk)
+        except httpx2.RequestError as error:
+            raise responses.no_response(error) from error
+
+
+def time_limit(limit_s: float) -> httpx2.Timeout:
+    """Return the limit for each wait of an attempt: to connect, to send, for what comes next."""
+    return httpx2.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S))

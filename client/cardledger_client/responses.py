@@ -1,0 +1,115 @@
+"""Responses: resources, errors, and streams of outcomes."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cardledger_client.errors import INVALID_RESPONSE, NO_RESPONSE, Error
+from cardledger_client.resources import Outcome
+
+_NOT_FOUND: Final = 404
+_FIRST_ERROR: Final = 300  # The interface redirects nowhere.
+_RETRIED: Final = frozenset({429, 502, 503, 504})
+_LINE_LIMIT: Final = 1024 * 1024
+_NEWLINE: Final = b"\n"
+
+
+def resource(status: int, headers: Mapping[str, str], content: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of a response; None when it has no body.
+
+    Raises: Error.
+    """
+    if status >= _FIRST_ERROR:
+        raise error_of(status, headers, content)
+    return json_of(content) if content else None
+
+
+def json_of(content: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Return `content`, parsed.
+
+    Raises: Error INVALID_RESPONSE.
+    """
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        raise Error(INVALID_RESPONSE, f"not JSON: {content[:100]!r}") from None
+
+
+def outcome_of(fields: Any) -> Outcome:  # noqa: ANN401 - JSON
+    """Return `fields`, a JSON object, as an outcome.
+
+    Raises: Error INVALID_RESPONSE.
+    """
+    if not isinstance(fields, dict) or not isinstance(fields.get("outcome"), str):
+        raise Error(INVALID_RESPONSE, f"not an outcome: {str(fields)[:100]}")
+    return Outcome(
+        outcome=fields["outcome"],
+        reference=fields.get("reference"),
+        reason=fields.get("reason"),
+        detail=fields.get("detail"),
+        first_outcome=fields.get("firstOutcome"),
+        card_transaction=fields.get("cardTransaction"),
+    )
+
+
+def is_unknown_event(error: Error) -> bool:
+    """Return whether `error` says that an event has no outcome."""
+    return error.status == _NOT_FOUND
+
+
+def error_of(status: int, headers: Mapping[str, str], content: bytes) -> Error:
+    """Return the error in a response; header names have any case that `headers` understands."""
+    may_retry = status in _RETRIED and headers.get("x-should-retry") != "false"
+    try:
+        body = json.loads(content)
+        code, message = str(body["code"]), str(body["message"])
+        details = body.get("details") or {}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        # A proxy, perhaps, whose 502 to 504 are worth another attempt, too.
+        return _not_ours(status, content, may_retry=may_retry)
+    return Error(
+        code,
+        message,
+        status=status,
+        details=details if isinstance(details, dict) else {},
+        request_id=headers.get("x-request-id"),
+        retry_after_s=_retry_after_s(headers),
+        may_retry=may_retry,
+    )
+
+
+def no_response(cause: Exception, *, may_retry: bool = True) -> Error:
+    """Return the error of a call without a response, or with a part of it."""
+    message = str(cause) or type(cause).__name__
+    return Error(NO_RESPONSE, message, may_retry=may_retry)
+
+
+def _not_ours(status: int, content: bytes, *, may_retry: bool = False) -> Error:
+    message = f"status {status}, and not the JSON of cardledger: {content[:100]!r}"
+    return Error(INVALID_RESPONSE, message, status=status, may_retry=may_retry)
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds to wait, as the server asks for; None when it does not, or by a date."""
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name, "")
+        if value.isascii() and value.isdigit():
+            return int(value) * unit_s
+    return None
+
+
+class Lines:
+    """Cuts a stream into lines at newlines alone: strings in JSON may contain other line ends."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the lines that `chunk` completes; what follows the last newline is no line yet.
+
+        Raises: Error INVALID_RESPONSE for a line without an end.
+        """
+        *lines, self._rest = (self._rest + chunk).split(_NEWLINE)
+        yield from filter(None, lines)
+        if len(self._rest) > _LINE_LIMIT:
+            raise Error(INVALID_RESPONSE, f"a line of more than {_LINE_LIMIT} bytes")

@@ -1,0 +1,191 @@
+"""`cardledger_client` against a real server: outcomes in order, whatever happens to connections."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from cardledger.api.app import ApiConfig
+from cardledger_client import AsyncClient, Client, Error, Outcome
+from storm.proxy import Link, Network, Trap
+from tests.api.support import Api, closed_port, new_tenant
+from tests.waiting import eventually, limit_s
+
+MANY = 400  # Of more than one chunk of the server.
+
+
+@pytest.fixture
+def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
+    """The interface as seen by a platform of this test alone."""
+    with Api(root, new_tenant(api_config.database_url)) as api:
+        yield api
+
+
+@pytest.fixture
+def link(root: str) -> Iterator[Link]:
+    """A proxy in front of the server, which a test can cut."""
+    address = urlsplit(root)
+    with Network() as network:
+        yield network.link("api", (address.hostname or "", address.port or 0))
+
+
+def token_of(api: Api) -> str:
+    return f"{api.tenant.client_id}:{api.tenant.client_secret}"
+
+
+def client(api: Api, link: Link | None = None) -> Client:
+    root = api.root if link is None else f"http://127.0.0.1:{link.port}"
+    return Client(root, token_of(api), timeout_s=limit_s(20))
+
+
+def event(card: dict[str, Any], kind: str, reference: str, amount: int, **more: object) -> Any:  # noqa: ANN401 - JSON
+    return {
+        "type": kind,
+        "source": "visa",
+        "reference": reference,
+        "issuerTransactionToken": "T1",
+        "cardId": card["id"],
+        "amount": amount,
+        "currency": "USD",
+        **more,
+    }
+
+
+def clearings(card: dict[str, Any]) -> list[Any]:
+    return [event(card, "CLEARING", f"c{number}", 1) for number in range(MANY)]
+
+
+def check_applied_once(api: Api, outcomes: list[Outcome]) -> None:
+    assert [each.reference for each in outcomes] == [f"c{number}" for number in range(MANY)]
+    assert {each.result for each in outcomes} == {"APPLIED"}
+    last = outcomes[-1].card_transaction
+    assert last is not None
+    assert last["settledAmount"]["amount"] == MANY
+    with client(api) as ledger:
+        assert ledger.card_transaction(last["id"])["settledAmount"]["amount"] == MANY
+
+
+def test_a_tip_is_settled_and_read_back(own: Api) -> None:
+    card = own.active_card()
+
+    with client(own) as ledger:
+        authorized, cleared = ledger.events(
+            [
+                event(card, "AUTHORIZATION", "a1", 1250),
+                event(card, "CLEARING", "c1", 1500, final=True),
+            ]
+        )
+        [again] = ledger.events([event(card, "AUTHORIZATION", "a1", 1250)])
+        recorded = ledger.outcome("visa", "c1")
+        unknown = ledger.outcome("visa", "c2")
+        [listed] = ledger.card_transactions(cardId=card["id"])
+
+    assert (authorized.outcome, authorized.is_approval) == ("APPLIED", True)
+    assert cleared.card_transaction is not None
+    assert cleared.card_transaction["status"] == "SETTLED"
+    assert (again.outcome, again.result) == ("DUPLICATE", "APPLIED")
+    assert recorded == cleared
+    assert unknown is None
+    assert listed == cleared.card_transaction
+
+
+def test_an_event_loop_gets_the_same(own: Api) -> None:
+    card = own.active_card()
+
+    async def use() -> tuple[list[Outcome], list[str]]:
+        async with AsyncClient(own.root, token_of(own)) as ledger:
+            outcomes = await ledger.events(clearings(card))
+            cards = [each["id"] async for each in ledger.cards()]
+            assert await ledger.outcome("visa", "none") is None
+            return outcomes, cards
+
+    outcomes, cards = asyncio.run(use())
+
+    check_applied_once(own, outcomes)
+    assert cards == [card["id"]]
+
+
+@pytest.mark.parametrize("share", [0.5, 1.2])
+def test_a_request_or_response_that_is_cut_off_is_continued(
+    own: Api, link: Link, share: float
+) -> None:
+    events = clearings(own.active_card())
+    size = sum(len(str(each)) for each in events)
+
+    with client(own, link) as ledger:
+        link.cut_after(int(size * share))  # In the request, or among its outcomes.
+        outcomes = ledger.events(events)
+
+    assert link.cut_connections == 1
+    check_applied_once(own, outcomes)
+
+
+def test_an_event_loop_continues_too(own: Api, link: Link) -> None:
+    events = clearings(own.active_card())
+
+    async def use() -> list[Outcome]:
+        url = f"http://127.0.0.1:{link.port}"
+        async with AsyncClient(url, token_of(own), timeout_s=limit_s(20)) as ledger:
+            link.cut_after(int(sum(len(str(each)) for each in events) * 1.2))
+            return await ledger.events(events)
+
+    outcomes = asyncio.run(use())
+
+    assert link.cut_connections == 1
+    check_applied_once(own, outcomes)
+
+
+def test_a_resource_whose_response_is_lost_is_made_once(own: Api, link: Link) -> None:
+    body = {"customerType": "INDIVIDUAL", "fullName": "Ada Lovelace"}
+
+    with client(own, link) as ledger:
+        link.cut_at(b"Lovelace", Trap.AFTER)
+        made = ledger.call("POST", "/customers", body)
+        listed = list(ledger.items("/customers"))
+
+    assert link.trapped == 1
+    assert [each["id"] for each in listed] == [made["id"]]
+
+
+def test_events_are_accepted_without_waiting(own: Api) -> None:
+    card = own.active_card()
+
+    with client(own) as ledger:
+        accepted = ledger.accept([*clearings(card)[:3], {"type": "CLEARING"}])
+        decided = eventually(lambda: ledger.outcome("visa", "c2"))
+
+    assert (accepted.accepted, accepted.rejected) == (3, 1)
+    assert decided.outcome == "APPLIED"
+
+
+def test_lists_go_on_over_all_pages(own: Api) -> None:
+    card = own.active_card()
+    events = [
+        event(card, "CLEARING", f"c{number}", 1, issuerTransactionToken=f"T{number}")
+        for number in range(120)
+    ]
+
+    with client(own) as ledger:
+        ledger.events(events)
+        listed = [each["issuerTransactionToken"] for each in ledger.card_transactions()]
+
+    assert sorted(listed) == sorted(each["issuerTransactionToken"] for each in events)
+
+
+def test_errors_have_a_code(own: Api) -> None:
+    with client(own) as ledger, pytest.raises(Error) as missing:
+        ledger.card("Card:019542f5-b3e7-7d02-0000-00000000a1b4")
+    with Client(own.root, ("cl_x", "y")) as stranger, pytest.raises(Error) as unknown:
+        stranger.events([{"type": "CLEARING"}])
+    with (
+        Client(f"http://127.0.0.1:{closed_port()}", token_of(own), timeout_s=0.3) as nowhere,
+        pytest.raises(Error) as unanswered,
+    ):
+        list(nowhere.cards())
+
+    assert (missing.value.code, missing.value.status) == ("REFERENCE_NOT_FOUND", 404)
+    assert missing.value.request_id
+    assert (unknown.value.code, unknown.value.status) == ("UNAUTHORIZED", 401)
+    assert (unanswered.value.code, unanswered.value.status) == ("NO_RESPONSE", None)
