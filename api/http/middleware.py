@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 
@@ -66,6 +67,12 @@ def _caller(scope: Scope) -> str | None:
     """Return the token or the agent that was admitted, if one was: after a theft, what it did."""
     call: RequestContext | None = scope.get("state", {}).get("call")
     return None if call is None else call.caller
+
+
+def _subjects(scope: Scope) -> Mapping[str, object]:
+    """Return the ids that an admitted request is about, by their names in the log."""
+    call: RequestContext | None = scope.get("state", {}).get("call")
+    return {} if call is None else call.subjects
 
 
 def _is_cross_site(scope: Scope) -> bool:
@@ -151,4 +158,5 @@ class Edge:
                 path=shown(scope["path"]),
                 status=status,
                 duration_ms=round((took or time.perf_counter() - began) * 1000, 1),
+                **_subjects(scope),
             )

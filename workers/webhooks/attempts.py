@@ -85,6 +85,7 @@ def _log_attempt(delivery: Delivery, attempt: Attempt, retry_at: datetime | None
         platform=str(delivery.platform_id),
         endpoint=str(delivery.endpoint_id),
         type=delivery.type,
+        resource=str(delivery.subject_id),
         attempt=delivery.attempts + 1,
         duration_ms=attempt.duration_ms,
         status=attempt.status,

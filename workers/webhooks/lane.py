@@ -131,7 +131,12 @@ class Lane:
                 result = None if has_failed else self._attempts.attempt(delivery)
             except Exception:  # noqa: BLE001 - no thread waits for this one
                 # The lease ends, and the delivery is attempted again.
-                _log.exception("webhook attempt failed", webhook=delivery.webhook_id)
+                _log.exception(
+                    "webhook attempt failed",
+                    webhook=delivery.webhook_id,
+                    type=delivery.type,
+                    resource=str(delivery.subject_id),
+                )
                 has_failed = True
             self._coordinator.finish(delivery, result)
             self.task.wake()
