@@ -17,7 +17,7 @@ from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
-from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
+from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, templates
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
 from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
@@ -54,6 +54,9 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client
+from cardledger.workers.metrics import counted
+from cardledger.workers.metrics.access import THIS_MACHINE, Access
+from cardledger.workers.metrics.scrapes import Scrapes
 
 _CONNECTIONS: Final = 20
 _INSTALLATION_CONNECTIONS: Final = 10  # Four writes to the inbox at a time, eight look-ups.
@@ -101,6 +104,7 @@ class ApiConfig:
     slot_wait_s: float = DEFAULT_WAIT_S
     body_timeout_s: float = 30.0
     public_url: str | None = None
+    metrics: Access = THIS_MACHINE  # Who may read them.
 
 
 def create_app(
@@ -139,6 +143,9 @@ def create_app(
     app.router.routes.extend(not_implemented.routes(BASE_PATH, sandbox=config.sandbox))
     for router in _ROUTERS:
         app.include_router(router, prefix=BASE_PATH)
+    app.state.templates = templates(app)
+    app.state.metrics_access = config.metrics
+    app.state.scrapes = Scrapes(counted.OF_API)
     errors.install(app)
     hide_tokens_in_access_log()
     app.add_middleware(TimeLimit, limit_s=config.reply_timeout_s + GRACE_S)

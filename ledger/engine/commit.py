@@ -111,6 +111,7 @@ class Engine:
         self._key: Final = key
         self._has_verified = False  # A message: the key is that of this installation.
         self._locked: Final = LockedCardholders()
+        self.locked_cardholders: Final = self._locked.left_out
         self._positions: Final = QueuePositions()
         self._rail: Final = rail
         self._batch_size: Final = batch_size

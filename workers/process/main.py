@@ -30,6 +30,11 @@ from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.workers.client.replies import Replies
+from cardledger.workers.metrics import counted, families, table_figures
+from cardledger.workers.metrics.access import MetricsConfig
+from cardledger.workers.metrics.instruments import Gauge, Source
+from cardledger.workers.metrics.table_figures import TableFigures
+from cardledger.workers.metrics.verified import LastVerification
 from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_behind
@@ -86,6 +91,7 @@ class WorkerConfig:
     loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
     health_dir: Path | None = None  # Of the health file; None: no report.
+    metrics: MetricsConfig | None = None  # None: not served.
 
 
 def _adapters(config: WorkerConfig) -> Adapters:
@@ -147,15 +153,27 @@ def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Co
 
 
 def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> list[_Component]:
-    """Return the component that reports the health of `workers`, if it is wanted."""
-    if config.health_dir is None:
-        return []
-    checks = [worker.checks for worker in workers]
-    return [HealthReport(config.health_dir, role_name(config.role), checks)]
+    """Return the components that report the health and the metrics of `workers`, if wanted."""
+    reports: list[_Component] = []
+    if config.health_dir is not None:
+        checks = [worker.checks for worker in workers]
+        reports.append(HealthReport(config.health_dir, role_name(config.role), checks))
+    if config.metrics is not None:
+        # Where there are no metrics, their library is not loaded.
+        from cardledger.workers.metrics.server import MetricsServer  # noqa: PLC0415
+
+        sources = dict.fromkeys(source for worker in workers for source in worker.metrics)
+        figures = [figure for worker in workers for figure in worker.table_figures]
+        tables = TableFigures(config.database_url, figures)
+        reports.append(MetricsServer(config.metrics, [*sources, tables]))
+    return reports
 
 
 class _WebhookWorker:
     """Sends webhooks."""
+
+    metrics: Final = counted.OF_WEBHOOKS
+    table_figures: Final = table_figures.OF_WEBHOOKS
 
     def __init__(self, config: WorkerConfig, clock: Callable[[], datetime]) -> None:
         self._database: Final = sync_engine(
@@ -202,6 +220,8 @@ class _WebhookWorker:
 
 class _EventWorker:
     """Decides events, activates cards and enqueues events that are due."""
+
+    table_figures: Final = table_figures.OF_EVENTS
 
     def __init__(
         self,
@@ -253,6 +273,13 @@ class _EventWorker:
         self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
+        )
+        self.metrics: Final[Sequence[Source]] = (
+            *counted.OF_EVENTS,
+            Gauge(families.CLOCK_OFFSET, self._watch.clock_offset_s),
+            Gauge(families.QUEUES_STUCK, self._queue_probe.count_stuck),
+            Gauge(families.CARDHOLDERS_LOCKED, lambda: len(self._engine.locked_cardholders())),
+            *([LastVerification(config.health_dir)] if config.health_dir else []),
         )
         broker = self._broker(config.redis_url)
         self._worker: Final = DoorbellWorker(broker, threads=config.threads)
@@ -325,6 +352,7 @@ class _EventWorker:
         # Replies first: callers wait for them.
         self._replies.send(decided)
         self._webhooks.wake_dispatch()
+        counted.decisions(decided, datetime.now(UTC))
 
     def _sweep_inbox(self) -> bool:
         """Drain shards whose doorbell was lost; in threads, because a file may take long."""
@@ -336,6 +364,7 @@ class _EventWorker:
             raise (error.__cause__ or error) from None  # The task notes its failure.
         self._pace.looked(monotonic() - began, found=bool(waiting))
         DATABASE.succeeded()
+        counted.sweep(waiting)
         for lane, pool in self._sweepers.items():
             shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]
             running = [sweep for sweep in self._sweeps[lane] if not sweep.done()]

@@ -20,6 +20,8 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints
 from cardledger.ledger.webhooks.dispatch import Dispatched
+from cardledger.ledger.webhooks.leases import AttemptResult
+from cardledger.workers.metrics import counted
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.stop_deadline import StopDeadline
 from cardledger.workers.webhooks.disabling import EndpointDisabler
@@ -83,7 +85,7 @@ class Sender:
         signers = SignerCache(engine, keys, clock)
 
         def lane(config: LaneConfig, share: Share) -> Lane:
-            on_result = self._disabler.consider
+            on_result = self._note_result
             return Lane(config, engine, signers, share, clock=clock, on_result=on_result)
 
         self._deliveries: Final = lane(config, FairShare(concurrency))
@@ -148,6 +150,10 @@ class Sender:
         """End a page of the deliveries of deleted endpoints; return how many they were."""
         with self._engine.begin() as connection:
             return endpoints.discard_page(connection, limit=DISCARD_LIMIT, at=self._clock())
+
+    def _note_result(self, result: AttemptResult) -> None:
+        counted.attempt(result)
+        self._disabler.consider(result)
 
     def _dispatch_batch(self) -> bool:
         dispatched = self.dispatch()
