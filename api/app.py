@@ -1,10 +1,11 @@
 """The application: routes, error handlers, and the services of the process."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from inspect import signature
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -87,6 +88,14 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
 )
 
 
+# Spans of FastAPI have the paths of requests, with the tokens of card pages in them; `Edge` makes
+# spans without. Older releases make none.
+_OFF: Final = {"tracing": False, "metrics": False, "logs": False}
+_NO_TELEMETRY: Final[Mapping[str, Any]] = (
+    {"telemetry": _OFF} if "telemetry" in signature(FastAPI).parameters else {}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiConfig:
     """The settings of the application."""
@@ -126,6 +135,7 @@ def create_app(
         openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
+        **_NO_TELEMETRY,
     )
     app.state.is_sandbox = config.sandbox
     if config.sandbox:

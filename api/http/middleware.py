@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 from typing import Final
 
@@ -22,6 +23,7 @@ from cardledger.api.http.request_context import RequestContext
 from cardledger.schema.wire.errors import Code, shortened
 from cardledger.workers.metrics import counted
 from cardledger.workers.metrics.access import PATH as METRICS
+from cardledger.workers.tracing import spans
 
 REQUEST_ID: Final = "X-Request-Id"
 
@@ -88,6 +90,13 @@ def _is_cross_site(scope: Scope) -> bool:
     return any(site.strip().lower() == "cross-site" for site in sites)
 
 
+def _span(scope: Scope) -> AbstractContextManager[object]:
+    """Return the span of a request, which is none without an SDK; probes and scrapes have none."""
+    if not spans.is_active() or scope["path"] in _QUIET:
+        return nullcontext()
+    return spans.request(scope["method"], Headers(scope=scope).getlist("traceparent"))
+
+
 def templates(app: FastAPI) -> Mapping[object, str]:
     """Return the template of the path of each endpoint, as `app.state.templates`.
 
@@ -139,7 +148,7 @@ class Edge:
             return
         requested = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = requested if _VALID_REQUEST_ID.fullmatch(requested) else str(uuid4())
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id), _span(scope):
             await self._handle(scope, receive, send, request_id)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
@@ -174,7 +183,9 @@ class Edge:
                 await errors.error_response(errors.INTERNAL)(scope, receive, send_with_id)
         finally:
             seconds = took or time.perf_counter() - began
-            counted.end_request(_template(routed), scope["method"], status, seconds)
+            route = _template(routed)
+            counted.end_request(route, scope["method"], status, seconds)
+            spans.end_request(scope["method"], route, status)
             is_probe = scope["path"] in _QUIET and status < HTTPStatus.BAD_REQUEST
             (_log.debug if is_probe else _log.info)(
                 "request",

@@ -67,6 +67,30 @@ _SECTIONS: Final = {
 
 _HEAD: Final = "| metric | type | labels | meaning |\n|---|---|---|---|\n"
 
+_TRACES: Final = """\
+
+## Traces
+
+The API and the workers make spans with the API of OpenTelemetry. They are made when an SDK is
+configured in the process, for example by `opentelemetry-instrument cardledger up`, and cost nothing
+otherwise. The SDK, its sampler and the exporter are yours; they are not installed with cardledger.
+
+| span | kind | in | from, to |
+|---|---|---|---|
+| *method and route template* | server | API | the head of a request to the end of its response |
+| `cardledger inbox` | producer | API, or a program with a `Client` | the submission of events to their commit in the inbox |
+| `cardledger batch` | consumer | worker for events | the begin of a batch to its commit, for each message of the trace |
+| `cardledger webhook` | producer | sender of webhooks | an attempt to deliver the webhook of the change |
+
+Each is below the one before it, and the request is below the `traceparent` that its client has
+sent; a reverse proxy should take this header off requests of strangers, who could otherwise choose
+what is recorded. Attributes are `http.route` (never a path), `cardledger.network_event`,
+`cardledger.outcome`, `cardledger.card_transaction`, `cardledger.webhook`. Webhooks of card
+transactions have spans in the first minute after the change, while Redis is available. With users
+of Redis, load [redis-users.acl](redis-users.acl) of this release first: the commands `SET` and `GET`
+of `cardledger:traces:*` are refused otherwise, and a worker takes that for an outage of Redis.
+"""
+
 _LOGS: Final = """\
 
 ## Logs
@@ -103,6 +127,7 @@ def _parts() -> Iterator[str]:
         if exporter is Exporter.API:
             reasons = ", ".join(f"`{reason}`" for reason in Refusal)
             yield f"\nReasons of refusals: {reasons}.\n"
+    yield _TRACES
     yield _LOGS
 
 

@@ -11,8 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Final, Protocol
 
 import structlog
@@ -58,6 +59,8 @@ from cardledger.workers.signals.webhook_signals import (
     WebhookWakeup,
     WebhookWakeupListener,
 )
+from cardledger.workers.tracing import hints, spans
+from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.retention import KEPT, Retention
 from cardledger.workers.webhooks.sender import CONNECTIONS, Sender
 
@@ -169,6 +172,12 @@ def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> 
     return reports
 
 
+def _traces(config: WorkerConfig) -> TraceHints | None:
+    if not spans.is_active():
+        return None
+    return TraceHints(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
+
+
 class _WebhookWorker:
     """Sends webhooks."""
 
@@ -191,6 +200,7 @@ class _WebhookWorker:
             retry_scale=config.webhook_retry_scale,
             every_s=config.sweep_interval_s,
             allow_loopback=config.sandbox and config.loopback_webhooks,
+            traces=_traces(config),
         )
         self._retention: Final = Retention(self._database, config.webhook_retention, clock=clock)
 
@@ -235,6 +245,7 @@ class _EventWorker:
         Nothing is decided while `clock` is wrong.
         """
         self._webhooks: Final = webhooks
+        self._best_effort: Final = best_effort
         adapters = _adapters(config)
         self._issuer: Final = adapters.issuer
         # For the batches of every lane, and for the sweeper's query.
@@ -342,15 +353,17 @@ class _EventWorker:
         if not self._watch.is_clock_right:
             return []  # When the clock is correct again, the watch wakes the sweeper.
         try:
-            return self._engine.step(lane, shards, self._committed)
+            return self._engine.step(lane, shards, partial(self._committed, time_ns()))
         except UnavailableError as error:
             DATABASE.failed(error.__cause__ or error)  # The sweeper tries again.
             return []
 
-    def _committed(self, decided: list[Decided]) -> None:
+    def _committed(self, began_ns: int, decided: list[Decided]) -> None:
         self._pace.decided()
         # Replies first: callers wait for them.
         self._replies.send(decided)
+        if spans.is_active():  # Before the sender is woken, which asks for the traces.
+            hints.keep(self._best_effort, spans.decided(decided, began_ns))
         self._webhooks.wake_dispatch()
         counted.decisions(decided, datetime.now(UTC))
 

@@ -24,6 +24,7 @@ from cardledger.ledger.webhooks.leases import AttemptResult
 from cardledger.workers.metrics import counted
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.stop_deadline import StopDeadline
+from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.disabling import EndpointDisabler
 from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare, Share
 from cardledger.workers.webhooks.lane import Lane, LaneConfig
@@ -61,6 +62,7 @@ class Sender:
         every_s: float,
         concurrency: int = 64,
         allow_loopback: bool = False,
+        traces: TraceHints | None = None,
     ) -> None:
         """Build the parts; `start` starts them. Without wake-ups, poll `every_s`."""
         self._engine: Final = engine
@@ -86,7 +88,9 @@ class Sender:
 
         def lane(config: LaneConfig, share: Share) -> Lane:
             on_result = self._note_result
-            return Lane(config, engine, signers, share, clock=clock, on_result=on_result)
+            return Lane(
+                config, engine, signers, share, clock=clock, on_result=on_result, traces=traces
+            )
 
         self._deliveries: Final = lane(config, FairShare(concurrency))
         self._tests: Final = lane(for_tests, RequestedTestsShare(_TEST_CONCURRENCY))
