@@ -1,10 +1,11 @@
 """The application: routes, error handlers, and the services of the process."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from inspect import signature
 from typing import Any, Final
 
 from fastapi import APIRouter, FastAPI
@@ -17,7 +18,7 @@ from cardledger.api.http import errors, sliding_window
 from cardledger.api.http.authentication import FAILURES, Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
-from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log
+from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, templates
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import Services
 from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
@@ -54,6 +55,9 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.ledger.webhooks.endpoint_tests import TEST_LIMIT
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client
+from cardledger.workers.metrics import counted
+from cardledger.workers.metrics.access import THIS_MACHINE, Access
+from cardledger.workers.metrics.scrapes import Scrapes
 
 _CONNECTIONS: Final = 20
 _INSTALLATION_CONNECTIONS: Final = 10  # Four writes to the inbox at a time, eight look-ups.
@@ -84,6 +88,14 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
 )
 
 
+# Spans of FastAPI have the paths of requests, with the tokens of card pages in them; `Edge` makes
+# spans without. Older releases make none.
+_OFF: Final = {"tracing": False, "metrics": False, "logs": False}
+_NO_TELEMETRY: Final[Mapping[str, Any]] = (
+    {"telemetry": _OFF} if "telemetry" in signature(FastAPI).parameters else {}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiConfig:
     """The settings of the application."""
@@ -101,6 +113,7 @@ class ApiConfig:
     slot_wait_s: float = DEFAULT_WAIT_S
     body_timeout_s: float = 30.0
     public_url: str | None = None
+    metrics: Access = THIS_MACHINE  # Who may read them.
 
 
 def create_app(
@@ -122,6 +135,7 @@ def create_app(
         openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
+        **_NO_TELEMETRY,
     )
     app.state.is_sandbox = config.sandbox
     if config.sandbox:
@@ -139,6 +153,9 @@ def create_app(
     app.router.routes.extend(not_implemented.routes(BASE_PATH, sandbox=config.sandbox))
     for router in _ROUTERS:
         app.include_router(router, prefix=BASE_PATH)
+    app.state.templates = templates(app)
+    app.state.metrics_access = config.metrics
+    app.state.scrapes = Scrapes(counted.OF_API)
     errors.install(app)
     hide_tokens_in_access_log()
     app.add_middleware(TimeLimit, limit_s=config.reply_timeout_s + GRACE_S)

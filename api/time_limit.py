@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cardledger.api.http.errors import ApiError, error_response, unavailable
 from cardledger.api.http.in_flight import HEADER
 from cardledger.api.ingestion.bodies import PATH as EVENTS_PATH
+from cardledger.workers.metrics import counted
 
 GRACE_S: Final = 0.5
 """How much longer a request may take than the wait for its outcome, which says more."""
@@ -94,6 +95,7 @@ class _Limited:
 
     def _end(self) -> None:
         self._timer = None
+        counted.refuse(counted.Refusal.TOO_SLOW)
         response = error_response(_too_slow(self._scope))
         self._answer = self._loop.create_task(response(self._scope, self._receive, self._send))
         self._task.cancel()

@@ -325,3 +325,13 @@ def test_a_production_check_finds_nothing_wrong_with_a_safe_installation() -> No
     )
 
     assert {finding.state for finding in examine(settings)} == {"ok"}
+
+
+def test_metrics_beyond_loopback_need_a_token() -> None:
+    settings = Settings(metrics_port=9101, metrics_host="0.0.0.0")  # noqa: S104 - what is refused
+
+    with pytest.raises(CommandError, match=r"0\.0\.0\.0:9101 .* CARDLEDGER_METRICS_TOKEN"):
+        exposure.check_metrics(settings)
+
+    exposure.check_metrics(settings.model_copy(update={"metrics_host": "127.0.0.1"}))
+    exposure.check_metrics(settings.model_copy(update={"metrics_token": SecretStr("t" * 32)}))

@@ -280,6 +280,7 @@ SECRETS = {
     "CARDLEDGER_WEBHOOKS_PASSWORD": "of the senders",
     "CARDLEDGER_READER_PASSWORD": "of finance",
     "CARDLEDGER_SUBMIT_PASSWORD": "of a program that submits",
+    "CARDLEDGER_METRICS_TOKEN": "of a program that scrapes, long enough",
     "DATABASE_URL": "postgresql://owner:hush-hush@db/cardledger",
     "REDIS_URL": "redis://:hush@cache:6379/0",
 }

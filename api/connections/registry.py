@@ -10,6 +10,7 @@ import structlog
 from cardledger.api.addresses import counted_as, is_within
 from cardledger.api.connections.crowd import Connection, Crowd
 from cardledger.api.connections.limits import RESERVE, ConnectionLimits
+from cardledger.workers.metrics import counted
 
 _TICK_S: Final = 0.5
 _TICKS_PER_LIMIT: Final = 8
@@ -77,6 +78,7 @@ class ConnectionRegistry:
             self._reserved.add(connection)
             return Admission.HEALTH_ONLY
         self._refused += 1
+        counted.refuse(counted.Refusal.CONNECTIONS)
         return Admission.REFUSED
 
     def remove(self, connection: Connection) -> None:

@@ -27,6 +27,7 @@ from cardledger.schema.wire.errors import (
     shortened,
 )
 from cardledger.workers.client import OverloadedError, ReplyTimeoutError, UnavailableError
+from cardledger.workers.metrics import counted
 from cardledger.workers.signals.outage_log import DATABASE
 
 RETRY_AFTER_S: Final = 1
@@ -185,12 +186,14 @@ async def _api_error(_request: Request, error: Exception) -> Response:
 
 async def _too_many_in_progress(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TooManyInProgressError)
+    counted.refuse(counted.Refusal.IN_PROGRESS)
     message = f"{error}; nothing was begun. Send the next ones when some of them are answered."
     return error_response(too_many_waiting(message[0].upper() + message[1:]))
 
 
 async def _too_many_events(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TooManyEventsError)
+    counted.refuse(counted.Refusal.UNDECIDED_EVENTS)
     message = f"{error}; no event was accepted. Send them again when others are decided."
     return error_response(too_many_waiting(message[0].upper() + message[1:]))
 
@@ -258,7 +261,9 @@ async def _not_connected(_request: Request, error: Exception) -> Response:
 async def _database_unavailable(request: Request, error: Exception) -> Response:
     # PostgreSQL answers; this statement took too long. Of a write, one statement says little.
     if request.method == "GET" and is_cancelled(error):
+        counted.refuse(counted.Refusal.TOO_SLOW)
         return error_response(unavailable(_TOO_SLOW_READ))
+    counted.refuse(counted.Refusal.DATABASE_UNAVAILABLE)
     DATABASE.failed(error)  # One line for all requests of an outage.
     return error_response(unavailable("The database is unavailable; retry in a moment."))
 
@@ -276,12 +281,14 @@ async def _database_error(_request: Request, error: Exception) -> Response:
 
 
 async def _overloaded(_request: Request, _error: Exception) -> Response:
+    counted.refuse(counted.Refusal.OVERLOADED)
     # Not logged: there are as many as the load has more than the capacity.
     message = "Too many authorizations wait to be decided; this one was not accepted. Retry later."
     return error_response(unavailable(message, {"Retry-After": "1"}))
 
 
 async def _reply_timeout(_request: Request, error: Exception) -> Response:
+    counted.refuse(counted.Refusal.NO_OUTCOME_IN_TIME)
     _log.warning("no outcome in time", error=str(error))
     message = (
         "The event was accepted but not decided in time; check GET /transactions before you send"

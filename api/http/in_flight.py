@@ -21,6 +21,7 @@ from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import Code
 from cardledger.workers.client import UnavailableError
+from cardledger.workers.metrics import counted
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
@@ -146,6 +147,7 @@ class Turns:
             queue = self._queues[turn.who] = _Queue(Semaphore(turn.at_once))
         if may_refuse and queue.requests >= turn.at_once + self._waiting_limit:
             message = f"{self._waiting_limit} requests of this caller wait to write, the maximum."
+            counted.refuse(counted.Refusal.WRITE_TURNS)
             raise too_many_waiting(message)
         queue.requests += 1
         try:

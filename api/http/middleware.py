@@ -3,10 +3,14 @@
 import logging
 import re
 import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 from typing import Final
 
 import structlog
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,6 +21,9 @@ from cardledger.api.http import errors
 from cardledger.api.http.errors import ApiError
 from cardledger.api.http.request_context import RequestContext
 from cardledger.schema.wire.errors import Code, shortened
+from cardledger.workers.metrics import counted
+from cardledger.workers.metrics.access import PATH as METRICS
+from cardledger.workers.tracing import spans
 
 REQUEST_ID: Final = "X-Request-Id"
 
@@ -30,7 +37,10 @@ MAX_PARAMETERS: Final = 50
 
 _SHOWN: Final = 200  # Characters of a path in logs.
 _VALID_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}", re.ASCII)
-PROBES: Final = frozenset({"/healthz", "/readyz"})  # Logged when they fail.
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that are answered while all connections are in use."""
+
+_QUIET: Final = PROBES | {METRICS}  # Logged when they fail.
 _CLIENT_CLOSED_REQUEST: Final = 499  # In logs only: the caller left before the response.
 
 # Matches mistyped paths of the page as well: they may contain a token, too.
@@ -68,10 +78,39 @@ def _caller(scope: Scope) -> str | None:
     return None if call is None else call.caller
 
 
+def _subjects(scope: Scope) -> Mapping[str, object]:
+    """Return the ids that an admitted request is about, by their names in the log."""
+    call: RequestContext | None = scope.get("state", {}).get("call")
+    return {} if call is None else call.subjects
+
+
 def _is_cross_site(scope: Scope) -> bool:
     """Return whether a browser says that a page of another site caused the request."""
     sites = Headers(scope=scope).getlist(SITE)
     return any(site.strip().lower() == "cross-site" for site in sites)
+
+
+def _span(scope: Scope) -> AbstractContextManager[object]:
+    """Return the span of a request, which is none without an SDK; probes and scrapes have none."""
+    if not spans.is_active() or scope["path"] in _QUIET:
+        return nullcontext()
+    return spans.request(scope["method"], Headers(scope=scope).getlist("traceparent"))
+
+
+def templates(app: FastAPI) -> Mapping[object, str]:
+    """Return the template of the path of each endpoint, as `app.state.templates`.
+
+    Metrics name requests by it: paths have ids, and are as many as clients like.
+    """
+    routes = iter_route_contexts(app.routes)
+    return {route.endpoint: route.path for route in routes if route.endpoint and route.path}
+
+
+def _template(routed: Scope) -> str | None:
+    """Return the template of the path that a request was routed to; None: to none."""
+    app: FastAPI | None = routed.get("app")
+    known: Mapping[object, str] = {} if app is None else getattr(app.state, "templates", {})
+    return known.get(routed.get("endpoint"))
 
 
 class _HideTokens(logging.Filter):
@@ -109,12 +148,13 @@ class Edge:
             return
         requested = Headers(scope=scope).get(REQUEST_ID, "")
         request_id = requested if _VALID_REQUEST_ID.fullmatch(requested) else str(uuid4())
-        with structlog.contextvars.bound_contextvars(request_id=request_id):
+        with structlog.contextvars.bound_contextvars(request_id=request_id), _span(scope):
             await self._handle(scope, receive, send, request_id)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
         status = 0
         began = time.perf_counter()
+        counted.begin_request()
         took: float | None = None  # Until the response; what was cancelled may end later.
 
         # HEAD is routed as GET: the same headers, without the body.
@@ -142,7 +182,11 @@ class Edge:
             if not status:
                 await errors.error_response(errors.INTERNAL)(scope, receive, send_with_id)
         finally:
-            is_probe = scope["path"] in PROBES and status < HTTPStatus.BAD_REQUEST
+            seconds = took or time.perf_counter() - began
+            route = _template(routed)
+            counted.end_request(route, scope["method"], status, seconds)
+            spans.end_request(scope["method"], route, status)
+            is_probe = scope["path"] in _QUIET and status < HTTPStatus.BAD_REQUEST
             (_log.debug if is_probe else _log.info)(
                 "request",
                 client=client[0] if (client := scope.get("client")) else None,
@@ -150,5 +194,6 @@ class Edge:
                 method=scope["method"],
                 path=shown(scope["path"]),
                 status=status,
-                duration_ms=round((took or time.perf_counter() - began) * 1000, 1),
+                duration_ms=round(seconds * 1000, 1),
+                **_subjects(scope),
             )

@@ -25,6 +25,7 @@ from cardledger.api.http.sliding_window import Count, Rate
 from cardledger.ledger.storage.secrets.key_ring import ServerKey
 from cardledger.schema.wire.errors import Code
 from cardledger.workers.client import background
+from cardledger.workers.metrics import counted
 from cardledger.workers.signals.shared_counts import (
     EXCHANGE_LIMIT,
     Increment,
@@ -98,6 +99,7 @@ class RateLimits:
         count = self._count(name, who, sliding_window.window_of(rate, at))
         wait_s = sliding_window.wait_s(rate, count, at)
         if wait_s > 0:
+            counted.refuse(counted.Refusal.RATE_LIMIT)
             raise _rate_limited(rate, wait_s)
         count.now += 1
         self._keep_unsent(name, (who, count.window))

@@ -83,6 +83,8 @@ class RequestContext(ABC):
 
     services: Services
     attempt: Attempt | None = None
+    subjects: dict[str, object] = field(default_factory=dict)
+    """What the line of the request log names: the event and the card transaction of the call."""
 
     @property
     @abstractmethod

@@ -80,6 +80,7 @@ async def submit_network_events(
     async with AsyncExitStack() as held:
         body = await _received(request, call, held)
         lane = _lane(query, body)
+        call.subjects["network_events"] = body.count
         more = (body.count - 1) // (1 if lane is Lane.LIVE else _EVENTS_OF_A_REQUEST)
         call.services.limits.count_more(REQUESTS, str(call.platform_id), more)
         async with slot_of(request):
@@ -158,6 +159,7 @@ async def get_network_event(
     reference, it is applied once.
     """
     source, reference = _key_in(request) or (source, reference)
+    call.subjects["network_event"] = f"{source}/{reference}"
     async with call.reading() as outer:
         outcome = await _outcome(outer, call.platform_id, source, reference, query.card_id)
     if outcome is None:

@@ -48,6 +48,7 @@ async def _send(call: RequestContext, event: Mapping[str, Any]) -> Response:
     if "decideBy" in event:
         # Repetitions of a request send the stored event: each has a deadline of its own.
         event = {**event, "decideBy": _decide_by(call)}
+    call.subjects["network_event"] = f"{event['source']}/{event['reference']}"
     [outcome] = await call.client.submit_written([event], platform_id=call.platform_id)
     reason = outcome.wire.get("reason")
     if reason == RejectionReason.OUTDATED:
@@ -67,6 +68,7 @@ async def _send(call: RequestContext, event: Mapping[str, Any]) -> Response:
         if reason == DeclineReason.DECISION_TIMEOUT:
             raise _not_in_time(call)
         raise _rejection_error(outcome)
+    call.subjects["card_transaction"] = card_transaction["id"]
     return json_response(card_transaction)
 
 

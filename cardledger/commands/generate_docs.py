@@ -23,6 +23,7 @@ from cardledger.config.secret_files import SUFFIX as FILE_SUFFIX
 from cardledger.schema.wire.error_specs import ERROR_SPECS, ErrorSpec
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.network_event_schema import json_schema
+from cardledger.workers.metrics import documentation
 
 _ERRORS = f"""\
 # Errors
@@ -172,6 +173,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "errors.md": errors_page,
     "not-built.md": not_built_page,
     "network-events.md": network_events_page.page,
+    "observability.md": documentation.page,
     "settings.md": settings_page,
 }
 """What makes the text of each page, by the name of its file."""

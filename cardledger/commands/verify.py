@@ -12,11 +12,14 @@ from sqlalchemy.exc import DBAPIError
 from cardledger.config import configuration
 from cardledger.config import console as terminal
 from cardledger.config.errors import FAILURE, CommandError
+from cardledger.config.settings import HEALTH_DIR, Settings
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import databases, discovery
 from cardledger.ledger.queries.audit import Progress, Report
 from cardledger.ledger.queries.audit import verify as prove
 from cardledger.ledger.storage.engines import sync_engine
+from cardledger.workers.metrics import verified
+from cardledger.workers.metrics.verified import Verified
 
 _PROVEN: Final = (
     "roll-ups, entries and balances are what the events make them, and every accepted message is"
@@ -30,6 +33,7 @@ def run(*, as_json: bool, data_dir: Path | None) -> int:
     began = time.monotonic()
     with discovery.database(settings) as url:
         report = _with_progress(url)
+    _note(settings, report)
     if as_json:
         print(json.dumps(as_dict(report), indent=2))
     else:
@@ -69,6 +73,12 @@ def as_dict(report: Report) -> dict[str, Any]:
         "differenceCount": report.difference_count,
         "differences": report.differences,
     }
+
+
+def _note(settings: Settings, report: Report) -> None:
+    """Keep the result for the metrics of the workers with this data directory."""
+    found = Verified(at=time.time(), events=report.events, differences=report.difference_count)
+    verified.note(settings.data_dir / HEALTH_DIR, found)
 
 
 def _with_progress(url: DatabaseUrl) -> Report:

@@ -30,6 +30,9 @@ from cardledger.schema import location
 PREFIX = "CARDLEDGER_"
 MIN_KEY_LENGTH = 32
 
+HEALTH_DIR = "health"
+"""The folder of the data directory in which workers report."""
+
 # The "+psycopg" form is what SQLAlchemy users have at hand; servers.DatabaseUrl takes it off.
 POSTGRES_SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -251,6 +254,23 @@ class Settings(BaseSettings):
         le=_RETENTION_LIMIT,
         description="Days after which a delivery of a webhook is deleted with its attempts, unless"
         " it is still to be sent.",
+    )
+    metrics_token: SecretStr | None = Field(
+        default=None,
+        min_length=32,
+        description="Bearer token for /metrics of every process, at least 32 characters; without"
+        " one, only programs of the same machine can read it (docs/observability.md).",
+    )
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port on which a worker process serves /metrics (default: none). Under `up` it"
+        " is the first worker's; the others and the sender of webhooks have the ports after it.",
+    )
+    metrics_host: str = Field(
+        default="127.0.0.1",
+        description="Address that a worker serves /metrics on; beyond loopback it needs a token.",
     )
     log_level: LogLevel = Field(default="info", description="Lowest severity that is logged.")
     log_format: LogFormat = Field(

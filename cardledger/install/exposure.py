@@ -57,6 +57,22 @@ def hazards(settings: Settings, *, listens_on: str | None = None) -> list[Hazard
     ]
 
 
+def check_metrics(settings: Settings) -> None:
+    """Check that a worker shows its metrics to this machine only, or to who has the token.
+
+    Raises: CommandError.
+    """
+    if settings.metrics_port is None or settings.metrics_token is not None:
+        return
+    where = beyond_loopback(settings.metrics_host, settings.metrics_port)
+    if where is not None:
+        message = (
+            f"not started: metrics would be served on {where} to everyone; set"
+            " CARDLEDGER_METRICS_TOKEN, or CARDLEDGER_METRICS_HOST=127.0.0.1"
+        )
+        raise CommandError(message, code=USAGE)
+
+
 # --- the address to listen on ----------------------------------------------------------------
 
 

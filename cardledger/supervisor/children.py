@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -38,9 +39,19 @@ class Children:
         self._stopping: Final = threading.Event()
 
     def start(
-        self, *, listen_fd: int, workers: int, environment: Environment, stale: Sequence[Path]
+        self,
+        *,
+        listen_fd: int,
+        workers: int,
+        environment: Environment,
+        stale: Sequence[Path],
+        metrics_port: int | None = None,
     ) -> None:
-        """Start the API on `listen_fd`, and the workers; return at once."""
+        """Start the API on `listen_fd`, and the workers; return at once.
+
+        The workers serve their metrics on the ports from `metrics_port` on, if it is given.
+        """
+        ports = count(metrics_port or 0)
         stale_options = [part for path in stale for part in ("--stale", str(path))]
 
         def child(name: str, *arguments: str, pass_fds: Sequence[int] = ()) -> Supervised:
@@ -53,13 +64,14 @@ class Children:
                 pass_fds=pass_fds,
             )
 
+        def worker(name: str, *arguments: str) -> Supervised:
+            metrics = ["--metrics-port", str(next(ports))] if metrics_port else []
+            return child(name, "worker", *arguments, *metrics)
+
         self._children = (
             child(_API, "api", "--listen-fd", str(listen_fd), pass_fds=[listen_fd]),
-            *(
-                child(f"worker-{number}", "worker", "--only", "events")
-                for number in range(1, workers + 1)
-            ),
-            child(_WEBHOOKS, "worker", "--only", "webhooks"),
+            *(worker(f"worker-{number}", "--only", "events") for number in range(1, workers + 1)),
+            worker(_WEBHOOKS, "--only", "webhooks"),
         )
         for started in self._children:
             started.start()

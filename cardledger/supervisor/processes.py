@@ -14,7 +14,7 @@ import structlog
 
 from cardledger.config import gc_tuning, open_files
 from cardledger.config.errors import USAGE, CommandError
-from cardledger.config.settings import Settings
+from cardledger.config.settings import HEALTH_DIR, Settings, secret_of
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.supervisor import lifeline
 from cardledger.workers.signals.roles import WorkerRole
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cardledger.api.connections.limits import ConnectionLimits
     from cardledger.install.exposure import Hazard
     from cardledger.ledger.storage.secrets.key_ring import ServerKey
+    from cardledger.workers.metrics.access import MetricsConfig
     from cardledger.workers.process.main import WorkerConfig
 
 _NICE: Final = 15  # Where processors are short, decisions come before webhooks.
-_HEALTH_DIR: Final = "health"  # In the data directory.
 
 _log = structlog.get_logger()
 
@@ -83,7 +83,9 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
     from cardledger.install import exposure
 
     _log_accepted(exposure.check(settings))
+    exposure.check_metrics(settings)
 
+    from cardledger.workers.metrics.server import MetricsPortError
     from cardledger.workers.process import main
 
     if role is WorkerRole.WEBHOOKS:
@@ -95,12 +97,16 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
             lifeline.report_alive(process.prove_progress)
 
     gc_tuning.freeze()
-    main.run(worker_config(settings, role), ready=ready)
+    try:
+        main.run(worker_config(settings, role), ready=ready)
+    except MetricsPortError as error:
+        raise CommandError(str(error)) from None
 
 
 def api_config(settings: Settings) -> "ApiConfig":
     """Return the configuration of the API."""
     from cardledger.api.app import ApiConfig
+    from cardledger.workers.metrics.access import Access
 
     return ApiConfig(
         database_url=_database_url(settings),
@@ -115,6 +121,10 @@ def api_config(settings: Settings) -> "ApiConfig":
         in_progress_limit=settings.in_progress_limit,
         body_timeout_s=settings.body_timeout_s,
         public_url=settings.public_url,
+        metrics=Access(
+            token=secret_of(settings.metrics_token),
+            is_behind_proxy=bool(settings.forwarded_allow_ips or settings.public_url),
+        ),
     )
 
 
@@ -161,7 +171,8 @@ def worker_config(settings: Settings, role: WorkerRole | None = None) -> "Worker
         sandbox=settings.sandbox,
         loopback_webhooks=settings.loopback_webhooks,
         sandbox_delay_s=settings.sandbox_delay_s,
-        health_dir=settings.data_dir / _HEALTH_DIR,
+        health_dir=settings.data_dir / HEALTH_DIR,
+        metrics=_metrics_config(settings),
     )
 
 
@@ -173,8 +184,17 @@ def check_worker(settings: Settings, *, role: WorkerRole | None, of_worker_only:
     from cardledger.workers.process import health_file
     from cardledger.workers.process.health import role_name
 
-    directory = settings.data_dir / _HEALTH_DIR
+    directory = settings.data_dir / HEALTH_DIR
     return health_file.problems(directory, role_name(role), of_worker_only=of_worker_only)
+
+
+def _metrics_config(settings: Settings) -> "MetricsConfig | None":
+    from cardledger.workers.metrics.access import Access, MetricsConfig
+
+    if settings.metrics_port is None:
+        return None
+    access = Access(token=secret_of(settings.metrics_token))
+    return MetricsConfig(host=settings.metrics_host, port=settings.metrics_port, access=access)
 
 
 def _log_accepted(hazards: "list[Hazard]") -> None:

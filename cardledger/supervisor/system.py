@@ -156,6 +156,7 @@ class System:
             workers=workers,
             environment=self._environment,
             stale=self._ready_files(),
+            metrics_port=self._settings.metrics_port,
         )
         seconds = self._children.wait_until_ready(self._socket.is_api_ready, self._stopping)
         self._is_ready = True

@@ -46,6 +46,7 @@ from cardledger.ledger.engine.stalls import (
     is_fault_of_message,
     is_systemic,
     is_unavailable,
+    log_ids,
 )
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import Lane, Message
@@ -110,6 +111,7 @@ class Engine:
         self._key: Final = key
         self._has_verified = False  # A message: the key is that of this installation.
         self._locked: Final = LockedCardholders()
+        self.locked_cardholders: Final = self._locked.left_out
         self._positions: Final = QueuePositions()
         self._rail: Final = rail
         self._batch_size: Final = batch_size
@@ -299,8 +301,7 @@ class Engine:
                 raise
             if not (others_succeed or self._a_neighbour_succeeds(connection, queues)):
                 raise
-            message_id = str(messages[0].id)
-            _log.error("poison message", message_id=message_id, error=describe(error))
+            _log.error("poison message", **log_ids(messages[0]), error=describe(error))
         return rejections.quarantine(connection, messages, self._now(connection), self._key)
 
     def _a_neighbour_succeeds(self, connection: psycopg.Connection[Any], queues: _Queues) -> bool:

@@ -53,7 +53,7 @@ def rejection_of(
     message: Message, reason: RejectionReason, detail: str, at: datetime
 ) -> RejectionRecord:
     """Return the row that keeps rejected `message`, whatever its body is."""
-    body = dumps(message.body, ensure_ascii=False)
+    body = dumps(inbox.event_of(message.body), ensure_ascii=False)
     return RejectionRecord(
         id=message.id,
         customer_id=message.customer_id,

@@ -44,6 +44,7 @@ _OURS: Final = Path(__file__).parents[1]  # The folder of what can fail.
 _FIRST_DELAY_S: Final = 0.25
 _DELAY_LIMIT_S: Final = 5.0
 _ERROR_LENGTH: Final = 300  # Characters of an error that are kept.
+_SHOWN: Final = 200  # Characters of an id in a line of the log.
 
 # A value of the message that no repair of the schema makes storable.
 _FAULTS_OF_A_MESSAGE: Final = (
@@ -114,6 +115,22 @@ def describe(error: BaseException) -> str:
     ]
     where = f" ({Path(ours[-1].filename).name}:{ours[-1].lineno})" if ours else ""
     return " ".join(what.split())[:_ERROR_LENGTH] + where
+
+
+def log_ids(message: Message) -> dict[str, str]:
+    """Return what a line of the log about `message` names: itself, its event, its purchase."""
+    named = {
+        "message_id": str(message.id),
+        "network_event": f"{message.source}/{message.reference}"[:_SHOWN],
+    }
+    if isinstance(message.body, dict):  # It may be malformed.
+        found = {"card": "cardId", "issuer_transaction_token": "issuerTransactionToken"}
+        named |= {
+            name: str(message.body[field])[:_SHOWN]
+            for name, field in found.items()
+            if field in message.body
+        }
+    return named
 
 
 @dataclass(slots=True)
@@ -210,7 +227,7 @@ class Stalls:
             if place not in self._stalls and len(self._stalls) >= HELD_LIMIT:
                 return False
         # Longer than a queue waits, so that it tries other cardholders first.
-        self._add(place, message.id, failure.error, delay_s=2 * _FIRST_DELAY_S)
+        self._add(place, message.id, failure.error, delay_s=2 * _FIRST_DELAY_S, message=message)
         return True
 
     def hold_again(self, stall: Stall, error: str) -> None:
@@ -222,7 +239,9 @@ class Stalls:
         message_id = failure.message.id if failure.message else None
         for shard in shards:
             place = lane, shard, None
-            self._add(place, message_id, failure.error, delay_s=_FIRST_DELAY_S)
+            self._add(
+                place, message_id, failure.error, delay_s=_FIRST_DELAY_S, message=failure.message
+            )
 
     def note_success(self, lane: Lane, shards: Sequence[int]) -> None:
         """Remember that messages in `shards` were decided beside those that wait."""
@@ -243,7 +262,15 @@ class Stalls:
             for stall in self._held(lane, stopped):
                 stall.retry_at = 0.0
 
-    def _add(self, place: _Place, message_id: Id | None, error: str, *, delay_s: float) -> None:
+    def _add(
+        self,
+        place: _Place,
+        message_id: Id | None,
+        error: str,
+        *,
+        delay_s: float,
+        message: Message | None = None,
+    ) -> None:
         with self._lock:
             known = self._stalls.get(place)
             stall = known or Stall(*place, message_id=message_id, error=error)
@@ -255,7 +282,8 @@ class Stalls:
             self._stalls[place] = stall
             self._ended.discard(place)
         if known is None:
-            _log.error("stalled; waiting for a repair, nothing is rejected", **_shown(stall))
+            shown = _shown(stall) | (log_ids(message) if message else {})
+            _log.error("stalled; waiting for a repair, nothing is rejected", **shown)
 
     def _remove(self, places: Iterable[_Place]) -> None:
         for place in places:

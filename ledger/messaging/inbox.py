@@ -119,7 +119,10 @@ def address(
     )
 
 
-_DELIVERY_FIELDS: Final = frozenset({"decideBy", "asOf"})
+TRACEPARENT: Final = "traceparent"
+"""Field of a message that belongs to a trace, which its writer adds; no event has it."""
+
+_DELIVERY_FIELDS: Final = frozenset({"decideBy", "asOf", TRACEPARENT})
 """Fields that say how a submission is to be processed, not what happened at the network."""
 
 
@@ -130,6 +133,13 @@ def fingerprint(body: Mapping[str, Any]) -> bytes:
     """
     event = {key: value for key, value in body.items() if key not in _DELIVERY_FIELDS}
     return _hash(event)
+
+
+def event_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return `body` as it was submitted, without what its writer has added, to be kept."""
+    if not isinstance(body, dict) or TRACEPARENT not in body:
+        return body
+    return {key: value for key, value in body.items() if key != TRACEPARENT}
 
 
 def repeats(message: Message, body_hash: bytes) -> bool:

@@ -135,6 +135,40 @@ DEPTHS: Final[Mapping[str, str]] = {
 }
 """Statements of depths, each one row: a count of at most `COUNT_LIMIT` and one, and an age."""
 
+GROUPED: Final[Mapping[str, str]] = {
+    "rejections by reason": """
+        SELECT reason, count(*) FROM (
+            SELECT reason FROM rejections WHERE id >= %(reported_from)s LIMIT %(limit)s
+        ) recent
+        GROUP BY reason
+    """,
+    "exceptions by currency": """
+        SELECT currency, count(*), sum(owed)::float8,
+            extract(epoch FROM now() - min(debt_since))::float8
+        FROM (
+            SELECT currency, debt_since,
+                greatest(settled - pulled + released, 0)::numeric + unpaid AS owed
+            FROM card_transactions WHERE debt_id IS NOT NULL AND status = 'EXCEPTION'
+            LIMIT %(limit)s
+        ) owing
+        GROUP BY currency
+    """,
+    # One look an endpoint, as a sender that claims deliveries takes.
+    "oldest due delivery": """
+        SELECT extract(epoch FROM now() - min(due.next_attempt_at))::float8
+        FROM (
+            SELECT id FROM webhook_endpoints WHERE deleted_at IS NULL AND state = 'ENABLED'
+            LIMIT %(limit)s
+        ) e
+        CROSS JOIN LATERAL (
+            SELECT next_attempt_at FROM webhook_deliveries
+            WHERE endpoint_id = e.id AND next_attempt_at <= now()
+            ORDER BY next_attempt_at LIMIT 1
+        ) due
+    """,
+}
+"""Statements of figures by a label, its values first; of at most `COUNT_LIMIT` and one rows."""
+
 
 def parameters(now: datetime) -> dict[str, Any]:
     """Return the values of the parameters of all statements."""

@@ -262,7 +262,12 @@ def _render(driver: psycopg.Connection[Any], rows: Sequence[_Row]) -> dict[Id, s
         try:
             bodies[row.id] = _body(row, folded)
         except Exception:  # noqa: BLE001 - a row that cannot be rendered must not stop the others
-            _log.exception("webhook cannot be rendered", webhook=str(row.id), type=row.type)
+            _log.exception(
+                "webhook cannot be rendered",
+                webhook=str(row.id),
+                type=row.type,
+                resource=str(row.subject_id),
+            )
     return bodies
 
 

@@ -6,6 +6,8 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+import structlog
+from structlog.testing import capture_logs
 
 from tests.api.support import Api, another_account, authorization, ok, refused
 
@@ -273,3 +275,16 @@ def test_clearings_of_one_card_transaction_at_once_are_all_posted(api: Api) -> N
 
     seen = ok(api.get(f"/transactions/{parent['id']}"))
     assert seen["settlementSummary"] == {"count": 6, "totalAmount": 24_000}
+
+
+def test_a_simulation_is_logged_with_its_event_and_its_card_transaction(api: Api) -> None:
+    card = api.active_card()
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.BoundLogger)
+    with capture_logs() as logs:
+        shown = api.authorize(card["id"], 100)
+    structlog.configure(**before)
+
+    [line] = [each for each in logs if each["event"] == "request"]
+    assert line["card_transaction"] == shown["id"]
+    assert line["network_event"].startswith("simulator/")

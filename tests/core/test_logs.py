@@ -1,12 +1,17 @@
 """Lines without colours: the same as those of structlog, which takes longer."""
 
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import structlog
 
 from cardledger.config import logs
+from cardledger.ledger.engine.stalls import log_ids
+from cardledger.ledger.messaging import canaries
+from cardledger.ledger.messaging.inbox import Lane
 
 EVENTS: list[dict[str, Any]] = [
     {
@@ -44,3 +49,18 @@ def test_a_plain_line_brings_its_traceback() -> None:
 
     assert line.startswith("a request failed")
     assert line.rstrip().endswith("ValueError: broken")
+
+
+def test_a_line_about_a_message_names_its_event_and_its_purchase() -> None:
+    message = canaries.canary((Lane.LIVE, 0), datetime.now(UTC))
+    body = {"cardId": "Card:1", "issuerTransactionToken": "t" * 300, "amount": 7}
+    event = replace(message, source="visa", reference="r-1", body=body)
+    malformed: Any = ["Card:1"]
+
+    assert log_ids(event) == {
+        "message_id": str(message.id),
+        "network_event": "visa/r-1",
+        "card": "Card:1",
+        "issuer_transaction_token": "t" * 200,
+    }
+    assert log_ids(replace(event, body=malformed)).keys() == {"message_id", "network_event"}

@@ -325,6 +325,19 @@ def url_of(role: str, guarded: str) -> str:
     return f"redis://cardledger_{role.lower()}:{PASSWORDS[role]}@{guarded}/0"
 
 
+def test_workers_leave_traces_and_senders_of_webhooks_find_them(guarded: str) -> None:
+    key = "cardledger:traces:change"
+    with (
+        Redis.from_url(url_of("WORKER", guarded)) as worker,
+        Redis.from_url(url_of("WEBHOOKS", guarded)) as webhooks,
+    ):
+        worker.set(key, "trace", ex=60)
+
+        assert webhooks.get(key) == b"trace"
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            webhooks.set(key, "other")
+
+
 def test_each_role_works_with_a_user_of_its_own(world: World, platform: Id, guarded: str) -> None:
     cardholder = world.cardholder(platform, 10_000)
     api, worker, webhooks = (url_of(role, guarded) for role in PASSWORDS)

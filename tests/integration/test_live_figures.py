@@ -13,7 +13,14 @@ from psycopg.types.json import Jsonb
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.queries import live_figures
-from cardledger.ledger.queries.live_figures import ATTEMPTS, COUNT_LIMIT, DEPTHS, RATES, Sample
+from cardledger.ledger.queries.live_figures import (
+    ATTEMPTS,
+    COUNT_LIMIT,
+    DEPTHS,
+    GROUPED,
+    RATES,
+    Sample,
+)
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.roles import Role
@@ -22,7 +29,7 @@ from tests.databases import as_role
 from tests.system.support import environment
 from tests.world import World, open_world
 
-STATEMENTS = {**RATES, "attempts": ATTEMPTS, **DEPTHS}
+STATEMENTS = {**RATES, "attempts": ATTEMPTS, **DEPTHS, **GROUPED}
 
 
 @pytest.fixture

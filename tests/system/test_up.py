@@ -38,9 +38,24 @@ def system(
     tmp_path_factory: pytest.TempPathFactory, postgres_url: DatabaseUrl, redis: OwnRedis
 ) -> Iterator[Up]:
     with support.own_database(postgres_url) as database_url:
-        env = support.environment(DATABASE_URL=database_url, REDIS_URL=redis.url)
+        env = support.environment(
+            DATABASE_URL=database_url,
+            REDIS_URL=redis.url,
+            CARDLEDGER_METRICS_PORT=str(first_of_two_ports()),
+        )
         with support.up(tmp_path_factory.mktemp("up"), env) as running:
             yield running
+
+
+def first_of_two_ports() -> int:
+    """Return a port on which nothing listens, nor on the next one."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port
 
 
 def test_the_ready_file_is_private_and_complete(system: Up) -> None:
@@ -81,6 +96,19 @@ def test_each_process_logs_in_as_its_own_role(system: Up) -> None:
     found = support.run("doctor", "--json", "--data-dir", str(system.data_dir))
     states = {one["name"]: one["state"] for one in json.loads(found.stdout)["findings"]}
     assert (states["process roles"], states["role in use"]) == ("ok", "ok")
+
+
+def test_each_worker_serves_its_metrics_on_a_port_of_its_own(system: Up) -> None:
+    port = int(system.env["CARDLEDGER_METRICS_PORT"])
+
+    pages = [
+        httpx2.get(f"http://127.0.0.1:{number}/metrics", timeout=limit_s()).text
+        for number in (port, port + 1, httpx2.URL(system.ready["baseUrl"]).port)
+    ]
+
+    own = ("cardledger_inbox_messages", "cardledger_outbox_webhooks", "cardledger_http_requests")
+    for page, name in zip(pages, own, strict=True):
+        assert [each in page for each in own] == [each == name for each in own]
 
 
 def test_secrets_are_on_no_command_line(system: Up) -> None:

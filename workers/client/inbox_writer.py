@@ -7,17 +7,17 @@ acceptance of its earlier events.
 
 import asyncio
 from asyncio import CancelledError, Future, Task
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cardledger.ledger.engine import rejections
 from cardledger.ledger.messaging import inbox
-from cardledger.ledger.messaging.inbox import Message, address
+from cardledger.ledger.messaging.inbox import TRACEPARENT, Message, address
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.engines import driver_async
 from cardledger.workers.client.card_routes import CardRoutes
@@ -119,11 +119,13 @@ class InboxWriter:
         unaccepted, self._unaccepted = self._unaccepted, []
         try:
             messages = await self._accept(batch)
-        except CancelledError:
+        except CancelledError as error:
+            _end_spans(batch, error)
             abandon(submission.outcome for submission in batch)
             abandon(unaccepted)
             raise
         except Exception as error:  # noqa: BLE001 - whatever failed, the callers must not wait on
+            _end_spans(batch, error)
             # Before the log, which may fail too.
             fail((submission.outcome for submission in batch), error)
             fail(unaccepted, error)
@@ -133,6 +135,7 @@ class InboxWriter:
                 _log.warning("events not accepted", count=len(batch), error=str(error))
             return
         self._pending.accepted(messages)
+        _end_spans(batch)
         for accepted in unaccepted:
             if not accepted.done():
                 accepted.set_result(None)
@@ -175,7 +178,11 @@ class InboxWriter:
                 if item.is_withdrawn:
                     continue
                 item.message = address(
-                    item.body, owner, lane=item.lane, reply_to=self._redis.reply_list, at=now
+                    _with_trace(item),
+                    owner,
+                    lane=item.lane,
+                    reply_to=self._redis.reply_list,
+                    at=now,
                 )
                 messages.append(item.message)
                 # Before the commit: a worker may reply before this coroutine runs again.
@@ -187,3 +194,17 @@ class InboxWriter:
         for rejected in malformed:
             resolve(rejected.outcome, rejected.rejection_outcome())
         return messages
+
+
+def _with_trace(item: Submission) -> Mapping[str, Any]:
+    """Return the body of `item`, with the trace that it belongs to, if it is sampled."""
+    return item.body if item.span is None else {**item.body, TRACEPARENT: item.span.traceparent}
+
+
+def _end_spans(
+    batch: Sequence[Submission | MalformedSubmission], error: BaseException | None = None
+) -> None:
+    """End the spans of the writes in `batch`; events that were queued together share one."""
+    spans = {item.span for item in batch if isinstance(item, Submission)}
+    for span in filter(None, spans):
+        span.end(error)

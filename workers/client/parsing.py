@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from json import dumps
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,6 +24,9 @@ from cardledger.schema.wire.network_events import (
     explain_event,
 )
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType, RejectionReason
+
+if TYPE_CHECKING:
+    from cardledger.workers.tracing.spans import InboxSpan
 
 _IDENTIFIER_LENGTH: Final = 255  # Characters of `source` and `reference` that a rejection keeps.
 
@@ -58,6 +61,7 @@ class Submission:
     report_by: float | None = None  # Of an approval, on the clock of `monotonic`.
     message: Message | None = None  # Once it is being written.
     is_withdrawn: bool = False  # It must not be written any more.
+    span: "InboxSpan | None" = None  # Of the write, which the events of one call share.
 
     @property
     def card_id(self) -> Id | None:

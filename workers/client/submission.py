@@ -46,6 +46,7 @@ from cardledger.workers.client.timeout_reversals import TimeoutReversals
 from cardledger.workers.signals.doorbell import Doorbell, drain
 from cardledger.workers.signals.message_key import MessageKey
 from cardledger.workers.signals.repeated_warning import RepeatedWarning
+from cardledger.workers.tracing import spans
 
 _GATHER_S: Final = 0.005
 _GROUP: Final = 50  # Outcomes that are reported together.
@@ -299,6 +300,10 @@ class Client:
     def _queue(self, batch: Sequence[Submission | MalformedSubmission], lane: Lane) -> None:
         if lane is Lane.LIVE:
             self._admission.admit(batch)
+        if span := spans.inbox(len(batch)):
+            for item in batch:
+                if isinstance(item, Submission):
+                    item.span = span
         self._writer.put(batch)
         for item in batch:
             if isinstance(item, Submission):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Final, Protocol
 
 import structlog
@@ -31,6 +31,11 @@ from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
 from cardledger.workers.client.replies import Replies
+from cardledger.workers.metrics import counted, families, table_figures
+from cardledger.workers.metrics.access import MetricsConfig
+from cardledger.workers.metrics.instruments import Gauge, Source
+from cardledger.workers.metrics.table_figures import TableFigures
+from cardledger.workers.metrics.verified import LastVerification
 from cardledger.workers.process.actors import Handlers, declare
 from cardledger.workers.process.doorbell_worker import DoorbellWorker
 from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_behind
@@ -56,6 +61,8 @@ from cardledger.workers.signals.webhook_signals import (
     WebhookWakeup,
     WebhookWakeupListener,
 )
+from cardledger.workers.tracing import hints, spans
+from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.retention import KEPT, Retention
 from cardledger.workers.webhooks.sender import CONNECTIONS, Sender
 
@@ -89,6 +96,7 @@ class WorkerConfig:
     loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
     health_dir: Path | None = None  # Of the health file; None: no report.
+    metrics: MetricsConfig | None = None  # None: not served.
 
 
 def _adapters(config: WorkerConfig) -> Adapters:
@@ -150,15 +158,33 @@ def _components(config: WorkerConfig, clock: Callable[[], datetime]) -> list[_Co
 
 
 def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> list[_Component]:
-    """Return the component that reports the health of `workers`, if it is wanted."""
-    if config.health_dir is None:
-        return []
-    checks = [worker.checks for worker in workers]
-    return [HealthReport(config.health_dir, role_name(config.role), checks)]
+    """Return the components that report the health and the metrics of `workers`, if wanted."""
+    reports: list[_Component] = []
+    if config.health_dir is not None:
+        checks = [worker.checks for worker in workers]
+        reports.append(HealthReport(config.health_dir, role_name(config.role), checks))
+    if config.metrics is not None:
+        # Where there are no metrics, their library is not loaded.
+        from cardledger.workers.metrics.server import MetricsServer  # noqa: PLC0415
+
+        sources = dict.fromkeys(source for worker in workers for source in worker.metrics)
+        figures = [figure for worker in workers for figure in worker.table_figures]
+        tables = TableFigures(config.database_url, figures)
+        reports.append(MetricsServer(config.metrics, [*sources, tables]))
+    return reports
+
+
+def _traces(config: WorkerConfig) -> TraceHints | None:
+    if not spans.is_active():
+        return None
+    return TraceHints(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
 
 
 class _WebhookWorker:
     """Sends webhooks."""
+
+    metrics: Final = counted.OF_WEBHOOKS
+    table_figures: Final = table_figures.OF_WEBHOOKS
 
     def __init__(self, config: WorkerConfig, clock: Callable[[], datetime]) -> None:
         self._database: Final = sync_engine(
@@ -176,6 +202,7 @@ class _WebhookWorker:
             retry_scale=config.webhook_retry_scale,
             every_s=config.sweep_interval_s,
             allow_loopback=config.sandbox and config.loopback_webhooks,
+            traces=_traces(config),
         )
         self._retention: Final = Retention(self._database, config.webhook_retention, clock=clock)
 
@@ -206,6 +233,8 @@ class _WebhookWorker:
 class _EventWorker:
     """Decides events, moves enqueued ones, activates cards and enqueues events that are due."""
 
+    table_figures: Final = table_figures.OF_EVENTS
+
     def __init__(
         self,
         config: WorkerConfig,
@@ -218,6 +247,7 @@ class _EventWorker:
         Nothing is decided while `clock` is wrong.
         """
         self._webhooks: Final = webhooks
+        self._best_effort: Final = best_effort
         adapters = _adapters(config)
         self._issuer: Final = adapters.issuer
         # For the batches of every lane, for the sweeper's query, and for the mover.
@@ -262,6 +292,13 @@ class _EventWorker:
         self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
+        )
+        self.metrics: Final[Sequence[Source]] = (
+            *counted.OF_EVENTS,
+            Gauge(families.CLOCK_OFFSET, self._watch.clock_offset_s),
+            Gauge(families.QUEUES_STUCK, self._queue_probe.count_stuck),
+            Gauge(families.CARDHOLDERS_LOCKED, lambda: len(self._engine.locked_cardholders())),
+            *([LastVerification(config.health_dir)] if config.health_dir else []),
         )
         broker = self._broker(config.redis_url)
         self._worker: Final = DoorbellWorker(broker, threads=config.threads)
@@ -328,16 +365,19 @@ class _EventWorker:
         if not self._watch.is_clock_right:
             return []  # When the clock is correct again, the watch wakes the sweeper.
         try:
-            return self._engine.step(lane, shards, self._committed)
+            return self._engine.step(lane, shards, partial(self._committed, time_ns()))
         except UnavailableError as error:
             DATABASE.failed(error.__cause__ or error)  # The sweeper tries again.
             return []
 
-    def _committed(self, decided: list[Decided]) -> None:
+    def _committed(self, began_ns: int, decided: list[Decided]) -> None:
         self._pace.decided()
         # Replies first: callers wait for them.
         self._replies.send(decided)
+        if spans.is_active():  # Before the sender is woken, which asks for the traces.
+            hints.keep(self._best_effort, spans.decided(decided, began_ns))
         self._webhooks.wake_dispatch()
+        counted.decisions(decided, datetime.now(UTC))
 
     def _sweep_inbox(self) -> bool:
         """Drain shards whose doorbell was lost; in threads, because a file may take long."""
@@ -349,6 +389,7 @@ class _EventWorker:
             raise (error.__cause__ or error) from None  # The task notes its failure.
         self._pace.looked(monotonic() - began, found=bool(waiting))
         DATABASE.succeeded()
+        counted.sweep(waiting)
         for lane, pool in self._sweepers.items():
             shards = [shard for waiting_lane, shard in waiting if waiting_lane is lane]
             running = [sweep for sweep in self._sweeps[lane] if not sweep.done()]

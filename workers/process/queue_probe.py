@@ -36,6 +36,10 @@ class QueueProbe:
         """Observe no more."""
         self._task.stop(limit_s)
 
+    def count_stuck(self) -> int:
+        """Return how many queues do not move."""
+        return len(self._stuck)
+
     def check(self) -> str | None:
         """Return which queues do not move, and what to do; None when all do."""
         if not self._stuck:

@@ -56,6 +56,10 @@ class Watch:
         seconds = self._clock_ahead.total_seconds()
         return f"the clock is {seconds:+.1f} s off PostgreSQL's; check NTP"
 
+    def clock_offset_s(self) -> float | None:
+        """Return how far the clock is ahead; 0 within the tolerance, None when it is unknown."""
+        return None if self._clock_ahead is None else self._clock_ahead.total_seconds()
+
     def start(self) -> None:
         """Start to look."""
         self._task.start()

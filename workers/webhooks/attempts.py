@@ -11,6 +11,8 @@ import structlog
 from cardledger.ledger.webhooks.leases import AttemptResult, Delivery
 from cardledger.ledger.webhooks.retry_policy import Attempt, next_attempt_at, not_before
 from cardledger.ledger.webhooks.signatures import HEADERS
+from cardledger.workers.tracing import spans
+from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.http_client import HttpClient
 from cardledger.workers.webhooks.signer_cache import SignerCache
 
@@ -22,7 +24,7 @@ _log = structlog.get_logger()
 class AttemptMaker:
     """Makes attempts; for many threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of an attempt, by name
         self,
         signers: SignerCache,
         http: HttpClient,
@@ -30,8 +32,10 @@ class AttemptMaker:
         clock: Callable[[], datetime],
         timeout: timedelta,
         retry_scale: float,
+        traces: TraceHints | None = None,
     ) -> None:
         """Let an attempt last `timeout`; multiply the delays between attempts by `retry_scale`."""
+        self._traces: Final = traces
         self._signers: Final = signers
         self._http: Final = http
         self._clock: Final = clock
@@ -46,10 +50,24 @@ class AttemptMaker:
         """
         if self._clock() + self._timeout > delivery.leased_until:
             return None  # Earlier webhooks of its queue were slow. It will be claimed again.
-        attempt = self._send(delivery)
+        attempt = self._send_traced(delivery)
         retry_at = None if attempt.delivered else self._retry_at(delivery, attempt)
         _log_attempt(delivery, attempt, retry_at)
         return AttemptResult(delivery=delivery, attempt=attempt, retry_at=retry_at)
+
+    def _send_traced(self, delivery: Delivery) -> Attempt:
+        if self._traces is None:
+            return self._send(delivery)
+        about = {
+            "cardledger.webhook": delivery.webhook_id,
+            "cardledger.webhook_type": delivery.type,
+            "cardledger.attempt": delivery.attempts + 1,
+        }
+        with spans.delivery(self._traces.of(delivery), about) as span:
+            attempt = self._send(delivery)
+            if span is not None and attempt.status is not None:
+                span.set_attribute("http.response.status_code", attempt.status)
+            return attempt
 
     def _send(self, delivery: Delivery) -> Attempt:
         signer = self._signers.get(delivery.endpoint_id, delivery.endpoint_version)
@@ -86,6 +104,7 @@ def _log_attempt(delivery: Delivery, attempt: Attempt, retry_at: datetime | None
         platform=str(delivery.platform_id),
         endpoint=str(delivery.endpoint_id),
         type=delivery.type,
+        resource=str(delivery.subject_id),
         attempt=delivery.attempts + 1,
         duration_ms=attempt.duration_ms,
         status=attempt.status,

@@ -151,7 +151,12 @@ class Coordinator:
                 if is_unable(error):
                     raise
                 # Its lease ends, and it is sent again.
-                _log.exception("webhook attempt not recorded", webhook=result.delivery.webhook_id)
+                _log.exception(
+                    "webhook attempt not recorded",
+                    webhook=result.delivery.webhook_id,
+                    type=result.delivery.type,
+                    resource=str(result.delivery.subject_id),
+                )
             self._unrecorded.popleft()
             if passed_over:
                 self._unrecorded.append(result)

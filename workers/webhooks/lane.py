@@ -16,6 +16,7 @@ from cardledger.ledger.webhooks.ordering import Queue
 from cardledger.schema.ids import Id
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.stop_deadline import StopDeadline
+from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.attempts import AttemptMaker
 from cardledger.workers.webhooks.coordinator import Coordinator
 from cardledger.workers.webhooks.fair_share import Share
@@ -55,8 +56,12 @@ class Lane:
         *,
         clock: Callable[[], datetime],
         on_result: Callable[[AttemptResult], None],
+        traces: TraceHints | None = None,
     ) -> None:
-        """Build the lane; `on_result` is called in a sending thread after each attempt."""
+        """Build the lane; `on_result` is called in a sending thread after each attempt.
+
+        `traces`, if given, find the traces that deliveries belong to.
+        """
         timeout = timedelta(seconds=config.timeout_s)
         self._in_order: Final = config.in_order
         self._on_result: Final = on_result
@@ -66,7 +71,12 @@ class Lane:
             allow_loopback=config.allow_loopback,
         )
         self._attempts: Final = AttemptMaker(
-            signers, self._http, clock=clock, timeout=timeout, retry_scale=config.retry_scale
+            signers,
+            self._http,
+            clock=clock,
+            timeout=timeout,
+            retry_scale=config.retry_scale,
+            traces=traces,
         )
         self._threads: Final = ThreadPoolExecutor(
             config.concurrency, thread_name_prefix=config.name
@@ -131,7 +141,12 @@ class Lane:
                 result = None if has_failed else self._attempts.attempt(delivery)
             except Exception:  # noqa: BLE001 - no thread waits for this one
                 # The lease ends, and the delivery is attempted again.
-                _log.exception("webhook attempt failed", webhook=delivery.webhook_id)
+                _log.exception(
+                    "webhook attempt failed",
+                    webhook=delivery.webhook_id,
+                    type=delivery.type,
+                    resource=str(delivery.subject_id),
+                )
                 has_failed = True
             self._coordinator.finish(delivery, result)
             self.task.wake()

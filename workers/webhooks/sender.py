@@ -20,8 +20,11 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.webhooks import dispatch as webhook_dispatch
 from cardledger.ledger.webhooks import endpoints
 from cardledger.ledger.webhooks.dispatch import Dispatched
+from cardledger.ledger.webhooks.leases import AttemptResult
+from cardledger.workers.metrics import counted
 from cardledger.workers.signals.periodic_task import PeriodicTask
 from cardledger.workers.signals.stop_deadline import StopDeadline
+from cardledger.workers.tracing.hints import TraceHints
 from cardledger.workers.webhooks.disabling import EndpointDisabler
 from cardledger.workers.webhooks.fair_share import FairShare, RequestedTestsShare, Share
 from cardledger.workers.webhooks.lane import Lane, LaneConfig
@@ -59,6 +62,7 @@ class Sender:
         every_s: float,
         concurrency: int = 64,
         allow_loopback: bool = False,
+        traces: TraceHints | None = None,
     ) -> None:
         """Build the parts; `start` starts them. Without wake-ups, poll `every_s`."""
         self._engine: Final = engine
@@ -83,8 +87,10 @@ class Sender:
         signers = SignerCache(engine, keys, clock)
 
         def lane(config: LaneConfig, share: Share) -> Lane:
-            on_result = self._disabler.consider
-            return Lane(config, engine, signers, share, clock=clock, on_result=on_result)
+            on_result = self._note_result
+            return Lane(
+                config, engine, signers, share, clock=clock, on_result=on_result, traces=traces
+            )
 
         self._deliveries: Final = lane(config, FairShare(concurrency))
         self._tests: Final = lane(for_tests, RequestedTestsShare(_TEST_CONCURRENCY))
@@ -148,6 +154,10 @@ class Sender:
         """End a page of the deliveries of deleted endpoints; return how many they were."""
         with self._engine.begin() as connection:
             return endpoints.discard_page(connection, limit=DISCARD_LIMIT, at=self._clock())
+
+    def _note_result(self, result: AttemptResult) -> None:
+        counted.attempt(result)
+        self._disabler.consider(result)
 
     def _dispatch_batch(self) -> bool:
         dispatched = self.dispatch()

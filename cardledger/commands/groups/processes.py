@@ -46,7 +46,7 @@ def api(
     processes.run_api(found, listen_fd=listen_fd, supervised=supervised is not None)
 
 
-def worker(
+def worker(  # noqa: PLR0913 - one an option
     *,
     only: Annotated[
         WorkerRole | None, typer.Option(help="Only decide events, or only send webhooks.")
@@ -59,6 +59,16 @@ def worker(
         bool,
         typer.Option("--live", help="With --check: only problems that a restart may end."),
     ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="Port to serve /metrics on (default: none).",
+            min=1,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
     supervised: Supervised = None,
     stale: Stale = None,
 ) -> None:
@@ -71,7 +81,7 @@ def worker(
     from cardledger.config import configuration
     from cardledger.supervisor import processes
 
-    found = configuration.load(process=supervised)
+    found = configuration.load(metrics_port=metrics_port, process=supervised)
     if live and not check:
         raise typer.BadParameter("--live is an option of --check")
     if check:

@@ -197,7 +197,8 @@ class NetworkEvents:
     # --- messages that came too early ------------------------------------------------------
 
     def _park(self, message: Message, context: CardTransactionContext) -> Decided:
-        parked = Parked(message.id, *context.key, message.body, message.received_at)
+        body = inbox.event_of(message.body)
+        parked = Parked(message.id, *context.key, body, message.received_at)
         self._changes.writes.parked.append(parked)
         self._parked.setdefault(context.key, []).append(parked)
         known = context.roll_up if context.roll_up.state.sequence else None

@@ -1,0 +1,1 @@
+"""Metrics of a process: what is counted, how it is read, and who may read it."""
