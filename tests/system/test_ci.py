@@ -82,7 +82,8 @@ SINCE_EVER, SINCE_1_4 = {"introduced": "0"}, {"introduced": "1.4"}
 
 
 def test_both_locks_are_audited() -> None:
-    command = ".venv/bin/python .ci/audit_dependencies.py constraints.txt constraints-dev.txt constraints-publish.txt"
+    locks = "constraints.txt constraints-dev.txt constraints-publish.txt"
+    command = f".venv/bin/python .ci/audit_dependencies.py {locks}"
 
     assert command in _SCRIPT.read_text(encoding="utf-8").splitlines()
 
