@@ -142,5 +142,15 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _is_deeper(value: object, levels: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(levels == 0 or _is_deeper(one, levels - 1) for one in inner)
+    """Return whether something in `value` is nested deeper than `levels`; in linear time."""
+    found = [value]
+    for _ in range(levels + 1):
+        containers = [each for each in found if isinstance(each, dict | list)]
+        found = [
+            inner
+            for each in containers
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not found:
+            return False
+    return True
