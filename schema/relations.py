@@ -42,7 +42,7 @@ CREATED: Final = {
     "0018": ("server_keys",),
     "0019": ("forged_messages", "inbox_macs"),
     "0027": ("row_counts", "row_quotas"),
-    "0034": ("enqueued_events",),
+    "0034": ("enqueued_events", "enqueued_events_progress"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -60,6 +60,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "forged_messages": {Role.WORKER: "a"},
     "inbox_macs": _NONE,  # By migrations.
     "enqueued_events": {Role.WORKER: "d"},  # And a function adds rows (`CALLED_BY_SUBMIT`).
+    "enqueued_events_progress": {Role.WORKER: "w"},
     "inbox": {Role.API: "a", Role.WORKER: "ad"},
     "outbox": {Role.API: "a", Role.WORKER: "a", Role.WEBHOOKS: "adw"},
     "rejections": {Role.API: "a", Role.WORKER: "a"},

@@ -8,8 +8,8 @@ Source: docs/decisions/0057-events-in-a-database-transaction.md
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from psycopg import AsyncConnection, Connection
@@ -24,8 +24,6 @@ CHANNEL: Final = "cardledger_enqueued"
 COUNT_LIMIT: Final = 10_000
 """The highest exact count of events that wait."""
 
-_LOCK: Final = 0x656E7175  # Any number: who holds it moves events.
-
 
 class EnqueuedEvent(NamedTuple):
     """A row of `enqueued_events`; `event` is the text of its JSON."""
@@ -39,6 +37,21 @@ class EnqueuedEvent(NamedTuple):
     enqueued_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where movers begin to read: no event can be before `begins_at` any more.
+
+    Deleted rows stay in the index until no open snapshot can see them. While one is open for long,
+    a backup for example, each look from the first position would walk over all of them. The row is
+    in the database, so that a restored or promoted server has one that belongs to its events.
+    """
+
+    begins_at: int = 0
+    last_position: int = 0  # At the update before.
+    mark: int = 0  # Positions up to it are settled,
+    settled_by: int | None = None  # once all database transactions before this one have ended.
+
+
 class Turn(NamedTuple):
     """The right of a database transaction to move events, at a time of PostgreSQL's clock.
 
@@ -50,68 +63,105 @@ class Turn(NamedTuple):
     oldest_running: int
     next_id: int
     last_position: int
+    progress: Progress
+    updated_at: datetime
 
 
-# Installations in other schemas of the database have turns of their own.
-_TAKE_TURN: Final = """
+# A row, because any login may take any advisory lock; only workers may update it.
+_LOCK: Final = """
+    SELECT begins_at, last_position, mark, settled_by, updated_at FROM enqueued_events_progress
+    FOR UPDATE SKIP LOCKED
+"""
+# A statement of its own: its snapshot is later than every update of the row.
+_SNAPSHOT: Final = """
     SELECT clock_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
         pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
         (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM enqueued_events_position_seq)
-    WHERE pg_try_advisory_xact_lock(%s, hashtext(current_schema()))
 """
 
 
 def take_turn(connection: Connection[Any]) -> Turn | None:
     """Return the turn of this database transaction, until its end; None: another one has it."""
-    row = connection.execute(_TAKE_TURN, [_LOCK]).fetchone()
-    return None if row is None else Turn(*row)
+    with connection.pipeline():
+        locked = connection.execute(_LOCK)
+        snapshot = connection.execute(_SNAPSHOT)
+    row, now = locked.fetchone(), snapshot.fetchone()
+    if row is None or now is None:
+        return None
+    begins_at, last_position, mark, settled_by, updated_at = row
+    progress = Progress(
+        begins_at=begins_at, last_position=last_position, mark=mark, settled_by=settled_by
+    )
+    return Turn(*now, progress, updated_at)
 
 
-class Beginning:
-    """The position at which a mover begins to read: no event can be before it any more.
+def progressed(turn: Turn, events: Sequence[EnqueuedEvent], *, are_all: bool) -> Progress:
+    """Return the progress after a turn that moves `events`, all of them or the oldest.
 
-    Deleted rows stay in the index until no open snapshot can see them. While one is open for long,
-    a backup for example, each look from the first position would walk over all of them.
+    A database transaction gets its id before its first position, so all that may add an event up
+    to the last position of the update before have an id by now. Events of the live lane come first:
+    when one of the other lane is there, these are all.
     """
+    before = turn.progress
+    after = replace(before, last_position=turn.last_position)
+    if before.settled_by is None:
+        if before.last_position < before.begins_at:
+            return after
+        return replace(after, mark=before.last_position, settled_by=turn.next_id)
+    are_all = are_all or (events[-1].lane is Lane.BULK and events[-1].position >= before.mark)
+    if are_all and turn.oldest_running >= before.settled_by:
+        return replace(after, begins_at=before.mark + 1, settled_by=None)
+    return after
 
-    def __init__(self) -> None:
-        self.position = 0
-        self._last_position = 0  # At the look before.
-        self._mark = 0  # Positions up to it are settled,
-        self._settled_by: int | None = None  # once all database transactions before this one end.
-        self._is_settled = False
 
-    def look(self, turn: Turn) -> None:
-        """Note a look that begins now: it sees all events up to a mark that is settled.
+UPDATE_AFTER: timedelta = timedelta(seconds=1)
+"""How old progress is before it is updated: each update leaves a dead row."""
 
-        A database transaction gets its id before its first position, so all that may add an event
-        up to the last position of the look before have an id by now.
-        """
-        settled_by = self._settled_by
-        self._is_settled = settled_by is not None and turn.oldest_running >= settled_by
-        if settled_by is None:
-            self._mark, self._settled_by = self._last_position, turn.next_id
-        self._last_position = turn.last_position
+_UPDATE: Final = """
+    UPDATE enqueued_events_progress SET begins_at = %s, last_position = %s, mark = %s,
+        settled_by = %s, updated_at = %s
+"""
 
-    def seen(self, events: Sequence[EnqueuedEvent], *, are_all: bool) -> None:
-        """Note the `events` of the look, which are moved; `are_all`: it found no more.
 
-        Those of the live lane come first: when one of the other lane is there, these are all.
-        """
-        are_all = are_all or (events[-1].lane is Lane.BULK and events[-1].position >= self._mark)
-        if self._is_settled and are_all:
-            self.position, self._settled_by = self._mark + 1, None
+def update_progress(
+    connection: Connection[Any], turn: Turn, events: Sequence[EnqueuedEvent], *, are_all: bool
+) -> None:
+    """Write the progress of `turn`, which moves `events`; seldom, and only where it has changed."""
+    if turn.at - turn.updated_at < UPDATE_AFTER:
+        return
+    after = progressed(turn, events, are_all=are_all)
+    if after != turn.progress:
+        values = [after.begins_at, after.last_position, after.mark, after.settled_by, turn.at]
+        connection.execute(_UPDATE, values)
 
+
+_BYTES: Final = 1_000_000  # Of events in one turn: parsing them must not take long.
 
 _OLDEST: Final = """
-    SELECT e.* FROM generate_series(0, 1) AS l (lane)
-    CROSS JOIN LATERAL (
-        SELECT position, id, lane, source, reference, event::text, enqueued_at FROM enqueued_events
-        WHERE lane = l.lane AND position >= %(begin)s AND position <> ALL(%(without)s)
-        ORDER BY position LIMIT %(limit)s
-    ) e
-    ORDER BY e.lane, e.position LIMIT %(limit)s
+    SELECT e.position, e.id, e.lane, e.source, e.reference, e.event::text, e.enqueued_at, q.found
+    FROM (
+        SELECT lane, position, count(*) OVER () AS found,
+            sum(size) OVER (ORDER BY lane, position) - size AS bytes_before
+        FROM (
+            SELECT w.* FROM generate_series(0, 1) AS l (lane)
+            CROSS JOIN LATERAL (
+                SELECT lane, position, size FROM enqueued_events
+                WHERE lane = l.lane AND position >= %(begin)s AND position <> ALL(%(without)s)
+                ORDER BY position LIMIT %(limit)s
+            ) w
+            ORDER BY w.lane, w.position LIMIT %(limit)s
+        ) o
+    ) q
+    JOIN enqueued_events e USING (lane, position)
+    WHERE q.bytes_before < %(bytes)s ORDER BY e.lane, e.position
 """
+
+
+class Oldest(NamedTuple):
+    """The oldest events in their order, and whether there were no others."""
+
+    events: list[EnqueuedEvent]
+    are_all: bool
 
 
 def oldest(
@@ -120,17 +170,24 @@ def oldest(
     *,
     begin: int = 0,
     without: Sequence[int] = (),
-) -> list[EnqueuedEvent]:
+) -> Oldest:
     """Return the oldest events from `begin` on in their order, but not those at `without`.
 
-    At most `limit`, those of the live lane first: a file does not delay them. Read them in their
-    turn: what another transaction has moved is gone then.
+    At most `limit`, and about a megabyte; those of the live lane first: a file does not delay them.
+    Read them in their turn: what another transaction has moved is gone then.
     """
-    values = {"begin": begin, "without": pg_arrays.bigints(without), "limit": limit}
-    rows = connection.execute(_OLDEST, values)
-    return [
-        EnqueuedEvent(position, key, Lane(lane), *others) for position, key, lane, *others in rows
+    values = {
+        "begin": begin,
+        "without": pg_arrays.bigints(without),
+        "limit": limit,
+        "bytes": _BYTES,
+    }
+    rows = connection.execute(_OLDEST, values).fetchall()
+    events = [
+        EnqueuedEvent(position, key, Lane(lane), *others)
+        for position, key, lane, *others, _ in rows
     ]
+    return Oldest(events, are_all=not rows or len(rows) == rows[0][-1] < limit)
 
 
 _REMOVE: Final = "DELETE FROM enqueued_events WHERE lane IN (0, 1) AND position = ANY(%s)"
@@ -154,12 +211,22 @@ class Waiting:
 
 
 WAITING: Final = """
-    SELECT (SELECT count(*) FROM (SELECT FROM enqueued_events LIMIT %(limit)s) counted),
-        (SELECT extract(epoch FROM clock_timestamp() - min(oldest.enqueued_at))::float8
-        FROM generate_series(0, 1) AS l (lane) CROSS JOIN LATERAL (
-            SELECT enqueued_at FROM enqueued_events e
-            WHERE e.lane = l.lane ORDER BY e.position LIMIT 1
-        ) oldest)
+    WITH lanes AS (
+        SELECT lane, begins_at FROM enqueued_events_progress, generate_series(0, 1) AS l (lane)
+        WHERE is_only
+    )
+    SELECT (SELECT count(*) FROM (
+            SELECT FROM lanes CROSS JOIN LATERAL (
+                SELECT FROM enqueued_events e
+                WHERE e.lane = lanes.lane AND e.position >= lanes.begins_at LIMIT %(limit)s
+            ) w LIMIT %(limit)s
+        ) counted),
+        (SELECT extract(epoch FROM clock_timestamp() - min(o.enqueued_at))::float8
+        FROM lanes CROSS JOIN LATERAL (
+            SELECT e.enqueued_at FROM enqueued_events e
+            WHERE e.lane = lanes.lane AND e.position >= lanes.begins_at
+            ORDER BY e.position LIMIT 1
+        ) o)
 """
 """One row: the fields of `Waiting`; its count is one above the limit when there are more."""
 

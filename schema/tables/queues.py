@@ -33,6 +33,7 @@ enqueued_events = Table(
     text_column("source", "Sender."),
     text_column("reference", "Identifier of the event at the sender."),
     Column("event", JSONB, nullable=False, comment="The event as it was enqueued, not validated."),
+    Column("size", Integer, nullable=False, comment="Bytes of the event as text."),
     text_column("enqueued_by", "The login that enqueued it."),
     timestamp(
         "enqueued_at", "When it was enqueued, before the commit, by the clock of PostgreSQL."
@@ -48,6 +49,39 @@ enqueued_events = Table(
 
 # A hash, because a reference may be longer than an index can hold.
 Index("enqueued_events_reference_idx", func.md5(enqueued_events.c.reference))
+
+enqueued_events_progress = Table(
+    "enqueued_events_progress",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, comment="True."),
+    Column(
+        "begins_at",
+        BigInteger,
+        nullable=False,
+        comment="No event is before this position, and none can be enqueued there any more.",
+    ),
+    Column(
+        "last_position",
+        BigInteger,
+        nullable=False,
+        comment="Highest position of any event, at the last update.",
+    ),
+    Column(
+        "mark",
+        BigInteger,
+        nullable=False,
+        comment="Position before which events can be enqueued until the database transaction"
+        " settled_by.",
+    ),
+    Column(
+        "settled_by",
+        BigInteger,
+        comment="Once all database transactions before it have ended, begins_at follows mark.",
+    ),
+    timestamp("updated_at", "When the row was updated."),
+    CheckConstraint("is_only", name="is_only"),
+    comment="One row; the worker that locks it moves enqueued events.",
+)
 
 inbox_shards = Table(
     "inbox_shards",

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cardledger.ledger.messaging.enqueued_events import Beginning, EnqueuedEvent, Turn
+from cardledger.ledger.messaging.enqueued_events import EnqueuedEvent, Progress, Turn, progressed
 from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema.ids import Id
 
@@ -18,6 +18,7 @@ class Programs:
     def __init__(self) -> None:
         self.running: dict[int, list[int]] = {}  # Positions by transaction; odd ones are bulk.
         self.committed: list[int] = []
+        self.progress = Progress()
         self._next_id = 100
         self._last_position = 0
 
@@ -39,20 +40,20 @@ class Programs:
 
     def turn(self) -> Turn:
         oldest = min(self.running, default=self._next_id)
-        return Turn(NOON, oldest, self._next_id, self._last_position)
+        return Turn(NOON, oldest, self._next_id, self._last_position, self.progress, NOON)
 
 
-def look(programs: Programs, beginning: Beginning, limit: int) -> None:
-    """Move what a mover sees that begins there."""
-    beginning.look(programs.turn())
-    visible = [place for place in programs.committed if place >= beginning.position]
+def look(programs: Programs, limit: int) -> None:
+    """Move what a mover sees."""
+    turn = programs.turn()
+    visible = [place for place in programs.committed if place >= turn.progress.begins_at]
     visible = sorted(visible, key=lambda place: (place % 2, place))[:limit]
     programs.committed = [place for place in programs.committed if place not in visible]
     events = [
         EnqueuedEvent(place, Id(bytes(16)), Lane(place % 2), "s", "r", "{}", NOON)
         for place in visible
     ]
-    beginning.seen(events, are_all=len(events) < limit)
+    programs.progress = progressed(turn, events, are_all=len(events) < limit)
 
 
 steps = st.tuples(
@@ -64,7 +65,7 @@ steps = st.tuples(
 def test_no_event_is_left_behind_and_the_beginning_follows(
     schedule: list[tuple[str, int]], limit: int
 ) -> None:
-    programs, beginning = Programs(), Beginning()
+    programs = Programs()
     for step, which in schedule:
         match step:
             case "begin":
@@ -72,35 +73,35 @@ def test_no_event_is_left_behind_and_the_beginning_follows(
             case "enqueue":
                 programs.enqueue(which)
             case "look":
-                look(programs, beginning, limit)
+                look(programs, limit)
             case _:
                 programs.end(which, commits=step == "commit")
-        assert all(place >= beginning.position for place in programs.committed)
+        assert all(place >= programs.progress.begins_at for place in programs.committed)
         open_places = [place for places in programs.running.values() for place in places]
-        assert all(place >= beginning.position for place in open_places)
+        assert all(place >= programs.progress.begins_at for place in open_places)
 
     while programs.running:
         programs.end(0, commits=True)
     for _ in range(120):
-        look(programs, beginning, limit)
+        look(programs, limit)
 
     assert programs.committed == []
-    assert beginning.position == programs.turn().last_position + 1
+    assert programs.progress.begins_at == programs.turn().last_position + 1
 
 
 def test_an_open_database_transaction_keeps_the_beginning() -> None:
-    programs, beginning = Programs(), Beginning()
+    programs = Programs()
     programs.begin()
     programs.enqueue(0)
     for _ in range(5):
         programs.begin()
         programs.enqueue(1)
         programs.end(1, commits=True)
-        look(programs, beginning, 10)
-    kept = beginning.position
+        look(programs, 10)
+    kept = programs.progress.begins_at
 
     programs.end(0, commits=True)
     for _ in range(5):
-        look(programs, beginning, 10)
+        look(programs, 10)
 
-    assert (kept, beginning.position) == (0, 7)
+    assert (kept, programs.progress.begins_at) == (0, 7)

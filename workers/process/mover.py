@@ -18,7 +18,7 @@ from cardledger.ledger.engine import writes
 from cardledger.ledger.engine.parsing import card_id_of
 from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging import enqueued_events, inbox
-from cardledger.ledger.messaging.enqueued_events import CHANNEL, Beginning, EnqueuedEvent
+from cardledger.ledger.messaging.enqueued_events import CHANNEL, EnqueuedEvent
 from cardledger.ledger.messaging.inbox import UNROUTED, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.storage.engines import driver, is_unable
@@ -67,7 +67,6 @@ class Mover:
         self._notify: Final = notify
         self._limit: Final = limit
         self._pause_s = _USUAL_S
-        self._beginning: Final = Beginning()
         self._passed_over: Final[set[int]] = set()  # Positions of events that fail by themselves.
         self.task: Final = PeriodicTask("mover", self.move, every_s=self._next_s)
 
@@ -99,13 +98,13 @@ class Mover:
             turn = enqueued_events.take_turn(connection)
             if turn is None:
                 return False
-            self._beginning.look(turn)
             left_out = [*self._passed_over, *without]
-            begin = self._beginning.position
-            events = enqueued_events.oldest(connection, limit, begin=begin, without=left_out)
+            events, are_all = enqueued_events.oldest(
+                connection, limit, begin=turn.progress.begins_at, without=left_out
+            )
             moved = self._write(connection, events, turn.at)
-        if not without:
-            self._beginning.seen(events, are_all=len(events) < limit)
+            if not left_out:  # These stay where they are, and where the next look begins.
+                enqueued_events.update_progress(connection, turn, events, are_all=are_all)
         if moved.messages:
             self._notify(drain_all((message.lane, message.shard) for message in moved.messages))
         return bool(events)
@@ -143,10 +142,14 @@ class Mover:
 
     def _oldest_positions(self) -> list[int]:
         with self._database.begin() as outer:
-            events = enqueued_events.oldest(
-                driver(outer),
+            connection = driver(outer)
+            turn = enqueued_events.take_turn(connection)
+            if turn is None:
+                return []
+            events, _ = enqueued_events.oldest(
+                connection,
                 _NEIGHBOURS,
-                begin=self._beginning.position,
+                begin=turn.progress.begins_at,
                 without=[*self._passed_over],
             )
         return [event.position for event in events]

@@ -37,6 +37,11 @@ BEGIN
     -- For readiness: how many wait, and since when.
     EXECUTE format('GRANT SELECT (lane, position, enqueued_at) ON enqueued_events TO %I',
         current_database() || '_api');
+    EXECUTE format('GRANT SELECT ON enqueued_events_progress TO %I, %I, %I, %I', app,
+        current_database() || '_worker', current_database() || '_reader',
+        current_database() || '_api');
+    EXECUTE format('GRANT UPDATE (begins_at, last_position, mark, settled_by, updated_at)'
+        ' ON enqueued_events_progress TO %I, %I', app, current_database() || '_worker');
     EXECUTE format('GRANT SELECT ON SEQUENCE enqueued_events_position_seq TO %I, %I', app,
         current_database() || '_worker');
     EXECUTE format('GRANT DELETE ON enqueued_events TO %I, %I', app,
@@ -51,8 +56,10 @@ DO $$ BEGIN
 END $$
 """
 
+# The lock waits for programs that have enqueued events and not committed them.
 _NONE_WAITS: Final = """
 DO $$ BEGIN
+    LOCK TABLE enqueued_events IN ACCESS EXCLUSIVE MODE;
     IF EXISTS (SELECT FROM enqueued_events) THEN
         RAISE EXCEPTION 'events wait in enqueued_events; downgrade when workers have moved them';
     END IF;
@@ -76,6 +83,6 @@ def downgrade() -> None:
     op.execute("DROP FUNCTION outcome(text, text)")
     op.execute("DROP FUNCTION card_transaction_json(uuid)")
     op.execute("DROP FUNCTION enqueue(jsonb, text)")
-    op.execute("DROP TABLE enqueued_events")
+    op.execute("DROP TABLE enqueued_events, enqueued_events_progress")
     op.execute("DROP FUNCTION refuse_loss()")
     op.execute(_FORMER_RIGHT)

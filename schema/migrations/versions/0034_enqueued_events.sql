@@ -5,6 +5,7 @@ CREATE TABLE enqueued_events (
     source TEXT NOT NULL,
     reference TEXT NOT NULL,
     event JSONB NOT NULL,
+    size INTEGER NOT NULL,
     enqueued_by TEXT NOT NULL,
     enqueued_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT enqueued_events_pkey PRIMARY KEY (lane, position)
@@ -19,8 +20,28 @@ COMMENT ON COLUMN enqueued_events.lane IS '0: live, 1: bulk.';
 COMMENT ON COLUMN enqueued_events.source IS 'Sender.';
 COMMENT ON COLUMN enqueued_events.reference IS 'Identifier of the event at the sender.';
 COMMENT ON COLUMN enqueued_events.event IS 'The event as it was enqueued, not validated.';
+COMMENT ON COLUMN enqueued_events.size IS 'Bytes of the event as text.';
 COMMENT ON COLUMN enqueued_events.enqueued_by IS 'The login that enqueued it.';
 COMMENT ON COLUMN enqueued_events.enqueued_at IS 'When it was enqueued, before the commit, by the clock of PostgreSQL.';
+
+CREATE TABLE enqueued_events_progress (
+    is_only BOOLEAN NOT NULL,
+    begins_at BIGINT NOT NULL,
+    last_position BIGINT NOT NULL,
+    mark BIGINT NOT NULL,
+    settled_by BIGINT,
+    updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT enqueued_events_progress_pkey PRIMARY KEY (is_only),
+    CONSTRAINT enqueued_events_progress_is_only_check CHECK (is_only)
+);
+COMMENT ON TABLE enqueued_events_progress IS 'One row; the worker that locks it moves enqueued events.';
+COMMENT ON COLUMN enqueued_events_progress.is_only IS 'True.';
+COMMENT ON COLUMN enqueued_events_progress.begins_at IS 'No event is before this position, and none can be enqueued there any more.';
+COMMENT ON COLUMN enqueued_events_progress.last_position IS 'Highest position of any event, at the last update.';
+COMMENT ON COLUMN enqueued_events_progress.mark IS 'Position before which events can be enqueued until the database transaction settled_by.';
+COMMENT ON COLUMN enqueued_events_progress.settled_by IS 'Once all database transactions before it have ended, begins_at follows mark.';
+COMMENT ON COLUMN enqueued_events_progress.updated_at IS 'When the row was updated.';
+INSERT INTO enqueued_events_progress VALUES (true, 0, 0, 0, NULL, now());
 
 CREATE TRIGGER append_only BEFORE UPDATE OR TRUNCATE ON enqueued_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
@@ -104,10 +125,12 @@ BEGIN
     -- still add one before it.
     PERFORM pg_current_xact_id();
     WITH written AS (
-        INSERT INTO enqueued_events (id, lane, source, reference, event, enqueued_by, enqueued_at)
+        INSERT INTO enqueued_events
+            (id, lane, source, reference, event, size, enqueued_by, enqueued_at)
         -- A random UUID, with a bit that keeps it from a reserved ending.
         SELECT encode(set_bit(uuid_send(gen_random_uuid()), 115, 1), 'hex')::uuid, lane_number,
-            event ->> 'source', event ->> 'reference', event, session_user, clock_timestamp()
+            event ->> 'source', event ->> 'reference', event, octet_length(event::text),
+            session_user, clock_timestamp()
         FROM jsonb_array_elements(enqueue.events) WITH ORDINALITY AS e (event, number)
         ORDER BY number
         RETURNING position
