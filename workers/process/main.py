@@ -67,6 +67,7 @@ from cardledger.workers.webhooks.retention import KEPT, Retention
 from cardledger.workers.webhooks.sender import CONNECTIONS, Sender
 
 _REPLY_TIMEOUT_S: Final = 0.5  # Of a thread that only sends to Redis.
+_TRACE_TIMEOUT_S: Final = 0.2  # Of a sender that looks for the trace of a webhook.
 _TASK_LIMIT_S: Final = 15.0  # A statement of a periodic task works on a page of rows.
 # Concurrent batches of one lane in this process: one is decided while the other waits for
 # PostgreSQL. More of them would only be smaller.
@@ -177,7 +178,7 @@ def _report(config: WorkerConfig, *workers: "_EventWorker | _WebhookWorker") -> 
 def _traces(config: WorkerConfig) -> TraceHints | None:
     if not spans.is_active():
         return None
-    return TraceHints(connect(config.redis_url, timeout_s=_REPLY_TIMEOUT_S))
+    return TraceHints(connect(config.redis_url, timeout_s=_TRACE_TIMEOUT_S))
 
 
 class _WebhookWorker:

@@ -48,22 +48,24 @@ class AttemptMaker:
 
         Raises: SecretsError, or a database error of loading the signing keys.
         """
+        # Before the lease is checked: Redis may be slow.
+        trace = self._traces.of(delivery) if self._traces else None
         if self._clock() + self._timeout > delivery.leased_until:
             return None  # Earlier webhooks of its queue were slow. It will be claimed again.
-        attempt = self._send_traced(delivery)
+        attempt = self._send_traced(delivery, trace)
         retry_at = None if attempt.delivered else self._retry_at(delivery, attempt)
         _log_attempt(delivery, attempt, retry_at)
         return AttemptResult(delivery=delivery, attempt=attempt, retry_at=retry_at)
 
-    def _send_traced(self, delivery: Delivery) -> Attempt:
-        if self._traces is None:
+    def _send_traced(self, delivery: Delivery, trace: str | None) -> Attempt:
+        if trace is None:
             return self._send(delivery)
         about = {
             "cardledger.webhook": delivery.webhook_id,
             "cardledger.webhook_type": delivery.type,
             "cardledger.attempt": delivery.attempts + 1,
         }
-        with spans.delivery(self._traces.of(delivery), about) as span:
+        with spans.delivery(trace, about) as span:
             attempt = self._send(delivery)
             if span is not None and attempt.status is not None:
                 span.set_attribute("http.response.status_code", attempt.status)
