@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Engine, NullPool, create_engine, text
+from sqlalchemy import Engine, NullPool, create_engine, inspect, text
 
 from cardledger.commands.relay.ledger import Ledger
 from cardledger.commands.relay.run import Relay
@@ -157,3 +157,11 @@ def test_a_source_or_a_ledger_that_is_away_is_said_at_once_by_once(
         away.run_once()
 
     ledger.close()
+
+
+def test_rows_that_were_refused_are_not_walked_at_each_look(outbox: Engine) -> None:
+    [index] = inspect(outbox).get_indexes(TABLE)
+
+    where = next(value for name, value in index["dialect_options"].items() if "where" in name)
+    assert index["column_names"] == ["id"]
+    assert "error IS NULL" in str(where)

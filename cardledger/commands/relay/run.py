@@ -6,6 +6,7 @@ Source: docs/decisions/0057-events-in-a-database-transaction.md
 """
 
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain, repeat
@@ -26,6 +27,7 @@ from cardledger.workers.signals.outage_log import OutageLog
 
 _ROWS: Final = 500
 _POLL_S: Final = 0.2  # Between two looks at an empty outbox.
+_LOCK_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.4)  # PostgreSQL frees a lock after the disconnection.
 _PAUSES_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)  # After failures; the last one repeats.
 
 _log = structlog.get_logger()
@@ -127,8 +129,7 @@ class Relay:
         events were refused.
         """
         try:
-            if not self._ledger.connect():
-                raise CommandError("another relay of this source runs")
+            self._connect_once()
             while self._step():
                 pass
         except LEDGER_ERRORS as error:
@@ -139,6 +140,18 @@ class Relay:
             raise CommandError(
                 f"{self._refused} event(s) were refused; the column error of their rows says why"
             )
+
+    def _connect_once(self) -> None:
+        """Be connected, and wait a moment for the lock: its session may just have ended.
+
+        Raises: LEDGER_ERRORS, CommandError.
+        """
+        for pause_s in _LOCK_PAUSES_S:
+            if self._ledger.connect():
+                return
+            time.sleep(pause_s)
+        if not self._ledger.connect():
+            raise CommandError("another relay of this source runs")
 
     def _step(self) -> bool:
         """Relay the oldest rows; return whether there were any."""

@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Identity,
+    Index,
     Integer,
     MetaData,
     NullPool,
@@ -135,7 +136,7 @@ def _table(name: str) -> Table:
     schema, _, table = name.rpartition(".")
     if not table:
         raise CommandError(f"--table {name}: needs the name of a table", code=USAGE)
-    return Table(
+    made = Table(
         table,
         MetaData(),
         Column(
@@ -148,6 +149,15 @@ def _table(name: str) -> Table:
         Column("error", Text),
         schema=schema or None,
     )
+    # Rows that were refused must not be walked at each look, where a database has partial indexes.
+    waits = made.columns.error.is_(None)
+    Index(
+        f"{table}_waiting_idx",
+        made.columns.id,
+        postgresql_where=waits,
+        sqlite_where=waits,
+    )
+    return made
 
 
 def _row(key: int, event: str | None) -> Row:
