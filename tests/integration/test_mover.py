@@ -231,7 +231,7 @@ def test_a_frozen_mover_is_ended_like_a_batch(world: World, cardholder: Cardhold
         held = not mover(world).move()
         with watch.begin() as watching:
             eventually(lambda: batch_connections.end_stale(driver(watching)))
-        moved = mover(world).move()
+            eventually(lambda: mover(world).move())
         with pytest.raises(psycopg.OperationalError):
             driver(outer).execute("SELECT")
     watch.dispose()
