@@ -92,7 +92,8 @@ def take_turn(connection: Connection[Any]) -> Turn | None:
     progress = Progress(
         begins_at=begins_at, last_position=last_position, mark=mark, settled_by=settled_by
     )
-    return Turn(*now, progress, updated_at)
+    at, oldest_running, next_id, highest = now
+    return Turn(at, oldest_running, next_id, highest, progress, updated_at)
 
 
 def progressed(turn: Turn, events: Sequence[EnqueuedEvent], *, are_all: bool) -> Progress:
