@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import httpx2
 import psycopg
@@ -206,10 +206,6 @@ class LoopWatch:
         return longest_s
 
 
-# FastAPI silences a warning of pydantic by `warnings.catch_warnings`, which is for one thread.
-_BUILDING: Final = threading.Lock()
-
-
 @contextmanager
 def server(
     config: ApiConfig,
@@ -219,8 +215,7 @@ def server(
     watch: LoopWatch | None = None,
 ) -> Iterator[str]:
     """Serve the application on a free port; yields the URL of its root."""
-    with _BUILDING:
-        app: ASGIApp = GuardedApp(create_app(config, clock=clock))
+    app: ASGIApp = GuardedApp(create_app(config, clock=clock))
     with serving(watch.wrap(app) if watch else app, limits) as served:
         yield url_of(served)
 
