@@ -12,6 +12,7 @@ import pytest
 from psycopg import errors
 from psycopg.types.json import Jsonb
 from sqlalchemy import NullPool
+from sqlalchemy.exc import DBAPIError
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging import enqueued_events
@@ -354,3 +355,25 @@ def test_the_progress_of_a_restored_database_is_that_of_its_events(
     enqueue(world, world.clearing(cardholder, "T", 5))
 
     assert one.move()
+
+
+def test_the_way_back_waits_for_events_that_are_not_committed(
+    world: World, cardholder: Cardholder
+) -> None:
+    with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as program:
+        program.execute("SELECT enqueue(%s)", [Jsonb([world.clearing(cardholder, "T", 5)])])
+        with ThreadPoolExecutor(1) as pool:
+            back = pool.submit(migrate.downgrade, world.url, "0033")
+            eventually(
+                lambda: (
+                    back.done()
+                    or world.rows(
+                        "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'relation'"
+                    )
+                )
+            )
+            program.commit()
+            with pytest.raises(DBAPIError, match="events wait in enqueued_events"):
+                back.result()
+
+    assert world.count("enqueued_events") == 1

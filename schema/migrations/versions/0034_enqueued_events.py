@@ -56,10 +56,8 @@ DO $$ BEGIN
 END $$
 """
 
-# The lock waits for programs that have enqueued events and not committed them.
 _NONE_WAITS: Final = """
 DO $$ BEGIN
-    LOCK TABLE enqueued_events IN ACCESS EXCLUSIVE MODE;
     IF EXISTS (SELECT FROM enqueued_events) THEN
         RAISE EXCEPTION 'events wait in enqueued_events; downgrade when workers have moved them';
     END IF;
@@ -79,6 +77,8 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Remove them, once nothing waits."""
+    # It waits for programs that have enqueued events and not committed them, and keeps others out.
+    op.execute("DROP TRIGGER loss ON enqueued_events")
     op.execute(_NONE_WAITS)
     op.execute("DROP FUNCTION outcome(text, text)")
     op.execute("DROP FUNCTION card_transaction_json(uuid)")
