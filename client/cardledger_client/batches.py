@@ -27,6 +27,10 @@ LIVE_EVENTS: Final = 20
 _AUTHORIZATIONS: Final = frozenset(
     {"AUTHORIZATION", "AUTHORIZATION_INCREMENT", "FINANCIAL_AUTHORIZATION"}
 )
+# A malformed event is rejected; until the rejection is recorded, it is accepted only.
+_OF_ANY_INPUT: Final = frozenset({"REJECTED", "ACCEPTED"})
+_REFERENCE_LENGTH: Final = 255  # Characters of a reference that the server returns.
+_MESSAGE_LENGTH: Final = 700  # Characters; an event may have a reference of any length.
 _GRACE_S: Final = 1.0  # For the outcome of an authorization on its way here.
 
 
@@ -133,9 +137,9 @@ class Pending:
         if self.is_complete:
             raise Error(INVALID_RESPONSE, "more outcomes than events")
         line = self._lines[self._place]
-        if outcome.reference is not None and outcome.reference != line.reference:
+        if not _is_of(outcome, line):
             message = f"outcome of {outcome.reference!r} in the place of {line.reference!r}"
-            raise Error(INVALID_RESPONSE, message)
+            raise Error(INVALID_RESPONSE, message[:_MESSAGE_LENGTH])
         if self._is_repeated and outcome.is_approval and self._has_passed(line, now):
             raise _too_late([line])
         self._place += 1
@@ -176,6 +180,18 @@ class Pending:
 
     def _has_passed(self, line: Line, now: datetime) -> bool:
         return line.decide_by is not None and self._began < line.decide_by <= now
+
+
+def _is_of(outcome: Outcome, line: Line) -> bool:
+    """Return whether `outcome` is one of the event in `line`, as far as its reference says."""
+    if outcome.outcome not in _OF_ANY_INPUT:
+        return outcome.reference == line.reference
+    # The server cuts a reference that is too long, and returns none where it cannot read the event,
+    # or cannot store its reference.
+    if outcome.reference is None:
+        return True
+    sent = line.reference
+    return isinstance(sent, str) and outcome.reference == sent[:_REFERENCE_LENGTH]
 
 
 def _too_late(lines: Sequence[Line]) -> Error:

@@ -160,6 +160,18 @@ def test_events_are_accepted_without_waiting(own: Api) -> None:
     assert decided.outcome == "APPLIED"
 
 
+def test_rejections_are_outcomes_whatever_their_reference(own: Api) -> None:
+    card = own.active_card()
+    references: list[object] = ["x" * 300, "\0", "\ud800", 17, None, "last"]
+    events = [event(card, "CLEARING", "", 1) | {"reference": each} for each in references]
+
+    with client(own) as ledger:
+        outcomes = ledger.events(events)
+
+    assert [each.outcome for each in outcomes] == ["REJECTED"] * 5 + ["APPLIED"]
+    assert [each.reference for each in outcomes] == ["x" * 255, None, None, None, None, "last"]
+
+
 def test_lists_go_on_over_all_pages(own: Api) -> None:
     card = own.active_card()
     events = [

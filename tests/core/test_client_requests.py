@@ -107,6 +107,45 @@ def test_a_duplicate_has_the_result_of_the_first_submission() -> None:
     assert sent.is_complete
 
 
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        ("x" * 300, "x" * 255),
+        ("x" * 255, "x" * 255),
+        ("x", None),  # The server cannot read the line.
+        ("x\0", None),
+        ("\ud800", None),
+        (17, None),
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["REJECTED", "ACCEPTED"])
+def test_the_outcome_of_a_malformed_event_has_as_much_of_its_reference_as_the_server_keeps(
+    sent: object, received: str | None, kind: str
+) -> None:
+    waiting = pending(event(1, reference=sent), event(2))
+
+    malformed = waiting.take(outcome(1, outcome=kind, reference=received), now=NOW)
+    applied = waiting.take(outcome(2), now=NOW)
+
+    assert (malformed.outcome, malformed.reference) == (kind, received)
+    assert applied.reference == "r2"
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        {"reference": "x" * 255},
+        {"reference": None},
+        {"reference": "x" * 254, "outcome": "REJECTED"},
+        {"reference": "r2", "outcome": "REJECTED"},
+    ],
+)
+def test_an_outcome_with_less_of_the_reference_is_of_another_event(received: Any) -> None:  # noqa: ANN401 - JSON
+    with pytest.raises(Error, match="INVALID_RESPONSE"):
+        pending(event(1, reference="x" * 300)).take(outcome(1, **received), now=NOW)
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"reference":"r1"}', outcome(2)])
 def test_another_line_than_the_next_outcome_is_an_error(content: bytes) -> None:
     with pytest.raises(Error, match="INVALID_RESPONSE"):
