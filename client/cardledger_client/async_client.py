@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
+from datetime import datetime
 from typing import Any, Final, Self, cast
 
 import httpx2
 
 from cardledger_client import requests, responses
-from cardledger_client.batches import Pending, batches, utc_now
+from cardledger_client.batches import Pending, batches
 from cardledger_client.client import OK, time_limit
+from cardledger_client.deadlines import Answer, Answers, Report, utc_now
 from cardledger_client.errors import Error
 from cardledger_client.requests import Request, Requests
 from cardledger_client.resources import Accepted, Card, CardTransaction, Event, Lane, Outcome
@@ -43,21 +45,26 @@ class AsyncClient:
         Shape: one outcome an event, in their order; any number of events.
         Without `lane`, up to 20 events are LIVE and more are BULK. An outcome `ACCEPTED` is not
         decided yet. After an Error some events may be accepted: submit them again, unchanged.
-        Raises: Error; DECIDE_BY_PASSED when an authorization has no outcome by its `decideBy`.
+        Raises: Error, with the outcomes that have arrived; DECIDE_BY_PASSED when an authorization
+        has no outcome by its `decideBy`, or when this call has not ended by then.
         """
-        return [outcome async for outcome in self.iter_events(events, lane)]
+        answers = Answers()
+        try:
+            async for answer in self._answers(events, lane, began=utc_now()):
+                answers.add(answer)
+        except Error as error:
+            raise answers.error(error, now=utc_now()) from error
+        return answers.outcomes(now=utc_now())
 
-    async def iter_events(
+    def iter_events(
         self, events: Iterable[Event], lane: Lane | None = None
     ) -> AsyncGenerator[Outcome]:
         """Do as `events` does, and yield each outcome as it arrives.
 
-        `events` are read as they are sent: 10,000 at a time.
+        `events` are read as they are sent: 10,000 at a time. An approval that is read after its
+        `decideBy` is yielded as `DECIDE_BY_PASSED`; the Error comes after the last outcome.
         """
-        for batch in batches(events, lane):
-            async with aclosing(self._outcomes(Pending(batch, now=utc_now()))) as outcomes:
-                async for outcome in outcomes:
-                    yield outcome
+        return self._reported(self._answers(events, lane, began=utc_now()))
 
     async def accept(self, events: Iterable[Event], lane: Lane | None = None) -> Accepted:
         """Submit `events` and return once they are accepted; they are decided later.
@@ -163,7 +170,22 @@ class AsyncClient:
             raise responses.no_response(error, may_retry=request.is_repeatable) from error
         return responses.resource(response.status_code, response.headers, response.content)
 
-    async def _outcomes(self, pending: Pending) -> AsyncGenerator[Outcome]:
+    async def _reported(self, answers: AsyncGenerator[Answer]) -> AsyncGenerator[Outcome]:
+        report = Report()
+        async with aclosing(answers):
+            async for answer in answers:
+                yield report.outcome(answer, now=utc_now())
+        report.finish()
+
+    async def _answers(
+        self, events: Iterable[Event], lane: Lane | None, *, began: datetime
+    ) -> AsyncGenerator[Answer]:
+        for batch in batches(events, lane):
+            async with aclosing(self._outcomes(Pending(batch, began=began))) as answers:
+                async for answer in answers:
+                    yield answer
+
+    async def _outcomes(self, pending: Pending) -> AsyncGenerator[Answer]:
         attempts = Attempts(self._timeout_s)
         while not pending.is_complete:
             failure: Error | None = None
@@ -172,7 +194,7 @@ class AsyncClient:
             try:
                 async with aclosing(self._lines(request, patience_s)) as lines:
                     async for line in lines:
-                        yield pending.take(line, now=utc_now())
+                        yield pending.take(line)
                         attempts.progressed()
             except Error as error:
                 failure = error

@@ -3,12 +3,14 @@
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from datetime import datetime
 from typing import Any, Final, Self, cast
 
 import httpx2
 
 from cardledger_client import requests, responses
-from cardledger_client.batches import Pending, batches, utc_now
+from cardledger_client.batches import Pending, batches
+from cardledger_client.deadlines import Answer, Answers, Report, utc_now
 from cardledger_client.errors import Error
 from cardledger_client.requests import Request, Requests
 from cardledger_client.resources import Accepted, Card, CardTransaction, Event, Lane, Outcome
@@ -49,17 +51,24 @@ class Client:
         Shape: one outcome an event, in their order; any number of events.
         Without `lane`, up to 20 events are LIVE and more are BULK. An outcome `ACCEPTED` is not
         decided yet. After an Error some events may be accepted: submit them again, unchanged.
-        Raises: Error; DECIDE_BY_PASSED when an authorization has no outcome by its `decideBy`.
+        Raises: Error, with the outcomes that have arrived; DECIDE_BY_PASSED when an authorization
+        has no outcome by its `decideBy`, or when this call has not ended by then.
         """
-        return list(self.iter_events(events, lane))
+        answers = Answers()
+        try:
+            for answer in self._answers(events, lane, began=utc_now()):
+                answers.add(answer)
+        except Error as error:
+            raise answers.error(error, now=utc_now()) from error
+        return answers.outcomes(now=utc_now())
 
     def iter_events(self, events: Iterable[Event], lane: Lane | None = None) -> Iterator[Outcome]:
         """Do as `events` does, and yield each outcome as it arrives.
 
-        `events` are read as they are sent: 10,000 at a time.
+        `events` are read as they are sent: 10,000 at a time. An approval that is read after its
+        `decideBy` is yielded as `DECIDE_BY_PASSED`; the Error comes after the last outcome.
         """
-        for batch in batches(events, lane):
-            yield from self._outcomes(Pending(batch, now=utc_now()))
+        return self._reported(self._answers(events, lane, began=utc_now()))
 
     def accept(self, events: Iterable[Event], lane: Lane | None = None) -> Accepted:
         """Submit `events` and return once they are accepted; they are decided later.
@@ -162,7 +171,19 @@ class Client:
             raise responses.no_response(error, may_retry=request.is_repeatable) from error
         return responses.resource(response.status_code, response.headers, response.content)
 
-    def _outcomes(self, pending: Pending) -> Iterator[Outcome]:
+    def _reported(self, answers: Iterator[Answer]) -> Iterator[Outcome]:
+        report = Report()
+        for answer in answers:
+            yield report.outcome(answer, now=utc_now())
+        report.finish()
+
+    def _answers(
+        self, events: Iterable[Event], lane: Lane | None, *, began: datetime
+    ) -> Iterator[Answer]:
+        for batch in batches(events, lane):
+            yield from self._outcomes(Pending(batch, began=began))
+
+    def _outcomes(self, pending: Pending) -> Iterator[Answer]:
         attempts = Attempts(self._timeout_s)
         while not pending.is_complete:
             failure: Error | None = None
@@ -171,7 +192,7 @@ class Client:
             try:
                 with closing(self._lines(request, patience_s)) as lines:
                     for line in lines:
-                        yield pending.take(line, now=utc_now())
+                        yield pending.take(line)
                         attempts.progressed()
             except Error as error:
                 failure = error

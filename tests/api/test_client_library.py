@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -9,6 +11,8 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger_client import AsyncClient, Client, Error, Outcome
+from cardledger_client.batches import LIVE_EVENTS
+from cardledger_client.deadlines import utc_now
 from storm.proxy import Link, Network, Trap
 from tests.api.support import Api, closed_port, new_tenant
 from tests.waiting import eventually, limit_s
@@ -170,6 +174,54 @@ def test_rejections_are_outcomes_whatever_their_reference(own: Api) -> None:
 
     assert [each.outcome for each in outcomes] == ["REJECTED"] * 5 + ["APPLIED"]
     assert [each.reference for each in outcomes] == ["x" * 255, None, None, None, None, "last"]
+
+
+def test_no_approval_is_returned_after_its_deadline(own: Api) -> None:
+    card = own.active_card()
+    deadline = utc_now() + timedelta(seconds=2)
+
+    def events(name: str) -> list[Any]:
+        more = {"issuerTransactionToken": name, "decideBy": deadline.isoformat()}
+        numbers = (*range(LIVE_EVENTS - 1), "last")
+        asked = [event(card, "AUTHORIZATION", f"{name}{each}", 1, **more) for each in numbers]
+        return [*asked[:-1], event(card, "CLEARING", f"{name}c", 1), asked[-1]]
+
+    def wait() -> None:
+        eventually(lambda: utc_now() > deadline)
+
+    def slow_events() -> Iterator[Any]:
+        *first, last = events("list")
+        yield from (*first, first[0])  # One more than the first request may have.
+        wait()
+        yield last
+
+    async def read_slowly(found: list[Outcome]) -> None:
+        async with AsyncClient(own.root, token_of(own)) as ledger:
+            async for each in ledger.iter_events(events("loop"), "LIVE"):
+                found.append(each)
+                await asyncio.to_thread(wait)
+
+    outcomes: list[Outcome] = []
+    in_loop: list[Outcome] = []
+    with client(own) as ledger, ThreadPoolExecutor(1) as thread:
+        beside = thread.submit(asyncio.run, read_slowly(in_loop))
+        arriving = ledger.iter_events(events("read"), "LIVE")
+        outcomes.append(next(arriving))
+        with pytest.raises(Error) as slow:
+            ledger.events(slow_events(), "LIVE")
+        with pytest.raises(Error) as caught:
+            outcomes.extend(arriving)
+        with pytest.raises(Error) as caught_in_loop:
+            beside.result()
+
+    for found, error in ((outcomes, caught.value), (in_loop, caught_in_loop.value)):
+        first, *late, cleared, last = found
+        assert (first.outcome, cleared.outcome, last.outcome) == ("APPLIED", "APPLIED", "DECLINED")
+        assert {each.outcome for each in late} == {error.code} == {"DECIDE_BY_PASSED"}
+        assert error.details["references"] == [each.reference for each in late]
+    assert slow.value.code == "DECIDE_BY_PASSED"
+    assert len(slow.value.outcomes) == LIVE_EVENTS + 2
+    assert [each.reference for each in slow.value.outcomes if each.is_approval] == ["listc"]
 
 
 def test_lists_go_on_over_all_pages(own: Api) -> None:
