@@ -168,7 +168,12 @@ class AsyncClient:
             )
         except httpx2.RequestError as error:
             raise responses.no_response(error, may_retry=request.is_repeatable) from error
-        return responses.resource(response.status_code, response.headers, response.content)
+        return responses.resource(
+            response.status_code,
+            response.headers,
+            response.content,
+            is_repeatable=request.is_repeatable,
+        )
 
     async def _reported(self, answers: AsyncGenerator[Answer]) -> AsyncGenerator[Outcome]:
         report = Report()

@@ -24,7 +24,8 @@ class Client:
     """Calls one installation with the credentials of a platform; use it as a context manager.
 
     A call that gets no response, or 429, 502, 503 or 504, is repeated until nothing has arrived for
-    `timeout_s`; what it sends has the same effect once or twice.
+    `timeout_s`; what it sends has the same effect once or twice. A DELETE is repeated only when the
+    server has refused it.
     """
 
     def __init__(
@@ -169,7 +170,12 @@ class Client:
             )
         except httpx2.RequestError as error:
             raise responses.no_response(error, may_retry=request.is_repeatable) from error
-        return responses.resource(response.status_code, response.headers, response.content)
+        return responses.resource(
+            response.status_code,
+            response.headers,
+            response.content,
+            is_repeatable=request.is_repeatable,
+        )
 
     def _reported(self, answers: Iterator[Answer]) -> Iterator[Outcome]:
         report = Report()

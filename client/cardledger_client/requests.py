@@ -81,6 +81,7 @@ class Requests:
 
         A POST has an idempotency key, the same in every attempt.
         """
+        method = method.upper()
         headers = {} if body is None else dict(_JSON)
         if method == "POST":
             headers["Idempotency-Key"] = str(uuid4())

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
+from typing_extensions import override
 
 from cardledger.api.app import ApiConfig
 from cardledger_client import AsyncClient, Client, Error, Outcome
@@ -33,6 +36,49 @@ def link(root: str) -> Iterator[Link]:
     address = urlsplit(root)
     with Network() as network:
         yield network.link("api", (address.hostname or "", address.port or 0))
+
+
+class Proxy(ThreadingHTTPServer):
+    """A server that is not cardledger: it has one response for every request, and counts them."""
+
+    def __init__(self, status: int, content: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), Page)
+        self.status: Final = status
+        self.content: Final = content
+        self.requests = 0
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Page(BaseHTTPRequestHandler):
+    """One response of `Proxy`."""
+
+    server: Proxy
+
+    def do_GET(self) -> None:
+        self.server.requests += 1
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content)
+
+    do_DELETE = do_GET  # noqa: N815 - the name of the base class
+
+    @override
+    def log_message(self, *_: object, **__: object) -> None:
+        """Log nothing."""
+
+
+@contextmanager
+def proxy(status: int, content: bytes) -> Iterator[Proxy]:
+    with Proxy(status, content) as server, ThreadPoolExecutor(1) as thread:
+        thread.submit(server.serve_forever, poll_interval=0.01)
+        try:
+            yield server
+        finally:
+            server.shutdown()
 
 
 def token_of(api: Api) -> str:
@@ -151,6 +197,27 @@ def test_a_resource_whose_response_is_lost_is_made_once(own: Api, link: Link) ->
 
     assert link.trapped == 1
     assert [each["id"] for each in listed] == [made["id"]]
+
+
+@pytest.mark.parametrize(("method", "is_repeated"), [("DELETE", False), ("GET", True)])
+def test_what_may_have_been_carried_out_is_not_deleted_again(
+    method: str,
+    is_repeated: bool,  # noqa: FBT001
+) -> None:
+    async def use(root: str) -> None:
+        async with AsyncClient(root, "a:b", timeout_s=0.3) as ledger:
+            await ledger.call(method, "/tokens/1")
+
+    with proxy(502, b"<html>") as server:
+        with Client(server.root, "a:b", timeout_s=0.3) as ledger, pytest.raises(Error) as caught:
+            ledger.call(method, "/tokens/1")
+        by_threads = server.requests
+        with pytest.raises(Error):
+            asyncio.run(use(server.root))
+
+    assert (caught.value.code, caught.value.status) == ("INVALID_RESPONSE", 502)
+    assert (by_threads > 1) is is_repeated
+    assert (server.requests - by_threads > 1) is is_repeated
 
 
 def test_events_are_accepted_without_waiting(own: Api) -> None:

@@ -307,9 +307,9 @@ def test_what_would_fail_again_is_not_repeated() -> None:
 # --- responses -----------------------------------------------------------------------------------
 
 
-def error(status: int, body: object, **headers: str) -> Error:
+def error(status: int, body: object, *, is_repeatable: bool = True, **headers: str) -> Error:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return error_of(status, named, json.dumps(body).encode())
+    return error_of(status, named, json.dumps(body).encode(), is_repeatable=is_repeatable)
 
 
 def test_an_error_has_what_the_server_says() -> None:
@@ -327,7 +327,7 @@ def test_an_error_has_what_the_server_says() -> None:
     ("status", "may_retry"), [(400, False), (409, False), (429, True), (500, False), (503, True)]
 )
 def test_some_statuses_are_worth_another_attempt(status: int, may_retry: bool) -> None:  # noqa: FBT001
-    body = {"code": "X", "message": "x"}
+    body = {"status": status, "code": "X", "message": "x"}
 
     assert error(status, body).may_retry is may_retry
     assert not error(status, body, x_should_retry="false").may_retry
@@ -340,6 +340,31 @@ def test_the_page_of_a_proxy_is_no_answer(status: int) -> None:
 
     assert caught.value.code == "INVALID_RESPONSE"
     assert caught.value.may_retry is (status == 502)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "may_retry"),
+    [
+        (429, {"code": "RATE_LIMITED"}, {}, True),
+        (429, None, {}, True),
+        (503, {"code": "SERVICE_UNAVAILABLE"}, {}, True),
+        (503, {"code": "SERVICE_UNAVAILABLE"}, {"x_should_retry": "false"}, False),
+        (503, {"code": "SERVICE_UNAVAILABLE", "status": 502}, {}, False),
+        (503, None, {}, False),
+        (502, {"code": "X"}, {}, False),
+        (504, None, {}, False),
+        (500, {"code": "X"}, {}, False),
+    ],
+)
+def test_a_request_with_another_effect_the_second_time_is_repeated_when_it_was_refused(
+    status: int,
+    body: dict[str, Any] | None,
+    headers: dict[str, str],
+    may_retry: bool,  # noqa: FBT001
+) -> None:
+    sent = None if body is None else {"status": status, "message": "x"} | body
+
+    assert error(status, sent, is_repeatable=False, **headers).may_retry is may_retry
 
 
 @given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.data())
@@ -377,7 +402,8 @@ def test_a_post_has_an_idempotency_key_of_its_own() -> None:
 
     assert first.url == "https://host/prefix/2025-10-13/cards"
     assert first.headers["Idempotency-Key"] != second.headers["Idempotency-Key"]
-    assert not requests.call("DELETE", "/tokens/1", None, {}).is_repeatable
+    assert "Idempotency-Key" in requests.call("post", "/cards", {}, {}).headers
+    assert not requests.call("delete", "/tokens/1", None, {}).is_repeatable
 
 
 @pytest.mark.parametrize("token", ["id:secret", ("id", "secret")])
