@@ -87,12 +87,12 @@ class Client:
         """Return the recorded outcome of an event; None when it has none yet, or is unknown.
 
         `card_id` chooses among events of several cardholders with this source and reference.
-        Raises: Error.
+        Raises: Error; ValueError for an empty name, `.` and `..`, which a path cannot have.
         """
         try:
             fields = self._result(self._requests.outcome(source, reference, card_id))
         except Error as error:
-            if responses.is_unknown_event(error):
+            if responses.is_without_outcome(error, source, reference):
                 return None
             raise
         return responses.outcome_of(fields)

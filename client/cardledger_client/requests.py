@@ -19,6 +19,7 @@ PAGE_SIZE: Final = 100
 
 _DATED: Final = re.compile(r"/\d{4}-\d{2}-\d{2}$")
 _EVENTS: Final = "/network-events"
+_UNSENDABLE: Final = frozenset({"", ".", ".."})
 _JSON: Final = {"Content-Type": "application/json"}
 _NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 
@@ -69,8 +70,11 @@ class Requests:
         )
 
     def outcome(self, source: str, reference: str, card_id: str | None) -> Request:
-        """Return the request for the recorded outcome of an event."""
-        path = f"{_EVENTS}/{quote(source, safe='')}/{quote(reference, safe='')}"
+        """Return the request for the recorded outcome of an event.
+
+        Raises: ValueError when a path cannot name it.
+        """
+        path = f"{_EVENTS}/{_segment(source)}/{_segment(reference)}"
         query = {} if card_id is None else {"cardId": card_id}
         return Request(method="GET", url=self._root + path, query=query)
 
@@ -105,8 +109,21 @@ def given(query: Mapping[str, Any]) -> dict[str, str]:
 
 
 def identified(identifier: str) -> str:
-    """Return `identifier` as a part of a path."""
-    return quote(identifier, safe=":")
+    """Return `identifier` as a part of a path.
+
+    Raises: ValueError.
+    """
+    return _segment(identifier, safe=":")
+
+
+def _segment(name: str, *, safe: str = "") -> str:
+    """Return `name` as a segment of a path.
+
+    Raises: ValueError for one that would not arrive: HTTP clients and proxies resolve `.` and `..`.
+    """
+    if name in _UNSENDABLE:
+        raise ValueError(f"{name!r} cannot be part of a path")
+    return quote(name, safe=safe)
 
 
 def usual_headers(token: str | tuple[str, str]) -> dict[str, str]:

@@ -56,9 +56,14 @@ def outcome_of(fields: Any) -> Outcome:  # noqa: ANN401 - JSON
     )
 
 
-def is_unknown_event(error: Error) -> bool:
-    """Return whether `error` says that an event has no outcome."""
-    return error.status == _NOT_FOUND
+def is_without_outcome(error: Error, source: str, reference: str) -> bool:
+    """Return whether `error` says that this event has no outcome.
+
+    The server names the event. A 404 of a proxy or of an unknown path does not; and where a proxy
+    has changed the path, the event is another one.
+    """
+    key = (error.details.get("source"), error.details.get("reference"))
+    return error.status == _NOT_FOUND and key == (source, reference)
 
 
 def error_of(

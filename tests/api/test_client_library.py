@@ -305,6 +305,24 @@ def test_lists_go_on_over_all_pages(own: Api) -> None:
     assert sorted(listed) == sorted(each["issuerTransactionToken"] for each in events)
 
 
+@pytest.mark.parametrize("prefix", ["/nothing", "/network-events/visa"])
+def test_another_404_does_not_say_that_an_event_has_no_outcome(own: Api, prefix: str) -> None:
+    async def use(root: str) -> None:
+        async with AsyncClient(root, token_of(own)) as ledger:
+            await ledger.outcome("a/b ?", "1/2#%2F ä")
+
+    with client(own) as ledger:
+        assert ledger.outcome("a/b ?", "1/2#%2F ä") is None
+    with proxy(404, b"<html>") as server:
+        for root in (server.root, own.root + prefix):
+            with Client(root, token_of(own)) as ledger, pytest.raises(Error) as caught:
+                ledger.outcome("visa", "c1")
+            with pytest.raises(Error) as caught_in_loop:
+                asyncio.run(use(root))
+
+            assert caught.value.status == caught_in_loop.value.status == 404
+
+
 def test_errors_have_a_code(own: Api) -> None:
     with client(own) as ledger, pytest.raises(Error) as missing:
         ledger.card("Card:019542f5-b3e7-7d02-0000-00000000a1b4")

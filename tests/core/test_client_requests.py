@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from cardledger_client import Error, sql
 from cardledger_client.batches import LIVE_EVENTS, MAX_BYTES, MAX_EVENTS, Batch, Pending, batches
 from cardledger_client.deadlines import Answers, Report
-from cardledger_client.requests import Requests, usual_headers
+from cardledger_client.requests import Requests, identified, usual_headers
 from cardledger_client.resources import Lane
-from cardledger_client.responses import Lines, error_of, resource
+from cardledger_client.responses import Lines, error_of, is_without_outcome, resource
 from cardledger_client.retries import Attempts
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -367,6 +367,29 @@ def test_a_request_with_another_effect_the_second_time_is_repeated_when_it_was_r
     assert error(status, sent, is_repeatable=False, **headers).may_retry is may_retry
 
 
+NO_OUTCOME = {"status": 404, "code": "REFERENCE_NOT_FOUND", "message": "x"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (404, NO_OUTCOME | {"details": {"source": "visa", "reference": "r1"}}, True),
+        (404, NO_OUTCOME | {"details": {"source": "visa", "reference": "r2"}}, False),
+        (404, NO_OUTCOME, False),
+        (404, NO_OUTCOME | {"details": []}, False),
+        (404, {"details": {"source": "visa", "reference": "r1"}}, False),
+        (404, "<html>", False),
+        (409, {"status": 409, "code": "CONFLICT", "message": "x"}, False),
+    ],
+)
+def test_the_server_names_the_event_that_has_no_outcome(
+    status: int,
+    body: object,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    assert is_without_outcome(error(status, body), "visa", "r1") is expected
+
+
 @given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.data())
 def test_lines_are_cut_at_newlines_wherever_the_stream_is_cut(
     lines: list[bytes], data: st.DataObject
@@ -393,6 +416,18 @@ def test_the_base_url_may_end_with_the_version(base_url: str) -> None:
 
     assert requests.outcome("a/b", "c d", None).url == "http://host:1/network-events/a%2Fb/c%20d"
     assert requests.call("GET", "/cards", None, {}).url == "http://host:1/2025-10-13/cards"
+
+
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_does_not_arrive_in_a_path_is_refused(name: str) -> None:
+    requests = Requests("http://host")
+
+    with pytest.raises(ValueError, match="path"):
+        requests.outcome("visa", name, None)
+    with pytest.raises(ValueError, match="path"):
+        requests.outcome(name, "r1", None)
+    with pytest.raises(ValueError, match="path"):
+        identified(name)
 
 
 def test_a_post_has_an_idempotency_key_of_its_own() -> None:
