@@ -16,9 +16,6 @@ from cardledger_client.requests import Request, Requests
 from cardledger_client.resources import Accepted, Card, CardTransaction, Event, Lane, Outcome
 from cardledger_client.retries import Attempts
 
-OK: Final = 200
-CONNECT_LIMIT_S: Final = 5.0
-
 
 class Client:
     """Calls one installation with the credentials of a platform; use it as a context manager.
@@ -76,12 +73,8 @@ class Client:
 
         Raises: Error; some events may be accepted.
         """
-        accepted = rejected = 0
-        for batch in batches(events, lane):
-            counts = self._result(self._requests.acceptance(batch))
-            accepted += counts["accepted"]
-            rejected += counts["rejected"]
-        return Accepted(accepted=accepted, rejected=rejected)
+        counts = [self._result(self._requests.acceptance(batch)) for batch in batches(events, lane)]
+        return responses.accepted(counts)
 
     def outcome(self, source: str, reference: str, *, card_id: str | None = None) -> Outcome | None:
         """Return the recorded outcome of an event; None when it has none yet, or is unknown.
@@ -89,13 +82,13 @@ class Client:
         `card_id` chooses among events of several cardholders with this source and reference.
         Raises: Error; ValueError for an empty name, `.` and `..`, which a path cannot have.
         """
+        request = self._requests.outcome(source, reference, card_id)
         try:
-            fields = self._result(self._requests.outcome(source, reference, card_id))
+            return responses.outcome_of(self._result(request))
         except Error as error:
             if responses.is_without_outcome(error, source, reference):
                 return None
             raise
-        return responses.outcome_of(fields)
 
     def card(self, card_id: str) -> Card:
         """Return a card.
@@ -160,22 +153,10 @@ class Client:
 
     def _attempt(self, request: Request, limit_s: float) -> Any:  # noqa: ANN401 - JSON
         try:
-            response = self._http.request(
-                request.method,
-                request.url,
-                params=request.query,
-                headers=request.headers,
-                content=request.content,
-                timeout=time_limit(limit_s),
-            )
+            response = self._http.send(requests.prepared(self._http, request, limit_s))
         except httpx2.RequestError as error:
             raise responses.no_response(error, may_retry=request.is_repeatable) from error
-        return responses.resource(
-            response.status_code,
-            response.headers,
-            response.content,
-            is_repeatable=request.is_repeatable,
-        )
+        return responses.resource(response, is_repeatable=request.is_repeatable)
 
     def _reported(self, answers: Iterator[Answer]) -> Iterator[Outcome]:
         report = Report()
@@ -193,10 +174,8 @@ class Client:
         attempts = Attempts(self._timeout_s)
         while not pending.is_complete:
             failure: Error | None = None
-            request = self._requests.outcomes(pending)
-            patience_s = pending.patience_s(attempts.left_s, now=utc_now())
             try:
-                with closing(self._lines(request, patience_s)) as lines:
+                with closing(self._lines(pending, attempts.left_s)) as lines:
                     for line in lines:
                         yield pending.take(line)
                         attempts.progressed()
@@ -207,26 +186,16 @@ class Client:
                 time.sleep(pending.pause_s(delay_s, now=utc_now()))
                 pending.repeat(now=utc_now())
 
-    def _lines(self, request: Request, limit_s: float) -> Generator[bytes]:
+    def _lines(self, pending: Pending, limit_s: float) -> Generator[bytes]:
+        patience_s = pending.patience_s(limit_s, now=utc_now())
+        request = requests.prepared(self._http, self._requests.outcomes(pending), patience_s)
         lines = responses.Lines()
         try:
-            with self._http.stream(
-                request.method,
-                request.url,
-                params=request.query,
-                headers=request.headers,
-                content=request.content,
-                timeout=time_limit(limit_s),
-            ) as response:
-                if response.status_code != OK:
-                    content = response.read()
-                    raise responses.error_of(response.status_code, response.headers, content)
+            with closing(self._http.send(request, stream=True)) as response:
+                if response.status_code != responses.OK:
+                    response.read()
+                    raise responses.error_of(response)
                 for chunk in response.iter_bytes():
                     yield from lines.feed(chunk)
         except httpx2.RequestError as error:
             raise responses.no_response(error) from error
-
-
-def time_limit(limit_s: float) -> httpx2.Timeout:
-    """Return the limit for each wait of an attempt: to connect, to send, for what comes next."""
-    return httpx2.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S))

@@ -9,6 +9,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
+import httpx2
+
 from cardledger_client.batches import Batch, Pending
 from cardledger_client.version import VERSION
 
@@ -16,6 +18,7 @@ API_VERSION: Final = "2025-10-13"
 """The version of the interface, and the end of its base path."""
 
 PAGE_SIZE: Final = 100
+CONNECT_LIMIT_S: Final = 5.0
 
 _DATED: Final = re.compile(r"/\d{4}-\d{2}-\d{2}$")
 _EVENTS: Final = "/network-events"
@@ -101,6 +104,23 @@ class Requests:
     def page(self, path: str, query: Mapping[str, Any], cursor: str | None) -> Request:
         """Return the request for one page of a list."""
         return self.call("GET", path, None, {"limit": PAGE_SIZE, **query, "cursor": cursor})
+
+
+def prepared(
+    http: httpx2.Client | httpx2.AsyncClient, request: Request, limit_s: float
+) -> httpx2.Request:
+    """Return `request` as `http` sends it.
+
+    `limit_s` is the limit for each wait of an attempt: to connect, to send, for what comes next.
+    """
+    return http.build_request(
+        request.method,
+        request.url,
+        params=request.query,
+        headers=request.headers,
+        content=request.content,
+        timeout=httpx2.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S)),
+    )
 
 
 def given(query: Mapping[str, Any]) -> dict[str, str]:

@@ -1,12 +1,15 @@
 """Responses: resources, errors, and streams of outcomes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cardledger_client.errors import INVALID_RESPONSE, NO_RESPONSE, Error
-from cardledger_client.resources import Outcome
+import httpx2
 
+from cardledger_client.errors import INVALID_RESPONSE, NO_RESPONSE, Error
+from cardledger_client.resources import Accepted, Outcome
+
+OK: Final = 200
 _NOT_FOUND: Final = 404
 _FIRST_ERROR: Final = 300  # The interface redirects nowhere.
 _RATE_LIMITED: Final = 429
@@ -16,16 +19,23 @@ _LINE_LIMIT: Final = 1024 * 1024
 _NEWLINE: Final = b"\n"
 
 
-def resource(
-    status: int, headers: Mapping[str, str], content: bytes, *, is_repeatable: bool = True
-) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON of a response; None when it has no body.
+def resource(response: httpx2.Response, *, is_repeatable: bool = True) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of `response`; None when it has no body.
 
     Raises: Error.
     """
-    if status >= _FIRST_ERROR:
-        raise error_of(status, headers, content, is_repeatable=is_repeatable)
-    return json_of(content) if content else None
+    if response.status_code >= _FIRST_ERROR:
+        raise error_of(response, is_repeatable=is_repeatable)
+    return json_of(response.content) if response.content else None
+
+
+def accepted(counts: Iterable[Mapping[str, int]]) -> Accepted:
+    """Return the sum of `counts`, one of each request."""
+    every = list(counts)
+    return Accepted(
+        accepted=sum(each["accepted"] for each in every),
+        rejected=sum(each["rejected"] for each in every),
+    )
 
 
 def json_of(content: bytes) -> Any:  # noqa: ANN401 - JSON
@@ -66,13 +76,12 @@ def is_without_outcome(error: Error, source: str, reference: str) -> bool:
     return error.status == _NOT_FOUND and key == (source, reference)
 
 
-def error_of(
-    status: int, headers: Mapping[str, str], content: bytes, *, is_repeatable: bool = True
-) -> Error:
-    """Return the error in a response; header names have any case that `headers` understands.
+def error_of(response: httpx2.Response, *, is_repeatable: bool = True) -> Error:
+    """Return the error in `response`, whose content has been read.
 
     `is_repeatable` is that of the request: any other may be sent again only when it was refused.
     """
+    status, headers, content = response.status_code, response.headers, response.content
     body = _error_body(status, content)
     is_worth_it = status in _RETRIED and headers.get("x-should-retry") != "false"
     is_refused = status == _RATE_LIMITED or (status == _UNAVAILABLE and body is not None)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from httpx2 import Response
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
@@ -309,7 +310,7 @@ def test_what_would_fail_again_is_not_repeated() -> None:
 
 def error(status: int, body: object, *, is_repeatable: bool = True, **headers: str) -> Error:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return error_of(status, named, json.dumps(body).encode(), is_repeatable=is_repeatable)
+    return error_of(Response(status, headers=named, json=body), is_repeatable=is_repeatable)
 
 
 def test_an_error_has_what_the_server_says() -> None:
@@ -336,7 +337,7 @@ def test_some_statuses_are_worth_another_attempt(status: int, may_retry: bool) -
 @pytest.mark.parametrize("status", [200, 302, 404, 502])
 def test_the_page_of_a_proxy_is_no_answer(status: int) -> None:
     with pytest.raises(Error) as caught:
-        resource(status, {}, b"<html>")
+        resource(Response(status, content=b"<html>"))
 
     assert caught.value.code == "INVALID_RESPONSE"
     assert caught.value.may_retry is (status == 502)
