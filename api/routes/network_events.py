@@ -156,14 +156,17 @@ async def get_network_event(
     Outcomes are kept permanently; `PARKED` stays the outcome of an event that was applied later.
     Without an outcome it is the last rejection, also while a corrected event waits. 404 means that
     the event is not decided yet, or was never accepted: send it again with the same source and
-    reference, it is applied once.
+    reference, it is applied once. `source` and `reference` in its `details` tell it from a 404 of
+    an unknown path.
     """
     source, reference = _key_in(request) or (source, reference)
     call.subjects["network_event"] = f"{source}/{reference}"
     async with call.reading() as outer:
         outcome = await _outcome(outer, call.platform_id, source, reference, query.card_id)
     if outcome is None:
-        raise ApiError(Code.REFERENCE_NOT_FOUND, _NO_OUTCOME)
+        # Named, so that this is told from a 404 of an unknown path or of another server.
+        key = {"source": source, "reference": reference}
+        raise ApiError(Code.REFERENCE_NOT_FOUND, _NO_OUTCOME, details=key)
     return Response(outcome.json, media_type=bodies.JSON)
 
 

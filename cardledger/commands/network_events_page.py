@@ -129,7 +129,8 @@ no outcome.
   without it the number of events decides. See [order](#order).
 - `GET {PATH}/{{source}}/{{reference}}` returns the recorded outcome of an event, or its last
   rejection, also while a corrected event waits. `PARKED` stays the outcome of an event that was
-  applied later. 404: it has no outcome yet, or was never accepted; send it again.
+  applied later. 404 with `source` and `reference` in `details`: it has no outcome yet, or was never
+  accepted; send it again. Any other 404 says nothing about the event.
 - `wait=false` and look-ups answer no network: what they return may be later than `decideBy`.
 - The first token of a platform has `INGEST`; `POST /tokens` creates tokens with `INGEST` alone.
 - 429: other requests of the platform come first, or {UNDECIDED[Lane.BULK]:,} of its events

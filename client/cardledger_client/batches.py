@@ -6,12 +6,13 @@ Pure: nothing here sends anything, and the time is passed in.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain, islice
 from math import inf
 from typing import Final
 
-from cardledger_client.errors import DECIDE_BY_PASSED, INVALID_RESPONSE, NO_RESPONSE, Error
+from cardledger_client.deadlines import Answer, passed
+from cardledger_client.errors import INVALID_RESPONSE, NO_RESPONSE, Error
 from cardledger_client.resources import Event, Lane, Outcome
 from cardledger_client.responses import json_of, outcome_of
 
@@ -27,7 +28,11 @@ LIVE_EVENTS: Final = 20
 _AUTHORIZATIONS: Final = frozenset(
     {"AUTHORIZATION", "AUTHORIZATION_INCREMENT", "FINANCIAL_AUTHORIZATION"}
 )
-_GRACE_S: Final = 1.0  # For the outcome of an authorization on its way here.
+# A malformed event is rejected; until the rejection is recorded, it is accepted only.
+_OF_ANY_INPUT: Final = frozenset({"REJECTED", "ACCEPTED"})
+_REFERENCE_LENGTH: Final = 255  # Characters of a reference that the server returns.
+_MESSAGE_LENGTH: Final = 700  # Characters; an event may have a reference of any length.
+_GRACE_S: Final = 1.0  # For a decline that the server returns at the deadline.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +96,7 @@ def _decide_by(event: Event) -> datetime | None:
     if event.get("type") not in _AUTHORIZATIONS or not isinstance(value, str):
         return None
     try:
-        moment = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value.upper())  # RFC 3339 has t and z, too.
     except ValueError:
         return None
     return moment if moment.tzinfo else None
@@ -101,17 +106,16 @@ class Pending:
     """A batch whose outcomes arrive: those that have none are sent again after a failure.
 
     That is safe: `source` and `reference` of an event are its permanent idempotency key. Only an
-    authorization whose `decideBy` passes meanwhile is not sent again: what is recorded could be an
-    approval that its network does not wait for any more.
+    authorization whose `decideBy` has passed is not sent again: its network does not wait for the
+    outcome any more.
     """
 
-    def __init__(self, batch: Batch, *, now: datetime) -> None:
-        """Begin at `now`; deadlines that have passed by then are the engine's concern alone."""
+    def __init__(self, batch: Batch, *, began: datetime) -> None:
+        """Begin; deadlines before the call `began` are the engine's concern alone."""
         self.lane: Final = batch.lane
         self._lines: Final = batch.lines
-        self._began: Final = now
+        self._began: Final = began
         self._place = 0
-        self._is_repeated = False
 
     @property
     def is_complete(self) -> bool:
@@ -121,43 +125,47 @@ class Pending:
     @property
     def content(self) -> bytes:
         """The events without an outcome, one a line."""
-        return b"\n".join(line.content for line in self._lines[self._place :])
+        return b"\n".join(line.content for line in self._rest)
 
-    def take(self, content: bytes, *, now: datetime) -> Outcome:
-        """Return the next outcome, which has arrived as a line with `content` at `now`.
+    def take(self, content: bytes) -> Answer:
+        """Return the next outcome, which has arrived as a line with `content`.
 
-        Raises: Error INVALID_RESPONSE; DECIDE_BY_PASSED for an approval after a repetition that
-        comes too late.
+        Raises: Error INVALID_RESPONSE.
         """
         outcome = outcome_of(json_of(content))
         if self.is_complete:
             raise Error(INVALID_RESPONSE, "more outcomes than events")
         line = self._lines[self._place]
-        if outcome.reference is not None and outcome.reference != line.reference:
+        if not _is_of(outcome, line):
             message = f"outcome of {outcome.reference!r} in the place of {line.reference!r}"
-            raise Error(INVALID_RESPONSE, message)
-        if self._is_repeated and outcome.is_approval and self._has_passed(line, now):
-            raise _too_late([line])
+            raise Error(INVALID_RESPONSE, message[:_MESSAGE_LENGTH])
         self._place += 1
-        return outcome
+        return Answer(outcome=outcome, report_by=self._deadline(line, outcome))
 
     def repeat(self, *, now: datetime) -> None:
         """Note that the rest is sent again at `now`.
 
         Raises: Error DECIDE_BY_PASSED when an authorization among it must not be.
         """
-        self._is_repeated = True
-        late = [line for line in self._lines[self._place :] if self._has_passed(line, now)]
+        late = [
+            line.reference
+            for line in self._rest
+            if line.decide_by and self._began < line.decide_by <= now
+        ]
         if late:
-            raise _too_late(late)
+            raise passed(late)
 
     def patience_s(self, limit_s: float, *, now: datetime) -> float:
-        """Return how long to wait for a response: `limit_s`, or less because of a deadline."""
-        return min(limit_s, self._left_s(now) + _GRACE_S)
+        """Return how long to wait for a response: `limit_s`, or less because of a deadline.
+
+        The grace after a deadline is for outcomes that are no approvals: those are returned later,
+        too. A deadline that has passed limits nothing: the first attempt comes too late for it.
+        """
+        return min(limit_s, self._left_s(now, after=now) + _GRACE_S)
 
     def pause_s(self, delay_s: float, *, now: datetime) -> float:
         """Return how long to wait before `repeat`: `delay_s`, or until a deadline passes."""
-        return min(delay_s, self._left_s(now))
+        return min(delay_s, self._left_s(now, after=self._began))
 
     def incomplete(self) -> Error:
         """Return the error of a response that has ended before the last outcome."""
@@ -165,28 +173,32 @@ class Pending:
         message = f"the response ended with {missing} outcomes missing"
         return Error(NO_RESPONSE, message, may_retry=True)
 
-    def _left_s(self, now: datetime) -> float:
-        """Return the seconds until the next deadline; infinity when there is none."""
+    @property
+    def _rest(self) -> Sequence[Line]:
+        """The events without an outcome."""
+        return self._lines[self._place :]
+
+    def _deadline(self, line: Line, outcome: Outcome) -> datetime | None:
+        """Return until when `outcome` may be reported; None when there is no such time."""
+        if not outcome.is_approval or line.decide_by is None or line.decide_by <= self._began:
+            return None
+        return line.decide_by
+
+    def _left_s(self, now: datetime, *, after: datetime) -> float:
+        """Return the seconds until the first deadline `after` a time; infinity without one."""
         deadlines = [
-            line.decide_by
-            for line in self._lines[self._place :]
-            if line.decide_by and line.decide_by > self._began
+            line.decide_by for line in self._rest if line.decide_by and line.decide_by > after
         ]
         return max(0.0, (min(deadlines) - now).total_seconds()) if deadlines else inf
 
-    def _has_passed(self, line: Line, now: datetime) -> bool:
-        return line.decide_by is not None and self._began < line.decide_by <= now
 
-
-def _too_late(lines: Sequence[Line]) -> Error:
-    message = (
-        "no outcome by decideBy: it is not an approval. Submit the authorization again, unchanged"
-        " but with a later decideBy, to read what is recorded; reverse an approval"
-    )
-    references = [line.reference for line in lines]
-    return Error(DECIDE_BY_PASSED, message, details={"references": references})
-
-
-def utc_now() -> datetime:
-    """Return the time by which deadlines are counted."""
-    return datetime.now(UTC)
+def _is_of(outcome: Outcome, line: Line) -> bool:
+    """Return whether `outcome` is one of the event in `line`, as far as its reference says."""
+    if outcome.outcome not in _OF_ANY_INPUT:
+        return outcome.reference == line.reference
+    # The server cuts a reference that is too long, and returns none where it cannot read the event,
+    # or cannot store its reference.
+    if outcome.reference is None:
+        return True
+    sent = line.reference
+    return isinstance(sent, str) and outcome.reference == sent[:_REFERENCE_LENGTH]

@@ -3,26 +3,26 @@
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from datetime import datetime
 from typing import Any, Final, Self, cast
 
 import httpx2
 
 from cardledger_client import requests, responses
-from cardledger_client.batches import Pending, batches, utc_now
+from cardledger_client.batches import Pending, batches
+from cardledger_client.deadlines import Answer, Answers, Report, utc_now
 from cardledger_client.errors import Error
 from cardledger_client.requests import Request, Requests
 from cardledger_client.resources import Accepted, Card, CardTransaction, Event, Lane, Outcome
 from cardledger_client.retries import Attempts
-
-OK: Final = 200
-CONNECT_LIMIT_S: Final = 5.0
 
 
 class Client:
     """Calls one installation with the credentials of a platform; use it as a context manager.
 
     A call that gets no response, or 429, 502, 503 or 504, is repeated until nothing has arrived for
-    `timeout_s`; what it sends has the same effect once or twice.
+    `timeout_s`; what it sends has the same effect once or twice. A DELETE is repeated only when the
+    server has refused it.
     """
 
     def __init__(
@@ -49,43 +49,46 @@ class Client:
         Shape: one outcome an event, in their order; any number of events.
         Without `lane`, up to 20 events are LIVE and more are BULK. An outcome `ACCEPTED` is not
         decided yet. After an Error some events may be accepted: submit them again, unchanged.
-        Raises: Error; DECIDE_BY_PASSED when an authorization has no outcome by its `decideBy`.
+        Raises: Error, with the outcomes that have arrived; DECIDE_BY_PASSED when an authorization
+        has no outcome by its `decideBy`, or when this call has not ended by then.
         """
-        return list(self.iter_events(events, lane))
+        answers = Answers()
+        try:
+            for answer in self._answers(events, lane, began=utc_now()):
+                answers.add(answer)
+        except Error as error:
+            raise answers.error(error, now=utc_now()) from error
+        return answers.outcomes(now=utc_now())
 
     def iter_events(self, events: Iterable[Event], lane: Lane | None = None) -> Iterator[Outcome]:
         """Do as `events` does, and yield each outcome as it arrives.
 
-        `events` are read as they are sent: 10,000 at a time.
+        `events` are read as they are sent: 10,000 at a time. An approval that is read after its
+        `decideBy` is yielded as `DECIDE_BY_PASSED`; the Error comes after the last outcome.
         """
-        for batch in batches(events, lane):
-            yield from self._outcomes(Pending(batch, now=utc_now()))
+        return self._reported(self._answers(events, lane, began=utc_now()))
 
     def accept(self, events: Iterable[Event], lane: Lane | None = None) -> Accepted:
         """Submit `events` and return once they are accepted; they are decided later.
 
         Raises: Error; some events may be accepted.
         """
-        accepted = rejected = 0
-        for batch in batches(events, lane):
-            counts = self._result(self._requests.acceptance(batch))
-            accepted += counts["accepted"]
-            rejected += counts["rejected"]
-        return Accepted(accepted=accepted, rejected=rejected)
+        counts = [self._result(self._requests.acceptance(batch)) for batch in batches(events, lane)]
+        return responses.accepted(counts)
 
     def outcome(self, source: str, reference: str, *, card_id: str | None = None) -> Outcome | None:
         """Return the recorded outcome of an event; None when it has none yet, or is unknown.
 
         `card_id` chooses among events of several cardholders with this source and reference.
-        Raises: Error.
+        Raises: Error; ValueError for an empty name, `.` and `..`, which a path cannot have.
         """
+        request = self._requests.outcome(source, reference, card_id)
         try:
-            fields = self._result(self._requests.outcome(source, reference, card_id))
+            return responses.outcome_of(self._result(request))
         except Error as error:
-            if responses.is_unknown_event(error):
+            if responses.is_without_outcome(error, source, reference):
                 return None
             raise
-        return responses.outcome_of(fields)
 
     def card(self, card_id: str) -> Card:
         """Return a card.
@@ -150,28 +153,31 @@ class Client:
 
     def _attempt(self, request: Request, limit_s: float) -> Any:  # noqa: ANN401 - JSON
         try:
-            response = self._http.request(
-                request.method,
-                request.url,
-                params=request.query,
-                headers=request.headers,
-                content=request.content,
-                timeout=time_limit(limit_s),
-            )
+            response = self._http.send(requests.prepared(self._http, request, limit_s))
         except httpx2.RequestError as error:
             raise responses.no_response(error, may_retry=request.is_repeatable) from error
-        return responses.resource(response.status_code, response.headers, response.content)
+        return responses.resource(response, is_repeatable=request.is_repeatable)
 
-    def _outcomes(self, pending: Pending) -> Iterator[Outcome]:
+    def _reported(self, answers: Iterator[Answer]) -> Iterator[Outcome]:
+        report = Report()
+        for answer in answers:
+            yield report.outcome(answer, now=utc_now())
+        report.finish()
+
+    def _answers(
+        self, events: Iterable[Event], lane: Lane | None, *, began: datetime
+    ) -> Iterator[Answer]:
+        for batch in batches(events, lane):
+            yield from self._outcomes(Pending(batch, began=began))
+
+    def _outcomes(self, pending: Pending) -> Iterator[Answer]:
         attempts = Attempts(self._timeout_s)
         while not pending.is_complete:
             failure: Error | None = None
-            request = self._requests.outcomes(pending)
-            patience_s = pending.patience_s(attempts.left_s, now=utc_now())
             try:
-                with closing(self._lines(request, patience_s)) as lines:
+                with closing(self._lines(pending, attempts.left_s)) as lines:
                     for line in lines:
-                        yield pending.take(line, now=utc_now())
+                        yield pending.take(line)
                         attempts.progressed()
             except Error as error:
                 failure = error
@@ -180,26 +186,16 @@ class Client:
                 time.sleep(pending.pause_s(delay_s, now=utc_now()))
                 pending.repeat(now=utc_now())
 
-    def _lines(self, request: Request, limit_s: float) -> Generator[bytes]:
+    def _lines(self, pending: Pending, limit_s: float) -> Generator[bytes]:
+        patience_s = pending.patience_s(limit_s, now=utc_now())
+        request = requests.prepared(self._http, self._requests.outcomes(pending), patience_s)
         lines = responses.Lines()
         try:
-            with self._http.stream(
-                request.method,
-                request.url,
-                params=request.query,
-                headers=request.headers,
-                content=request.content,
-                timeout=time_limit(limit_s),
-            ) as response:
-                if response.status_code != OK:
-                    content = response.read()
-                    raise responses.error_of(response.status_code, response.headers, content)
+            with closing(self._http.send(request, stream=True)) as response:
+                if response.status_code != responses.OK:
+                    response.read()
+                    raise responses.error_of(response)
                 for chunk in response.iter_bytes():
                     yield from lines.feed(chunk)
         except httpx2.RequestError as error:
             raise responses.no_response(error) from error
-
-
-def time_limit(limit_s: float) -> httpx2.Timeout:
-    """Return the limit for each wait of an attempt: to connect, to send, for what comes next."""
-    return httpx2.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S))

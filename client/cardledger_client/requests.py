@@ -9,6 +9,8 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
+import httpx2
+
 from cardledger_client.batches import Batch, Pending
 from cardledger_client.version import VERSION
 
@@ -16,9 +18,11 @@ API_VERSION: Final = "2025-10-13"
 """The version of the interface, and the end of its base path."""
 
 PAGE_SIZE: Final = 100
+CONNECT_LIMIT_S: Final = 5.0
 
 _DATED: Final = re.compile(r"/\d{4}-\d{2}-\d{2}$")
 _EVENTS: Final = "/network-events"
+_UNSENDABLE: Final = frozenset({"", ".", ".."})
 _JSON: Final = {"Content-Type": "application/json"}
 _NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 
@@ -69,8 +73,11 @@ class Requests:
         )
 
     def outcome(self, source: str, reference: str, card_id: str | None) -> Request:
-        """Return the request for the recorded outcome of an event."""
-        path = f"{_EVENTS}/{quote(source, safe='')}/{quote(reference, safe='')}"
+        """Return the request for the recorded outcome of an event.
+
+        Raises: ValueError when a path cannot name it.
+        """
+        path = f"{_EVENTS}/{_segment(source)}/{_segment(reference)}"
         query = {} if card_id is None else {"cardId": card_id}
         return Request(method="GET", url=self._root + path, query=query)
 
@@ -81,6 +88,7 @@ class Requests:
 
         A POST has an idempotency key, the same in every attempt.
         """
+        method = method.upper()
         headers = {} if body is None else dict(_JSON)
         if method == "POST":
             headers["Idempotency-Key"] = str(uuid4())
@@ -98,14 +106,44 @@ class Requests:
         return self.call("GET", path, None, {"limit": PAGE_SIZE, **query, "cursor": cursor})
 
 
+def prepared(
+    http: httpx2.Client | httpx2.AsyncClient, request: Request, limit_s: float
+) -> httpx2.Request:
+    """Return `request` as `http` sends it.
+
+    `limit_s` is the limit for each wait of an attempt: to connect, to send, for what comes next.
+    """
+    return http.build_request(
+        request.method,
+        request.url,
+        params=request.query,
+        headers=request.headers,
+        content=request.content,
+        timeout=httpx2.Timeout(limit_s, connect=min(limit_s, CONNECT_LIMIT_S)),
+    )
+
+
 def given(query: Mapping[str, Any]) -> dict[str, str]:
     """Return the parameters of `query` that are not None."""
     return {name: str(value) for name, value in query.items() if value is not None}
 
 
 def identified(identifier: str) -> str:
-    """Return `identifier` as a part of a path."""
-    return quote(identifier, safe=":")
+    """Return `identifier` as a part of a path.
+
+    Raises: ValueError.
+    """
+    return _segment(identifier, safe=":")
+
+
+def _segment(name: str, *, safe: str = "") -> str:
+    """Return `name` as a segment of a path.
+
+    Raises: ValueError for one that would not arrive: HTTP clients and proxies resolve `.` and `..`.
+    """
+    if name in _UNSENDABLE:
+        raise ValueError(f"{name!r} cannot be part of a path")
+    return quote(name, safe=safe)
 
 
 def usual_headers(token: str | tuple[str, str]) -> dict[str, str]:

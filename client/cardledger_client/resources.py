@@ -109,7 +109,8 @@ class Card(TypedDict):
 class Outcome:
     """The outcome of one event: `APPLIED`, `DECLINED`, `DUPLICATE`, `REJECTED`, ….
 
-    `card_transaction` is the card transaction as the event left it.
+    `card_transaction` is the card transaction as the event left it. `DECIDE_BY_PASSED` replaces an
+    approval that is read after its `decideBy`.
     """
 
     outcome: str

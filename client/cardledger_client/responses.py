@@ -1,27 +1,41 @@
 """Responses: resources, errors, and streams of outcomes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from cardledger_client.errors import INVALID_RESPONSE, NO_RESPONSE, Error
-from cardledger_client.resources import Outcome
+import httpx2
 
+from cardledger_client.errors import INVALID_RESPONSE, NO_RESPONSE, Error
+from cardledger_client.resources import Accepted, Outcome
+
+OK: Final = 200
 _NOT_FOUND: Final = 404
 _FIRST_ERROR: Final = 300  # The interface redirects nowhere.
-_RETRIED: Final = frozenset({429, 502, 503, 504})
+_RATE_LIMITED: Final = 429
+_UNAVAILABLE: Final = 503
+_RETRIED: Final = frozenset({_RATE_LIMITED, 502, _UNAVAILABLE, 504})
 _LINE_LIMIT: Final = 1024 * 1024
 _NEWLINE: Final = b"\n"
 
 
-def resource(status: int, headers: Mapping[str, str], content: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON of a response; None when it has no body.
+def resource(response: httpx2.Response, *, is_repeatable: bool = True) -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON of `response`; None when it has no body.
 
     Raises: Error.
     """
-    if status >= _FIRST_ERROR:
-        raise error_of(status, headers, content)
-    return json_of(content) if content else None
+    if response.status_code >= _FIRST_ERROR:
+        raise error_of(response, is_repeatable=is_repeatable)
+    return json_of(response.content) if response.content else None
+
+
+def accepted(counts: Iterable[Mapping[str, int]]) -> Accepted:
+    """Return the sum of `counts`, one of each request."""
+    every = list(counts)
+    return Accepted(
+        accepted=sum(each["accepted"] for each in every),
+        rejected=sum(each["rejected"] for each in every),
+    )
 
 
 def json_of(content: bytes) -> Any:  # noqa: ANN401 - JSON
@@ -52,24 +66,33 @@ def outcome_of(fields: Any) -> Outcome:  # noqa: ANN401 - JSON
     )
 
 
-def is_unknown_event(error: Error) -> bool:
-    """Return whether `error` says that an event has no outcome."""
-    return error.status == _NOT_FOUND
+def is_without_outcome(error: Error, source: str, reference: str) -> bool:
+    """Return whether `error` says that this event has no outcome.
+
+    The server names the event. A 404 of a proxy or of an unknown path does not; and where a proxy
+    has changed the path, the event is another one.
+    """
+    key = (error.details.get("source"), error.details.get("reference"))
+    return error.status == _NOT_FOUND and key == (source, reference)
 
 
-def error_of(status: int, headers: Mapping[str, str], content: bytes) -> Error:
-    """Return the error in a response; header names have any case that `headers` understands."""
-    may_retry = status in _RETRIED and headers.get("x-should-retry") != "false"
-    try:
-        body = json.loads(content)
-        code, message = str(body["code"]), str(body["message"])
-        details = body.get("details") or {}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        # A proxy, perhaps, whose 502 to 504 are worth another attempt, too.
+def error_of(response: httpx2.Response, *, is_repeatable: bool = True) -> Error:
+    """Return the error in `response`, whose content has been read.
+
+    `is_repeatable` is that of the request: any other may be sent again only when it was refused.
+    """
+    status, headers, content = response.status_code, response.headers, response.content
+    body = _error_body(status, content)
+    is_worth_it = status in _RETRIED and headers.get("x-should-retry") != "false"
+    is_refused = status == _RATE_LIMITED or (status == _UNAVAILABLE and body is not None)
+    may_retry = is_worth_it and (is_repeatable or is_refused)
+    if body is None:
+        # A proxy, perhaps: what became of the request is unknown.
         return _not_ours(status, content, may_retry=may_retry)
+    details = body.get("details")
     return Error(
-        code,
-        message,
+        body["code"],
+        body["message"],
         status=status,
         details=details if isinstance(details, dict) else {},
         request_id=headers.get("x-request-id"),
@@ -78,13 +101,25 @@ def error_of(status: int, headers: Mapping[str, str], content: bytes) -> Error:
     )
 
 
+def _error_body(status: int, content: bytes) -> dict[str, Any] | None:
+    """Return the body of an error of cardledger, which repeats the status; None for any other."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(body, dict) or body.get("status") != status:
+        return None
+    is_ours = isinstance(body.get("code"), str) and isinstance(body.get("message"), str)
+    return body if is_ours else None
+
+
 def no_response(cause: Exception, *, may_retry: bool = True) -> Error:
     """Return the error of a call without a response, or with a part of it."""
     message = str(cause) or type(cause).__name__
     return Error(NO_RESPONSE, message, may_retry=may_retry)
 
 
-def _not_ours(status: int, content: bytes, *, may_retry: bool = False) -> Error:
+def _not_ours(status: int, content: bytes, *, may_retry: bool) -> Error:
     message = f"status {status}, and not the JSON of cardledger: {content[:100]!r}"
     return Error(INVALID_RESPONSE, message, status=status, may_retry=may_retry)
 

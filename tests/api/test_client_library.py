@@ -2,13 +2,20 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
+from typing_extensions import override
 
 from cardledger.api.app import ApiConfig
 from cardledger_client import AsyncClient, Client, Error, Outcome
+from cardledger_client.batches import LIVE_EVENTS
+from cardledger_client.deadlines import utc_now
 from storm.proxy import Link, Network, Trap
 from tests.api.support import Api, closed_port, new_tenant
 from tests.waiting import eventually, limit_s
@@ -29,6 +36,49 @@ def link(root: str) -> Iterator[Link]:
     address = urlsplit(root)
     with Network() as network:
         yield network.link("api", (address.hostname or "", address.port or 0))
+
+
+class Proxy(ThreadingHTTPServer):
+    """A server that is not cardledger: it has one response for every request, and counts them."""
+
+    def __init__(self, status: int, content: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), Page)
+        self.status: Final = status
+        self.content: Final = content
+        self.requests = 0
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Page(BaseHTTPRequestHandler):
+    """One response of `Proxy`."""
+
+    server: Proxy
+
+    def do_GET(self) -> None:
+        self.server.requests += 1
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(self.server.content)))
+        self.end_headers()
+        self.wfile.write(self.server.content)
+
+    do_DELETE = do_GET  # noqa: N815 - the name of the base class
+
+    @override
+    def log_message(self, *_: object, **__: object) -> None:
+        """Log nothing."""
+
+
+@contextmanager
+def proxy(status: int, content: bytes) -> Iterator[Proxy]:
+    with Proxy(status, content) as server, ThreadPoolExecutor(1) as thread:
+        thread.submit(server.serve_forever, poll_interval=0.01)
+        try:
+            yield server
+        finally:
+            server.shutdown()
 
 
 def token_of(api: Api) -> str:
@@ -149,6 +199,27 @@ def test_a_resource_whose_response_is_lost_is_made_once(own: Api, link: Link) ->
     assert [each["id"] for each in listed] == [made["id"]]
 
 
+@pytest.mark.parametrize(("method", "is_repeated"), [("DELETE", False), ("GET", True)])
+def test_what_may_have_been_carried_out_is_not_deleted_again(
+    method: str,
+    is_repeated: bool,  # noqa: FBT001
+) -> None:
+    async def use(root: str) -> None:
+        async with AsyncClient(root, "a:b", timeout_s=0.3) as ledger:
+            await ledger.call(method, "/tokens/1")
+
+    with proxy(502, b"<html>") as server:
+        with Client(server.root, "a:b", timeout_s=0.3) as ledger, pytest.raises(Error) as caught:
+            ledger.call(method, "/tokens/1")
+        by_threads = server.requests
+        with pytest.raises(Error):
+            asyncio.run(use(server.root))
+
+    assert (caught.value.code, caught.value.status) == ("INVALID_RESPONSE", 502)
+    assert (by_threads > 1) is is_repeated
+    assert (server.requests - by_threads > 1) is is_repeated
+
+
 def test_events_are_accepted_without_waiting(own: Api) -> None:
     card = own.active_card()
 
@@ -158,6 +229,66 @@ def test_events_are_accepted_without_waiting(own: Api) -> None:
 
     assert (accepted.accepted, accepted.rejected) == (3, 1)
     assert decided.outcome == "APPLIED"
+
+
+def test_rejections_are_outcomes_whatever_their_reference(own: Api) -> None:
+    card = own.active_card()
+    references: list[object] = ["x" * 300, "\0", "\ud800", 17, None, "last"]
+    events = [event(card, "CLEARING", "", 1) | {"reference": each} for each in references]
+
+    with client(own) as ledger:
+        outcomes = ledger.events(events)
+
+    assert [each.outcome for each in outcomes] == ["REJECTED"] * 5 + ["APPLIED"]
+    assert [each.reference for each in outcomes] == ["x" * 255, None, None, None, None, "last"]
+
+
+def test_no_approval_is_returned_after_its_deadline(own: Api) -> None:
+    card = own.active_card()
+    deadline = utc_now() + timedelta(seconds=2)
+
+    def events(name: str) -> list[Any]:
+        more = {"issuerTransactionToken": name, "decideBy": deadline.isoformat()}
+        numbers = (*range(LIVE_EVENTS - 1), "last")
+        asked = [event(card, "AUTHORIZATION", f"{name}{each}", 1, **more) for each in numbers]
+        return [*asked[:-1], event(card, "CLEARING", f"{name}c", 1), asked[-1]]
+
+    def wait() -> None:
+        eventually(lambda: utc_now() > deadline)
+
+    def slow_events() -> Iterator[Any]:
+        *first, last = events("list")
+        yield from (*first, first[0])  # One more than the first request may have.
+        wait()
+        yield last
+
+    async def read_slowly(found: list[Outcome]) -> None:
+        async with AsyncClient(own.root, token_of(own)) as ledger:
+            async for each in ledger.iter_events(events("loop"), "LIVE"):
+                found.append(each)
+                await asyncio.to_thread(wait)
+
+    outcomes: list[Outcome] = []
+    in_loop: list[Outcome] = []
+    with client(own) as ledger, ThreadPoolExecutor(1) as thread:
+        beside = thread.submit(asyncio.run, read_slowly(in_loop))
+        arriving = ledger.iter_events(events("read"), "LIVE")
+        outcomes.append(next(arriving))
+        with pytest.raises(Error) as slow:
+            ledger.events(slow_events(), "LIVE")
+        with pytest.raises(Error) as caught:
+            outcomes.extend(arriving)
+        with pytest.raises(Error) as caught_in_loop:
+            beside.result()
+
+    for found, error in ((outcomes, caught.value), (in_loop, caught_in_loop.value)):
+        first, *late, cleared, last = found
+        assert (first.outcome, cleared.outcome, last.outcome) == ("APPLIED", "APPLIED", "DECLINED")
+        assert {each.outcome for each in late} == {error.code} == {"DECIDE_BY_PASSED"}
+        assert error.details["references"] == [each.reference for each in late]
+    assert slow.value.code == "DECIDE_BY_PASSED"
+    assert len(slow.value.outcomes) == LIVE_EVENTS + 2
+    assert [each.reference for each in slow.value.outcomes if each.is_approval] == ["listc"]
 
 
 def test_lists_go_on_over_all_pages(own: Api) -> None:
@@ -172,6 +303,24 @@ def test_lists_go_on_over_all_pages(own: Api) -> None:
         listed = [each["issuerTransactionToken"] for each in ledger.card_transactions()]
 
     assert sorted(listed) == sorted(each["issuerTransactionToken"] for each in events)
+
+
+@pytest.mark.parametrize("prefix", ["/nothing", "/network-events/visa"])
+def test_another_404_does_not_say_that_an_event_has_no_outcome(own: Api, prefix: str) -> None:
+    async def use(root: str) -> None:
+        async with AsyncClient(root, token_of(own)) as ledger:
+            await ledger.outcome("a/b ?", "1/2#%2F ä")
+
+    with client(own) as ledger:
+        assert ledger.outcome("a/b ?", "1/2#%2F ä") is None
+    with proxy(404, b"<html>") as server:
+        for root in (server.root, own.root + prefix):
+            with Client(root, token_of(own)) as ledger, pytest.raises(Error) as caught:
+                ledger.outcome("visa", "c1")
+            with pytest.raises(Error) as caught_in_loop:
+                asyncio.run(use(root))
+
+            assert caught.value.status == caught_in_loop.value.status == 404
 
 
 def test_errors_have_a_code(own: Api) -> None:

@@ -219,8 +219,14 @@ def test_the_outcome_of_an_event_is_kept(own: Api, api: Api) -> None:
     assert authorized["cardTransaction"]["status"] == "AUTHORIZED"  # As the event left it.
     assert ok(look_up(own, "visa", "c1"))["cardTransaction"]["status"] == "SETTLED"
     assert (rejected["outcome"], rejected["reason"]) == ("REJECTED", "UNKNOWN_CARD")
-    for unknown in ((own, "visa", "c2"), (own, "mastercard", "a1"), (api, "visa", "a1")):
-        refused(look_up(*unknown), 404, "REFERENCE_NOT_FOUND")
+    for asked, source, reference in (
+        (own, "visa", "c2"),
+        (own, "mastercard", "a1"),
+        (api, "visa", "a1"),
+        (own, "a/b ?", "1/2#%2F ä"),
+    ):
+        error = refused(look_up(asked, source, reference), 404, "REFERENCE_NOT_FOUND")
+        assert error["details"] == {"source": source, "reference": reference}
 
 
 def test_sources_and_references_may_have_any_characters(own: Api) -> None:

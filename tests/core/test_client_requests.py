@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from httpx2 import Response
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
@@ -13,9 +14,10 @@ from sqlalchemy.orm import Session
 
 from cardledger_client import Error, sql
 from cardledger_client.batches import LIVE_EVENTS, MAX_BYTES, MAX_EVENTS, Batch, Pending, batches
-from cardledger_client.requests import Requests, usual_headers
+from cardledger_client.deadlines import Answers, Report
+from cardledger_client.requests import Requests, identified, usual_headers
 from cardledger_client.resources import Lane
-from cardledger_client.responses import Lines, error_of, resource
+from cardledger_client.responses import Lines, error_of, is_without_outcome, resource
 from cardledger_client.retries import Attempts
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -36,7 +38,7 @@ def outcome(number: int, **fields: object) -> bytes:
 
 def pending(*events: dict[str, Any]) -> Pending:
     [batch] = batches(events, None)
-    return Pending(batch, now=NOW)
+    return Pending(batch, began=NOW)
 
 
 def references(batch: Batch) -> list[object]:
@@ -73,7 +75,7 @@ def test_a_request_has_as_many_bytes_as_the_server_takes() -> None:
     made = list(batches(large, "BULK"))
 
     assert len(made) == 3
-    assert all(len(Pending(batch, now=NOW).content) <= MAX_BYTES for batch in made)
+    assert all(len(Pending(batch, began=NOW).content) <= MAX_BYTES for batch in made)
 
 
 def test_what_is_not_json_is_refused_before_anything_is_sent() -> None:
@@ -87,7 +89,7 @@ def test_what_is_not_json_is_refused_before_anything_is_sent() -> None:
 def test_only_events_without_an_outcome_are_sent_again() -> None:
     sent = pending(event(1), event(2), event(3))
 
-    sent.take(outcome(1), now=NOW)
+    sent.take(outcome(1))
     sent.repeat(now=NOW + SECOND)
 
     assert [json.loads(line)["reference"] for line in sent.content.splitlines()] == ["r2", "r3"]
@@ -99,18 +101,57 @@ def test_a_duplicate_has_the_result_of_the_first_submission() -> None:
     sent = pending(event(1), event(2))
     sent.repeat(now=NOW)
 
-    first = sent.take(outcome(1, outcome="DUPLICATE", firstOutcome="APPLIED"), now=NOW)
-    second = sent.take(outcome(2, outcome="DUPLICATE", firstOutcome="DECLINED", new=1), now=NOW)
+    first = sent.take(outcome(1, outcome="DUPLICATE", firstOutcome="APPLIED")).outcome
+    second = sent.take(outcome(2, outcome="DUPLICATE", firstOutcome="DECLINED", new=1)).outcome
 
     assert (first.result, first.is_approval) == ("APPLIED", True)
     assert (second.result, second.is_approval) == ("DECLINED", False)
     assert sent.is_complete
 
 
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        ("x" * 300, "x" * 255),
+        ("x" * 255, "x" * 255),
+        ("x", None),  # The server cannot read the line.
+        ("x\0", None),
+        ("\ud800", None),
+        (17, None),
+        (None, None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["REJECTED", "ACCEPTED"])
+def test_the_outcome_of_a_malformed_event_has_as_much_of_its_reference_as_the_server_keeps(
+    sent: object, received: str | None, kind: str
+) -> None:
+    waiting = pending(event(1, reference=sent), event(2))
+
+    malformed = waiting.take(outcome(1, outcome=kind, reference=received)).outcome
+    applied = waiting.take(outcome(2)).outcome
+
+    assert (malformed.outcome, malformed.reference) == (kind, received)
+    assert applied.reference == "r2"
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        {"reference": "x" * 255},
+        {"reference": None},
+        {"reference": "x" * 254, "outcome": "REJECTED"},
+        {"reference": "r2", "outcome": "REJECTED"},
+    ],
+)
+def test_an_outcome_with_less_of_the_reference_is_of_another_event(received: Any) -> None:  # noqa: ANN401 - JSON
+    with pytest.raises(Error, match="INVALID_RESPONSE"):
+        pending(event(1, reference="x" * 300)).take(outcome(1, **received))
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"reference":"r1"}', outcome(2)])
 def test_another_line_than_the_next_outcome_is_an_error(content: bytes) -> None:
     with pytest.raises(Error, match="INVALID_RESPONSE"):
-        pending(event(1)).take(content, now=NOW)
+        pending(event(1)).take(content)
 
 
 def test_an_authorization_is_not_sent_again_after_its_deadline() -> None:
@@ -124,12 +165,60 @@ def test_an_authorization_is_not_sent_again_after_its_deadline() -> None:
     assert not caught.value.may_retry
 
 
-def test_an_approval_of_a_repetition_that_comes_too_late_is_not_returned() -> None:
-    sent = pending(asked(1, NOW + SECOND))
+@pytest.mark.parametrize("fields", [{}, {"outcome": "DUPLICATE", "firstOutcome": "APPLIED"}])
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_an_approval_is_reported_before_its_deadline_only(
+    fields: dict[str, str],
+    is_repeated: bool,  # noqa: FBT001
+) -> None:
+    sent = pending(asked(1, NOW + SECOND), event(2))
+    if is_repeated:
+        sent.repeat(now=NOW)
+    report = Report()
 
-    sent.repeat(now=NOW)
-    with pytest.raises(Error, match="DECIDE_BY_PASSED"):
-        sent.take(outcome(1), now=NOW + 2 * SECOND)
+    approved, cleared = sent.take(outcome(1, **fields)), sent.take(outcome(2))
+    late = report.outcome(approved, now=NOW + SECOND)
+
+    assert approved.at(NOW + SECOND / 2).is_approval
+    assert (late.outcome, late.reference, late.is_approval) == ("DECIDE_BY_PASSED", "r1", False)
+    assert report.outcome(cleared, now=NOW + 2 * SECOND).outcome == "APPLIED"
+    with pytest.raises(Error, match="DECIDE_BY_PASSED") as caught:
+        report.finish()
+    assert caught.value.details == {"references": ["r1"]}
+
+
+def test_a_call_that_ends_after_a_deadline_has_all_other_outcomes() -> None:
+    sent = pending(asked(1, NOW + SECOND), event(2), asked(3, NOW + SECOND))
+    answers = Answers()
+    for line in (outcome(1), outcome(2), outcome(3, outcome="DECLINED")):
+        answers.add(sent.take(line))
+
+    in_time = answers.outcomes(now=NOW)
+    with pytest.raises(Error, match="DECIDE_BY_PASSED") as caught:
+        answers.outcomes(now=NOW + SECOND)
+
+    assert [each.outcome for each in in_time] == ["APPLIED", "APPLIED", "DECLINED"]
+    assert caught.value.details == {"references": ["r1"]}
+    found = [(each.reference, each.outcome) for each in caught.value.outcomes]
+    assert found == [("r1", "DECIDE_BY_PASSED"), ("r2", "APPLIED"), ("r3", "DECLINED")]
+
+
+def test_a_call_that_fails_has_the_outcomes_that_arrived() -> None:
+    sent = pending(event(1), asked(2, NOW + SECOND), asked(3, NOW + SECOND))
+    answers = Answers()
+    for line in (outcome(1), outcome(2)):
+        answers.add(sent.take(line))
+    with pytest.raises(Error, match="DECIDE_BY_PASSED") as unanswered:
+        sent.repeat(now=NOW + SECOND)
+
+    lost = answers.error(failure(), now=NOW)
+    late = answers.error(failure(), now=NOW + SECOND)
+    both = answers.error(unanswered.value, now=NOW + SECOND)
+
+    assert (lost.code, [each.reference for each in lost.outcomes]) == ("NO_RESPONSE", ["r1", "r2"])
+    assert (late.code, late.details) == ("DECIDE_BY_PASSED", {"references": ["r2"]})
+    assert both.details == {"references": ["r2", "r3"]}
+    assert [each.outcome for each in both.outcomes] == ["APPLIED", "DECIDE_BY_PASSED"]
 
 
 def test_the_deadline_of_an_authorization_limits_the_wait() -> None:
@@ -137,6 +226,14 @@ def test_the_deadline_of_an_authorization_limits_the_wait() -> None:
 
     assert (asks.patience_s(30, now=NOW), tells.patience_s(30, now=NOW)) == (3, 30)
     assert (asks.pause_s(5, now=NOW), tells.pause_s(5, now=NOW)) == (2, 5)
+    assert asks.pause_s(5, now=NOW + 3 * SECOND) == 0
+
+
+def test_an_authorization_that_is_first_sent_after_its_deadline_is_waited_for() -> None:
+    sent = pending(asked(1, NOW + SECOND))  # Of a call with many events before it.
+
+    assert sent.patience_s(30, now=NOW + SECOND) == 30
+    assert sent.take(outcome(1, outcome="DECLINED")).at(NOW + 2 * SECOND).outcome == "DECLINED"
 
 
 def test_a_file_of_old_authorizations_may_be_sent_again() -> None:
@@ -145,7 +242,13 @@ def test_a_file_of_old_authorizations_may_be_sent_again() -> None:
     sent.repeat(now=NOW)
 
     assert sent.patience_s(30, now=NOW) == 30
-    assert sent.take(outcome(1, outcome="DECLINED"), now=NOW).outcome == "DECLINED"
+    assert sent.take(outcome(1)).at(NOW + SECOND).outcome == "APPLIED"
+
+
+def test_a_deadline_is_read_as_the_server_reads_it() -> None:
+    sent = pending(event(1, type="AUTHORIZATION", decideBy="2026-03-01t12:00:02.5z"))
+
+    assert sent.pause_s(5, now=NOW) == 2.5
 
 
 # --- attempts ------------------------------------------------------------------------------------
@@ -205,9 +308,9 @@ def test_what_would_fail_again_is_not_repeated() -> None:
 # --- responses -----------------------------------------------------------------------------------
 
 
-def error(status: int, body: object, **headers: str) -> Error:
+def error(status: int, body: object, *, is_repeatable: bool = True, **headers: str) -> Error:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return error_of(status, named, json.dumps(body).encode())
+    return error_of(Response(status, headers=named, json=body), is_repeatable=is_repeatable)
 
 
 def test_an_error_has_what_the_server_says() -> None:
@@ -225,7 +328,7 @@ def test_an_error_has_what_the_server_says() -> None:
     ("status", "may_retry"), [(400, False), (409, False), (429, True), (500, False), (503, True)]
 )
 def test_some_statuses_are_worth_another_attempt(status: int, may_retry: bool) -> None:  # noqa: FBT001
-    body = {"code": "X", "message": "x"}
+    body = {"status": status, "code": "X", "message": "x"}
 
     assert error(status, body).may_retry is may_retry
     assert not error(status, body, x_should_retry="false").may_retry
@@ -234,10 +337,58 @@ def test_some_statuses_are_worth_another_attempt(status: int, may_retry: bool) -
 @pytest.mark.parametrize("status", [200, 302, 404, 502])
 def test_the_page_of_a_proxy_is_no_answer(status: int) -> None:
     with pytest.raises(Error) as caught:
-        resource(status, {}, b"<html>")
+        resource(Response(status, content=b"<html>"))
 
     assert caught.value.code == "INVALID_RESPONSE"
     assert caught.value.may_retry is (status == 502)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "may_retry"),
+    [
+        (429, {"code": "RATE_LIMITED"}, {}, True),
+        (429, None, {}, True),
+        (503, {"code": "SERVICE_UNAVAILABLE"}, {}, True),
+        (503, {"code": "SERVICE_UNAVAILABLE"}, {"x_should_retry": "false"}, False),
+        (503, {"code": "SERVICE_UNAVAILABLE", "status": 502}, {}, False),
+        (503, None, {}, False),
+        (502, {"code": "X"}, {}, False),
+        (504, None, {}, False),
+        (500, {"code": "X"}, {}, False),
+    ],
+)
+def test_a_request_with_another_effect_the_second_time_is_repeated_when_it_was_refused(
+    status: int,
+    body: dict[str, Any] | None,
+    headers: dict[str, str],
+    may_retry: bool,  # noqa: FBT001
+) -> None:
+    sent = None if body is None else {"status": status, "message": "x"} | body
+
+    assert error(status, sent, is_repeatable=False, **headers).may_retry is may_retry
+
+
+NO_OUTCOME = {"status": 404, "code": "REFERENCE_NOT_FOUND", "message": "x"}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (404, NO_OUTCOME | {"details": {"source": "visa", "reference": "r1"}}, True),
+        (404, NO_OUTCOME | {"details": {"source": "visa", "reference": "r2"}}, False),
+        (404, NO_OUTCOME, False),
+        (404, NO_OUTCOME | {"details": []}, False),
+        (404, {"details": {"source": "visa", "reference": "r1"}}, False),
+        (404, "<html>", False),
+        (409, {"status": 409, "code": "CONFLICT", "message": "x"}, False),
+    ],
+)
+def test_the_server_names_the_event_that_has_no_outcome(
+    status: int,
+    body: object,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    assert is_without_outcome(error(status, body), "visa", "r1") is expected
 
 
 @given(st.lists(st.binary(min_size=1).filter(lambda line: b"\n" not in line)), st.data())
@@ -268,6 +419,18 @@ def test_the_base_url_may_end_with_the_version(base_url: str) -> None:
     assert requests.call("GET", "/cards", None, {}).url == "http://host:1/2025-10-13/cards"
 
 
+@pytest.mark.parametrize("name", ["", ".", ".."])
+def test_a_name_that_does_not_arrive_in_a_path_is_refused(name: str) -> None:
+    requests = Requests("http://host")
+
+    with pytest.raises(ValueError, match="path"):
+        requests.outcome("visa", name, None)
+    with pytest.raises(ValueError, match="path"):
+        requests.outcome(name, "r1", None)
+    with pytest.raises(ValueError, match="path"):
+        identified(name)
+
+
 def test_a_post_has_an_idempotency_key_of_its_own() -> None:
     requests = Requests("https://host/prefix")
 
@@ -275,7 +438,8 @@ def test_a_post_has_an_idempotency_key_of_its_own() -> None:
 
     assert first.url == "https://host/prefix/2025-10-13/cards"
     assert first.headers["Idempotency-Key"] != second.headers["Idempotency-Key"]
-    assert not requests.call("DELETE", "/tokens/1", None, {}).is_repeatable
+    assert "Idempotency-Key" in requests.call("post", "/cards", {}, {}).headers
+    assert not requests.call("delete", "/tokens/1", None, {}).is_repeatable
 
 
 @pytest.mark.parametrize("token", ["id:secret", ("id", "secret")])
