@@ -53,6 +53,19 @@ def _counter(name: str, meaning: str, exporters: tuple[Exporter, ...], *labels: 
     return Family(name=name, kind=Kind.COUNTER, meaning=meaning, exporters=exporters, labels=labels)
 
 
+def _histogram(
+    name: str,
+    meaning: str,
+    exporters: tuple[Exporter, ...],
+    *labels: str,
+    buckets: tuple[float, ...],
+) -> Family:
+    kind = Kind.HISTOGRAM
+    return Family(
+        name=name, kind=kind, meaning=meaning, exporters=exporters, labels=labels, buckets=buckets
+    )
+
+
 # --- every process -------------------------------------------------------------------------------
 
 BUILD_INFO: Final = _gauge("cardledger_build_info", "Always 1; the release.", _ALL, "version")
@@ -77,12 +90,12 @@ HTTP_REQUESTS: Final = _counter(
     "method",
     "status",
 )
-HTTP_SECONDS: Final = Family(
-    name="cardledger_http_request_duration_seconds",
-    kind=Kind.HISTOGRAM,
-    meaning="Time from the head of a request to the head of its response.",
-    exporters=_API,
-    labels=("route", "method"),
+HTTP_SECONDS: Final = _histogram(
+    "cardledger_http_request_duration_seconds",
+    "Time from the head of a request to the head of its response.",
+    _API,
+    "route",
+    "method",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
 HTTP_IN_PROGRESS: Final = _gauge(
@@ -104,20 +117,18 @@ DECISIONS: Final = _counter(
     "type",
     "outcome",
 )
-DECISION_SECONDS: Final = Family(
-    name="cardledger_decision_latency_seconds",
-    kind=Kind.HISTOGRAM,
-    meaning="Time from the receipt of a message to the commit of its decision.",
-    exporters=_EVENTS,
-    labels=("lane",),
+DECISION_SECONDS: Final = _histogram(
+    "cardledger_decision_latency_seconds",
+    "Time from the receipt of a message to the commit of its decision.",
+    _EVENTS,
+    "lane",
     buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0),
 )
-BATCH_SIZE: Final = Family(
-    name="cardledger_batch_messages",
-    kind=Kind.HISTOGRAM,
-    meaning="Messages of a batch, which one commit decides.",
-    exporters=_EVENTS,
-    labels=("lane",),
+BATCH_SIZE: Final = _histogram(
+    "cardledger_batch_messages",
+    "Messages of a batch, which one commit decides.",
+    _EVENTS,
+    "lane",
     buckets=(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0),
 )
 SWEEPS: Final = _counter(
@@ -243,18 +254,16 @@ ATTEMPTS: Final = _counter(
     "result",
     "status",
 )
-ATTEMPT_SECONDS: Final = Family(
-    name="cardledger_webhook_attempt_duration_seconds",
-    kind=Kind.HISTOGRAM,
-    meaning="Time that a receiver took, or its time limit.",
-    exporters=_WEBHOOKS,
+ATTEMPT_SECONDS: Final = _histogram(
+    "cardledger_webhook_attempt_duration_seconds",
+    "Time that a receiver took, or its time limit.",
+    _WEBHOOKS,
     buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 30.0, 60.0),
 )
-DELIVERY_SECONDS: Final = Family(
-    name="cardledger_webhook_delay_seconds",
-    kind=Kind.HISTOGRAM,
-    meaning="Time from the event to the delivery of its webhook; replays count from there, too.",
-    exporters=_WEBHOOKS,
+DELIVERY_SECONDS: Final = _histogram(
+    "cardledger_webhook_delay_seconds",
+    "Time from the event to the delivery of its webhook; replays count from there, too.",
+    _WEBHOOKS,
     buckets=(0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0, 86400.0),
 )
 
