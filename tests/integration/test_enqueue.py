@@ -9,7 +9,6 @@ import pytest
 from psycopg import errors
 from psycopg.types.json import Jsonb
 
-from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import message_findings
 from cardledger.install.findings import FAIL, OK
 from cardledger.ledger.engine import outcomes
@@ -21,20 +20,12 @@ from cardledger.schema.roles import Role
 from cardledger.schema.wire.outcomes import Outcome
 from cardledger.workers.process.mover import Mover
 from tests.databases import as_role
-from tests.world import INBOX_KEY, Cardholder, World, open_world
+from tests.shared_world import cardholder, world
+from tests.world import INBOX_KEY, Cardholder, World
+
+__all__ = ["cardholder", "world"]  # Fixtures.
 
 NAMED: Final = {"type": "CLEARING", "source": "visa", "reference": "r"}
-
-
-@pytest.fixture(scope="module")
-def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with open_world(database_url, app_database_url) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def cardholder(world: World) -> Cardholder:
-    return world.cardholder(world.platform(), 50_000)
 
 
 @pytest.fixture

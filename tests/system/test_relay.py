@@ -18,9 +18,12 @@ from cardledger.schema import location
 from cardledger.schema.roles import Role
 from tests.databases import as_role, fresh_database
 from tests.integration.workers import working
+from tests.shared_world import cardholder, world
 from tests.system.support import COMMAND, environment, run, started
 from tests.waiting import eventually, limit_s
-from tests.world import Cardholder, World, open_world
+from tests.world import Cardholder, World
+
+__all__ = ["cardholder", "world"]  # Fixtures.
 
 ROUNDS: Final = 10
 EVENTS: Final = 52  # Of each round; a relay that starts reads 500, those of the last round too.
@@ -36,17 +39,6 @@ DELETES_WAIT: Final = """
     CREATE TRIGGER wait BEFORE DELETE ON cardledger_outbox
         FOR EACH STATEMENT EXECUTE FUNCTION wait();
 """
-
-
-@pytest.fixture(scope="module")
-def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
-    with open_world(database_url, app_database_url) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def cardholder(world: World) -> Cardholder:
-    return world.cardholder(world.platform(), 50_000)
 
 
 @pytest.fixture
