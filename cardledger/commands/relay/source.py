@@ -37,6 +37,11 @@ MAX_EVENT: Final = 64 * 1024
 _NO_EVENT: Final = f"needs a JSON object of at most {MAX_EVENT} bytes as event"
 _ERROR_LENGTH: Final = 2_000
 
+# SQLAlchemy shortens what is longer than the database's names may be.
+_INDEX_NAME: Final = {"ix": "%(table_name)s_pending"}
+_WITH_PARTIAL_INDEXES: Final = ("postgresql", "sqlite")
+_WITH_PREFIXES: Final = ("mysql", "mariadb")
+
 # A server that is lost is noticed after five seconds while connecting, after ten otherwise.
 _OF_POSTGRESQL: Final = {
     "connect_timeout": 5,
@@ -74,7 +79,7 @@ class Source:
         )
 
     def create_table(self) -> None:
-        """Create the table if there is none of its name."""
+        """Create the table and its index, if there is no table of its name."""
         self._table.create(self._engine, checkfirst=True)
 
     def oldest(self, limit: int) -> list[Row]:
@@ -138,7 +143,7 @@ def _table(name: str) -> Table:
         raise CommandError(f"--table {name}: needs the name of a table", code=USAGE)
     made = Table(
         table,
-        MetaData(),
+        MetaData(naming_convention=_INDEX_NAME),
         Column(
             "id",
             BigInteger().with_variant(Integer, "sqlite"),
@@ -149,15 +154,22 @@ def _table(name: str) -> Table:
         Column("error", Text),
         schema=schema or None,
     )
-    # Rows that were refused must not be walked at each look, where a database has partial indexes.
-    waits = made.columns.error.is_(None)
-    Index(
-        f"{table}_waiting_idx",
-        made.columns.id,
-        postgresql_where=waits,
-        sqlite_where=waits,
-    )
+    _add_index(made)
     return made
+
+
+def _add_index(table: Table) -> None:
+    """Add the index by which rows are found, so that those with an error are not read each time.
+
+    None where a text cannot be the key of an index.
+    """
+    columns = table.columns
+    pending = columns.error.is_(None)
+    partial = Index(None, columns.id, postgresql_where=pending, sqlite_where=pending)
+    partial.ddl_if(dialect=_WITH_PARTIAL_INDEXES)  # type: ignore[arg-type]  # It takes several.
+    first = {"error": 1}  # MySQL's text is a key by its first characters only.
+    whole = Index(None, columns.error, columns.id, mysql_length=first, mariadb_length=first)
+    whole.ddl_if(dialect=_WITH_PREFIXES)  # type: ignore[arg-type]  # It takes several.
 
 
 def _row(key: int, event: str | None) -> Row:
