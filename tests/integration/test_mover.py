@@ -299,8 +299,8 @@ def test_a_mover_begins_behind_what_no_database_transaction_can_add_to(
             one.move()
         while_it_is_open = begins_at()
     moved_late = one.move()
-    for _ in range(3):
-        one.move()
+    # Database transactions of other databases have ids of the same server: they have to end, too.
+    eventually(lambda: one.move() or begins_at() > 1)
 
     [(position,)] = world.rows("SELECT last_value FROM enqueued_events_position_seq")
     assert (while_it_is_open, moved_late) == (0, True)
