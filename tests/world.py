@@ -16,7 +16,7 @@ from sqlalchemy import NullPool
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Clock, Engine
 from cardledger.ledger.engine.records import Decided
-from cardledger.ledger.messaging import inbox
+from cardledger.ledger.messaging import canaries, inbox
 from cardledger.ledger.messaging.inbox import (
     CARD_CLOSED,
     DEPOSIT,
@@ -376,6 +376,11 @@ class World:
 
     def count(self, table: str) -> int:
         return int(self.rows(f"SELECT count(*) FROM {table}")[0][0])
+
+    def count_waiting(self) -> int:
+        """Return how many messages wait, without the canaries of workers."""
+        [(waiting,)] = self.rows("SELECT count(*) FROM inbox WHERE source <> %s", canaries.SOURCE)
+        return int(waiting)
 
     def account(self, cardholder: Cardholder) -> dict[str, Any]:
         """Return the account with the field names of fixtures/lifecycles.json."""

@@ -92,12 +92,6 @@ class SetClock:
         return datetime.now(UTC) + self.ahead
 
 
-def events_waiting(world: World) -> int:
-    """Return how many messages wait, without the canaries of workers whose queues do not move."""
-    [(count,)] = world.rows("SELECT count(*) FROM inbox WHERE source <> 'canary'")
-    return int(count)
-
-
 def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
     world: World, platform: Id, redis_url: str
 ) -> None:
@@ -110,10 +104,10 @@ def test_a_worker_eight_days_ahead_decides_nothing_until_its_clock_is_right(
     with working(world, redis_url, clock=clock):
         make_due(world, cardholder, "due")
         # The timers go by PostgreSQL's clock, and nothing is decided.
-        eventually(lambda: events_waiting(world) == 1)
+        eventually(lambda: world.count_waiting() == 1)
         world.accept([(cardholder, world.authorization(cardholder, "new", 1))])
         eventually(lambda: watched_for_a_second(world))
-        assert events_waiting(world) == 2
+        assert world.count_waiting() == 2
         clock.ahead = timedelta(0)
         eventually(lambda: world.count("inbox") == 0)
 

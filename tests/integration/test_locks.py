@@ -106,7 +106,7 @@ def test_eight_locked_accounts_delay_no_other_cardholder(
     with locked(world, *held) as outsider, working(world, redis_url):
         world.accept(waiting)
         seconds = with_client(world, redis_url, submit_for_others)
-        assert world.count("inbox") == len(waiting)
+        assert world.count_waiting() == len(waiting)
         outsider.rollback()
         eventually(lambda: world.count("inbox") == 0)
 

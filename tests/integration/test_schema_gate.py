@@ -96,7 +96,7 @@ def test_a_worker_process_decides_once_the_schema_has_been_migrated(
 
     with worker_process(config_of(world, redis_url, health_dir=tmp_path)):
         eventually(lambda: "run `cardledger migrate`" in problems(tmp_path))
-        undecided = world.count("inbox")
+        undecided = world.count_waiting()
         declare(world, migrate.head(), migrate.head())
         eventually(lambda: world.count("inbox") == 0)
 

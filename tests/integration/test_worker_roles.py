@@ -84,7 +84,7 @@ def test_a_worker_does_only_the_work_of_its_role(
     with working(world, redis_url, role=WorkerRole.WEBHOOKS, sweep_interval_s=0.05):
         world.accept([(cardholder, world.authorization(cardholder, "undecided", 10))])
         eventually(partial(is_dispatched, world))
-        assert world.count("inbox") == 1
+        assert world.count_waiting() == 1
 
     world.drain(world.engine())
 

@@ -191,7 +191,7 @@ def test_a_worker_finishes_its_batch_on_sigterm_and_exits_with_0(
 
     world.check_books(cardholder)
     decided = world.account(cardholder)["transactions"]
-    assert len(decided) + world.count("inbox") == 4000
+    assert len(decided) + world.count_waiting() == 4000
     with worker(world, redis_url) as process:
         eventually(lambda: world.count("inbox") == 0, poll_s=0.001, process=process)
     assert world.account(cardholder)["balance"] == 996_000
