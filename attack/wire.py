@@ -75,7 +75,11 @@ def request(  # noqa: PLR0913 - the parts of a request
 
 
 class Connection:
-    """A connection to the API, opened on demand and again after an error."""
+    """A connection to the API, opened on demand, and again after an error or once it was closed.
+
+    The API closes connections that are idle, sooner when it needs room: no client takes that for a
+    request without an answer.
+    """
 
     def __init__(self, address: Address, *, timeout_s: float = _TIMEOUT_S) -> None:
         """Wait at most `timeout_s` for each answer."""
@@ -87,6 +91,8 @@ class Connection:
         """Send a request; return its answer, or one without a status."""
         try:
             async with asyncio.timeout(self._timeout_s):
+                if self._streams is not None and self._streams[0].at_eof():
+                    self.close()
                 if self._streams is None:
                     opened = asyncio.open_connection(self._address.host, self._address.port)
                     self._streams = await opened

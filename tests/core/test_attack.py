@@ -1,5 +1,6 @@
 """The judge of attacks finds what it is for, and takes no attack that did not strike for a pass."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any, Final
@@ -12,6 +13,7 @@ from attack import judge, wire
 from attack.arena import Flood
 from attack.judge import Finding, Measure, Sample, Strike
 from attack.report import Report
+from tests.waiting import limit_s
 
 QUIET_MS: Final = 10.0
 
@@ -234,3 +236,34 @@ def test_a_request_is_well_formed() -> None:
     assert body == b'{"a": 1}'
     bare = wire.request("GET", replace(address, base=""), "/x")
     assert bare == b"GET /x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+
+
+def test_a_connection_that_was_closed_while_idle_is_opened_again() -> None:
+    answers, opened = asyncio.run(_answers_of_a_server_that_closes())
+
+    assert [answer.status for answer in answers] == [204, 204]
+    assert opened == 2
+
+
+async def _answers_of_a_server_that_closes() -> tuple[list[wire.Answer], int]:
+    """Return two answers on one connection, which the server closes after each."""
+    opened: list[asyncio.StreamWriter] = []
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        opened.append(writer)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
+    address = wire.Address(*server.sockets[0].getsockname(), "")
+    connection = wire.Connection(address, timeout_s=limit_s(5))
+    async with server:
+        answers = []
+        for _ in range(2):
+            answers.append(await connection.exchange(wire.request("GET", address, "/")))
+            assert connection._streams is not None
+            await connection._streams[0].read()  # Until its end is known.
+        connection.close()
+    return answers, len(opened)
