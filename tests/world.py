@@ -347,7 +347,7 @@ class World:
             "INSERT INTO inbox (lane, shard, id, customer_id, platform_id, source, reference,"
             " body, body_hash, reply_to, received_at, mac)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            [*columns, INBOX_KEY.mac(*columns)],
+            [*columns, INBOX_KEY.mac(columns)],
         )
         return key
 

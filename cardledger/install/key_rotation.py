@@ -275,8 +275,9 @@ def _count_messages(connection: Connection, key: InboxKey) -> Count:
     current = outdated = 0
     with connection.transaction(), connection.cursor(name="messages") as cursor:
         cursor.itersize = PAGE_LIMIT
-        for *columns, mac in cursor.execute(_MESSAGES):
-            if mac is not None and key.is_of_current_key(mac, *columns):
+        for row in cursor.execute(_MESSAGES):
+            mac = row[-1]
+            if mac is not None and key.is_of_current_key(mac, row[:-1]):
                 current += 1
             else:
                 outdated += 1

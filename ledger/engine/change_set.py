@@ -125,9 +125,7 @@ class ChangeSet:
 
     def _load(self, roll_up: RollUp) -> None:
         identity = roll_up.identity
-        key = CardTransactionKey(
-            identity.customer_id, identity.card_id, identity.issuer_transaction_token
-        )
+        key = identity.customer_id, identity.card_id, identity.issuer_transaction_token
         if key not in self._contexts:
             account = self.snapshot.accounts[identity.account_id]
             context = CardTransactionContext(key, account, roll_up, is_new=False)

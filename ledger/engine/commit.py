@@ -426,7 +426,7 @@ class Engine:
             roll_ups_of = reads.roll_ups(connection, key_columns)
             timed_out = timed_out_keys(messages)
             outcomes_of = reads.outcomes(connection, [*map(key_of, messages), *timed_out])
-            cards_of = reads.cards(connection, {key.card_id for key in keys})
+            cards_of = reads.cards(connection, {card_id for _, card_id, _ in keys})
             debts_of = reads.debts(connection, customers)
             parked_of = reads.parked(connection, key_columns)
             # After the locks: a batch that waited for another is recorded later than the other.

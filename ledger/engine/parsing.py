@@ -80,7 +80,7 @@ def card_transaction_key_of(message: Message) -> CardTransactionKey:
     """
     body = object_of(message)
     token = text_of(value_of(body, "issuerTransactionToken"))
-    return CardTransactionKey(message.customer_id, card_of(body), token)
+    return message.customer_id, card_of(body), token
 
 
 def card_transaction_keys_of(messages: Iterable[Message]) -> set[CardTransactionKey]:

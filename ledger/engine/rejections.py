@@ -48,7 +48,7 @@ async def keep(
 ) -> None:
     """Write `records`, signed with `key`; they are kept once the caller has committed."""
     if records:
-        rows = [(*record, key.mac_of_rejection(*record)) for record in records]
+        rows = [(*record, key.mac_of_rejection(record)) for record in records]
         async with connection.cursor() as cursor:
             await cursor.executemany(_INSERT, rows)
 

@@ -125,7 +125,7 @@ def append_rejections(
     connection: Connection[Any], records: Sequence[RejectionRecord], key: InboxKey
 ) -> None:
     """Append to `rejections`, signed with `key`."""
-    _REJECTIONS.write(connection, [(*record, key.mac_of_rejection(*record)) for record in records])
+    _REJECTIONS.write(connection, [(*record, key.mac_of_rejection(record)) for record in records])
 
 
 # The rows as they are, so that one that was refused by mistake can be accepted again.

@@ -172,7 +172,7 @@ def _verify(
 
     Messages of the ledger itself prove nothing: a worker with a wrong key signs its own with it.
     """
-    verified = [_is_verified(key, lane, row) for row in rows]
+    verified = key.verify_all(lane, rows)
     if all(verified):
         return _messages(lane, rows), (), any(map(_is_from_outside, rows))
     believed = verified
@@ -183,11 +183,6 @@ def _verify(
     forged = [row for row, is_believed in zip(rows, believed, strict=True) if not is_believed]
     is_proved = any(map(_is_from_outside, compress(rows, verified)))
     return _messages(lane, list(compress(rows, believed))), _messages(lane, forged), is_proved
-
-
-def _is_verified(key: InboxKey, lane: Lane, row: Any) -> bool:  # noqa: ANN401 - of any types
-    *columns, mac = row
-    return mac is not None and key.verifies(mac, lane, *columns)
 
 
 def _is_from_outside(row: Any) -> bool:  # noqa: ANN401 - of any types

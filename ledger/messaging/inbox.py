@@ -264,4 +264,4 @@ def row_of(message: Message, key: InboxKey) -> tuple[Any, ...]:
         message.reply_to,
         message.received_at,
     )
-    return (*columns, key.mac(*columns))
+    return (*columns, key.mac(columns))

@@ -6,12 +6,13 @@ nor a rejection retried.
 Source: docs/decisions/0049-macs-of-the-inbox.md
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
 from hmac import compare_digest
 from json import dumps
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from cardledger.ledger.storage.secrets.key_ring import ServerKey, derive, server_key
 from cardledger.schema.ids import Id
@@ -20,7 +21,7 @@ _PURPOSE: Final = b"inbox"
 _MAC_BYTES: Final = 16
 
 Columns = tuple[int, int, Id, Id, Id, str, str, str, bytes, str | None, datetime]
-"""The columns of the inbox in their order, as `_content` names them."""
+"""The columns of the inbox before the MAC in their order, as `_content` names them."""
 
 RejectionColumns = tuple[Id, Id, Id, str | None, str | None, str, str, str | None, datetime]
 """The columns of `rejections` in their order, as `_content_of_rejection` names them."""
@@ -44,30 +45,37 @@ class InboxKey:
             blake2b(key=key, digest_size=_MAC_BYTES, person=_REJECTION) for key in keys
         )
 
-    def mac(self, *columns: *Columns) -> bytes:
+    def mac(self, columns: Columns) -> bytes:
         """Return the MAC of a row: 16 bytes, keyed BLAKE2b over all of its columns."""
-        return _mac(self._keyed[0], _content(*columns))
+        return _mac(self._keyed[0], _content(columns[0], columns[1:]))
 
-    def verifies(self, mac: bytes, *columns: *Columns) -> bool:
-        """Return whether `mac` is that of a row with any of the keys, in constant time."""
-        content = _content(*columns)
-        current, *former = self._keyed
-        # Nearly always the current one; a generator costs as much as the MAC.
-        return compare_digest(mac, _mac(current, content)) or any(
-            compare_digest(mac, _mac(keyed, content)) for keyed in former
-        )
+    def verify_all(self, lane: int, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+        """Return of each of `rows` whether its MAC is right with any of the keys, in constant time.
 
-    def is_of_current_key(self, mac: bytes, *columns: *Columns) -> bool:
+        Shape: rows of the inbox without `lane`, which is theirs; the MAC is the last column.
+        """
+        return [self._is_verified(row[-1], _content(lane, row[:-1])) for row in rows]
+
+    def _is_verified(self, mac: bytes | None, content: bytes) -> bool:
+        if mac is None:
+            return False
+        # Nearly always by the first, the current key; a generator costs as much as the MAC.
+        for keyed in self._keyed:  # noqa: SIM110
+            if compare_digest(mac, _mac(keyed, content)):
+                return True
+        return False
+
+    def is_of_current_key(self, mac: bytes, columns: Columns) -> bool:
         """Return whether `mac` is that of a row with the current server key."""
-        return compare_digest(mac, self.mac(*columns))
+        return compare_digest(mac, self.mac(columns))
 
-    def mac_of_rejection(self, *columns: *RejectionColumns) -> bytes:
+    def mac_of_rejection(self, columns: RejectionColumns) -> bytes:
         """Return the MAC of a row of `rejections`: 16 bytes, over all of its columns."""
-        return _mac(self._keyed_for_rejections[0], _content_of_rejection(*columns))
+        return _mac(self._keyed_for_rejections[0], _content_of_rejection(columns))
 
-    def verifies_rejection(self, mac: bytes, *columns: *RejectionColumns) -> bool:
+    def verifies_rejection(self, mac: bytes, columns: RejectionColumns) -> bool:
         """Return whether `mac` is that of a rejection with any of the keys, in constant time."""
-        content = _content_of_rejection(*columns)
+        content = _content_of_rejection(columns)
         return any(
             compare_digest(mac, _mac(keyed, content)) for keyed in self._keyed_for_rejections
         )
@@ -79,44 +87,36 @@ def _mac(keyed: blake2b, content: bytes) -> bytes:
     return copied.digest()
 
 
-def _content(  # noqa: PLR0913, PLR0917 - the columns of the inbox, in their order
-    lane: int,
-    shard: int,
-    key: Id,
-    customer_id: Id,
-    platform_id: Id,
-    source: str,
-    reference: str,
-    body: str,
-    body_hash: bytes,
-    reply_to: str | None,
-    received_at: datetime,
-) -> bytes:
-    """Return the bytes that are signed.
+def _content(lane: int, columns: tuple[Any, ...]) -> bytes:
+    """Return the bytes that are signed: `lane` and the `columns` after it.
 
     `body` is the text of the JSON; `received_at` counts to the microsecond, in any zone.
     """
+    (
+        shard,
+        key,
+        customer_id,
+        platform_id,
+        source,
+        reference,
+        body,
+        body_hash,
+        reply_to,
+        received_at,
+    ) = columns
     # Unambiguous: of fixed length, then texts, which have no zero in PostgreSQL, then the rest.
     texts = f"{source}\0{reference}\0{reply_to or ''}\0{body}\0"
     fixed = _fixed(lane, shard, key, customer_id, platform_id, received_at.timestamp())
-    return fixed + texts.encode() + body_hash
+    signed: bytes = fixed + texts.encode() + body_hash
+    return signed
 
 
-def _content_of_rejection(  # noqa: PLR0913, PLR0917 - the columns of rejections, in their order
-    key: Id,
-    customer_id: Id,
-    platform_id: Id,
-    source: str | None,
-    reference: str | None,
-    body: str,
-    reason: str,
-    detail: str | None,
-    recorded_at: datetime,
-) -> bytes:
+def _content_of_rejection(columns: RejectionColumns) -> bytes:
     """Return the bytes that are signed: JSON, which keeps texts and their absence apart.
 
     Rejections are rare, so it need not be fast. `recorded_at` counts to the microsecond.
     """
-    ids = [each.hex() for each in (key, customer_id, platform_id)]
+    *ids, source, reference, body, reason, detail, recorded_at = columns
+    digits = [each.hex() for each in ids]
     at = recorded_at.astimezone(UTC).isoformat()
-    return dumps([*ids, source, reference, body, reason, detail, at]).encode()
+    return dumps([*digits, source, reference, body, reason, detail, at]).encode()

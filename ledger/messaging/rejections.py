@@ -201,8 +201,7 @@ def _message(
 
 
 def _is_verified(rejection: Rejection, key: InboxKey) -> bool:
-    return rejection.mac is not None and key.verifies_rejection(
-        rejection.mac,
+    columns = (
         rejection.id,
         rejection.customer_id,
         rejection.platform_id,
@@ -213,6 +212,7 @@ def _is_verified(rejection: Rejection, key: InboxKey) -> bool:
         rejection.detail,
         rejection.recorded_at,
     )
+    return rejection.mac is not None and key.verifies_rejection(rejection.mac, columns)
 
 
 def _object(rejection: Rejection) -> dict[str, Any] | None:

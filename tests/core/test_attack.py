@@ -257,7 +257,8 @@ async def _answers_of_a_server_that_closes() -> tuple[list[wire.Answer], int]:
         writer.close()
 
     server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
-    address = wire.Address(*server.sockets[0].getsockname(), "")
+    host, port = server.sockets[0].getsockname()
+    address = wire.Address(host, port, "")
     connection = wire.Connection(address, timeout_s=limit_s(5))
     async with server:
         answers = []

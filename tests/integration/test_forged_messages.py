@@ -90,7 +90,7 @@ def of_another_customer(row: tuple[Any, ...], other: Cardholder) -> tuple[Any, .
 FORGERIES: Final[dict[str, Callable[[tuple[Any, ...], Cardholder], tuple[Any, ...]]]] = {
     "without a MAC": lambda row, _: (*row[:-1], None),
     "with a short MAC": lambda row, _: (*row[:-1], b""),
-    "with another key": lambda row, _: (*row[:-1], WRONG_KEY.mac(*row[:-1])),
+    "with another key": lambda row, _: (*row[:-1], WRONG_KEY.mac(row[:-1])),
     "a copy": lambda row, _: (*row[:2], new_id(), *row[3:6], "again", *row[7:]),
     "with another amount": with_another_amount,
     "of another customer": of_another_customer,

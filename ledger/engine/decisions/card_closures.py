@@ -32,7 +32,8 @@ class CardClosures:
         of_card = [
             context
             for context in self._changes.card_transactions()
-            if context.key.card_id == closing.card_id and owns(message, context.roll_up.identity)
+            if context.roll_up.identity.card_id == closing.card_id
+            and owns(message, context.roll_up.identity)
         ]
         for context in sorted(of_card, key=_id_of):
             # On its current state: the release of another may have paid its open pull.

@@ -152,7 +152,8 @@ class NetworkEvents:
         """Return the card and the card transaction of a network event."""
         body = message.body
         key = card_transaction_key_of(message)
-        card = self._changes.snapshot.cards.get(key.card_id)
+        _, card_id, _ = key
+        card = self._changes.snapshot.cards.get(card_id)
         if card is None or not owns(message, card):
             raise RejectedError(
                 RejectionReason.UNKNOWN_CARD,
@@ -176,6 +177,7 @@ class NetworkEvents:
         self, key: CardTransactionKey, body: Mapping[str, Any], card: Card
     ) -> CardTransactionContext:
         """Return a new card transaction, without events so far."""
+        _, _, token = key
         descriptor, mcc, country = merchant_of(body)
         identity = Identity(
             new_id(),
@@ -184,7 +186,7 @@ class NetworkEvents:
             card.platform_customer_id,
             card.id,
             card.account_id,
-            key.token,
+            token,
             card.currency,
             descriptor,
             mcc,

@@ -142,9 +142,9 @@ class Recovery:
                     PendingPull(
                         card_transaction_id=identity.id,
                         sequence=sequence,
-                        customer_id=context.key.customer_id,
-                        card_id=context.key.card_id,
-                        token=context.key.token,
+                        customer_id=identity.customer_id,
+                        card_id=identity.card_id,
+                        token=identity.issuer_transaction_token,
                         amount=fact.amount,
                         succeeds=self._rail.confirms(descriptor),
                         due_at=due_at,
