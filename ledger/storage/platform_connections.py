@@ -19,6 +19,9 @@ from cardledger.schema.ids import Id
 _SET: Final = f"SELECT set_config('{platform_views.SETTING}', %s, %s)"
 _PLATFORM: Final = "platform_id"
 
+# The query of one request is not to take the processors that others' requests need.
+_SETTINGS: Final = "-c max_parallel_workers_per_gather=0"
+
 
 class PlatformConnections:
     """A pool of connections, each limited to a platform while it is used."""
@@ -26,7 +29,8 @@ class PlatformConnections:
     def __init__(self, url: str, **options: Any) -> None:  # noqa: ANN401 - handed through
         """Connect to `url`, to its views first; `options` are those of `async_engine`."""
         path = platform_views.search_path(location.name_in(url))
-        self._engine: Final = async_engine(url, settings=f"-c search_path={path}", **options)
+        settings = f"-c search_path={path} {_SETTINGS}"
+        self._engine: Final = async_engine(url, settings=settings, **options)
         self._autocommit: Final = self._engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def dispose(self) -> None:

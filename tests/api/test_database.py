@@ -103,19 +103,22 @@ def test_a_read_that_the_database_ends_is_told_apart_from_an_outage(
     assert "took too long" in refusal["message"]
 
 
-def test_a_statement_of_a_request_has_four_seconds(own_url: DatabaseUrl) -> None:
-    async def limits() -> list[str]:
+def test_a_statement_of_a_request_has_four_seconds_and_one_processor(
+    own_url: DatabaseUrl,
+) -> None:
+    async def limits() -> list[tuple[str, ...]]:
         connections, own = PlatformConnections(own_url), Id(bytes(16))
+        query = text(
+            "SELECT current_setting('statement_timeout'),"
+            " current_setting('max_parallel_workers_per_gather')"
+        )
         try:
             async with connections.reading(own) as read, connections.writing(own) as written:
-                shown = [
-                    await one.execute(text("SHOW statement_timeout")) for one in (read, written)
-                ]
-                return [str(one.scalar_one()) for one in shown]
+                return [tuple((await one.execute(query)).one()) for one in (read, written)]
         finally:
             await connections.dispose()
 
-    assert asyncio.run(limits()) == ["4s", "4s"]
+    assert asyncio.run(limits()) == [("4s", "0"), ("4s", "0")]
 
 
 def test_a_thread_never_gets_a_connection_that_has_ended(
