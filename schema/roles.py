@@ -49,12 +49,17 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "outcomes": {Role.WORKER: "a"},
     "parked": {Role.WORKER: "ad"},
     "pending_pulls": {Role.WORKER: "adw"},
+    "settlement_details": {Role.WORKER: "a"},
     "inbox_shards": {Role.WORKER: "w"},
     "stalled_queues": {Role.WORKER: "adw"},
     # The API opens accounts, without amounts, and closes them; it requests transfers.
     "internal_accounts": {Role.API: "aw", Role.WORKER: "w"},
     "transfers": {Role.API: "aw", Role.WORKER: "w"},
     "system_accounts": {Role.API: "a"},
+    "books": _NONE,  # By migrations.
+    "calendars": _NONE,  # By the operator.
+    "chart_of_accounts": _NONE,  # By migrations.
+    "currencies": _NONE,  # By migrations.
     # Between processes.
     "acceptances": _NONE,  # By the trigger of the inbox.
     "forged_messages": {Role.WORKER: "a"},

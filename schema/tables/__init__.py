@@ -11,6 +11,13 @@ in the migrations.
 
 from typing import Final
 
+from cardledger.schema.tables.accounting import (
+    books,
+    calendars,
+    chart_of_accounts,
+    currencies,
+    settlement_details,
+)
 from cardledger.schema.tables.agents import (
     agent_actions,
     agent_device_codes,
@@ -79,6 +86,8 @@ APPEND_ONLY: Final = (
     duplicates,
     forged_messages,
     rejection_retries,
+    calendars,
+    settlement_details,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -94,10 +103,14 @@ __all__ = [
     "agents",
     "api_tokens",
     "beneficial_owners",
+    "books",
+    "calendars",
     "card_reveals",
     "card_transaction_events",
     "card_transactions",
     "cards",
+    "chart_of_accounts",
+    "currencies",
     "customers",
     "deposits",
     "duplicates",
@@ -123,6 +136,7 @@ __all__ = [
     "row_quotas",
     "schema_compatibility",
     "server_keys",
+    "settlement_details",
     "stalled_queues",
     "system_accounts",
     "transfers",
