@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cardledger.commands.groups import (
+    calendars,
     daily,
     keys,
     parked,
@@ -42,6 +43,7 @@ app.add_typer(rejections.app)
 app.add_typer(parked.app)
 app.add_typer(platforms.app)
 app.add_typer(keys.app)
+app.add_typer(calendars.app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 

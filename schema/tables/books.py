@@ -41,7 +41,8 @@ system_accounts = Table(
         nullable=False,
         comment="Account of the chart (`chart_of_accounts`, which has its class): CARD_HOLDS,"
         " NETWORK_SETTLEMENT, RECEIVABLE, SANDBOX_FUNDING, OPERATOR_LOSS, SETTLEMENT_BANK,"
-        " SUSPENSE, INTERCHANGE, NETWORK_FEES; TRANSFERS: clearing account, zero after every transfer.",
+        " SUSPENSE, INTERCHANGE, NETWORK_FEES; TRANSFERS: clearing account, zero after every"
+        " transfer.",
     ),
     UniqueConstraint("platform_id", "currency", "kind"),
     CheckConstraint("kind <> 'CUSTOMER'", name="kind"),

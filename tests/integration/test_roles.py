@@ -34,6 +34,7 @@ BOOKS: Final = (
     "outcomes",
     "parked",
     "pending_pulls",
+    "settlement_details",
 )
 """Balances are columns of `internal_accounts`, which has tests of its own."""
 AMOUNTS: Final = ("balance", "held", "owed", "pending", "version")
