@@ -21,7 +21,13 @@ from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSe
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.parsing import RejectedError, id_of, owns
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
-from cardledger.ledger.engine.records import Decided, LockedAccount, Parked, PendingPull
+from cardledger.ledger.engine.records import (
+    Dates,
+    Decided,
+    LockedAccount,
+    Parked,
+    PendingPull,
+)
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -54,11 +60,11 @@ class Recovery:
         `before` replaces its roll-up where the message adds the merchant.
         """
         before = before or context.roll_up
-        self._record(message, context, decision, before)
-        settlement = self._changes.dates_of(message).settlement
-        if settlement is not None and not isinstance(decision.facts[0], Declined):
+        dates = self._changes.dates_of(message)
+        self._record(message, dates, context, decision, before)
+        if dates.settlement is not None and not isinstance(decision.facts[0], Declined):
             self._changes.keep_settlement(
-                settlement,
+                dates.settlement,
                 before.identity,
                 sequence=before.state.sequence + 1,
                 message_id=message.id,
@@ -67,18 +73,13 @@ class Recovery:
     def _record(
         self,
         message: Message | Parked,
+        dates: Dates,
         context: CardTransactionContext,
         decision: Decision,
         before: RollUp,
     ) -> None:
         """Record a decision that `message` causes about any card transaction, and what follows."""
-        self._changes.record(
-            context,
-            before,
-            decision,
-            message_id=message.id,
-            dates=self._changes.dates_of(message),
-        )
+        self._changes.record(context, before, decision, message_id=message.id, dates=dates)
         kinds = set(map(type, decision.facts))
         if PullPending in kinds:
             self._await_confirmation(context, decision.facts, message.body)
@@ -116,7 +117,8 @@ class Recovery:
                 decision = decide(debtor.roll_up.state, commands.Recover(balance=account.balance))
                 if not decision.facts:
                     return
-                self._record(message, debtor, decision, debtor.roll_up)
+                dates = self._changes.dates_of(message)
+                self._record(message, dates, debtor, decision, debtor.roll_up)
             except AmountOutOfRangeError:
                 return  # A total is at the end of its range: the pull stays open.
             if debtor.roll_up.debt_id:
