@@ -23,6 +23,15 @@ class Role(StrEnum):
     WEBHOOKS = "webhooks"
     READER = "reader"
     SUBMIT = "submit"
+    FINANCE = "finance"
+    """What reads the schema for finance, and has no right on any table."""
+
+
+class Right(StrEnum):
+    """What a person may do: a role without a login of its own, named `<database>_<right>`."""
+
+    PREPARE = "prepare"
+    APPROVE = "approve"
 
 
 PROCESSES: Final = (Role.API, Role.WORKER, Role.WEBHOOKS)
@@ -31,10 +40,18 @@ PROCESSES: Final = (Role.API, Role.WORKER, Role.WEBHOOKS)
 NEW: Final = (*PROCESSES, Role.READER, Role.SUBMIT)
 """The roles that take the place of `Role.APP`."""
 
+TRUSTED: Final = tuple(role for role in Role if role is not Role.FINANCE)
+"""The roles that an embedded server does not ask for a password: those of the system itself."""
 
-def name_in(url: str, role: Role) -> str:
+
+def name_in(url: str, role: Role | Right) -> str:
     """Return the name of `role` in the database at `url`."""
     return f"{connections.parameters(url).get('dbname')}_{role}"
+
+
+def names_in(url: str) -> list[str]:
+    """Return the names of all roles of the database at `url`, without its people."""
+    return [name_in(url, role) for role in (*Role, *Right)]
 
 
 _NONE: Final[Mapping[Role, str]] = {}
@@ -91,6 +108,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "adw"},
     "webhook_endpoints": {Role.API: "aw", Role.WEBHOOKS: "w"},
     "webhook_signing_keys": {Role.API: "a"},
+    "person_changes": _NONE,  # By the command that adds a person, with the login of the owner.
     # Of migrations.
     "alembic_version": _NONE,
     "schema_compatibility": _NONE,

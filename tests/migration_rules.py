@@ -78,9 +78,8 @@ _COMPATIBILITY: Final = (
     # The right to use a trigger's function is needed to create a trigger, not when it fires; other
     # functions with a right of the public are new.
     _rule(
-        r"\bREVOKE\b(?! EXECUTE ON FUNCTION {_FUNCTION}(?:, {_FUNCTION})* FROM PUBLIC\b)".replace(
-            "{_FUNCTION}", _FUNCTION
-        ),
+        r"\bREVOKE\b(?! EXECUTE ON (?:FUNCTION {_FUNCTION}(?:, {_FUNCTION})*"
+        r"|ALL FUNCTIONS IN SCHEMA %I) FROM PUBLIC\b)".replace("{_FUNCTION}", _FUNCTION),
         "takes a right that the previous release uses",
     ),
     _rule(r"\bSET SCHEMA\b", "moves what the previous release uses"),

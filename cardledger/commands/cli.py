@@ -18,6 +18,7 @@ from cardledger.commands.groups import (
     daily,
     keys,
     parked,
+    people,
     platforms,
     processes,
     rejections,
@@ -42,6 +43,7 @@ app.add_typer(webhooks.app)
 app.add_typer(rejections.app)
 app.add_typer(parked.app)
 app.add_typer(platforms.app)
+app.add_typer(people.app)
 app.add_typer(keys.app)
 app.add_typer(calendars.app)
 

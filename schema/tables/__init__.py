@@ -43,6 +43,7 @@ from cardledger.schema.tables.customers import (
     external_accounts,
     verifications,
 )
+from cardledger.schema.tables.people import person_changes
 from cardledger.schema.tables.platforms import (
     api_tokens,
     idempotency_keys,
@@ -88,6 +89,7 @@ APPEND_ONLY: Final = (
     rejection_retries,
     calendars,
     settlement_details,
+    person_changes,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -129,6 +131,7 @@ __all__ = [
     "outcomes",
     "parked",
     "pending_pulls",
+    "person_changes",
     "platforms",
     "rejection_retries",
     "rejections",
