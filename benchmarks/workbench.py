@@ -28,8 +28,8 @@ from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
+from cardledger.schema import roles
 from cardledger.schema.ids import Id
-from cardledger.schema.roles import Role
 
 # More than half of the embedded server's max_wal_size, so that a checkpoint has come by itself and
 # made it keep as many files as it will ever need between two of them.
@@ -180,8 +180,8 @@ def database(postgres: DatabaseUrl) -> Iterator[DatabaseUrl]:
             connection.execute(
                 sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
             )
-            for role in Role:
-                own = sql.Identifier(f"{name}_{role}")
+            for role in roles.names_in(postgres.with_database(name)):
+                own = sql.Identifier(role)
                 connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(own))
 
 

@@ -26,6 +26,7 @@ from sqlalchemy.exc import DBAPIError
 from cardledger.schema import (
     compatibility,
     connections,
+    finance,
     location,
     platform_views,
     relations,
@@ -439,6 +440,10 @@ def _move_installation(connection: Connection, schema: str) -> None:
         connection.execute(text(f'ALTER {kind} public."{relation}" SET SCHEMA {quoted}'))
     if revision >= platform_views.SINCE:  # The views are of these tables, whatever their name.
         was, now = (f'"{platform_views.schema_beside(name)}"' for name in (_PUBLIC, schema))
+        connection.execute(text(f"ALTER SCHEMA {was} RENAME TO {now}"))
+    beside = connection.execute(text(_SCHEMA_EXISTS), {"name": finance.beside(_PUBLIC)}).first()
+    if revision >= finance.SINCE and beside is not None:
+        was, now = (f'"{finance.beside(name)}"' for name in (_PUBLIC, schema))
         connection.execute(text(f"ALTER SCHEMA {was} RENAME TO {now}"))
     for name, arguments, has_its_owners_rights in functions:
         function = f'"{name}"({arguments})'

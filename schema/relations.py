@@ -43,6 +43,8 @@ CREATED: Final = {
     "0019": ("forged_messages", "inbox_macs"),
     "0027": ("row_counts", "row_quotas"),
     "0034": ("enqueued_events", "enqueued_events_progress"),
+    "0035": ("books", "calendars", "chart_of_accounts", "currencies", "settlement_details"),
+    "0040": ("person_changes",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -23,6 +23,15 @@ class Role(StrEnum):
     WEBHOOKS = "webhooks"
     READER = "reader"
     SUBMIT = "submit"
+    FINANCE = "finance"
+    """What reads the schema for finance, and has no right on any table."""
+
+
+class Right(StrEnum):
+    """What a person may do: a role without a login of its own, named `<database>_<right>`."""
+
+    PREPARE = "prepare"
+    APPROVE = "approve"
 
 
 PROCESSES: Final = (Role.API, Role.WORKER, Role.WEBHOOKS)
@@ -31,10 +40,18 @@ PROCESSES: Final = (Role.API, Role.WORKER, Role.WEBHOOKS)
 NEW: Final = (*PROCESSES, Role.READER, Role.SUBMIT)
 """The roles that take the place of `Role.APP`."""
 
+TRUSTED: Final = tuple(role for role in Role if role is not Role.FINANCE)
+"""The roles that an embedded server does not ask for a password: those of the system itself."""
 
-def name_in(url: str, role: Role) -> str:
+
+def name_in(url: str, role: Role | Right) -> str:
     """Return the name of `role` in the database at `url`."""
     return f"{connections.parameters(url).get('dbname')}_{role}"
+
+
+def names_in(url: str) -> list[str]:
+    """Return the names of all roles of the database at `url`, without its people."""
+    return [name_in(url, role) for role in (*Role, *Right)]
 
 
 _NONE: Final[Mapping[Role, str]] = {}
@@ -49,12 +66,17 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "outcomes": {Role.WORKER: "a"},
     "parked": {Role.WORKER: "ad"},
     "pending_pulls": {Role.WORKER: "adw"},
+    "settlement_details": {Role.WORKER: "a"},
     "inbox_shards": {Role.WORKER: "w"},
     "stalled_queues": {Role.WORKER: "adw"},
     # The API opens accounts, without amounts, and closes them; it requests transfers.
     "internal_accounts": {Role.API: "aw", Role.WORKER: "w"},
     "transfers": {Role.API: "aw", Role.WORKER: "w"},
     "system_accounts": {Role.API: "a"},
+    "books": _NONE,  # By migrations.
+    "calendars": _NONE,  # By the operator.
+    "chart_of_accounts": _NONE,  # By migrations.
+    "currencies": _NONE,  # By migrations.
     # Between processes.
     "acceptances": _NONE,  # By the trigger of the inbox.
     "forged_messages": {Role.WORKER: "a"},
@@ -86,6 +108,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "adw"},
     "webhook_endpoints": {Role.API: "aw", Role.WEBHOOKS: "w"},
     "webhook_signing_keys": {Role.API: "a"},
+    "person_changes": _NONE,  # By the command that adds a person, with the login of the owner.
     # Of migrations.
     "alembic_version": _NONE,
     "schema_compatibility": _NONE,

@@ -186,15 +186,15 @@ def template_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
     """A migrated, empty database that others are copied from; it has no sessions."""
     with fresh_database(postgres_url) as url:
         migrate.upgrade(url)
-        names = [sql.Identifier(roles.name_in(url, role)) for role in Role]
         # Roles belong to the server: copies of this database are entered with this one's roles.
         with psycopg.connect(postgres_url, autocommit=True) as connection:
-            for name in names:
+            for role in Role:
+                name = sql.Identifier(roles.name_in(url, role))
                 connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(name, PASSWORD))
         yield url
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for name in names:
-            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(name))
+        for role_name in roles.names_in(url):
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role_name)))
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ class Rule:
     """What is forbidden: a pattern with the name of the table as the group `table`, if it has one.
 
     A table that the revision creates itself has no rows and no users: nothing is forbidden there.
+    The same holds for a trigger, the group `trigger`.
     """
 
     pattern: re.Pattern[str]
@@ -56,8 +57,11 @@ _FUNCTION: Final = r"\w+\([\w, ]*\)"
 # the revision says which releases it is compatible with.
 _COMPATIBILITY: Final = (
     _rule(
-        r"\bDROP (?:TABLE|VIEW|MATERIALIZED|FUNCTION|PROCEDURE|TYPE|SEQUENCE|SCHEMA|ROLE"
-        r"|TRIGGER)\b",
+        r"\bDROP (?:TABLE|VIEW|MATERIALIZED|FUNCTION|PROCEDURE|TYPE|SEQUENCE|SCHEMA|ROLE)\b",
+        "removes what the previous release uses",
+    ),
+    _rule(
+        r"\bDROP TRIGGER (?:IF EXISTS )?(?P<trigger>\w+)",
         "removes what the previous release uses",
     ),
     _rule(
@@ -74,9 +78,8 @@ _COMPATIBILITY: Final = (
     # The right to use a trigger's function is needed to create a trigger, not when it fires; other
     # functions with a right of the public are new.
     _rule(
-        r"\bREVOKE\b(?! EXECUTE ON FUNCTION {_FUNCTION}(?:, {_FUNCTION})* FROM PUBLIC\b)".replace(
-            "{_FUNCTION}", _FUNCTION
-        ),
+        r"\bREVOKE\b(?! EXECUTE ON (?:FUNCTION {_FUNCTION}(?:, {_FUNCTION})*"
+        r"|ALL FUNCTIONS IN SCHEMA %I) FROM PUBLIC\b)".replace("{_FUNCTION}", _FUNCTION),
         "takes a right that the previous release uses",
     ),
     _rule(r"\bSET SCHEMA\b", "moves what the previous release uses"),
@@ -124,7 +127,9 @@ _ALTERED: Final = re.compile(
     r" ON )\"?(?P<table>\w+)",
     re.IGNORECASE | re.DOTALL,
 )
-_CREATED: Final = re.compile(r"\bCREATE TABLE (?:IF NOT EXISTS )?\"?(\w+)", re.IGNORECASE)
+_CREATED: Final = re.compile(
+    r"\bCREATE (?:TABLE (?:IF NOT EXISTS )?|(?:OR REPLACE )?TRIGGER )\"?(\w+)", re.IGNORECASE
+)
 _BOOKKEEPING: Final = re.compile(
     r"^(?:BEGIN|COMMIT|(?:UPDATE|INSERT INTO|DELETE FROM)"
     r" (?:alembic_version|schema_compatibility))\b"
@@ -197,7 +202,7 @@ def _on_rules(found: list[Statement], rules: tuple[Rule, ...], created: set[str]
     for each in found:
         for rule in rules:
             match = rule.pattern.search(each.text)
-            if match and match.groupdict().get("table") not in created:
+            if match and created.isdisjoint(filter(None, match.groupdict().values())):
                 yield f"{rule.problem}: {each.text}"
 
 

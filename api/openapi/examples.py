@@ -103,6 +103,15 @@ EXAMPLES: Final[Mapping[str, Any]] = {
     },
     "ConfigUpdate": {"webhookEndpoint": "https://example.com/webhooks"},
     "FundRequest": {"amount": 50_000},
+    "Settlement": {
+        "network": "VISA",
+        "settlementDate": "2026-02-02",
+        "cycle": "1",
+        "acquirerReference": "74537606033123456789012",
+        "networkReference": "386033501234567",
+        "interchange": "0.2315",
+        "feeProgram": "CPS/Retail",
+    },
     "TokenCreate": {"name": "backend", "permissions": ["VIEW", "TRANSACT"]},
     "ExternalAccountCreate": {
         "customerId": f"Customer:{_ID}",

@@ -208,6 +208,8 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "changes": "Figures of the card transaction that the event changed.",
     "entries": "Balanced entries of the event.",
     "occurredAt": "Time at which the event happened.",
+    "FundRequest.occurredAt": "Time at which the money arrived; absent: now.",
+    "externalReference": "Reference of the payment outside of the ledger.",
     "recordedAt": "Time at which the event was recorded.",
     "CardTransactionChange.field": "Path of the figure in the card transaction.",
     "before": "Value before the event; absent if there was none.",

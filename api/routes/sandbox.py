@@ -26,6 +26,7 @@ from cardledger.schema.wire.webhooks.endpoints import SandboxWebhookTestResource
 router = guarded_router(SANDBOX)
 
 _SOURCE: Final = "sandbox"
+_DETAILS: Final = ("occurredAt", "externalReference")
 
 
 async def _send(call: RequestContext, deposit: Mapping[str, Any]) -> Response:
@@ -36,6 +37,7 @@ async def _send(call: RequestContext, deposit: Mapping[str, Any]) -> Response:
         amount=deposit["amount"],
         source=_SOURCE,
         reference=deposit["reference"],
+        details={name: deposit[name] for name in _DETAILS if name in deposit},
     )
     if outcome.reason == RejectionReason.AMOUNT_OUT_OF_RANGE:
         message = "The balance would exceed a 64-bit integer; lower the amount."
@@ -60,8 +62,8 @@ async def fund_internal_account(
     if account.status != accounts.ACTIVE:
         raise _not_active(account.status)
     deposit = {
+        **body.model_dump(mode="json", by_alias=True, exclude_none=True),
         "accountId": str(internal_account_id),
-        "amount": body.amount,
         "reference": str(uuid4()),
     }
     return await _send(call, await idempotency.settle(call, deposit))

@@ -14,9 +14,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from cardledger.commands.groups import (
+    calendars,
     daily,
     keys,
     parked,
+    people,
     platforms,
     processes,
     rejections,
@@ -41,7 +43,9 @@ app.add_typer(webhooks.app)
 app.add_typer(rejections.app)
 app.add_typer(parked.app)
 app.add_typer(platforms.app)
+app.add_typer(people.app)
 app.add_typer(keys.app)
+app.add_typer(calendars.app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 

@@ -213,7 +213,8 @@ however often and by however many senders at a time it is submitted.
 - The network itself delivers out of order, so no order is needed to be correct: a clearing before
   its authorization is applied (`FORCE_POST`), and the authorization then pulls nothing twice; a
   reversal before its event is parked.
-- `occurredAt` does not sort anything.
+- `occurredAt` and `settlement` sort nothing: they decide on which
+  [business day](finance.md#business-days) an event is posted.
 
 ## Parked events
 
@@ -274,6 +275,13 @@ all of them are applied to a card with 500.00 USD.
 """
 
 
+_SETTLEMENT_START: Final = """
+`settlement`, of events whose money the network settles
+([business days](finance.md#business-days)):
+
+"""
+
+
 def page() -> str:
     """Return `docs/network-events.md`."""
     definitions = json_schema()["$defs"]
@@ -283,7 +291,11 @@ def page() -> str:
             _START,
             *_fields(definitions[EventType.CLEARING], common),
             "\n`merchant`:\n\n",
-            *_fields(definitions["Merchant"], set(definitions["Merchant"]["properties"])),
+            *_part(definitions["Merchant"]),
+            _SETTLEMENT_START,
+            *_part(definitions["Settlement"]),
+            "\n`merchantAmount`:\n\n",
+            *_part(definitions["MerchantAmount"]),
             *_types(definitions, common),
             _AFTER,
             *_rows((f"`{kind}`", meaning) for kind, meaning in OUTCOME_MEANINGS.items()),
@@ -307,6 +319,11 @@ def _types(definitions: Json, common: set[str]) -> Iterator[str]:
             yield "No fields of its own.\n\n"
         yield f"```json\n{json.dumps(EXAMPLES[kind], indent=2)}\n```\n"
     yield "\n"
+
+
+def _part(schema: Json) -> Iterator[str]:
+    """Yield all fields of an object within events."""
+    yield from _fields(schema, set(schema["properties"]))
 
 
 def _fields(schema: Json, names: set[str]) -> Iterator[str]:
@@ -346,7 +363,9 @@ def _string(field: Json) -> str:
         return "string, RFC 3339 time with its zone: `2026-01-31T12:00:00Z`"
     if "maxLength" in field:
         return f"string, {field['minLength']} to {field['maxLength']} characters"
-    if "examples" in field:
+    if field.get("format") == "date":
+        return "string, `YYYY-MM-DD`"
+    if "examples" in field and ":" in field["examples"][0]:
         [example] = field["examples"]
         return f"string, `{example.partition(':')[0]}:<uuid>`"
     return f"string, `{field['pattern']}`"

@@ -74,3 +74,10 @@ FailOnOutcomes = Annotated[
         show_default=False,
     ),
 ]
+
+
+class RightName(StrEnum):
+    """What a person may do, as `person add --may` names it."""
+
+    PREPARE = "prepare"
+    APPROVE = "approve"

@@ -139,6 +139,11 @@ class Settings(BaseSettings):
         description="Password that `cardledger migrate` sets for the database role"
         " `<database>_submit`.",
     )
+    finance_password: SecretStr | None = Field(
+        default=None,
+        description="Password that `cardledger migrate` sets for the database role"
+        " `<database>_finance`.",
+    )
     host: str = Field(default="127.0.0.1", description="Address that the API listens on.")
     port: Port = Field(
         default=8000, description="Port that the API listens on; 0 chooses a free port."

@@ -22,12 +22,15 @@ from cardledger.embedded.child_server import (
     write_private,
 )
 from cardledger.embedded.database_url import DatabaseUrl
-from cardledger.schema import connections
+from cardledger.schema import connections, roles
 
 OLDEST_POSTGRES = 15
 SUPERUSER = "postgres"
 LONGEST_SOCKET_PATH = 100  # The kernels allow 108 (Linux) and 104 (macOS) bytes with the end mark.
 SOCKET_NAME = ".s.PGSQL.5432"
+
+# Names of people do not end like this (`install.people`).
+_OWN_ROLES = f"/^({SUPERUSER}|.+_({'|'.join(roles.TRUSTED)}))$"
 
 # On the command line, so that neither a default nor an edited file can weaken them. The first
 # three are the promise that nothing acknowledged is lost, even if the machine stops.
@@ -168,12 +171,15 @@ class EmbeddedPostgres(OwnServer):
         """Write who may log in, and return the settings that name the files.
 
         The kernel tells the server which account of the machine a client has: ours and root are
-        believed for every role, all others are refused. Under root the server runs as an account
-        that other programs may have too, and so the files belong to us, beside its directory.
-        They are written at every start: a cluster of an earlier release trusted everyone.
+        believed for the superuser and the roles of processes, all others are refused. Every other
+        role is asked for its password: people, who are roles, must not be able to act for each
+        other. Under root the server runs as an account that other programs may have too, and so the
+        files belong to us, beside its directory. They are written at every start: a cluster of an
+        earlier release trusted everyone.
         """
         lines = [f'owner "{name}" all' for name in server_user.administrators()]
-        contents = {"hba": "local all all peer map=owner\n", "ident": "\n".join([*lines, ""])}
+        rules = [f"local all {_OWN_ROLES} peer map=owner", "local all all scram-sha-256"]
+        contents = {"hba": "\n".join([*rules, ""]), "ident": "\n".join([*lines, ""])}
         files = {name: self.home / f"postgres.{name}.conf" for name in contents}
         for name, path in files.items():
             write_private(path, contents[name])

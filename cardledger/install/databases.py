@@ -36,6 +36,7 @@ class Migrated:
 
     app_url: DatabaseUrl  # Of the operator's commands, and of a process without a role of its own.
     logins: Mapping[Role, DatabaseUrl]  # Of the API, the workers and the senders of webhooks.
+    finance_url: DatabaseUrl | None  # None: `owner` may not set its password, and none is known.
     revision: str
     was: str | None  # The revision that it had before.
 
@@ -67,7 +68,13 @@ def prepare(
     was = upgrade(owner)
     app_url = application_login(owner, credentials, app_password=given.get(Role.APP))
     logins = process_logins(owner, app_url, credentials, given)
-    return Migrated(app_url=app_url, logins=logins, revision=current(owner) or "none", was=was)
+    return Migrated(
+        app_url=app_url,
+        logins=logins,
+        finance_url=_finance_login(owner, credentials, given.get(Role.FINANCE)),
+        revision=current(owner) or "none",
+        was=was,
+    )
 
 
 def upgrade(
@@ -181,6 +188,16 @@ def process_logins(
     return own if own.keys() == found.keys() else dict.fromkeys(roles.PROCESSES, app_url)
 
 
+def _finance_login(
+    owner: DatabaseUrl, credentials: "Credentials", password: str | None
+) -> DatabaseUrl | None:
+    """Return how finance logs in; no process needs it, so None when `owner` may not say."""
+    try:
+        return login(owner, Role.FINANCE, credentials, password=password)
+    except CommandError:
+        return None
+
+
 def login(
     owner: DatabaseUrl, role: Role, credentials: "Credentials", *, password: str | None = None
 ) -> DatabaseUrl:
@@ -203,7 +220,7 @@ def login(
     new = password or secrets.token_urlsafe(24)
     set_password(owner, role, new)
     url = owner.with_user(name, new)
-    problem = _login_problem(url)
+    problem = login_problem(url)
     if problem is not None:
         raise CommandError(
             f"role {name} cannot log in ({problem}); allow it in pg_hba.conf, or set DATABASE_URL"
@@ -251,7 +268,7 @@ def variable_of(role: Role) -> str:
 
 def logs_in(url: DatabaseUrl) -> bool:
     """Return whether the login in `url` works."""
-    return _login_problem(url) is None
+    return login_problem(url) is None
 
 
 def role_of(url: DatabaseUrl) -> str:
@@ -270,7 +287,8 @@ def _working(
     return next((url for url in urls if logs_in(url)), None)
 
 
-def _login_problem(url: DatabaseUrl) -> str | None:
+def login_problem(url: DatabaseUrl) -> str | None:
+    """Return why the login in `url` does not work; None when it does."""
     try:
         connections.connect(url).close()
     except psycopg.Error as error:

@@ -57,17 +57,34 @@ def database(settings: Settings) -> Iterator[DatabaseUrl]:
     if settings.database_url is not None or found is not None:
         yield system(settings).database_url
         return
-    if not (settings.data_dir / "postgres").is_dir():
-        raise CommandError(
-            f"there is no database in {settings.data_dir}; name the --data-dir, set DATABASE_URL,"
-            " or create one with `cardledger up`"
-        )
-    server = EmbeddedPostgres(settings.data_dir)
+    with owner(settings) as url:
+        yield url
+
+
+@contextmanager
+def owner(settings: Settings) -> Iterator[DatabaseUrl]:
+    """Yield the database with the login that may change its roles: of DATABASE_URL, or embedded.
+
+    Raises: CommandError when there is none.
+    """
+    if settings.database_url is not None:
+        yield DatabaseUrl(settings.database_url.get_secret_value())
+        return
+    _check_embedded(settings)
+    server = EmbeddedPostgres(settings.data_dir)  # One that runs there is joined, and left running.
     server.start()
     try:
         yield databases.create(server.url, schema=settings.database_schema)
     finally:
         server.stop()
+
+
+def _check_embedded(settings: Settings) -> None:
+    if not (settings.data_dir / "postgres").is_dir():
+        raise CommandError(
+            f"there is no database in {settings.data_dir}; name the --data-dir, set DATABASE_URL,"
+            " or create one with `cardledger up`"
+        )
 
 
 def _is_same(one: DatabaseUrl, other: DatabaseUrl) -> bool:

@@ -23,12 +23,16 @@ _RETRY_S: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A system that serves. `database_url` is that of the application's role."""
+    """A system that serves. `database_url` is that of the application's role.
+
+    `finance_url` reads the books for finance; None when its role has no login that is known here.
+    """
 
     base_url: str
     client_id: str
     client_secret: str
     database_url: str
+    finance_url: str | None
     redis_url: str
     webhook_public_key: str
     webhook_secret: str
@@ -42,6 +46,7 @@ class Running:
                 "clientId": self.client_id,
                 "clientSecret": self.client_secret,
                 "databaseUrl": self.database_url,
+                "financeUrl": self.finance_url,
                 "redisUrl": self.redis_url,
                 "webhookPublicKey": self.webhook_public_key,
                 "webhookSecret": self.webhook_secret,
@@ -105,6 +110,7 @@ def read(path: Path) -> Running | None:
             client_id=content["clientId"],
             client_secret=content["clientSecret"],
             database_url=content["databaseUrl"],
+            finance_url=content.get("financeUrl"),  # An earlier release does not write it.
             redis_url=content["redisUrl"],
             webhook_public_key=content["webhookPublicKey"],
             webhook_secret=content["webhookSecret"],

@@ -18,6 +18,7 @@ _FORBIDDEN: Final = [
 _WORDS: Final = {"a": "INSERT", "w": "UPDATE", "d": "DELETE"}
 _NAMED: Final = 3
 _LIMITED: Final = (Role.API, Role.SUBMIT)  # When no earlier release runs any more.
+_EXAMINED: Final = (*roles.NEW, Role.FINANCE)
 _PAGE: Final = "docs/postgresql.md#roles"
 
 
@@ -82,11 +83,11 @@ def _attributes(connection: psycopg.Connection[Any], name: str, role: str) -> Fi
 
 def _process_roles(connection: psycopg.Connection[Any]) -> Finding:
     name = "process roles"
-    for role in roles.NEW:
+    for role in _EXAMINED:
         problem = _attributes(connection, name, _name(connection, role))
         if problem is not None:
             return problem
-    for role in roles.NEW:
+    for role in _EXAMINED:
         excess = [*_memberships(connection, role), *_excess(connection, role)]
         if excess:
             what = f"{', '.join(excess[:_NAMED])}{' and more' if len(excess) > _NAMED else ''}"
@@ -97,7 +98,7 @@ def _process_roles(connection: psycopg.Connection[Any]) -> Finding:
                 detail=f"{_name(connection, role)} {what}, which is not its work",
                 fix=f"{finish if role in _LIMITED else ''}psql: REVOKE what {_PAGE} does not name",
             )
-    detail = f"{', '.join(roles.NEW)}: each may write what its work needs"
+    detail = f"{', '.join(_EXAMINED)}: each may write what its work needs"
     return Finding(name=name, state=OK, detail=detail)
 
 

@@ -81,6 +81,7 @@ class System:
             client_id=self._sandbox.access.client_id,
             client_secret=self._sandbox.access.client_secret,
             database_url=self._migrated.app_url,
+            finance_url=self._migrated.finance_url,
             redis_url=self._servers.redis_url,
             webhook_public_key=self._sandbox.public_key,
             webhook_secret=self._sandbox.webhook_secret,

@@ -7,18 +7,23 @@ what was collected.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Final
 
+from cardledger.ledger.books.business_days import Calendars
+from cardledger.ledger.books.posting import Movement, PostingDays
 from cardledger.ledger.core.card_transaction import Decision
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.status import Status
+from cardledger.ledger.engine.parsing import occurred_at, settlement_of
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
     Closing,
     ClosingPage,
+    Dates,
     DepositRecord,
     EntryRecord,
     EventRecord,
@@ -29,13 +34,15 @@ from cardledger.ledger.engine.records import (
     Parked,
     PendingPull,
     RejectionRecord,
+    SettlementRecord,
 )
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections.card_transaction import RollUp, advance
+from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance
 from cardledger.ledger.projections.event_rows import to_row
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.settlement import Settlement
 
 _CUSTOMER: Final = ChartAccount.CUSTOMER
 _WEBHOOK_TYPES: Final = {status: f"CARD_TRANSACTION.{status}" for status in Status}
@@ -59,6 +66,8 @@ class BatchSnapshot:
     amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
     # Of the customers that get a deposit.
     platform_customer_ids: Mapping[Id, str] = field(default_factory=dict)
+    calendars: Calendars = field(default_factory=Calendars)
+    first_open_day: date = date.min
 
     def accounts_used_by(self, customers: AbstractSet[Id]) -> set[Id]:
         """Return the accounts that what was read about `customers` is on.
@@ -90,6 +99,7 @@ class PendingWrites:
 
     events: list[EventRecord] = field(default_factory=list)
     entries: list[EntryRecord] = field(default_factory=list)
+    settlements: list[SettlementRecord] = field(default_factory=list)
     deposits: list[DepositRecord] = field(default_factory=list)
     transfers: dict[Id, Transfer] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
@@ -117,6 +127,10 @@ class ChangeSet:
         self.snapshot: Final = snapshot
         self.now: Final = now
         self.writes: Final = PendingWrites()
+        self._days: Final = PostingDays(
+            snapshot.calendars, recorded_at=now, first_open_day=snapshot.first_open_day
+        )
+        self._dated: tuple[Message | Parked, Dates] | None = None  # The latest message.
         self._contexts: Final[dict[CardTransactionKey, CardTransactionContext]] = {}
         # By account: which of its card transactions have something to pay.
         self._indebted: Final[dict[Id, set[CardTransactionContext]]] = {}
@@ -144,6 +158,28 @@ class ChangeSet:
         """Return the card transactions that have something to pay from `account`."""
         return self._indebted.get(account.id, ()) if self._indebted else ()
 
+    def dates_of(self, message: Message | Parked) -> Dates:
+        """Return the dates of all that `message` causes.
+
+        Raises: RejectedError for an invalid timestamp or invalid settlement details.
+        """
+        if self._dated is not None and self._dated[0] is message:
+            return self._dated[1]
+        moment, settlement = occurred_at(message), settlement_of(message.body)
+        if settlement is None:
+            day = self._days.of_books(moment)
+        else:
+            day = self._days.of(
+                Movement(
+                    occurred_at=moment,
+                    network=settlement.network,
+                    settlement_date=settlement.settlement_date,
+                )
+            )
+        dates = Dates(moment, day, settlement)
+        self._dated = (message, dates)
+        return dates
+
     def record(
         self,
         context: CardTransactionContext,
@@ -151,7 +187,7 @@ class ChangeSet:
         decision: Decision,
         *,
         message_id: Id,
-        occurred_at: datetime,
+        dates: Dates,
     ) -> None:
         """Record a decision that one message has caused about `context`, whose state was `before`.
 
@@ -175,6 +211,7 @@ class ChangeSet:
         account.held, account.owed, account.pending = held, owed, pending
         self._change_account(account)
         card_transaction_id, sequence = before.identity.id, before.state.sequence
+        occurred = dates.occurred_at
         for fact, booked in movements:
             sequence += 1
             kind, amount, unfunded, final, reason = to_row(fact)
@@ -189,24 +226,26 @@ class ChangeSet:
                     final,
                     reason,
                     message_id,
-                    occurred_at,
+                    occurred,
                     now,
                 )
             )
             if booked:
-                self.book(account, booked, subject_id=card_transaction_id, sequence=sequence)
+                self.book(account, booked, dates, subject_id=card_transaction_id, sequence=sequence)
         self._update(context, after)
 
-    def book(
+    def book(  # noqa: PLR0913 - the columns of an entry
         self,
         account: LockedAccount,
         movements: Iterable[Entry],
+        dates: Dates,
         *,
         subject_id: Id,
         sequence: int,
         line: int = 0,
     ) -> None:
         """Append `movements` from `line` on, and change the balance of `account` by its side."""
+        occurred, posted_on, _ = dates
         for place, entry in enumerate(movements, start=line):
             # First: when there is no such account, nothing has been changed yet.
             debit = self._account_id(entry.debit, account)
@@ -229,9 +268,37 @@ class ChangeSet:
                     account.version if change else None,
                     account.balance if change else None,
                     self.now,
+                    occurred,
+                    posted_on,
                 )
             )
         self._change_account(account)
+
+    def keep_settlement(
+        self, settlement: Settlement, of: Identity, *, sequence: int, message_id: Id
+    ) -> None:
+        """Append what a message says about how the network settles its first event, `sequence`."""
+        amount, interchange = settlement.merchant_amount, settlement.interchange
+        self.writes.settlements.append(
+            (
+                of.id,
+                sequence,
+                of.customer_id,
+                of.platform_id,
+                message_id,
+                settlement.network,
+                settlement.institution_id,
+                settlement.settlement_date,
+                settlement.cycle,
+                settlement.acquirer_reference,
+                settlement.network_reference,
+                None if amount is None else amount.amount,
+                None if amount is None else amount.currency,
+                None if interchange is None else Decimal(interchange),
+                settlement.fee_program,
+                self.now,
+            )
+        )
 
     def emit(  # noqa: PLR0913, PLR0917 - the columns of an outbox row
         self,

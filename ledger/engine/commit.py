@@ -21,6 +21,7 @@ from sqlalchemy import Engine as Database
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
+from cardledger.ledger.books.calendars import CachedCalendars
 from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
@@ -116,6 +117,7 @@ class Engine:
         self._rail: Final = rail
         self._batch_size: Final = batch_size
         self._system_accounts: dict[tuple[Id, str, str], Id] = {}
+        self._calendars: Final = CachedCalendars()
         self._stalls: Final = Stalls()
         self.stopped_queues: Final = self._stalls.stopped_queues
         self._stopping: Final = Event()
@@ -430,9 +432,9 @@ class Engine:
             debts_of = reads.debts(connection, customers)
             parked_of = reads.parked(connection, key_columns)
             # After the locks: a batch that waited for another is recorded later than the other.
-            time_of = database_clock.request(connection)
-        reading = time_of()
-        accounts = accounts_of()
+            books_of = reads.state_of_books(connection)
+        books, accounts = books_of(), accounts_of()
+        charts = {(account.platform_id, account.currency) for account in accounts.values()}
         # Read only when needed: most batches have none of them.
         closings, receivers = closings_of(messages), receivers_of(messages)
         transfers = transfers_of(messages)
@@ -456,16 +458,15 @@ class Engine:
             platform_customer_ids=(
                 reads.platform_customer_ids(connection, receivers) if receivers else {}
             ),
-            system_accounts=self._chart(
-                connection,
-                {(account.platform_id, account.currency) for account in accounts.values()},
-            ),
+            system_accounts=self._chart(connection, charts),
+            calendars=self._calendars.current(connection, books.calendar_versions),
+            first_open_day=books.first_open_day,
         )
         # Each statement reads what is committed before it: an account that was opened after the
         # locks were taken can be the funding source of a card that was read after that.
         if not accounts.keys() >= snapshot.accounts_used_by(set(customers)):
             raise _StaleSnapshotError
-        return snapshot, reading
+        return snapshot, books.reading
 
     def _chart(
         self, connection: psycopg.Connection[Any], charts: set[tuple[Id, str]]

@@ -12,6 +12,8 @@ from functools import lru_cache
 from json import dumps
 from typing import Any, Final, Protocol
 
+from pydantic import ValidationError
+
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.records import (
     CardTransactionKey,
@@ -24,8 +26,10 @@ from cardledger.ledger.engine.records import (
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.errors import explain
 from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+from cardledger.schema.wire.settlement import SETTLEMENT, Settlement
 
 _MCC_LENGTH: Final = 4
 _FIRST_AND_LAST_YEAR: Final = (MINYEAR, MAXYEAR)
@@ -314,6 +318,20 @@ def occurred_at(message: "Message | Parked") -> datetime:
     Raises: RejectedError for an invalid timestamp.
     """
     return time_of(message.body, "occurredAt") or message.received_at
+
+
+def settlement_of(body: Mapping[str, Any]) -> Settlement | None:
+    """Return the settlement details in `body`; None when there are none.
+
+    Raises: RejectedError when they are not what the wire allows.
+    """
+    value = body.get("settlement")
+    if value is None:
+        return None
+    try:
+        return SETTLEMENT.validate_python(value)
+    except ValidationError as error:
+        raise malformed(f"settlement: {explain(error)}") from error
 
 
 def time_of(body: Mapping[str, Any], name: str) -> datetime | None:

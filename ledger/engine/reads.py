@@ -6,6 +6,9 @@ psycopg's, inside a database transaction of the caller (`commit`), and come from
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from time import monotonic
 from typing import Any, Final
 
 from psycopg import Connection
@@ -25,6 +28,7 @@ from cardledger.ledger.projections import card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
+from cardledger.ledger.storage.database_clock import Reading
 from cardledger.schema.ids import Id
 
 DEBTS_LIMIT: Final = 100
@@ -40,6 +44,35 @@ _LEAST_CLOSING_LIMIT: Final = 10  # Of each card, however many cards are closed 
 
 # Statements that every batch needs are sent together, in a pipeline: these functions return a
 # callable that reads the result, for after the pipeline.
+
+
+_STATE_OF_BOOKS: Final = """
+    SELECT clock_timestamp(), b.first_open_day, (SELECT count(*) FROM calendars)
+    FROM books b WHERE b.is_only
+"""
+
+
+@dataclass(slots=True)
+class StateOfBooks:
+    """The time by PostgreSQL's clock, and what decides then on which day entries are posted."""
+
+    reading: Reading
+    first_open_day: date
+    calendar_versions: int  # Their number: a version is never changed.
+
+
+def state_of_books(connection: Connection[Any]) -> Callable[[], StateOfBooks]:
+    """Request the time and the state of the books."""
+    cursor = connection.cursor(binary=True).execute(_STATE_OF_BOOKS)
+
+    def answer() -> StateOfBooks:
+        received_at = monotonic()
+        row = cursor.fetchone()
+        assert row is not None, "books has one row"
+        at, first_open_day, calendar_versions = row
+        return StateOfBooks(Reading(at, received_at), first_open_day, calendar_versions)
+
+    return answer
 
 
 _OUTCOMES: Final = """

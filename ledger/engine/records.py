@@ -6,7 +6,8 @@ where nothing is compiled. Only `LockedAccount` is changed, by the batch that ho
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from cardledger.ledger.core.card import CardState
@@ -14,6 +15,15 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType
+from cardledger.schema.wire.settlement import Settlement
+
+
+class Dates(NamedTuple):
+    """The dates of everything that one message causes."""
+
+    occurred_at: datetime
+    posted_on: date
+    settlement: Settlement | None  # What the message says about it.
 
 
 @dataclass(slots=True)
@@ -131,6 +141,8 @@ EntryRecord = tuple[
     int | None,  # account_version
     int | None,  # balance_after
     datetime,  # recorded_at
+    datetime,  # occurred_at
+    date,  # posted_on
 ]
 """A row of `entries`; the last `Id | None` and its values: the customer account, if it has one."""
 
@@ -145,6 +157,29 @@ class DepositRecord(NamedTuple):
     message_id: Id
     recorded_at: datetime
     platform_id: Id
+    occurred_at: datetime | None
+    external_reference: str | None
+
+
+SettlementRecord = tuple[
+    Id,  # card_transaction_id
+    int,  # sequence
+    Id,  # customer_id
+    Id,  # platform_id
+    Id,  # message_id
+    str,  # network
+    str | None,  # institution_id
+    date,  # settlement_date
+    str | None,  # cycle
+    str | None,  # acquirer_reference
+    str | None,  # network_reference
+    int | None,  # merchant_amount
+    str | None,  # merchant_currency
+    Decimal | None,  # interchange
+    str | None,  # fee_program
+    datetime,  # recorded_at
+]
+"""A row of `settlement_details`."""
 
 
 class Parked(NamedTuple):

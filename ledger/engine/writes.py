@@ -24,6 +24,7 @@ from cardledger.ledger.engine.records import (
     Parked,
     PendingPull,
     RejectionRecord,
+    SettlementRecord,
 )
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
@@ -38,6 +39,7 @@ from cardledger.schema.ids import Id
 
 _EVENTS: Final = Copy(tables.card_transaction_events)
 _ENTRIES: Final = Copy(tables.entries)
+_SETTLEMENTS: Final = Copy(tables.settlement_details)
 _DEPOSITS: Final = Copy(tables.deposits)
 _OUTCOMES: Final = Copy(tables.outcomes)
 _REJECTIONS: Final = Copy(tables.rejections)
@@ -53,6 +55,7 @@ def append(
     """Insert what a commit adds, one statement a table; `key` signs messages and rejections."""
     append_events(connection, pending.events)
     append_entries(connection, pending.entries)
+    append_settlements(connection, pending.settlements)
     append_deposits(connection, pending.deposits)
     append_outcomes(connection, pending.outcomes, now)
     append_rejections(connection, pending.rejections, key)
@@ -89,6 +92,11 @@ def append_events(connection: Connection[Any], records: Sequence[EventRecord]) -
 def append_entries(connection: Connection[Any], records: Sequence[EntryRecord]) -> None:
     """Append to `entries`."""
     _ENTRIES.write(connection, records)
+
+
+def append_settlements(connection: Connection[Any], records: Sequence[SettlementRecord]) -> None:
+    """Append to `settlement_details`."""
+    _SETTLEMENTS.write(connection, records)
 
 
 def append_deposits(connection: Connection[Any], records: Sequence[DepositRecord]) -> None:

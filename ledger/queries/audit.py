@@ -6,9 +6,9 @@ The audit reads one snapshot, so that it can run beside live traffic, and stream
 memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
 stored rows were written by COPY and UPDATE, the expected ones come from `fold` and `entries`.
 
-It checks sums, references and ownership. It cannot check data that is stored only once: when the
-network says an event occurred, the name of a merchant, which account of a cardholder a declined
-authorization was decided on, and what webhooks contained.
+It checks sums, references, ownership and posting days. It cannot check data that is stored only
+once: when the network says an event occurred, the name of a merchant, which account of a cardholder
+a declined authorization was decided on, and what webhooks contained.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +25,8 @@ from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
 from cardledger.ledger.projections.event_rows import EventRow, from_row
-from cardledger.ledger.queries import acceptances
+from cardledger.ledger.queries import acceptances, posting_audit
+from cardledger.ledger.storage import cursors
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
 
@@ -35,7 +36,6 @@ Progress = Callable[[int, int], None]
 DIFFERENCE_LIMIT: Final = 100
 """Differences that a report describes; further ones are only counted."""
 
-_ROWS_PER_FETCH: Final = 2000
 _EVENTS_PER_PROGRESS_CALL: Final = 1000
 
 _Row = Sequence[Any]
@@ -105,6 +105,8 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
             report.add_difference(description.format(*row))
     report.accepted, report.waiting = acceptances.totals(connection)
     for description in acceptances.differences(connection):
+        report.add_difference(description)
+    for description in posting_audit.differences(connection):
         report.add_difference(description)
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")
@@ -192,7 +194,7 @@ def _card_transactions(
     """Yield every card transaction with its events and its entries, in ascending id."""
     events = _Grouped(connection, "events", _EVENTS)
     stored_entries = _Grouped(connection, "entries", _ENTRIES)
-    for row in _stream(connection, "card_transactions", _ROLL_UPS):
+    for row in cursors.stream(connection, "card_transactions", _ROLL_UPS):
         yield row, events.of(row[0]), stored_entries.of(row[0])
 
 
@@ -200,7 +202,7 @@ class _Grouped:
     """Rows of a stream grouped by their first column, read in ascending order of that column."""
 
     def __init__(self, connection: Connection[Any], name: str, query: str) -> None:
-        rows = _stream(connection, name, query)
+        rows = cursors.stream(connection, name, query)
         self._groups = groupby(rows, key=itemgetter(0))
         self._ahead: tuple[Id, list[_Row]] | None = None
 
@@ -212,12 +214,6 @@ class _Grouped:
                 return []
             self._ahead = group[0], [row[1:] for row in group[1]]
         return self._ahead[1] if self._ahead[0] == key else []
-
-
-def _stream(connection: Connection[Any], name: str, query: str) -> Iterator[_Row]:
-    with connection.cursor(name=f"verify_{name}") as cursor:
-        cursor.itersize = _ROWS_PER_FETCH
-        yield from cursor.execute(query)
 
 
 def _system_accounts(connection: Connection[Any]) -> _SystemAccounts:

@@ -1,6 +1,5 @@
 """PostgreSQL's clock, by which every decision is made; the clock of this process may be wrong."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import monotonic
@@ -29,22 +28,12 @@ class Reading:
         return self.at + timedelta(seconds=monotonic() - self.received_at)
 
 
-def request(connection: Connection[Any]) -> Callable[[], Reading]:
-    """Request the time; the callable returns the answer, for after a pipeline."""
-    cursor = connection.cursor(binary=True).execute(_NOW)
-
-    def answer() -> Reading:
-        received_at = monotonic()
-        row = cursor.fetchone()
-        assert row is not None
-        return Reading(row[0], received_at)
-
-    return answer
-
-
 def read(connection: Connection[Any]) -> datetime:
     """Return the time."""
-    return request(connection)().at
+    row = connection.cursor(binary=True).execute(_NOW).fetchone()
+    assert row is not None
+    now: datetime = row[0]
+    return now
 
 
 def ahead(asked: datetime, answer: datetime, took: timedelta) -> timedelta:

@@ -11,6 +11,13 @@ in the migrations.
 
 from typing import Final
 
+from cardledger.schema.tables.accounting import (
+    books,
+    calendars,
+    chart_of_accounts,
+    currencies,
+    settlement_details,
+)
 from cardledger.schema.tables.agents import (
     agent_actions,
     agent_device_codes,
@@ -36,6 +43,7 @@ from cardledger.schema.tables.customers import (
     external_accounts,
     verifications,
 )
+from cardledger.schema.tables.people import person_changes
 from cardledger.schema.tables.platforms import (
     api_tokens,
     idempotency_keys,
@@ -79,6 +87,9 @@ APPEND_ONLY: Final = (
     duplicates,
     forged_messages,
     rejection_retries,
+    calendars,
+    settlement_details,
+    person_changes,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -94,10 +105,14 @@ __all__ = [
     "agents",
     "api_tokens",
     "beneficial_owners",
+    "books",
+    "calendars",
     "card_reveals",
     "card_transaction_events",
     "card_transactions",
     "cards",
+    "chart_of_accounts",
+    "currencies",
     "customers",
     "deposits",
     "duplicates",
@@ -116,6 +131,7 @@ __all__ = [
     "outcomes",
     "parked",
     "pending_pulls",
+    "person_changes",
     "platforms",
     "rejection_retries",
     "rejections",
@@ -123,6 +139,7 @@ __all__ = [
     "row_quotas",
     "schema_compatibility",
     "server_keys",
+    "settlement_details",
     "stalled_queues",
     "system_accounts",
     "transfers",

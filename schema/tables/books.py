@@ -5,17 +5,21 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     ForeignKey,
     Index,
     Integer,
     PrimaryKeyConstraint,
     SmallInteger,
     Table,
+    Text,
     UniqueConstraint,
     Uuid,
     text,
 )
+from sqlalchemy.dialects.postgresql import TIMESTAMP
 
+from cardledger.schema.tables.accounting import chart_of_accounts
 from cardledger.schema.tables.columns import amount, count, key, metadata, text_column, timestamp
 from cardledger.schema.tables.platforms import platforms
 
@@ -30,18 +34,18 @@ system_accounts = Table(
     ),
     Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="The platform."),
     text_column("currency", "Its currency."),
-    text_column(
+    Column(
         "kind",
-        "Account of the chart. CARD_HOLDS, NETWORK_SETTLEMENT: liability, normal balance credit;"
-        " RECEIVABLE, SANDBOX_FUNDING: asset, debit; OPERATOR_LOSS: expense, debit;"
-        " TRANSFERS: clearing account, zero after every transfer.",
+        Text,
+        ForeignKey(chart_of_accounts.c.kind),
+        nullable=False,
+        comment="Account of the chart (`chart_of_accounts`, which has its class): CARD_HOLDS,"
+        " NETWORK_SETTLEMENT, RECEIVABLE, SANDBOX_FUNDING, OPERATOR_LOSS, SETTLEMENT_BANK,"
+        " SUSPENSE, INTERCHANGE, NETWORK_FEES; TRANSFERS: clearing account, zero after every"
+        " transfer.",
     ),
     UniqueConstraint("platform_id", "currency", "kind"),
-    CheckConstraint(
-        "kind IN ('CARD_HOLDS', 'NETWORK_SETTLEMENT', 'RECEIVABLE', 'SANDBOX_FUNDING',"
-        " 'OPERATOR_LOSS', 'TRANSFERS')",
-        name="kind",
-    ),
+    CheckConstraint("kind <> 'CUSTOMER'", name="kind"),
     comment="System accounts of the chart, one of each kind for each platform and currency."
     " They have no running balance: updating one would serialize all batches.",
 )
@@ -248,6 +252,19 @@ entries = Table(
         "balance_after", BigInteger, comment="Balance of `account_id` after the entry, minor units."
     ),
     timestamp("recorded_at", "When the ledger recorded it."),
+    # The defaults are for workers of a release before schema 0038.
+    Column(
+        "occurred_at",
+        TIMESTAMP(timezone=True),
+        server_default=text("now()"),
+        comment="When what the entry books happened, at the network where it happened there.",
+    ),
+    Column(
+        "posted_on",
+        Date,
+        server_default=text("((now() AT TIME ZONE 'UTC'::text))::date"),
+        comment="The business day in whose books the entry counts.",
+    ),
     PrimaryKeyConstraint("subject_id", "sequence", "line", "customer_id"),
     CheckConstraint("debit_account_id <> credit_account_id", name="two_accounts"),
     CheckConstraint(
@@ -255,6 +272,7 @@ entries = Table(
         name="customer_side",
     ),
     CheckConstraint("balance_after >= 0", name="balance_not_negative"),
+    CheckConstraint("num_nulls(occurred_at, posted_on) = 0", name="dates"),
     comment="Journal entries, append-only: each row debits one account and credits another by"
     " one amount.",
 )
@@ -266,6 +284,8 @@ Index(
     unique=True,
     postgresql_where=entries.c.account_id.isnot(None),
 )
+# Some pages for a million entries, which are recorded in about this order.
+Index("entries_recorded_at_idx", entries.c.recorded_at, postgresql_using="brin")
 
 deposits = Table(
     "deposits",
@@ -283,6 +303,10 @@ deposits = Table(
     key("message_id", "The message that caused the deposit (`outcomes.message_id`)."),
     timestamp("recorded_at", "When the ledger recorded it."),
     key("platform_id", "Platform of the owner."),
+    timestamp("occurred_at", "When the money arrived, if the message has it.", nullable=True),
+    text_column(
+        "external_reference", "Reference of the payment outside of the ledger.", nullable=True
+    ),
     PrimaryKeyConstraint("id", "customer_id"),
     comment="Deposits to internal accounts, append-only.",
 )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from urllib.parse import unquote
@@ -278,6 +278,20 @@ Time = Annotated[
     ),
 ]
 """RFC 3339; stored and sent in UTC with `Z`."""
+
+
+def _day(value: object) -> object:
+    # Without this check, Pydantic reads a number as seconds since 1970.
+    if isinstance(value, date) or (
+        isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII)
+    ):
+        return value
+    message = "must be a date of the form YYYY-MM-DD"
+    raise ValueError(message)
+
+
+Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
+"""A date of the form YYYY-MM-DD."""
 
 
 class Merchant(Request):

@@ -41,7 +41,23 @@ EXAMPLES: Final[Mapping[EventType, Json]] = {
     EventType.AUTHORIZATION_REVERSAL: _example(
         EventType.AUTHORIZATION_REVERSAL, "evt-4", _HOTEL, amount=4_000
     ),
-    EventType.CLEARING: _example(EventType.CLEARING, "evt-5", _HOTEL, amount=22_000, final=True),
+    EventType.CLEARING: _example(
+        EventType.CLEARING,
+        "evt-5",
+        _HOTEL,
+        amount=22_000,
+        final=True,
+        settlement={
+            "network": "VISA",
+            "settlementDate": "2026-02-02",
+            "cycle": "1",
+            "acquirerReference": "74537606033123456789012",
+            "networkReference": "386033501234567",
+            "merchantAmount": {"amount": 18_480, "currency": "EUR"},
+            "interchange": "3.52",
+            "feeProgram": "CPS/Hotel",
+        },
+    ),
     EventType.CLEARING_REVERSAL: _example(
         EventType.CLEARING_REVERSAL, "evt-6", _HOTEL, amount=1_000
     ),
@@ -69,6 +85,9 @@ EXAMPLES: Final[Mapping[EventType, Json]] = {
 """An event of each type; in this order all of them are applied to a card with 500.00 USD."""
 
 
+_PARTS: Final = ("Merchant", "Settlement", "MerchantAmount")
+
+
 def json_schema() -> Json:
     """Return the JSON Schema (2020-12) of one network event, with a definition for each type."""
     models = NETWORK_EVENT.json_schema()
@@ -83,7 +102,7 @@ def json_schema() -> Json:
         "description": "A network event, as it is submitted; `type` selects the definition.",
         "oneOf": [{"$ref": f"#/$defs/{name}"} for name in definitions],
         "discriminator": {"propertyName": "type"},
-        "$defs": definitions | {"Merchant": _tidy(models["$defs"]["Merchant"])},
+        "$defs": definitions | {name: _tidy(models["$defs"][name]) for name in _PARTS},
     }
 
 

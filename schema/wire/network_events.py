@@ -22,6 +22,7 @@ from cardledger.schema.wire.common import (
     Time,
 )
 from cardledger.schema.wire.errors import explain_all
+from cardledger.schema.wire.settlement import Settlement
 
 
 class EventType(StrEnum):
@@ -166,8 +167,9 @@ class _NetworkEvent(Request):
     occurred_at: Annotated[
         Time | None,
         Field(
-            description="Time at the network. The ledger records it; it changes neither the order"
-            " nor the result. Absent: the time of acceptance."
+            description="Time at the network. The ledger records it, and posts the event on its"
+            " business day; it changes neither the order nor the result. Absent: the time of"
+            " acceptance."
         ),
     ] = None
     # Real network events must not use it: they have happened, whatever the sequence is.
@@ -181,14 +183,9 @@ class _NetworkEvent(Request):
     ] = None
 
 
-class Authorization(_NetworkEvent):
+class _Question(_NetworkEvent):
     """A request to authorize `amount` (more); only these events can be declined."""
 
-    type: Literal[
-        EventType.AUTHORIZATION,
-        EventType.AUTHORIZATION_INCREMENT,
-        EventType.FINANCIAL_AUTHORIZATION,
-    ]
     amount: _Part
     decide_by: Annotated[
         Time | None,
@@ -200,20 +197,45 @@ class Authorization(_NetworkEvent):
     ] = None
 
 
+class Authorization(_Question):
+    """A request to authorize `amount` (more) that moves no money at the network."""
+
+    type: Literal[EventType.AUTHORIZATION, EventType.AUTHORIZATION_INCREMENT]
+
+
+class _Settled(_NetworkEvent):
+    """An event whose money the network settles."""
+
+    settlement: Annotated[
+        Settlement | None,
+        Field(
+            description="What the network says about how it settles this event. It decides on which"
+            " day finance counts it, and changes neither the amount nor the result."
+        ),
+    ] = None
+
+
+class FinancialAuthorization(_Question, _Settled):
+    """A request to authorize `amount` that moves the money, too."""
+
+    type: Literal[EventType.FINANCIAL_AUTHORIZATION]
+
+
 class Movement(_NetworkEvent):
     """A movement of `amount` that has already happened at the network."""
 
-    type: Literal[
-        EventType.STAND_IN_AUTHORIZATION,
-        EventType.CLEARING_REVERSAL,
-        EventType.FINANCIAL_CREDIT_AUTHORIZATION,
-        EventType.RETURN,
-        EventType.RETURN_REVERSAL,
-    ]
+    type: Literal[EventType.STAND_IN_AUTHORIZATION, EventType.FINANCIAL_CREDIT_AUTHORIZATION]
     amount: _Part
 
 
-class Clearing(_NetworkEvent):
+class SettledMovement(_Settled):
+    """A movement of `amount` that the network settles."""
+
+    type: Literal[EventType.CLEARING_REVERSAL, EventType.RETURN, EventType.RETURN_REVERSAL]
+    amount: _Part
+
+
+class Clearing(_Settled):
     """A clearing of `amount`; `final`: no further clearing follows."""
 
     type: Literal[EventType.CLEARING]
@@ -260,7 +282,15 @@ class Expiry(_NetworkEvent):
 
 
 NetworkEvent: TypeAlias = Annotated[
-    Authorization | Movement | Clearing | Advice | Reversal | Expiry, Field(discriminator="type")
+    Authorization
+    | FinancialAuthorization
+    | Movement
+    | SettledMovement
+    | Clearing
+    | Advice
+    | Reversal
+    | Expiry,
+    Field(discriminator="type"),
 ]
 
 NETWORK_EVENT: TypeAdapter[NetworkEvent] = TypeAdapter(NetworkEvent)

@@ -14,8 +14,10 @@ SHORT = {
     "BIGINT": "int8",
     "BOOLEAN": "bool",
     "BYTEA": "bytea",
+    "DATE": "date",
     "INTEGER": "int4",
     "JSON": "json",
+    "NUMERIC(20, 6)": "numeric",
     "SMALLINT": "int2",
     "TEXT": "text",
     "TIMESTAMP WITH TIME ZONE": "timestamptz",
@@ -32,6 +34,7 @@ COPIED = (
     tables.parked,
     tables.pending_pulls,
     tables.rejections,
+    tables.settlement_details,
 )
 UPDATED = (tables.card_transactions, tables.internal_accounts, tables.transfers)
 

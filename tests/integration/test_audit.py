@@ -1,6 +1,7 @@
 """The audit finds every manipulation of stored rows."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final, LiteralString
 
 import psycopg
@@ -15,6 +16,7 @@ GUARDED: Final[tuple[LiteralString, ...]] = (
     "entries",
     "deposits",
     "outcomes",
+    "settlement_details",
 )
 
 # What a superuser can change with the triggers disabled; each statement runs alone.
@@ -87,6 +89,20 @@ MANIPULATIONS: Final[dict[str, LiteralString]] = {
     "half of a transfer": (
         "DELETE FROM entries USING transfers t WHERE t.id = subject_id AND line = 1"
     ),
+    "the day an entry is posted on": "UPDATE entries SET posted_on = posted_on + 1",
+    "that an entry is posted before": (
+        "UPDATE entries SET posted_on = posted_on - 400 WHERE sequence = 0"
+    ),
+    "when an entry occurred": (
+        "UPDATE entries SET occurred_at = occurred_at - interval '1 day' WHERE sequence > 0"
+    ),
+    "when a deposit occurred": "UPDATE deposits SET occurred_at = '2020-01-01T00:00:00Z'",
+    "when the network settles": "UPDATE settlement_details SET settlement_date = '2020-01-01'",
+    "missing settlement details": ("UPDATE settlement_details SET message_id = gen_random_uuid()"),
+    "the event of settlement details": "UPDATE settlement_details SET sequence = sequence + 1",
+    "the platform of settlement details": (
+        "UPDATE settlement_details SET platform_id = gen_random_uuid()"
+    ),
     "an agent's transfer without its action": "DELETE FROM agent_actions",
     "which agent requested a transfer": (
         "UPDATE transfers SET agent_id = gen_random_uuid() WHERE agent_id IS NOT NULL"
@@ -130,7 +146,9 @@ FORGERIES: Final[dict[str, LiteralString]] = {
 def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
     with open_world(database_url, app_database_url) as made:
         engine, cardholder = made.engine(), made.cardholder(made.platform(), 50000)
-        events = [made.authorization(cardholder, "T1", 1250), made.clearing(cardholder, "T1", 1500)]
+        settlement = {"network": "VISA", "settlementDate": f"{datetime.now(UTC):%Y-%m-%d}"}
+        clearing = made.clearing(cardholder, "T1", 1500, settlement=settlement)
+        events = [made.authorization(cardholder, "T1", 1250), clearing]
         savings = made.another_account(cardholder)
         events += [
             made.transfer(cardholder, savings, 100),

@@ -20,7 +20,7 @@ from tests.world import open_world
 pytestmark = pytest.mark.usefixtures("platform")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "finance.md").read_text(encoding="utf-8")
-TRIAL_BALANCE, DUE, LIABILITY, LIABILITY_THEN = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+TRIAL_BALANCE, EARLIER, DUE, CONTROL, UNAPPLIED = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,7 @@ def platform(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterat
             (ada, world.authorization(ada, "T1", 1_250)),
             (ada, world.clearing(ada, "T1", 1_500)),
             (ben, world.clearing(ben, "T2", 1_000)),
+            (ben, world.event("CLEARING_REVERSAL", ben, "T4", 25)),
         ]
         world.process(world.engine(), events)
         yield made
@@ -42,8 +43,8 @@ def platform(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterat
 def finance(
     database_url: DatabaseUrl, template_database: DatabaseUrl
 ) -> Iterator[psycopg.Connection[Any]]:
-    """A connection of the role that reads."""
-    login = roles.name_in(template_database, Role.READER)
+    """A connection of finance."""
+    login = roles.name_in(template_database, Role.FINANCE)
     with psycopg.connect(database_url.with_user(login, PASSWORD)) as connection:
         yield connection
 
@@ -51,28 +52,44 @@ def finance(
 def test_the_trial_balance_balances(finance: psycopg.Connection[Any]) -> None:
     rows = finance.execute(TRIAL_BALANCE).fetchall()
 
-    sums = {account: (debits, credits_) for _, account, debits, credits_ in rows}
-    assert sum(debits - credits_ for debits, credits_ in sums.values()) == 0
+    sums = {account: (debits, credits_) for _, account, _, debits, credits_, _ in rows}
+    assert sum(row[5] for row in rows) == 0
     assert sums["NETWORK_SETTLEMENT"] == (0, 2_500)
     assert sums["CARD_HOLDS"] == (1_500, 1_500)
     assert sums["RECEIVABLE"] == (1_000, 0)
 
 
+def test_before_anything_was_known_there_was_nothing(finance: psycopg.Connection[Any]) -> None:
+    now = EARLIER.replace("2026-11-01", "2031-01-01").replace("2026-10-31", "2030-01-01")
+    assert now != EARLIER
+    then = now.replace("2031-01-01", "2020-01-01")
+
+    assert len(finance.execute(now.encode()).fetchall()) > 3
+    assert finance.execute(then.encode()).fetchall() == []
+    finance.execute(EARLIER)
+
+
 def test_what_is_due_to_the_network_is_what_has_cleared(
     finance: psycopg.Connection[Any], platform: Id
 ) -> None:
-    [(platform_id, day, currency, due)] = finance.execute(DUE).fetchall()
+    [(platform_id, day, _, _, currency, net, paid, open_)] = finance.execute(DUE).fetchall()
 
-    assert (str(platform_id), currency, due) == (str(platform), "USD", 2_500)
+    assert (str(platform_id), currency, net, paid, open_) == (str(platform), "USD", 2_500, 0, 2_500)
     assert isinstance(day, date)
 
 
-def test_the_liability_of_today_is_that_of_the_entries(finance: psycopg.Connection[Any]) -> None:
-    [(_, _, available, held, owed)] = finance.execute(LIABILITY).fetchall()
-    [(currency, by_entries)] = finance.execute(LIABILITY_THEN).fetchall()
+def test_sub_ledgers_are_equal_to_their_control_accounts(
+    finance: psycopg.Connection[Any],
+) -> None:
+    rows = finance.execute(CONTROL).fetchall()
 
-    assert (available, held, owed) == (48_900, 0, 1_000)
-    assert (currency, by_entries) == ("USD", available)
+    assert rows == [("RECEIVABLE", "USD", 1_000, 1_000)]
+
+
+def test_what_is_not_in_the_books_is_counted(finance: psycopg.Connection[Any]) -> None:
+    assert finance.execute(UNAPPLIED).fetchall() == [
+        ("PARKED", "CLEARING_REVERSAL", "USD", 1, 25, 0)
+    ]
 
 
 def test_the_page_has_every_account_of_the_chart() -> None:

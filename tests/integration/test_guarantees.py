@@ -29,15 +29,19 @@ def cardholder(world: World) -> Cardholder:
     """A cardholder with a row in every table of facts."""
     cardholder = world.cardholder(world.platform(), 50_000)
     engine = world.engine()
+    settlement = {"network": "VISA", "settlementDate": "2026-10-14"}
     tip = [
         (cardholder, world.authorization(cardholder, "T1", 1250)),
-        (cardholder, world.clearing(cardholder, "T1", 1500)),
+        (cardholder, world.clearing(cardholder, "T1", 1500, settlement=settlement)),
         (cardholder, world.clearing(cardholder, "T1", 1500, currency="EUR")),
     ]
     world.process(engine, [*tip, tip[0]])
     world.connection.execute(
         "INSERT INTO webhook_attempts VALUES (%s, 1, %s, now(), 5, 200, NULL, NULL)",
         [new_id(), cardholder.owner.customer_id],
+    )
+    world.connection.execute(
+        "INSERT INTO calendars VALUES ('MC', '2026-10-01', 'UTC', '00:00', '{1,2,3,4,5}')"
     )
     world.connection.execute(
         "INSERT INTO rejection_retries VALUES (%s, %s, %s, now())",
@@ -338,8 +342,10 @@ def test_a_platform_has_one_account_per_currency_and_kind(app: psycopg.Connectio
 
 
 def test_the_chart_of_accounts_is_closed(app: psycopg.Connection) -> None:
-    with pytest.raises(errors.CheckViolation, match="system_accounts_kind"):
+    with pytest.raises(errors.ForeignKeyViolation, match="system_accounts_kind"):
         copied(app, "system_accounts", id=str(new_id()), kind="POCKET_MONEY")
+    with pytest.raises(errors.CheckViolation, match="system_accounts_kind"):
+        copied(app, "system_accounts", id=str(new_id()), kind="CUSTOMER")
 
 
 def test_an_account_belongs_to_a_platform_that_exists(app: psycopg.Connection) -> None:

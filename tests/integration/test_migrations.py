@@ -23,7 +23,7 @@ from cardledger.schema import migrate
 from cardledger.schema import relations as installed
 from cardledger.schema.connections import parameters
 from cardledger.schema.migrations.views import add_to_table_and_view, change_table_below_view
-from cardledger.schema.roles import Role, name_in
+from cardledger.schema.roles import Right, Role, name_in
 from cardledger.schema.tables import APPEND_ONLY, UNCHANGED, metadata
 from tests.api.support import new_tenant
 from tests.databases import fresh_database
@@ -119,6 +119,7 @@ def test_two_installations_in_one_database_share_the_role(empty_url: DatabaseUrl
     migrate.downgrade(other, "base")
 
     assert migrate.owns_role(empty_url, Role.APP)
+    assert {name_in(empty_url, role) for role in (Role.FINANCE, *Right)} <= roles(empty_url)
     with psycopg.connect(empty_url) as connection:
         may = connection.execute(
             "SELECT has_table_privilege(%s, 'cardledger.entries', 'INSERT')",

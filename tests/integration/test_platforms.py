@@ -58,6 +58,10 @@ def test_a_platform_has_system_accounts_in_every_currency(app_database_url: str)
         "SANDBOX_FUNDING",
         "OPERATOR_LOSS",
         "TRANSFERS",
+        "SETTLEMENT_BANK",
+        "SUSPENSE",
+        "INTERCHANGE",
+        "NETWORK_FEES",
     }
     assert within(app_database_url, act) == {
         (currency, kind) for currency in ("USD", "EUR") for kind in kinds

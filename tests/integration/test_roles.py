@@ -34,6 +34,7 @@ BOOKS: Final = (
     "outcomes",
     "parked",
     "pending_pulls",
+    "settlement_details",
 )
 """Balances are columns of `internal_accounts`, which has tests of its own."""
 AMOUNTS: Final = ("balance", "held", "owed", "pending", "version")
@@ -402,7 +403,8 @@ def test_an_owner_that_may_not_create_roles_is_told_which_are_missing(
         assert f"may not create role {name}_api: give it CREATEROLE" in str(refusal.value)
         before = migrate.current(server_login)
         assert before not in {None, migrate.head()}
-        with created(postgres_url, [f"{name}_{role}" for role in roles.NEW]):
+        added = (*roles.NEW, Role.FINANCE, *roles.Right)
+        with created(postgres_url, [f"{name}_{role}" for role in added]):
             databases.upgrade(server_login)
             assert migrate.current(server_login) == migrate.head()
             migrate.downgrade(server_login, str(before))

@@ -86,7 +86,7 @@ def test_only_accounts_that_the_kernel_vouches_for_log_in_and_no_port_is_open(
     finally:
         server.stop()
 
-    assert rules == [("local", "peer")]
+    assert rules == [("local", "peer"), ("local", "scram-sha-256")]
     assert addresses == ""
     assert modes(Path(str(sockets))) == [0o700]
     assert isinstance(files, list)
@@ -109,7 +109,7 @@ def test_a_cluster_that_trusted_everyone_does_not_any_more(passable_dir: Path) -
     finally:
         server.stop()
 
-    assert rules == [("peer",)]
+    assert rules == [("peer",), ("scram-sha-256",)]
 
 
 def test_an_account_without_a_name_gets_an_error_that_says_so(

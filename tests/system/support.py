@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.schema.roles import Role
+from cardledger.schema import roles
 from tests.command_process import run_command
 from tests.databases import fresh_database
 from tests.waiting import LIMIT_S, eventually, limit_s
@@ -125,9 +125,8 @@ def own_database(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
     with fresh_database(postgres_url) as url:
         yield url
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        for role in Role:
-            name = sql.Identifier(f"{url.database}_{role}")
-            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(name))
+        for name in roles.names_in(url):
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(name)))
 
 
 def cardholder(api: httpx2.Client, *, funds: int = FUNDED) -> dict[str, str]:

@@ -61,7 +61,7 @@ def downgrade() -> None:
 ''',
 }
 CONTRACT: Final = {
-    f"{COLUMN}_no_descriptor.py": f'''"""No release reads the descriptor any more."""
+    f"{COLUMN}_no_region.py": f'''"""No release reads the region any more."""
 
 from cardledger.schema.migrations import views
 
@@ -69,11 +69,11 @@ revision, down_revision, oldest_head = "{COLUMN}", "{migrate.head()}", "{COLUMN}
 
 
 def upgrade() -> None:
-    views.change_table_below_view("card_transactions", "DROP COLUMN descriptor")
+    views.change_table_below_view("customers", "DROP COLUMN region")
 
 
 def downgrade() -> None:
-    views.add_to_table_and_view("card_transactions", "ADD COLUMN descriptor TEXT")
+    views.add_to_table_and_view("customers", "ADD COLUMN region TEXT")
 ''',
 }
 

@@ -72,6 +72,17 @@ def test_the_ready_file_is_private_and_complete(system: Up) -> None:
     assert json.loads(kept.read_text())["clientId"] == ready["clientId"]
 
 
+def test_the_finance_url_of_the_ready_file_reads_the_books_and_no_table(system: Up) -> None:
+    with psycopg.connect(system.ready["financeUrl"], autocommit=True) as connection:
+        assert connection.execute("SELECT finance.version()").fetchone() == (1,)
+        with pytest.raises(
+            psycopg.errors.UndefinedTable
+        ):  # Its schema is not on a path of its own.
+            connection.execute("SELECT FROM entries")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT FROM cardledger.entries")
+
+
 def test_the_database_url_of_the_ready_file_has_append_only_access(system: Up) -> None:
     with (
         psycopg.connect(system.ready["databaseUrl"]) as connection,

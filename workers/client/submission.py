@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any, Final, Self
 from uuid import UUID
 
@@ -228,11 +229,22 @@ class Client:
                 patience_s = 0.0
             await asyncio.sleep(0)  # A group may be sent without a pause.
 
-    async def deposit(
-        self, *, platform_id: Id, account_id: Id, amount: int, source: str, reference: str
+    async def deposit(  # noqa: PLR0913 - the fields of a deposit
+        self,
+        *,
+        platform_id: Id,
+        account_id: Id,
+        amount: int,
+        source: str,
+        reference: str,
+        details: Mapping[str, str] = MappingProxyType({}),
     ) -> Outcome:
-        """Credit `amount` minor units to an internal account; otherwise as `submit`."""
+        """Credit `amount` minor units to an internal account; otherwise as `submit`.
+
+        `details`: `occurredAt`, when the money arrived, and `externalReference`, if known.
+        """
         body = {
+            **details,
             "type": DEPOSIT,
             "source": source,
             "reference": reference,

@@ -250,7 +250,7 @@ def where_to_look(out: Console, running: Running, tip: Tip, data_dir: Path) -> N
             f"curl -u {login} {running.base_url}/transactions/{tip.card_transaction_id}",
         ),
         ("exceptions", f"curl -u {login} '{running.base_url}/transactions?status=EXCEPTION'"),
-        ("journal", f"psql '{running.database_url}' -c 'SELECT * FROM entries LIMIT 5'"),
+        ("journal", f"psql '{running.database_url}' -c 'SELECT * FROM finance.journal LIMIT 5'"),
         ("verification", f"cardledger verify --data-dir {data_dir}"),
         ("logs", str(data_dir / "demo.log")),
     ):

@@ -20,7 +20,6 @@ from cardledger.ledger.engine.parsing import (
     card_transaction_key_of,
     key_of,
     object_of,
-    occurred_at,
     rejection_of,
     reversal_key_of,
     type_of,
@@ -109,7 +108,8 @@ class Batch:
     def _dispatch(self, message: Message) -> Decided:
         kind = type_of(message)
         sources.check(message, kind)
-        occurred_at(message)  # An unreadable time is refused before anything is recorded with it.
+        # What is wrong with a date is refused before anything is recorded with it.
+        self._changes.dates_of(message)
         if kind in AUTHORIZATIONS:
             return self._network_events.authorize(message)
         if kind == inbox.DEPOSIT:

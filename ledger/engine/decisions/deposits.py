@@ -9,7 +9,14 @@ from cardledger.ledger.core.money import checked
 from cardledger.ledger.engine.change_set import ChangeSet
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
-from cardledger.ledger.engine.parsing import RejectedError, amount_of, id_of, owns
+from cardledger.ledger.engine.parsing import (
+    RejectedError,
+    amount_of,
+    id_of,
+    owns,
+    text_of,
+    time_of,
+)
 from cardledger.ledger.engine.records import Decided, DepositRecord, LockedAccount
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections import accounts, transfers
@@ -35,6 +42,7 @@ class Deposits:
             )
         account = self._receiving_account(message)
         entry = deposit_entry(amount_of(message.body))
+        dates, reference = self._changes.dates_of(message), message.body.get("externalReference")
         checked(account.balance + account.held + entry.amount)  # Room to release every hold.
         deposit = DepositRecord(
             id=new_id(),
@@ -44,10 +52,12 @@ class Deposits:
             message_id=message.id,
             recorded_at=self._changes.now,
             platform_id=account.platform_id,
+            occurred_at=time_of(message.body, "occurredAt"),
+            external_reference=None if reference is None else text_of(reference),
         )
         webhook = self._webhook(deposit, account)
         self._changes.writes.deposits.append(deposit)
-        self._changes.book(account, [entry], subject_id=deposit.id, sequence=0)
+        self._changes.book(account, [entry], dates, subject_id=deposit.id, sequence=0)
         self._changes.emit(
             WebhookType.INCOMING_PAYMENT_COMPLETED,
             deposit.id,

@@ -8,6 +8,7 @@ from cardledger.ledger.core import commands
 from cardledger.ledger.core.card_transaction import Decision, decide
 from cardledger.ledger.core.events import (
     Credited,
+    Declined,
     Event,
     PullFailed,
     PullPending,
@@ -18,9 +19,15 @@ from cardledger.ledger.core.events import (
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
-from cardledger.ledger.engine.parsing import RejectedError, id_of, occurred_at, owns
+from cardledger.ledger.engine.parsing import RejectedError, id_of, owns
 from cardledger.ledger.engine.reads import DEBTS_LIMIT
-from cardledger.ledger.engine.records import Decided, LockedAccount, Parked, PendingPull
+from cardledger.ledger.engine.records import (
+    Dates,
+    Decided,
+    LockedAccount,
+    Parked,
+    PendingPull,
+)
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import RollUp
@@ -48,17 +55,31 @@ class Recovery:
         decision: Decision,
         before: RollUp | None = None,
     ) -> None:
-        """Record a decision about one card transaction, with all that follows from it.
+        """Record a decision about the card transaction of `message`, with all that follows.
 
         `before` replaces its roll-up where the message adds the merchant.
         """
-        self._changes.record(
-            context,
-            before or context.roll_up,
-            decision,
-            message_id=message.id,
-            occurred_at=occurred_at(message),
-        )
+        before = before or context.roll_up
+        dates = self._changes.dates_of(message)
+        self._record(message, dates, context, decision, before)
+        if dates.settlement is not None and not isinstance(decision.facts[0], Declined):
+            self._changes.keep_settlement(
+                dates.settlement,
+                before.identity,
+                sequence=before.state.sequence + 1,
+                message_id=message.id,
+            )
+
+    def _record(
+        self,
+        message: Message | Parked,
+        dates: Dates,
+        context: CardTransactionContext,
+        decision: Decision,
+        before: RollUp,
+    ) -> None:
+        """Record a decision that `message` causes about any card transaction, and what follows."""
+        self._changes.record(context, before, decision, message_id=message.id, dates=dates)
         kinds = set(map(type, decision.facts))
         if PullPending in kinds:
             self._await_confirmation(context, decision.facts, message.body)
@@ -96,7 +117,8 @@ class Recovery:
                 decision = decide(debtor.roll_up.state, commands.Recover(balance=account.balance))
                 if not decision.facts:
                     return
-                self.apply(message, debtor, decision)
+                dates = self._changes.dates_of(message)
+                self._record(message, dates, debtor, decision, debtor.roll_up)
             except AmountOutOfRangeError:
                 return  # A total is at the end of its range: the pull stays open.
             if debtor.roll_up.debt_id:

@@ -34,6 +34,10 @@ LedgerAccount = Literal[
     "SANDBOX_FUNDING",
     "OPERATOR_LOSS",
     "TRANSFERS",
+    "SETTLEMENT_BANK",
+    "SUSPENSE",
+    "INTERCHANGE",
+    "NETWORK_FEES",
 ]
 
 

@@ -10,6 +10,7 @@ from cardledger.schema.wire.common import (
     CustomerId,
     Documented,
     InternalAccountId,
+    Name,
     PageQuery,
     Request,
     Response,
@@ -24,9 +25,15 @@ AccountStatus = Literal["PENDING", "ACTIVE", "CLOSED", "FROZEN", "FAILED"]
 
 
 class FundRequest(Request):
-    """A deposit that the sandbox creates."""
+    """A deposit that the sandbox creates.
+
+    `occurredAt` is when the money arrived, by which its business day is found; absent: now.
+    `externalReference` is the reference of the payment outside of the ledger.
+    """
 
     amount: Annotated[int, Field(strict=True, gt=0, le=MAX_FUND)]
+    occurred_at: Time | None = None
+    external_reference: Name | None = None
 
 
 class InternalAccountCreate(Request):

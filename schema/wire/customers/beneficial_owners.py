@@ -11,6 +11,7 @@ from cardledger.schema.wire.common import (
     BeneficialOwnerId,
     Country,
     CustomerId,
+    Day,
     Documented,
     Name,
     PageQuery,
@@ -19,7 +20,7 @@ from cardledger.schema.wire.common import (
     Time,
 )
 from cardledger.schema.wire.customers.identity import IdType
-from cardledger.schema.wire.customers.people import Address, Day, Email, KycStatus, PhoneNumber
+from cardledger.schema.wire.customers.people import Address, Email, KycStatus, PhoneNumber
 
 Role = Literal["UBO", "DIRECTOR", "COMPANY_OFFICER", "CONTROL_PERSON", "TRUSTEE", "GENERAL_PARTNER"]
 

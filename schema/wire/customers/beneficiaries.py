@@ -4,8 +4,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from cardledger.schema.wire.common import Country, Documented, Name, Request, Response, ShortName
-from cardledger.schema.wire.customers.people import Address, Day, Email, PhoneNumber
+from cardledger.schema.wire.common import (
+    Country,
+    Day,
+    Documented,
+    Name,
+    Request,
+    Response,
+    ShortName,
+)
+from cardledger.schema.wire.customers.people import Address, Email, PhoneNumber
 
 DocumentType = Literal["CC", "CE", "TI", "NIT", "PP"]
 

@@ -13,6 +13,7 @@ from cardledger.schema.wire.common import (
     Country,
     Currency,
     CustomerId,
+    Day,
     Documented,
     Name,
     PageQuery,
@@ -22,7 +23,7 @@ from cardledger.schema.wire.common import (
 )
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.identity import PersonIdType
-from cardledger.schema.wire.customers.people import Address, Day, Email, KycStatus, PhoneNumber
+from cardledger.schema.wire.customers.people import Address, Email, KycStatus, PhoneNumber
 from cardledger.schema.wire.errors import FieldError
 
 UMA_ADDRESS: Final = re.compile(r"\$[a-z0-9._+-]{1,63}@(?:[a-z0-9-]{1,63}\.)+[a-z]{2,63}(:[0-9]+)?")

@@ -1,11 +1,9 @@
 """Types that all people share: e-mail, phone number, date, address, KYC status."""
 
-import re
-from datetime import date
 from typing import Annotated, Literal
 
 from email_validator import EmailNotValidError, validate_email
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, Field
 
 from cardledger.schema.wire.common import Country, Name, Request, ShortName
 
@@ -22,19 +20,8 @@ def _email(value: str) -> str:
     return checked.normalized
 
 
-def _day(value: object) -> object:
-    # Without this check, Pydantic reads a number as seconds since 1970.
-    if isinstance(value, date) or (
-        isinstance(value, str) and re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value, re.ASCII)
-    ):
-        return value
-    message = "must be a date of the form YYYY-MM-DD"
-    raise ValueError(message)
-
-
 Email = Annotated[Name, AfterValidator(_email)]
 PhoneNumber = Annotated[str, Field(strict=True, pattern=r"^\+[1-9][0-9]{1,14}$")]
-Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
 
 
 class Address(Request):

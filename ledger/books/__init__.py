@@ -1,0 +1,1 @@
+"""The books of finance: business days, and the day on which an entry is posted."""

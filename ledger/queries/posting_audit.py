@@ -1,0 +1,124 @@
+"""The audit of dates: each entry is posted on the day that the rule gives, details match events.
+
+What a calendar is has its versions, and what was known of them at a time is in `created_at`.
+Source: docs/decisions/0061-three-dates.md
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+from psycopg import Connection
+
+from cardledger.ledger.books import calendars
+from cardledger.ledger.books.posting import Movement, posting_day
+from cardledger.ledger.storage import cursors
+
+_COMMIT: Final = timedelta(minutes=1)
+"""Within which a version of a calendar is committed after it was made."""
+
+_TRANSACTION: Final = timedelta(minutes=10)
+"""Within which a database transaction of a release before schema 0038 recorded an entry."""
+
+_ENTRIES: Final = """
+    SELECT e.subject_id, e.sequence, e.line, e.occurred_at, e.recorded_at, e.posted_on,
+        f.occurred_at, s.network, s.settlement_date
+    FROM entries e
+    LEFT JOIN card_transaction_events f ON f.card_transaction_id = e.subject_id
+        AND f.sequence = e.sequence
+    LEFT JOIN settlement_details s ON s.message_id = f.message_id
+"""
+
+
+def differences(connection: Connection[Any]) -> Iterator[str]:
+    """Yield what is wrong with dates of entries and with settlement details."""
+    rule = _Rule(connection)
+    for row in cursors.stream(connection, "dates", _ENTRIES):
+        problem = rule.problem(row)
+        if problem:
+            yield f"Entry {row[0]}/{row[1]}/{row[2]}: {problem}"
+    for statement, description in _CHECKS:
+        for row in connection.execute(statement):
+            yield description.format(*row)
+
+
+class _Rule:
+    """The posting rule with what was known when an entry was recorded."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        stored = sorted(calendars.read(connection), key=lambda version: version.created_at)
+        self._created: Final = [version.created_at for version in stored]
+        self._known: Final = [calendars.rules(stored[:number]) for number in range(len(stored) + 1)]
+        row = connection.execute("SELECT first_open_day FROM books").fetchone()
+        assert row is not None, "books has one row"
+        self._first_open_day: Final[date] = row[0]
+
+    def problem(self, row: Sequence[Any]) -> str | None:
+        """Return what is wrong with the dates in `row`, if anything."""
+        _, _, _, occurred_at, recorded_at, posted_on, event_occurred_at, network, settled_on = row
+        if event_occurred_at not in {None, occurred_at} and not _is_default(
+            occurred_at, recorded_at
+        ):
+            return f"occurred_at is {occurred_at}; its event occurred at {event_occurred_at}"
+        movement = Movement(occurred_at=occurred_at, network=network, settlement_date=settled_on)
+        expected = set(self._days(movement, recorded_at))
+        if any(self._follows(posted_on, day) for day in expected):
+            return None
+        days = " or ".join(str(max(day, self._first_open_day)) for day in sorted(expected))
+        return f"is posted on {posted_on}; its dates give {days}"
+
+    def _days(self, movement: Movement, recorded_at: datetime) -> Iterator[date]:
+        """Yield the days that the calendars give, known shortly before the recording, and then."""
+        for known in {
+            self._versions_at(recorded_at): None,
+            self._versions_at(recorded_at - _COMMIT): None,
+        }:
+            yield posting_day(
+                self._known[known], movement, recorded_at=recorded_at, first_open_day=date.min
+            ).day
+
+    def _versions_at(self, moment: datetime) -> int:
+        return bisect_right(self._created, moment)
+
+    def _follows(self, posted_on: date, day: date) -> bool:
+        """Return whether an entry of `day` may be posted on `posted_on`: later if it was closed."""
+        return posted_on == day or day < posted_on <= self._first_open_day
+
+
+def _is_default(occurred_at: datetime, recorded_at: datetime) -> bool:
+    """Return whether `occurred_at` may be the column's default: the beginning of a transaction."""
+    return recorded_at - _TRANSACTION <= occurred_at <= recorded_at
+
+
+_CHECKS: Final = (
+    (
+        """
+        SELECT d.id, d.occurred_at, e.occurred_at FROM deposits d
+        JOIN entries e ON e.subject_id = d.id AND e.sequence = 0
+        WHERE d.occurred_at <> e.occurred_at
+        """,
+        "Deposit {}: occurred at {}, its entry at {}",
+    ),
+    (
+        """
+        SELECT s.card_transaction_id, s.sequence FROM settlement_details s
+        LEFT JOIN card_transactions t ON t.id = s.card_transaction_id
+            AND t.customer_id = s.customer_id AND t.platform_id = s.platform_id
+        LEFT JOIN card_transaction_events f ON f.card_transaction_id = s.card_transaction_id
+            AND f.sequence = s.sequence AND f.message_id = s.message_id
+            AND f.recorded_at = s.recorded_at
+        LEFT JOIN card_transaction_events b ON b.card_transaction_id = s.card_transaction_id
+            AND b.sequence = s.sequence - 1 AND b.message_id = s.message_id
+        WHERE num_nulls(t.id, f.sequence) > 0 OR b.sequence IS NOT NULL
+        """,
+        "Settlement details {}/{}: do not belong to the first event of their message",
+    ),
+    (
+        """
+        SELECT message_id, count(*) FROM settlement_details
+        GROUP BY message_id HAVING count(*) > 1
+        """,
+        "Message {}: has settlement details {} times instead of once",
+    ),
+)

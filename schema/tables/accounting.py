@@ -1,0 +1,171 @@
+"""What finance needs beside the entries: the chart, currencies, business days, settlement details.
+
+Only `settlement_details` is written by batches of the engine.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Date,
+    Integer,
+    Numeric,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    Time,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
+
+from cardledger.schema.tables.columns import key, metadata, text_column, timestamp
+
+chart_of_accounts = Table(
+    "chart_of_accounts",
+    metadata,
+    text_column("kind", "Kind of account: one of `system_accounts.kind`, or CUSTOMER."),
+    text_column("class", "ASSET, LIABILITY, INCOME or EXPENSE."),
+    text_column(
+        "normal_side", "Side on which the account grows: D (debit) for ASSET and EXPENSE, else C."
+    ),
+    PrimaryKeyConstraint("kind"),
+    CheckConstraint("class IN ('ASSET', 'LIABILITY', 'INCOME', 'EXPENSE')", name="class"),
+    CheckConstraint(
+        "normal_side = CASE WHEN class IN ('ASSET', 'EXPENSE') THEN 'D' ELSE 'C' END",
+        name="normal_side",
+    ),
+    comment="Chart of accounts: the class of every kind of account; written by migrations.",
+)
+
+currencies = Table(
+    "currencies",
+    metadata,
+    text_column("code", "ISO 4217 code, or the ticker of a crypto currency."),
+    Column(
+        "decimals",
+        SmallInteger,
+        nullable=False,
+        comment="Decimal places: amounts in minor units are divided by 10 to this power.",
+    ),
+    PrimaryKeyConstraint("code"),
+    CheckConstraint("decimals BETWEEN 0 AND 18", name="decimals"),
+    comment="Currencies of the ledger; written by migrations.",
+)
+
+calendars = Table(
+    "calendars",
+    metadata,
+    text_column(
+        "name", "Network (`settlement_details.network`), or BOOKS for all that has no calendar."
+    ),
+    Column(
+        "valid_from",
+        Date,
+        nullable=False,
+        comment="First day, in UTC, whose movements the version applies to.",
+    ),
+    text_column("time_zone", "Time zone of the business day, as in the IANA database."),
+    Column(
+        "cut_off",
+        Time,
+        nullable=False,
+        comment="Local time from which a movement belongs to the next day; 00:00: midnight, so a"
+        " business day is a calendar day.",
+    ),
+    Column(
+        "days",
+        ARRAY(SmallInteger),
+        nullable=False,
+        comment="Days of the week that settle, 1 (Monday) to 7 (Sunday).",
+    ),
+    Column(
+        "holidays",
+        ARRAY(Date),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="Dates that do not settle.",
+    ),
+    Column(
+        "created_at",
+        TIMESTAMP(timezone=True),
+        nullable=False,
+        server_default=text("now()"),
+        comment="When the version was added.",
+    ),
+    Column(
+        "created_by",
+        Text,
+        nullable=False,
+        server_default=text("SESSION_USER"),
+        comment="The login that added it; written by the database.",
+    ),
+    PrimaryKeyConstraint("name", "valid_from"),
+    CheckConstraint("name ~ '^[A-Z0-9][A-Z0-9_-]*$' AND length(name) <= 64", name="name"),
+    CheckConstraint(
+        "cardinality(days) > 0 AND days <@ '{1,2,3,4,5,6,7}'::smallint[]", name="days_of_the_week"
+    ),
+    comment="Business days of networks and of the books, a row for each version, append-only."
+    " Without a row for BOOKS a business day is a calendar day in UTC.",
+)
+
+books = Table(
+    "books",
+    metadata,
+    Column("is_only", Boolean, primary_key=True, comment="True."),
+    Column(
+        "first_open_day",
+        Date,
+        nullable=False,
+        comment="No entry is posted before this day: an earlier movement is posted on it.",
+    ),
+    CheckConstraint("is_only", name="is_only"),
+    comment="One row: which days the books are open for.",
+)
+
+settlement_details = Table(
+    "settlement_details",
+    metadata,
+    key("card_transaction_id", "The card transaction."),
+    Column(
+        "sequence",
+        Integer,
+        nullable=False,
+        comment="First event of the message (`card_transaction_events.sequence`).",
+    ),
+    key("customer_id", "The cardholder."),
+    key("platform_id", "The cardholder's platform."),
+    key("message_id", "The message (`outcomes.message_id`)."),
+    text_column("network", "The network, such as VISA."),
+    text_column("institution_id", "Identifier of the institution at the network.", nullable=True),
+    Column(
+        "settlement_date",
+        Date,
+        nullable=False,
+        comment="Business date of the network on which it settles the movement.",
+    ),
+    text_column("cycle", "Settlement cycle within that date.", nullable=True),
+    text_column("acquirer_reference", "Acquirer reference number (ARN), 23 digits.", nullable=True),
+    text_column(
+        "network_reference", "Transaction identifier or trace id of the network.", nullable=True
+    ),
+    Column(
+        "merchant_amount",
+        BigInteger,
+        comment="Amount in the currency of the merchant, minor units of `merchant_currency`.",
+    ),
+    text_column("merchant_currency", "Currency of the merchant, ISO 4217.", nullable=True),
+    Column(
+        "interchange",
+        Numeric(20, 6),
+        comment="Interchange in major units of the card transaction's currency; positive: earned.",
+    ),
+    text_column("fee_program", "Fee program of the interchange.", nullable=True),
+    timestamp("recorded_at", "When the ledger recorded it."),
+    PrimaryKeyConstraint("card_transaction_id", "sequence", "customer_id"),
+    CheckConstraint(
+        "num_nulls(merchant_amount, merchant_currency) IN (0, 2)", name="merchant_amount"
+    ),
+    comment="What the network said about the settlement of an event, append-only; no row: nothing.",
+)

@@ -1,0 +1,474 @@
+"""The schema of finance: its columns, what they say of events, and what cannot be read by it."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg import errors, sql
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema import finance as schema
+from cardledger.schema import migrate, roles
+from cardledger.schema.roles import Right, Role
+from tests.databases import as_role, fresh_database
+from tests.world import Cardholder, World, open_world
+
+CONTRACT: Final = {
+    "currencies": "code decimals",
+    "accounts": "account_id platform_id customer_id kind class normal_side currency status"
+    " opened_at",
+    "journal": "entry_id platform_id posted_on occurred_at recorded_at event debit_account_id"
+    " debit_kind debit_class credit_account_id credit_kind credit_class amount amount_decimal"
+    " currency customer_id card_id merchant source reference subject_id sequence line late_from",
+    "postings": "entry_id side account_id kind class currency amount posted_on occurred_at"
+    " recorded_at platform_id",
+    "card_transactions": "card_transaction_id platform_id customer_id card_id account_id"
+    " issuer_transaction_token merchant mcc country currency status decline_reason authorized"
+    " settled refunded pulled released held owed owed_since authorized_at recorded_at expires_at"
+    " updated_at",
+    "open_holds": "card_transaction_id platform_id customer_id card_id account_id merchant currency"
+    " held authorized_at recorded_at expires_at age_days",
+    "receivables": "card_transaction_id platform_id customer_id card_id account_id merchant"
+    " currency owed owed_since authorized_at age_days",
+    "network_days": "settlement_date network cycle currency platform_id presentments credits"
+    " reversals fees interchange net paid open",
+    "unapplied": "message_id state platform_id source reference type amount currency reason"
+    " recorded_at age_days",
+    "audit": "recorded_at person action subject detail",
+}
+"""Columns of each view, in their order; another one is added on the right."""
+
+FUNCTIONS: Final = {
+    "balance(uuid,date,timestamp with time zone)",
+    "json_or_null(text)",
+    "open_holds(date,timestamp with time zone)",
+    "receivables(date,timestamp with time zone)",
+    "statement(uuid,date,date,timestamp with time zone)",
+    "trial_balance(date,timestamp with time zone,uuid)",
+    "version()",
+}
+HIDDEN: Final = "Zoe-Hidden"
+"""Stands in every place of a person's data that the tests can fill."""
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cardholder(world: World) -> Cardholder:
+    """A cardholder who has bought, been refunded, and had messages rejected and parked."""
+    made = world.cardholder(world.platform(), 5_000)
+    world.connection.execute(
+        "UPDATE customers SET full_name = %(hidden)s, email = %(hidden)s || '@example.com',"
+        " phone_number = %(hidden)s, birth_date = NULL, address = to_jsonb(%(hidden)s::text)"
+        " WHERE id = %(id)s",
+        {"hidden": HIDDEN, "id": made.owner.customer_id},
+    )
+    authorized_at = (datetime.now(UTC) - timedelta(days=3)).isoformat()
+    world.process(
+        world.engine(),
+        [
+            (made, world.authorization(made, "T1", 1_000, occurredAt=authorized_at)),
+            (made, world.authorization(made, "T2", 700)),
+            (made, world.clearing(made, "T2", 900)),
+            (made, world.event("RETURN", made, "T2", 300)),
+            (made, world.clearing(made, "T3", 9_000)),
+            (made, world.event("CLEARING_REVERSAL", made, "T9", 50)),
+            (made, world.clearing(made, "T4", 100) | {"currency": "EUR"}),
+            (made, world.authorization(made, "T5", 100) | {"currency": "EUR"}),
+        ],
+    )
+    world.connection.execute(
+        "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body, reason,"
+        " detail, recorded_at) VALUES (%s, %s, %s, 'test', 'broken', %s, 'MALFORMED', %s, now())",
+        [new_id(), made.owner.customer_id, made.owner.platform_id, f'{{"type": {HIDDEN}', HIDDEN],
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def finance(world: World, cardholder: Cardholder) -> Iterator[psycopg.Connection[Any]]:  # noqa: ARG001 - the scene
+    with psycopg.connect(as_role(world.app_url, Role.FINANCE), autocommit=True) as connection:
+        yield connection
+
+
+# --- the contract ---------------------------------------------------------------------------------
+
+
+def test_every_view_has_the_columns_of_the_contract_with_a_comment(world: World) -> None:
+    found: dict[str, list[str]] = {}
+    for view, view_comment, column, comment in world.rows(
+        "SELECT c.relname, obj_description(c.oid), a.attname, col_description(c.oid, a.attnum)"
+        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0"
+        " WHERE c.relnamespace = 'finance'::regnamespace ORDER BY c.relname, a.attnum"
+    ):
+        assert view_comment, view
+        assert comment, (view, column)
+        found.setdefault(view, []).append(column)
+
+    assert {view: " ".join(columns) for view, columns in found.items()} == CONTRACT
+
+
+def test_every_function_has_a_comment_and_keeps_what_its_names_mean(world: World) -> None:
+    found = world.rows(
+        "SELECT p.oid::regprocedure::text, obj_description(p.oid), p.prosecdef, p.proconfig,"
+        " p.prosqlbody IS NOT NULL FROM pg_proc p WHERE p.pronamespace = 'finance'::regnamespace"
+    )
+
+    assert {name.removeprefix("finance.") for name, *_ in found} == FUNCTIONS
+    for name, comment, has_its_owners_rights, configured, is_bound in found:
+        assert comment, name
+        if has_its_owners_rights:
+            assert is_bound, name
+            assert "search_path=pg_catalog, pg_temp" in configured, name
+
+
+def test_the_version_is_the_one_of_this_release(finance: psycopg.Connection[Any]) -> None:
+    assert finance.execute("SELECT finance.version()").fetchone() == (schema.VERSION,)
+
+
+# --- what it says ---------------------------------------------------------------------------------
+
+
+def test_an_entry_says_what_happened_and_whose_message_it_was(
+    finance: psycopg.Connection[Any], cardholder: Cardholder
+) -> None:
+    [row] = finance.execute(
+        "SELECT debit_kind, debit_class, credit_kind, credit_class, amount, amount_decimal::text,"
+        " currency, customer_id, card_id, source, reference IS NOT NULL, late_from"
+        " FROM finance.journal WHERE event = 'CLEARED' AND amount = 900"
+    ).fetchall()
+
+    assert row[:7] == (
+        *("CARD_HOLDS", "LIABILITY", "NETWORK_SETTLEMENT", "LIABILITY"),
+        *(900, "9.00", "USD"),
+    )
+    assert row[7:] == (cardholder.owner.customer_id, cardholder.card_id, "test", True, None)
+
+
+@pytest.mark.parametrize(
+    ("currency", "amount", "expected"),
+    [
+        ("USD", 2**63 - 1, "92233720368547758.07"),
+        ("JPY", 1_250, "1250"),
+        ("KWD", 1_250, "1.250"),
+    ],
+)
+def test_an_amount_in_units_is_exact(
+    world: World, cardholder: Cardholder, currency: str, amount: int, expected: str
+) -> None:
+    debit, credit, subject = new_id(), new_id(), new_id()
+    with world.connection.transaction(force_rollback=True):
+        world.connection.execute("INSERT INTO currencies VALUES ('KWD', 3) ON CONFLICT DO NOTHING")
+        for key, kind in ((debit, "SETTLEMENT_BANK"), (credit, "SUSPENSE")):
+            world.connection.execute(
+                "DELETE FROM system_accounts WHERE platform_id = %s AND currency = %s"
+                " AND kind = %s",
+                [cardholder.owner.platform_id, currency, kind],
+            )
+            world.connection.execute(
+                "INSERT INTO system_accounts (id, platform_id, currency, kind)"
+                " VALUES (%s, %s, %s, %s)",
+                [key, cardholder.owner.platform_id, currency, kind],
+            )
+        world.connection.execute(
+            "INSERT INTO entries (subject_id, sequence, line, customer_id, debit_account_id,"
+            " credit_account_id, amount, recorded_at, occurred_at, posted_on) VALUES (%s, 0, 0,"
+            " '00000000-0000-0000-0000-000000000000', %s, %s, %s, now(), now(), current_date)",
+            [subject, debit, credit, amount],
+        )
+        rows = world.rows(
+            "SELECT amount_decimal::text, customer_id, event, debit_class, credit_class"
+            " FROM finance.journal WHERE subject_id = %s",
+            subject,
+        )
+
+    assert rows == [(expected, None, "BOOKED", "ASSET", "LIABILITY")]
+
+
+def test_a_hold_is_as_old_as_its_authorization_at_the_network(
+    finance: psycopg.Connection[Any],
+) -> None:
+    [(held, age, authorized_at, recorded_at)] = finance.execute(
+        "SELECT held, age_days, authorized_at, recorded_at FROM finance.open_holds"
+    ).fetchall()
+
+    assert (held, age) == (1_000, 3)
+    assert recorded_at - authorized_at > timedelta(days=2)
+
+
+def test_a_receivable_says_who_owes_what_since_when(
+    finance: psycopg.Connection[Any], cardholder: Cardholder
+) -> None:
+    [(customer, owed, since, authorized_at, age)] = finance.execute(
+        "SELECT customer_id, owed, owed_since, authorized_at, age_days FROM finance.receivables"
+    ).fetchall()
+
+    assert (customer, owed, authorized_at, age) == (cardholder.owner.customer_id, 9_000, None, 0)
+    assert datetime.now(UTC) - since < timedelta(hours=1)
+
+
+def test_a_message_that_moved_money_and_is_not_booked_is_listed(
+    finance: psycopg.Connection[Any],
+) -> None:
+    rows = finance.execute(
+        "SELECT state, type, amount, currency, source, reason IS NULL, age_days"
+        " FROM finance.unapplied ORDER BY state"
+    ).fetchall()
+
+    assert rows == [
+        ("PARKED", "CLEARING_REVERSAL", 50, "USD", "test", True, 0),
+        ("REJECTED", "CLEARING", 100, "EUR", "test", False, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ('{"type": "RETURN", "amount": 5, "currency": "USD"}', (5, "USD")),
+        ('{"type": "RETURN", "amount": "5", "currency": "USD"}', (None, "USD")),
+        ('{"type": "RETURN", "amount": 1.5, "currency": "=HYPERLINK(1)"}', (None, None)),
+        ('{"type": "RETURN", "amount": -5, "currency": null}', (None, None)),
+        ('{"type": "RETURN", "amount": 1e30}', (None, None)),
+        ('{"type": "RETURN", "settlement": {"merchantAmount": {"amount": 7}}}', (None, None)),
+    ],
+)
+def test_of_a_rejected_message_an_amount_is_shown_where_it_can_be_read(
+    world: World, cardholder: Cardholder, body: str, expected: tuple[int | None, str | None]
+) -> None:
+    key = new_id()
+    with world.connection.transaction(force_rollback=True):
+        world.connection.execute(
+            "INSERT INTO rejections (id, customer_id, platform_id, source, reference, body,"
+            " reason, recorded_at) VALUES (%s, %s, %s, 's', 'r', %s, 'MALFORMED', now())",
+            [key, cardholder.owner.customer_id, cardholder.owner.platform_id, body],
+        )
+        rows = world.rows(
+            "SELECT amount, currency FROM finance.unapplied WHERE message_id = %s", key
+        )
+        world.connection.execute(
+            "INSERT INTO rejection_retries (rejection_id, platform_id, message_id, retried_at)"
+            " VALUES (%s, %s, %s, now())",
+            [key, cardholder.owner.platform_id, new_id()],
+        )
+        after = world.rows("SELECT FROM finance.unapplied WHERE message_id = %s", key)
+
+    assert rows == [expected]
+    assert after == []
+
+
+def test_a_network_day_has_what_the_network_says_of_it(
+    world: World, finance: psycopg.Connection[Any], cardholder: Cardholder
+) -> None:
+    today = datetime.now(UTC).date()
+    day = date(2026, 1, 31)
+    [(transaction, sequence, message)] = world.rows(
+        "SELECT card_transaction_id, sequence, message_id FROM card_transaction_events"
+        " WHERE kind = 'CLEARED' AND amount = 900"
+    )
+    with world.connection.transaction(force_rollback=True):
+        world.connection.execute(
+            "INSERT INTO settlement_details (card_transaction_id, sequence, customer_id,"
+            " platform_id, message_id, network, settlement_date, cycle, interchange, recorded_at)"
+            " VALUES (%s, %s, %s, %s, %s, 'VISA', %s, '1', 0.123456, now())",
+            [transaction, sequence, *_owner(cardholder), message, day],
+        )
+        rows = world.rows(
+            "SELECT settlement_date, network, cycle, presentments, credits, reversals, fees,"
+            " interchange::text, net, paid, open FROM finance.network_days ORDER BY network"
+        )
+    without = finance.execute("SELECT network, net, open FROM finance.network_days").fetchall()
+
+    assert rows == [
+        (day, "VISA", "1", 900, 0, 0, 0, "12.3456", 900, 0, 900),
+        (today, None, None, 9_000, 300, 0, 0, "0", 8_700, 0, 8_700),
+    ]
+    assert without == [(None, 9_600, 9_600)]
+
+
+def _owner(cardholder: Cardholder) -> tuple[Any, Any]:
+    return cardholder.owner.customer_id, cardholder.owner.platform_id
+
+
+# --- what cannot be read --------------------------------------------------------------------------
+
+_RELATIONS: Final = """
+    SELECT n.nspname, c.relname, array_agg(a.attname ORDER BY a.attnum)
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE c.relkind IN ('r', 'v', 'm', 'p', 'f') AND n.nspname !~ '^(pg_|information_schema)'
+    GROUP BY n.nspname, c.relname ORDER BY 1, 2
+"""
+
+
+def denied(connection: psycopg.Connection[Any], statement: sql.Composed) -> bool:
+    with connection.transaction(force_rollback=True):
+        try:
+            connection.execute(statement)
+        except errors.InsufficientPrivilege:
+            return True
+        except psycopg.Error:
+            return False
+    return False
+
+
+@pytest.mark.parametrize("role", [Role.FINANCE, *Right])
+def test_only_the_schema_of_finance_can_be_read_and_nothing_can_be_written(
+    world: World, template_database: DatabaseUrl, role: Role | Right
+) -> None:
+    relations = world.rows(_RELATIONS)
+    readable, writable = set(), set()
+    with psycopg.connect(world.url, autocommit=True) as connection:
+        name = sql.Identifier(roles.name_in(template_database, role))
+        connection.execute(sql.SQL("SET SESSION AUTHORIZATION {}").format(name))
+        for schema_name, relation, columns in relations:
+            table = sql.Identifier(schema_name, relation)
+            for column in map(sql.Identifier, columns):
+                select = sql.SQL("SELECT {} FROM {} LIMIT 1").format(column, table)
+                update = sql.SQL("UPDATE {} SET {} = NULL").format(table, column)
+                if not denied(connection, select):
+                    readable.add(f"{schema_name}.{relation}")
+                if not denied(connection, update):
+                    writable.add(f"{schema_name}.{relation}")
+            for verb in ("INSERT INTO {} DEFAULT VALUES", "DELETE FROM {}", "TRUNCATE {}"):
+                if not denied(connection, sql.SQL(verb).format(table)):
+                    writable.add(f"{schema_name}.{relation}")
+
+    assert len(relations) > 60
+    assert readable == ({f"finance.{view}" for view in CONTRACT} if role is Role.FINANCE else set())
+    # A view that adds up or joins cannot be written, whoever asks.
+    assert {name for name in writable if not name.startswith("finance.")} == set()
+    assert (
+        world.rows(
+            "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'finance'::regnamespace"
+            " AND (has_table_privilege(%(role)s, c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')"
+            " OR has_any_column_privilege(%(role)s, c.oid, 'INSERT, UPDATE'))".replace(
+                "%(role)s", f"'{roles.name_in(template_database, role)}'"
+            )
+        )
+        == []
+    )
+
+
+def test_no_personal_data_can_be_reached(
+    finance: psycopg.Connection[Any], world: World, cardholder: Cardholder
+) -> None:
+    [(name, body)] = world.rows(
+        "SELECT c.full_name, r.body FROM customers c, rejections r"
+        " WHERE c.id = %s AND r.reference = 'broken'",
+        cardholder.owner.customer_id,
+    )
+    assert HIDDEN in name
+    assert HIDDEN in body
+
+    for view in CONTRACT:
+        rows = finance.execute(f"SELECT * FROM finance.{view}".encode()).fetchall()
+        assert HIDDEN not in str(rows), view
+        assert rows or view == "audit", view
+
+
+def test_a_condition_of_the_reader_sees_no_message_that_a_view_hides(
+    finance: psycopg.Connection[Any],
+) -> None:
+    # A cheap function of the reader's own is called before the view's conditions, if it may be.
+    finance.execute(
+        "CREATE FUNCTION pg_temp.look(seen text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS"
+        " $$ BEGIN RAISE NOTICE '%', seen; RETURN true; END $$"
+    )
+    heard: list[str] = []
+    finance.add_notice_handler(lambda notice: heard.append(str(notice.message_primary)))
+
+    finance.execute("SELECT count(*) FROM finance.unapplied WHERE pg_temp.look(reference)")
+
+    assert len(heard) == 2
+    assert "broken" not in heard
+
+
+def test_a_function_reads_what_it_always_reads_whatever_its_caller_calls_so(
+    finance: psycopg.Connection[Any],
+) -> None:
+    query = "SELECT * FROM finance.trial_balance(NULL, NULL)"
+    before = finance.execute(query).fetchall()
+    finance.execute("CREATE TEMPORARY TABLE entries (posted_on date)")
+    finance.execute("CREATE TEMPORARY TABLE system_accounts (id uuid)")
+    finance.execute(
+        "CREATE FUNCTION pg_temp.coalesce_hook(text) RETURNS text LANGUAGE sql AS 'SELECT NULL'"
+    )
+    finance.execute("SET search_path = pg_temp, cardledger, pg_catalog")
+
+    after = finance.execute(query).fetchall()
+
+    assert after == before
+    assert after
+    finance.execute("RESET search_path")
+
+
+def test_the_public_can_call_no_function(world: World) -> None:
+    assert (
+        world.rows(
+            "SELECT p.proname FROM pg_proc p, aclexplode(coalesce(p.proacl,"
+            " acldefault('f', p.proowner))) acl WHERE acl.grantee = 0"
+            " AND p.pronamespace = 'finance'::regnamespace"
+        )
+        == []
+    )
+
+
+# --- where it is ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def empty_url(postgres_url: DatabaseUrl) -> Iterator[DatabaseUrl]:
+    with fresh_database(postgres_url) as url:
+        yield url
+        migrate.downgrade(url, "base")
+
+
+def schemas(url: str) -> set[str]:
+    with psycopg.connect(url) as connection:
+        return {
+            name
+            for (name,) in connection.execute(
+                "SELECT nspname FROM pg_namespace WHERE nspname LIKE '%finance%'"
+            )
+        }
+
+
+def test_a_schema_of_the_users_own_keeps_its_name(empty_url: DatabaseUrl) -> None:
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("CREATE SCHEMA finance")
+        connection.execute("CREATE TABLE finance.journal (of_the_user int)")
+
+    migrate.upgrade(empty_url)
+
+    with psycopg.connect(empty_url) as connection:
+        found = connection.execute(f"SELECT {schema.find('cardledger')}".encode()).fetchone()
+        assert found == ("cardledger_finance",)
+        assert connection.execute("SELECT cardledger_finance.version()").fetchone() == (1,)
+        assert connection.execute(
+            "SELECT count(*) FROM cardledger_finance.trial_balance(NULL, NULL)"
+        ).fetchone() == (0,)
+    migrate.downgrade(empty_url, "0039")
+    assert schemas(empty_url) == {"finance"}
+    migrate.upgrade(empty_url)
+
+
+def test_it_moves_with_tables_that_are_moved(empty_url: DatabaseUrl) -> None:
+    with psycopg.connect(empty_url) as connection:
+        connection.execute("CREATE SCHEMA finance")
+    migrate.upgrade(empty_url.with_schema("public"))
+    assert schemas(empty_url) == {"finance", "public_finance"}
+
+    migrate.upgrade(empty_url)
+
+    assert schemas(empty_url) == {"finance", "cardledger_finance"}
+    with psycopg.connect(empty_url) as connection:
+        assert connection.execute(
+            "SELECT count(*) FROM cardledger_finance.trial_balance(NULL, NULL)"
+        ).fetchone() == (0,)
