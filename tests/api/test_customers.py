@@ -291,6 +291,32 @@ def test_no_balance_remains_with_a_customer_that_is_deleted_concurrently(api: Ap
         assert balance == (5 if outcomes == (200, 409) else 0)
 
 
+def test_a_deposit_keeps_when_it_arrived_and_its_reference_outside(
+    api: Api, database_url: str
+) -> None:
+    account = api.account(api.customer()["id"])["id"]
+    fund = f"/sandbox/internal-accounts/{account}/fund"
+    deposit = {
+        "amount": 5,
+        "occurredAt": "2019-06-07T10:00:00+02:00",
+        "externalReference": "MT103 4711",
+    }
+
+    ok(api.post(fund, deposit))
+    refusal = api.post(fund, deposit | {"occurredAt": "yesterday"})
+
+    refused(refusal, 400, "INVALID_INPUT")
+    with psycopg.connect(database_url) as connection:
+        rows = connection.execute(
+            "SELECT d.external_reference, d.occurred_at = '2019-06-07T08:00:00Z',"
+            " e.occurred_at = d.occurred_at, e.posted_on = b.first_open_day"
+            " FROM books b, deposits d JOIN entries e ON e.subject_id = d.id"
+            " WHERE d.account_id = %s",
+            [account.removeprefix("InternalAccount:")],
+        ).fetchall()
+    assert rows == [("MT103 4711", True, True, True)]
+
+
 def test_no_card_is_issued_to_a_customer_that_is_deleted_concurrently(
     api: Api, database_url: str
 ) -> None:

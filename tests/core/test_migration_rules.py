@@ -94,6 +94,10 @@ ALLOWED = [
     "COMMENT ON TABLE cards IS 'DROP TABLE, RENAME; UPDATE cards'; -- DROP TABLE cards;",
     "CREATE FUNCTION f() RETURNS trigger AS $$ BEGIN UPDATE cards SET brand = ''; END $$",
     "DO $$ BEGIN EXECUTE format('GRANT SELECT ON notes TO %I', current_user); END $$",
+    (
+        "CREATE OR REPLACE TRIGGER t BEFORE UPDATE ON entries EXECUTE FUNCTION f();"
+        " DROP TRIGGER IF EXISTS t ON entries"
+    ),
     "INSERT INTO system_accounts (id) VALUES ('x')",
 ]
 
