@@ -208,7 +208,7 @@ test-matrix: ## Run a quick part of the tests on each Python 3.11-3.14 that is i
 COMPILE_LOCK = $(or $(UV),$(VENV)-lock/bin/uv) pip compile --universal --python-version 3.11 \
   --generate-hashes --no-header --no-annotate --no-emit-index-url --quiet
 # Tools of `make test-lowest` and its editable install, at the versions of constraints-dev.txt.
-LOWEST_TOOLS := hatchling|httpx2|hypothesis|jsonschema-rs|packaging|psutil|pygal|pytest|pytest-xdist|standardwebhooks
+LOWEST_TOOLS := duckdb|hatchling|httpx2|hypothesis|jsonschema-rs|openpyxl|packaging|psutil|pygal|pytest|pytest-xdist|standardwebhooks
 
 .PHONY: lock
 lock: ## Update the locks: constraints.txt (runtime), -dev, -publish and -lowest (LOCK_ARGS="")
@@ -222,7 +222,7 @@ lock: ## Update the locks: constraints.txt (runtime), -dev, -publish and -lowest
 	  --constraints constraints-dev.txt --output-file constraints-publish.txt
 	sed -nE 's/^(($(LOWEST_TOOLS))==[^ ]+).*/\1/p' constraints-dev.txt > $(VENV)-lowest.in
 	$(COMPILE_LOCK) --upgrade --resolution lowest-direct pyproject.toml $(VENV)-lowest.in \
-	  --extra embedded --extra testing --output-file constraints-lowest.txt
+	  --extra embedded --extra testing --extra export --output-file constraints-lowest.txt
 	@rm $(VENV)-lowest.in
 
 .PHONY: clean

@@ -16,7 +16,7 @@ def _bench(
         typer.Option(
             metavar="NAME",
             help="What to measure, may be repeated (all of): floor, engine, service, webhooks,"
-            " proof, growth; and smoke: a few ratios, for CI.",
+            " proof, finance, growth; and smoke: a few ratios, for CI.",
         ),
     ] = None,
     rounds: Annotated[

@@ -12,6 +12,7 @@ from typing import Final
 from benchmarks import workbench
 from benchmarks.parts import (
     engine,
+    finance,
     floor,
     growth,
     ingestion,
@@ -165,6 +166,11 @@ def _proof(postgres: DatabaseUrl, options: Options, progress: Progress) -> Itera
         yield from proof.measure(bench, rounds=options.rounds, progress=progress)
 
 
+def _finance(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
+    with workbench.bench(postgres) as bench:
+        yield from finance.measure(bench, rounds=options.rounds, progress=progress)
+
+
 def _growth(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     # A ratio of two rates is as uncertain as both together.
     rounds = 2 * options.rounds
@@ -183,6 +189,7 @@ _PARTS: Final[dict[str, _Part]] = {
     "ingestion": _ingestion,
     "webhooks": _webhooks,
     "proof": _proof,
+    "finance": _finance,
     "growth": _growth,
     "smoke": _smoke,
 }

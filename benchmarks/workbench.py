@@ -1,10 +1,13 @@
 """A server to measure on, and databases of their own for every part."""
 
+import os
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,6 +37,7 @@ from cardledger.schema.ids import Id
 # More than half of the embedded server's max_wal_size, so that a checkpoint has come by itself and
 # made it keep as many files as it will ever need between two of them.
 _WAL_MB: Final = 3_072
+_LOOK_EVERY_S: Final = 0.05
 SECRET_KEY: Final = secrets.token_hex(32)
 
 
@@ -183,6 +187,38 @@ def database(postgres: DatabaseUrl) -> Iterator[DatabaseUrl]:
             for role in roles.names_in(postgres.with_database(name)):
                 own = sql.Identifier(role)
                 connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(own))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A command that has ended well: what it printed, how long it took and its memory at most."""
+
+    output: str
+    seconds: float
+    memory_mb: float
+
+
+def run_command(url: DatabaseUrl, *arguments: str) -> Ran:
+    """Run the command `cardledger` on the database at `url`, in a process of its own.
+
+    Its memory is polled: the maximum that the system reports includes the parent process.
+    """
+    started, memory_mb = perf_counter(), 0.0
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cardledger", *arguments],
+            stdout=printed,
+            stderr=printed,
+            env={**os.environ, "DATABASE_URL": url},
+        )
+        while process.poll() is None:
+            memory_mb = max(memory_mb, memory_of(process.pid))
+            time.sleep(_LOOK_EVERY_S)
+        seconds = perf_counter() - started
+        printed.seek(0)
+        output = printed.read().decode()
+    assert process.returncode == 0, f"{' '.join(arguments)} failed: {output}"
+    return Ran(output=output, seconds=seconds, memory_mb=memory_mb)
 
 
 def memory_of(pid: int) -> float:

@@ -1,22 +1,17 @@
 """How fast `verify` audits the ledger, and how fast roll-ups are rebuilt from their events."""
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
 from time import perf_counter
 from typing import Final
 
 import psycopg
 
-from benchmarks import workload
+from benchmarks import workbench, workload
 from benchmarks.parts import stored_events
 from benchmarks.parts.engine import Progress
 from benchmarks.results.figures import Figure
-from benchmarks.workbench import Bench, memory_of
+from benchmarks.workbench import Bench
 from cardledger.ledger.projections import history
 
 _PART: Final = "proof"
@@ -24,7 +19,6 @@ _MILLION: Final = 1_000_000
 _CARDHOLDERS: Final = 4_000
 _REBUILT: Final = 40_000
 _PAGE: Final = 2_000
-_LOOK_EVERY_S: Final = 0.1
 
 
 def measure(
@@ -76,22 +70,6 @@ def _rebuild(bench: Bench) -> float:
 
 
 def _verify(bench: Bench) -> tuple[int, float, float]:
-    """Run the command; returns the events it folded, the seconds it took and its memory in MB.
-
-    Its memory is polled: the maximum that the system reports includes the parent process.
-    """
-    started, memory_mb = perf_counter(), 0.0
-    with tempfile.TemporaryFile() as printed:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "cardledger", "verify", "--json"],
-            stdout=printed,
-            env={**os.environ, "DATABASE_URL": bench.app_url},
-        )
-        while process.poll() is None:
-            memory_mb = max(memory_mb, memory_of(process.pid))
-            time.sleep(_LOOK_EVERY_S)
-        seconds = perf_counter() - started
-        printed.seek(0)
-        output = printed.read()
-    assert process.returncode == 0, f"the books of the benchmark do not hold: {output.decode()}"
-    return int(json.loads(output)["events"]), seconds, memory_mb
+    """Run the command; returns the events it folded, the seconds it took and its memory in MB."""
+    ran = workbench.run_command(bench.app_url, "verify", "--json")
+    return int(json.loads(ran.output)["events"]), ran.seconds, ran.memory_mb

@@ -22,6 +22,7 @@ from cardledger.commands.groups import (
     platforms,
     processes,
     rejections,
+    reports,
     webhooks,
 )
 from cardledger.config import gc_tuning
@@ -46,6 +47,7 @@ app.add_typer(platforms.app)
 app.add_typer(people.app)
 app.add_typer(keys.app)
 app.add_typer(calendars.app)
+app.add_typer(reports.app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 

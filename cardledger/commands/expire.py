@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 from sqlalchemy.exc import DBAPIError
 
-from cardledger.commands.daily import reading
+from cardledger.commands.daily import arguments
 from cardledger.config import configuration
 from cardledger.config.errors import CommandError
 from cardledger.install import credentials, discovery
@@ -18,7 +18,7 @@ from cardledger.ledger.storage.engines import driver, message_of, sync_engine
 def run(*, at: str | None, data_dir: Path | None) -> None:
     """Put what is due at `at` into the inbox, where a worker finds it, and say how much it was."""
     settings = configuration.load(data_dir=data_dir, log_level="warning")
-    wanted = None if at is None else reading.time_of(at, "--at")
+    wanted = None if at is None else arguments.time_of(at, "--at")
     key = InboxKey(credentials.needed_key(settings))
     total = 0
     with discovery.database(settings) as url:

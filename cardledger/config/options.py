@@ -55,6 +55,16 @@ class LaneName(StrEnum):
     BULK = "BULK"
 
 
+class ReportFormat(StrEnum):
+    """How `report --format` writes a report."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+    XLSX = "xlsx"
+    PARQUET = "parquet"
+
+
 class FailOn(StrEnum):
     """What `submit --fail-on` takes: outcomes of events, or that none is a failure."""
 

@@ -7,8 +7,9 @@ from typing import Final
 
 from cardledger.config.errors import CommandError
 from cardledger.config.settings import Settings
-from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres
-from cardledger.install import databases, ready_file
+from cardledger.embedded.database_url import DatabaseUrl
+from cardledger.embedded.postgres import EmbeddedPostgres
+from cardledger.install import ready_file
 
 # Connecting to it fails at once. Outcomes are then looked up in the record instead of heard.
 NO_REDIS: Final = "unix:///dev/null"
@@ -70,6 +71,9 @@ def owner(settings: Settings) -> Iterator[DatabaseUrl]:
     if settings.database_url is not None:
         yield DatabaseUrl(settings.database_url.get_secret_value())
         return
+    # It needs migrations, a third of the memory of a command that only reads.
+    from cardledger.install import databases  # noqa: PLC0415
+
     _check_embedded(settings)
     server = EmbeddedPostgres(settings.data_dir)  # One that runs there is joined, and left running.
     server.start()

@@ -1,6 +1,7 @@
 """Conversion between events and rows of `card_transaction_events`."""
 
 from dataclasses import fields
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from cardledger.ledger.core import events
@@ -14,6 +15,20 @@ class EventRow(NamedTuple):
     unfunded: int | None
     final: bool | None
     reason: str | None
+
+
+class StoredEvent(NamedTuple):
+    """An event as it is stored (`EventRow`), with the message that caused it and its times."""
+
+    kind: str
+    amount: int
+    unfunded: int | None
+    final: bool | None
+    reason: str | None
+    source: str | None
+    reference: str | None
+    occurred_at: datetime
+    recorded_at: datetime
 
 
 KINDS: Final[dict[type[events.Event], str]] = {

@@ -9,16 +9,15 @@ from sqlalchemy import ColumnElement, Row, and_, bindparam, not_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.core.status import Status
-from cardledger.ledger.messaging import timeout_reversals
-from cardledger.ledger.projections import card_transaction, card_transaction_rows, explain
-from cardledger.ledger.projections.event_rows import EventRow, from_row
+from cardledger.ledger.projections import card_transaction, card_transaction_rows
+from cardledger.ledger.projections.event_rows import StoredEvent
+from cardledger.ledger.queries.explained_events import explained
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transaction_events import EventResource
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
-from cardledger.schema.wire.common import money
 
 _CARD_TRANSACTION: Final = select(
     *tables.card_transactions.columns, tables.customers.c.platform_customer_id
@@ -107,31 +106,8 @@ async def events(
     currency = result.scalar_one_or_none()
     if currency is None:
         return None
-    rows = (await connection.execute(_EVENTS, {"id": card_transaction_id})).all()
-    facts = [from_row(EventRow(*row[:5])) for row in rows]
-    return [
-        EventResource(
-            sequence=after.sequence,
-            type=row.kind,
-            amount=money(event.amount, currency),
-            explanation=explain.sentence(before, event, after, currency)
-            + _why(row.source, row.kind),
-            changes=explain.changes(before, after),
-            entries=explain.movements(event, currency),
-            source=row.source,
-            reference=row.reference,
-            occurred_at=row.occurred_at,
-            recorded_at=row.recorded_at,
-        )
-        for row, (before, event, after) in zip(rows, explain.steps(facts), strict=True)
-    ]
-
-
-def _why(source: str | None, kind: str) -> str:
-    """Return a further sentence for an event whose message says why it was sent."""
-    if source == timeout_reversals.SOURCE and kind.endswith("_REVERSED"):
-        return " The approval could not be reported before its deadline."
-    return ""
+    rows = await connection.execute(_EVENTS, {"id": card_transaction_id})
+    return explained([StoredEvent(*row) for row in rows], currency)
 
 
 async def page(

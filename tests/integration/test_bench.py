@@ -14,7 +14,7 @@ import pytest
 from psycopg import sql
 
 from benchmarks import run, workbench, workload
-from benchmarks.parts import engine, floor, growth, proof, stored_events
+from benchmarks.parts import engine, finance, floor, growth, proof, stored_events
 from benchmarks.results.figures import Figure
 from benchmarks.run import Options
 from benchmarks.workbench import Bench
@@ -34,6 +34,7 @@ def few_cardholders(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "CARDHOLDERS", 400)
     monkeypatch.setattr(growth, "_CARDHOLDERS", 400)
     monkeypatch.setattr(proof, "_CARDHOLDERS", 400)
+    monkeypatch.setattr(finance, "_CARDHOLDERS", 100)
 
 
 @pytest.fixture
@@ -203,6 +204,18 @@ def test_the_audit_benchmark_runs_the_check_of_the_verify_command(bench: Bench) 
     assert figures["roll-ups rebuilt from their events"].median > 0
     [memory] = [figure for name, figure in figures.items() if name.startswith("memory of verify")]
     assert 20 < memory.median < 1_000, "it is a Python process, in megabytes"
+
+
+def test_the_benchmark_of_finance_exports_the_journal_in_each_format(bench: Bench) -> None:
+    figures = {
+        figure.name: figure
+        for figure in finance.measure(bench, rounds=1, progress=lambda _: None, entries=1_000)
+    }
+
+    assert figures["trial balance"].median > 0
+    for name in ("csv", "parquet", "xlsx"):
+        assert figures[f"the journal as {name}, a million rows"].median > 0
+        assert 20 < figures[f"memory of the journal as {name} at most"].median < 300
 
 
 # --- the command --------------------------------------------------------------------------------

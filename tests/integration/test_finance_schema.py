@@ -33,6 +33,8 @@ CONTRACT: Final = {
     " held authorized_at recorded_at expires_at age_days",
     "receivables": "card_transaction_id platform_id customer_id card_id account_id merchant"
     " currency owed owed_since authorized_at age_days",
+    "events": "card_transaction_id sequence platform_id customer_id currency event amount unfunded"
+    " final reason source reference occurred_at recorded_at",
     "network_days": "settlement_date network cycle currency platform_id presentments credits"
     " reversals fees interchange net paid open",
     "unapplied": "message_id state platform_id source reference type amount currency reason"

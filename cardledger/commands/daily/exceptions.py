@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.commands.daily import reading, tables
-from cardledger.commands.daily.reading import printable
+from cardledger.commands.daily import arguments, reading, tables
+from cardledger.commands.daily.arguments import printable
 from cardledger.commands.daily.tables import Column
 from cardledger.commands.daily.transactions import as_dict as card_transaction
 from cardledger.config import console as terminal
@@ -65,7 +65,7 @@ def run(
 
     Raises: CommandError.
     """
-    platform_id = None if platform is None else reading.key_of(platform, "Platform", "--platform")
+    platform_id = None if platform is None else arguments.key_of(platform, "Platform", "--platform")
     place = None if after is None else place_of(after)
 
     async def find(connection: AsyncConnection) -> Listed:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.commands.daily import reading
-from cardledger.commands.daily.reading import printable
+from cardledger.commands.daily import arguments, reading
+from cardledger.commands.daily.arguments import printable
 from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.ledger.queries import card_transactions, operator_history
@@ -51,7 +51,7 @@ def run(name: str, *, platform: str | None, as_json: bool, data_dir: Path | None
     Raises: CommandError when there is none.
     """
     wanted = parse(name)
-    platform_id = None if platform is None else reading.key_of(platform, "Platform", "--platform")
+    platform_id = None if platform is None else arguments.key_of(platform, "Platform", "--platform")
 
     async def explain(connection: AsyncConnection) -> Explanation:
         return await find(connection, wanted, platform_id)
@@ -217,7 +217,7 @@ def _show(out: Console, explanation: Explanation) -> None:
         place = f", up to event {outcome.sequence} below" if outcome.sequence else ""
         out.print(Text(f" outcome of the event: {outcome.outcome}{reason}{place}"))
     for event in explanation.events:
-        _show_event(out, event)
+        show_event(out, event)
     _show_webhooks(out, explanation.webhooks)
 
 
@@ -236,7 +236,8 @@ def _summary(resource: CardTransactionResource) -> Iterator[str]:
     )
 
 
-def _show_event(out: Console, event: EventResource) -> None:
+def show_event(out: Console, event: EventResource) -> None:
+    """Print `event` in a sentence, with the figures that it changed and its entries."""
     out.print()
     out.print(
         Text.assemble(

@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import psycopg
 from sqlalchemy import NullPool
@@ -12,10 +11,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.config import configuration
-from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.errors import CommandError
 from cardledger.install import databases, discovery
 from cardledger.ledger.storage.engines import async_engine, is_cancelled, message_of
-from cardledger.schema.ids import Id
 
 STATEMENT_LIMIT_S: Final = 8.0
 
@@ -58,40 +56,3 @@ async def _run(url: str, work: Callable[[AsyncConnection], Awaitable[Result]]) -
             return await work(connection)
     finally:
         await engine.dispose()
-
-
-def key_of(text: str, resource: str, option: str) -> Id:
-    """Return the id in `text`: a UUID, alone or after `resource` and a colon.
-
-    Raises: CommandError, a usage error that names `option`.
-    """
-    try:
-        return Id.parse(text.removeprefix(f"{resource}:"))
-    except ValueError:
-        raise CommandError(
-            f"{option} {printable(text)}: not an id; write {resource}:<uuid> or the UUID alone",
-            code=USAGE,
-        ) from None
-
-
-def time_of(text: str, option: str) -> datetime:
-    """Return the time in `text`, which is UTC unless it names an offset.
-
-    Raises: CommandError, a usage error that names `option`.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-        # A time near the first or the last one has no equivalent in UTC.
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise CommandError(
-            f"{option} {printable(text)}: not a time; write it like 2026-03-01T12:00:00Z",
-            code=USAGE,
-        ) from None
-
-
-def printable(value: Any) -> str:  # noqa: ANN401 - anything that a cell shows
-    """Return `value` as text without characters that a terminal obeys."""
-    if value is None:
-        return "-"
-    return "".join(char if char.isprintable() else "?" for char in str(value))

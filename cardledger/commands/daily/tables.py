@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cardledger.commands.daily.reading import printable
+from cardledger.commands.daily.arguments import printable
 
 _GAP: Final = 2
 
@@ -22,8 +22,14 @@ class Column:
     is_number: bool = False
 
 
-def show(out: Console, columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
-    """Print `rows` below the names of `columns`; say which columns have no room."""
+def show(
+    out: Console,
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[object]],
+    *,
+    elsewhere: str = "--json has them",
+) -> None:
+    """Print `rows` below the names of `columns`; say which have no room, and what has them."""
     lines = [[printable(cell) for cell in row] for row in rows]
     widths = [
         max(len(column.name), *(len(line[place]) for line in lines), 0)
@@ -47,7 +53,7 @@ def show(out: Console, columns: Sequence[Column], rows: Sequence[Sequence[object
     out.print(table, soft_wrap=False, crop=False)
     hidden = [column.name for place, column in enumerate(columns) if place not in shown]
     if hidden:
-        text = f"no room for {', '.join(hidden)}; --json has them"
+        text = f"no room for {', '.join(hidden)}; {elsewhere}"
         out.print(Text(text, style="dim"), soft_wrap=False)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.commands.daily import reading, tables
+from cardledger.commands.daily import arguments, reading, tables
 from cardledger.commands.daily.tables import Column
 from cardledger.config import console as terminal
 from cardledger.ledger.core.status import Status
@@ -79,14 +79,14 @@ def filters_of(options: Options) -> ListFilters:
     """
 
     def key(resource: str, option: str, text: str | None) -> Any:  # noqa: ANN401 - an id or None
-        return None if text is None else reading.key_of(text, resource, option)
+        return None if text is None else arguments.key_of(text, resource, option)
 
     return ListFilters(
         status=options.status,
         card_id=key("Card", "--card", options.card),
         customer_id=key("Customer", "--customer", options.customer),
         platform_id=key("Platform", "--platform", options.platform),
-        since=None if options.since is None else reading.time_of(options.since, "--since"),
+        since=None if options.since is None else arguments.time_of(options.since, "--since"),
         after=key("CardTransaction", "--after", options.after),
     )
 

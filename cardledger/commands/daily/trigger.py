@@ -10,7 +10,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
-from cardledger.commands.daily import reading
+from cardledger.commands.daily import arguments
 from cardledger.commands.daily.stories import START_BALANCE, STORIES, Figures, Step, Story
 from cardledger.commands.demo import restaurant_tip
 from cardledger.config import console as terminal
@@ -77,7 +77,7 @@ def run(name: str, *, card: str | None, as_json: bool, data_dir: Path | None) ->
     Raises: CommandError when there is no such story, no system runs, or a request fails.
     """
     story = story_of(name)
-    card_id = None if card is None else public_id("Card", reading.key_of(card, "Card", "--card"))
+    card_id = None if card is None else public_id("Card", arguments.key_of(card, "Card", "--card"))
     out = terminal.console()
     out.quiet = as_json
     with running_api.connect(data_dir, None) as api:
@@ -105,7 +105,8 @@ def story_of(name: str) -> Story:
     story = STORIES.get(name)
     if story is None:
         raise CommandError(
-            f"no story {reading.printable(name)}; the stories are {', '.join(STORIES)}", code=USAGE
+            f"no story {arguments.printable(name)}; the stories are {', '.join(STORIES)}",
+            code=USAGE,
         )
     return story
 

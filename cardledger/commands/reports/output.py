@@ -1,0 +1,86 @@
+"""Where a report goes: standard output, or a file that appears whole or not at all."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Final
+
+from cardledger.config.errors import USAGE, CommandError
+
+_MODE: Final = 0o666  # Less the umask of the process.
+
+
+@contextmanager
+def opened(file: Path | None) -> Iterator[IO[bytes]]:
+    """Yield where to write bytes: standard output, or what becomes `file` at the end.
+
+    A file is written beside its place under another name and renamed after it is on the disk, so
+    that neither a crash nor an error leaves half a report, nor takes away the one that was there.
+    Raises: CommandError when the file cannot be written.
+    """
+    if file is None:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with _replacing(file) as stream:
+            yield stream
+    except OSError as error:
+        raise CommandError(f"cannot write {file}: {error.strerror or error}") from None
+
+
+def check(file: Path | None, *, is_binary: bool, name: str) -> None:
+    """Reject, before anything is read, an output that cannot take the format `name`.
+
+    Raises: CommandError, a usage error.
+    """
+    if file is None:
+        if is_binary and sys.stdout.isatty():
+            raise CommandError(
+                f"--format {name} is binary: name a file with --output, or redirect standard"
+                " output",
+                code=USAGE,
+            )
+    elif file.is_dir():
+        raise CommandError(f"--output {file}: is a directory", code=USAGE)
+    elif not file.parent.is_dir():
+        raise CommandError(f"--output {file}: {file.parent} is not a directory", code=USAGE)
+
+
+@contextmanager
+def _replacing(file: Path) -> Iterator[IO[bytes]]:
+    # A link stays a link: what it names is replaced.
+    place = file.resolve()
+    descriptor, name = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
+    written = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fchmod(stream.fileno(), _MODE & ~_umask())
+            os.fsync(stream.fileno())
+        written.replace(place)
+    except BaseException:
+        written.unlink(missing_ok=True)
+        raise
+    _flush_directory(place.parent)
+
+
+def _umask() -> int:
+    # It can only be read by setting it.
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
+def _flush_directory(directory: Path) -> None:
+    """Have the rename on the disk, too."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

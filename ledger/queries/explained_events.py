@@ -1,0 +1,37 @@
+"""The events of a card transaction as the API and reports show them, each with its explanation."""
+
+from collections.abc import Sequence
+
+from cardledger.ledger.messaging import timeout_reversals
+from cardledger.ledger.projections import explain
+from cardledger.ledger.projections.event_rows import EventRow, StoredEvent, from_row
+from cardledger.schema.wire.cards.card_transaction_events import EventResource
+from cardledger.schema.wire.common import money
+
+
+def explained(stored: Sequence[StoredEvent], currency: str) -> list[EventResource]:
+    """Return all events of a card transaction, in their order, each with its explanation."""
+    facts = [from_row(EventRow(*event[:5])) for event in stored]
+    return [
+        EventResource(
+            sequence=after.sequence,
+            type=row.kind,
+            amount=money(event.amount, currency),
+            explanation=explain.sentence(before, event, after, currency)
+            + _why(row.source, row.kind),
+            changes=explain.changes(before, after),
+            entries=explain.movements(event, currency),
+            source=row.source,
+            reference=row.reference,
+            occurred_at=row.occurred_at,
+            recorded_at=row.recorded_at,
+        )
+        for row, (before, event, after) in zip(stored, explain.steps(facts), strict=True)
+    ]
+
+
+def _why(source: str | None, kind: str) -> str:
+    """Return a further sentence for an event whose message says why it was sent."""
+    if source == timeout_reversals.SOURCE and kind.endswith("_REVERSED"):
+        return " The approval could not be reported before its deadline."
+    return ""

@@ -1,0 +1,105 @@
+"""A report in a file is whole or not there."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from cardledger.commands.reports import output
+from cardledger.commands.reports.run import Target
+from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.options import ReportFormat
+
+
+def test_a_file_is_there_only_when_it_is_whole(tmp_path: Path) -> None:
+    file = tmp_path / "report.csv"
+
+    with output.opened(file) as stream:
+        stream.write(b"half")
+        stream.flush()
+        assert not file.exists()
+
+    assert file.read_bytes() == b"half"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_report_that_fails_leaves_the_file_before(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    file = tmp_path / "report.csv"
+    file.write_bytes(b"before")
+
+    def fail() -> None:
+        with output.opened(file) as stream:
+            stream.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+
+    assert file.read_bytes() == b"before"
+    assert [*tmp_path.iterdir()] == [file]
+
+
+def test_a_file_has_the_rights_of_the_umask(tmp_path: Path) -> None:
+    file = tmp_path / "report.csv"
+    before = os.umask(0o027)
+
+    try:
+        with output.opened(file):
+            pass
+    finally:
+        os.umask(before)
+
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_a_link_names_is_replaced(tmp_path: Path) -> None:
+    file, link = tmp_path / "real.csv", tmp_path / "link.csv"
+    file.write_bytes(b"before")
+    link.symlink_to(file)
+
+    with output.opened(link) as stream:
+        stream.write(b"after")
+
+    assert link.is_symlink()
+    assert file.read_bytes() == b"after"
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    def fail() -> None:
+        with output.opened(tmp_path / "report.csv"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(CommandError, match=r"cannot write .*report\.csv: No space left"):
+        fail()
+
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("named", "file", "expected"),
+    [
+        (None, None, ReportFormat.TABLE),
+        (None, "x.csv", ReportFormat.CSV),
+        (None, "x.XLSX", ReportFormat.XLSX),
+        (None, "x.txt", ReportFormat.TABLE),
+        (ReportFormat.JSON, "x.csv", ReportFormat.JSON),
+        (ReportFormat.CSV, None, ReportFormat.CSV),
+    ],
+)
+def test_a_format_is_named_or_told_by_the_suffix(
+    named: ReportFormat | None, file: str | None, expected: ReportFormat
+) -> None:
+    target = Target.of(named, None if file is None else Path(file))
+
+    assert target.format is expected
+
+
+def test_an_output_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
+    for file in (tmp_path, tmp_path / "none" / "x.csv"):
+        with pytest.raises(CommandError) as refused:
+            output.check(file, is_binary=False, name="csv")
+        assert refused.value.code == USAGE
