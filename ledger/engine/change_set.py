@@ -245,7 +245,7 @@ class ChangeSet:
         line: int = 0,
     ) -> None:
         """Append `movements` from `line` on, and change the balance of `account` by its side."""
-        occurred, posted_on, _ = dates
+        occurred, posted_on = dates.occurred_at, dates.posted_on
         for place, entry in enumerate(movements, start=line):
             # First: when there is no such account, nothing has been changed yet.
             debit = self._account_id(entry.debit, account)

@@ -18,7 +18,8 @@ from cardledger.schema.wire.outcomes import OutcomeType
 from cardledger.schema.wire.settlement import Settlement
 
 
-class Dates(NamedTuple):
+@dataclass(slots=True)
+class Dates:
     """The dates of everything that one message causes."""
 
     occurred_at: datetime

@@ -221,16 +221,15 @@ Index(
     webhook_deliveries.c.platform_id,
     webhook_deliveries.c.id,
 )
-# For lists by these filters. Delivered ones are nearly all, and are found without.
+# For lists by these filters.
 Index(
     "webhook_deliveries_endpoint_id_idx", webhook_deliveries.c.endpoint_id, webhook_deliveries.c.id
 )
 Index(
-    "webhook_deliveries_state_idx",
+    "webhook_deliveries_by_state_idx",
     webhook_deliveries.c.platform_id,
     webhook_deliveries.c.state,
     webhook_deliveries.c.id,
-    postgresql_where=webhook_deliveries.c.state != "DELIVERED",
 )
 Index(
     "webhook_deliveries_subject_id_idx",

@@ -5,7 +5,7 @@ from pathlib import Path
 from cardledger.schema.migrations import finance
 
 revision = "0044"
-down_revision = "0042"
+down_revision = "0043"
 
 
 def upgrade() -> None:
