@@ -75,7 +75,9 @@ _FILL = """
 
     INSERT INTO webhook_deliveries (id, customer_id, platform_id, type, subject_id, body, state,
         created_at, webhook_id, endpoint_id)
-    SELECT id, id, platform, 'CARD', id, '{}', CASE WHEN is_rare THEN 'FAILED' ELSE 'DELIVERED' END,
+    SELECT id, id, platform, 'CARD', id, '{}',
+        CASE WHEN NOT is_rare THEN 'NO_ENDPOINT' WHEN i %% 400 = 0 THEN 'FAILED'
+            ELSE 'DELIVERED' END,
         at, id, CASE WHEN is_rare THEN %(other)s::uuid ELSE %(large)s::uuid END
     FROM n;
 
@@ -186,7 +188,7 @@ LISTS: dict[str, tuple[Callable[..., Awaitable[object]], object]] = {
         (
             "deliveries",
             deliveries.page,
-            (DeliveryFilters(state="FAILED"), DeliveryFilters(state="PENDING")),
+            tuple(DeliveryFilters(state=state) for state in ("FAILED", "DELIVERED", "PENDING")),
         ),
         ("transactions", transactions.page, (TransactionFilters(platform_customer_id="C200"),)),
     )
