@@ -44,6 +44,9 @@ def cardholder(world: World) -> Cardholder:
         "INSERT INTO calendars VALUES ('MC', '2026-10-01', 'UTC', '00:00', '{1,2,3,4,5}')"
     )
     world.connection.execute(
+        "INSERT INTO person_changes (name, may, change) VALUES ('anna', '{prepare}', 'ADDED')"
+    )
+    world.connection.execute(
         "INSERT INTO rejection_retries VALUES (%s, %s, %s, now())",
         [new_id(), cardholder.owner.platform_id, new_id()],
     )

@@ -360,6 +360,7 @@ def test_the_progress_of_a_restored_database_is_that_of_its_events(
 def test_the_way_back_waits_for_events_that_are_not_committed(
     world: World, cardholder: Cardholder
 ) -> None:
+    migrate.downgrade(world.url, "0034")
     with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as program:
         program.execute("SELECT enqueue(%s)", [Jsonb([world.clearing(cardholder, "T", 5)])])
         with ThreadPoolExecutor(1) as pool:

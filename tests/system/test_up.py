@@ -6,6 +6,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def system(
         )
         with support.up(tmp_path_factory.mktemp("up"), env) as running:
             yield running
+
+
+def listens(port: int) -> bool:
+    """Return whether something accepts connections at `port`."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def first_of_two_ports() -> int:
@@ -111,6 +118,8 @@ def test_each_process_logs_in_as_its_own_role(system: Up) -> None:
 
 def test_each_worker_serves_its_metrics_on_a_port_of_its_own(system: Up) -> None:
     port = int(system.env["CARDLEDGER_METRICS_PORT"])
+    for number in (port, port + 1):  # The system is ready before its webhooks are sent.
+        eventually(partial(listens, number))
 
     pages = [
         httpx2.get(f"http://127.0.0.1:{number}/metrics", timeout=limit_s()).text
