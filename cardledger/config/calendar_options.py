@@ -13,6 +13,7 @@ _NAMES: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _NAME: Final = re.compile(r"[A-Z0-9][A-Z0-9_-]{0,63}")
 _TIME: Final = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]", re.ASCII)
 _NO_ZONES: Final = frozenset({"Factory", "localtime", "posixrules"})  # Of the machine.
+_HOLIDAYS_LIMIT: Final = 2_000  # Of one version: a century of them.
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 
@@ -111,6 +112,8 @@ def holidays(path: Path) -> frozenset[date]:
         found.add(holiday)
     if not found:
         raise _wrong(f"--holidays: {path} has no date")
+    if len(found) > _HOLIDAYS_LIMIT:
+        raise _wrong(f"--holidays: {path} has {len(found):,} dates, more than {_HOLIDAYS_LIMIT:,}")
     return frozenset(found)
 
 

@@ -14,6 +14,7 @@ BOOKS: Final = "BOOKS"
 """The calendar of everything whose network is unknown or has no calendar."""
 
 _DAY: Final = timedelta(days=1)
+_LONGEST_CLOSURE: Final = 366  # Days.
 _MIDNIGHT: Final = time()
 _WEEK: Final = frozenset(range(1, 8))
 
@@ -38,14 +39,17 @@ DEFAULT: Final = Calendar(time_zone=ZoneInfo("UTC"))
 def business_day(calendar: Calendar, at: datetime) -> date:
     """Return the business day of `calendar` that `at` belongs to.
 
-    At or after the cut-off it is the next day's; a day that does not settle rolls forward.
+    At or after the cut-off it is the next day's; a day that does not settle rolls forward, for a
+    year at most: a calendar without any later day is an error, and its movements are posted too.
     """
     at = max(at, _EARLIEST)
     local = at.astimezone(calendar.time_zone)
     day = local.date()
     if calendar.cut_off != _MIDNIGHT and _is_after_cut_off(calendar, at, local):
         day += _DAY
-    while day.isoweekday() not in calendar.days or day in calendar.holidays:
+    for _ in range(_LONGEST_CLOSURE):
+        if day.isoweekday() in calendar.days and day not in calendar.holidays:
+            break
         day += _DAY
     return day
 

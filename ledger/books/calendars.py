@@ -7,13 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import Any, Final
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import structlog
 from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.books.business_days import Calendar, Calendars, Version
 
 _COLUMNS: Final = "name, valid_from, time_zone, cut_off, days, holidays, created_at, created_by"
+_log = structlog.get_logger()
+
 _ALL: Final = f"SELECT {_COLUMNS} FROM calendars ORDER BY name, valid_from"
 
 
@@ -56,8 +59,24 @@ async def read_async(connection: AsyncConnection[Any]) -> list[StoredVersion]:
 
 
 def rules(versions: Collection[StoredVersion]) -> Calendars:
-    """Return `versions` as the rules use them."""
-    return Calendars(stored.version for stored in versions)
+    """Return `versions` as the rules use them.
+
+    One whose time zone this process does not know is left out, with an error in the log: what has
+    happened at the network is recorded all the same, by the version or the calendar before it.
+    """
+    known: list[Version] = []
+    for stored in versions:
+        try:
+            known.append(stored.version)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            _log.error(
+                "calendar left out: unknown time zone; install the package tzdata",
+                calendar=stored.name,
+                valid_from=str(stored.valid_from),
+                time_zone=stored.time_zone,
+                error=str(error),
+            )
+    return Calendars(known)
 
 
 class CachedCalendars:

@@ -27,7 +27,7 @@ from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.errors import explain
-from cardledger.schema.wire.network_events import AUTHORIZATIONS, parse_time
+from cardledger.schema.wire.network_events import AUTHORIZATIONS, SETTLED, parse_time
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 from cardledger.schema.wire.settlement import SETTLEMENT, Settlement
 
@@ -321,12 +321,12 @@ def occurred_at(message: "Message | Parked") -> datetime:
 
 
 def settlement_of(body: Mapping[str, Any]) -> Settlement | None:
-    """Return the settlement details in `body`; None when there are none.
+    """Return the settlement details in `body`; None when there are none, or its type has none.
 
     Raises: RejectedError when they are not what the wire allows.
     """
     value = body.get("settlement")
-    if value is None:
+    if value is None or body.get("type") not in SETTLED:
         return None
     try:
         return SETTLEMENT.validate_python(value)

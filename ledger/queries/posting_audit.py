@@ -7,16 +7,21 @@ Source: docs/decisions/0061-three-dates.md
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from psycopg import Connection
 
 from cardledger.ledger.books import calendars
+from cardledger.ledger.books.business_days import Calendars
 from cardledger.ledger.books.posting import Movement, posting_day
 from cardledger.ledger.storage import cursors
 
 _COMMIT: Final = timedelta(minutes=1)
 """Within which a version of a calendar is committed after it was made."""
+
+_KNOWN_LIMIT: Final = 16
+"""Moments whose calendars are kept: entries come mostly in the order of their recording."""
 
 _TRANSACTION: Final = timedelta(minutes=10)
 """Within which a database transaction of a release before schema 0038 recorded an entry."""
@@ -48,8 +53,9 @@ class _Rule:
 
     def __init__(self, connection: Connection[Any]) -> None:
         stored = sorted(calendars.read(connection), key=lambda version: version.created_at)
+        self._stored: Final = stored
         self._created: Final = [version.created_at for version in stored]
-        self._known: Final = [calendars.rules(stored[:number]) for number in range(len(stored) + 1)]
+        self._known: Final = lru_cache(_KNOWN_LIMIT)(self._first)
         row = connection.execute("SELECT first_open_day FROM books").fetchone()
         assert row is not None, "books has one row"
         self._first_open_day: Final[date] = row[0]
@@ -75,8 +81,12 @@ class _Rule:
             self._versions_at(recorded_at - _COMMIT): None,
         }:
             yield posting_day(
-                self._known[known], movement, recorded_at=recorded_at, first_open_day=date.min
+                self._known(known), movement, recorded_at=recorded_at, first_open_day=date.min
             ).day
+
+    def _first(self, versions: int) -> Calendars:
+        """Return the rules of the first `versions` that were made."""
+        return calendars.rules(self._stored[:versions])
 
     def _versions_at(self, moment: datetime) -> int:
         return bisect_right(self._created, moment)

@@ -89,6 +89,17 @@ EVENT_MEANINGS: Final[Mapping[EventType, str]] = {
 """What each type says, and what it does."""
 
 
+SETTLED: Final = frozenset(
+    {
+        EventType.FINANCIAL_AUTHORIZATION,
+        EventType.CLEARING,
+        EventType.CLEARING_REVERSAL,
+        EventType.RETURN,
+        EventType.RETURN_REVERSAL,
+    }
+)
+"""Types of events whose money the network settles: those that may have settlement details."""
+
 AUTHORIZATIONS: Final = frozenset(
     {
         EventType.AUTHORIZATION,

@@ -16,6 +16,7 @@ from cardledger.ledger.books.business_days import (
     Version,
     business_day,
 )
+from cardledger.ledger.books.calendars import StoredVersion, rules
 from cardledger.ledger.books.posting import Movement, PostingDays, posting_day
 
 NEW_YORK: Final = ZoneInfo("America/New_York")
@@ -262,3 +263,31 @@ def test_a_batch_posts_by_the_rule(
     expected = posting_day(known, movement, recorded_at=recorded_at, first_open_day=first_open_day)
 
     assert days.of_books(movement.occurred_at) == days.of(movement) == expected.day
+
+
+def test_a_calendar_that_never_settles_again_rolls_forward_for_a_year() -> None:
+    every_sunday = frozenset(date(2026, 1, 4) + timedelta(weeks=week) for week in range(1_000))
+    never = Calendar(time_zone=ZoneInfo("UTC"), days=frozenset({7}), holidays=every_sunday)
+
+    day = business_day(never, datetime(2026, 1, 4, tzinfo=UTC))
+
+    assert day == date(2026, 1, 4) + timedelta(days=366)
+
+
+def test_a_version_in_an_unknown_time_zone_is_left_out() -> None:
+    def stored(name: str, time_zone: str, days: list[int]) -> StoredVersion:
+        return StoredVersion(
+            name=name,
+            valid_from=date(2026, 1, 1),
+            time_zone=time_zone,
+            cut_off=time(),
+            days=days,
+            holidays=[],
+            created_at=datetime(2026, 1, 1, tzinfo=UTC),
+            created_by="anna",
+        )
+
+    known = rules([stored(BOOKS, "UTC", [1]), stored("VISA", "Mars/Olympus", [2])])
+
+    wednesday = datetime(2026, 1, 7, 12, tzinfo=UTC)
+    assert known.business_day("VISA", wednesday) == date(2026, 1, 12)

@@ -1,6 +1,6 @@
 """The options of `cardledger calendar`: what they mean, and what is wrong with them."""
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -78,6 +78,10 @@ def test_holidays_are_dates_one_a_line(tmp_path: Path) -> None:
         ("2026-02-29\n", ":1: '2026-02-29' is not a date"),
         ("2026-12-25\n2026-12-25\n", ":2: 2026-12-25 is there twice"),
         ("# none\n", "has no date"),
+        (
+            "".join(f"{date(1990, 1, 1) + timedelta(days=n)}\n" for n in range(2_001)),
+            "has 2,001 dates, more than 2,000",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_of_holidays_is_said_with_its_line(
