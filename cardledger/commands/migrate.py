@@ -14,7 +14,7 @@ from cardledger.config.configuration import writable_directory
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded.servers import DatabaseUrl, EmbeddedPostgres, GivenPostgres
-from cardledger.install import databases
+from cardledger.install import databases, discovery
 from cardledger.schema import location, migrate, roles
 
 
@@ -101,6 +101,7 @@ def _owner(settings: Settings) -> Iterator[DatabaseUrl]:
         given.start()
         yield given.url
         return
+    discovery.check_not_elsewhere(settings)
     # One that runs there already is joined, and left running.
     server = EmbeddedPostgres(writable_directory(settings.data_dir))
     server.start()

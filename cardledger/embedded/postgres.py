@@ -27,7 +27,8 @@ from cardledger.schema import connections, roles
 OLDEST_POSTGRES = 15
 SUPERUSER = "postgres"
 LONGEST_SOCKET_PATH = 100  # The kernels allow 108 (Linux) and 104 (macOS) bytes with the end mark.
-SOCKET_NAME = ".s.PGSQL.5432"
+PORT = "5432"
+SOCKET_NAME = f".s.PGSQL.{PORT}"
 
 # Names of people do not end like this (`install.people`).
 _OWN_ROLES = f"/^({SUPERUSER}|.+_({'|'.join(roles.TRUSTED)}))$"
@@ -42,6 +43,7 @@ POSTGRES_OPTIONS = {
     "log_timezone": "UTC",
     "max_connections": "200",
     "listen_addresses": "",  # A socket in a directory that only its owner may enter; no port.
+    "port": PORT,  # Of the socket's name; PGPORT of the environment is that of another server.
     "unix_socket_permissions": "0700",
     "logging_collector": "off",
     # The defaults are for a machine of long ago. Every checkpoint makes the next change of each
@@ -242,8 +244,7 @@ def _postgres_major(postgres: Path) -> int:
 
 
 def _socket_url(sockets: Path) -> DatabaseUrl:
-    # The port is in the name of the socket, and PGPORT may be set to something else.
-    where = urlencode({"host": str(sockets), "port": SOCKET_NAME.rpartition(".")[2]}, safe="/")
+    where = urlencode({"host": str(sockets), "port": PORT}, safe="/")
     return DatabaseUrl(f"postgresql://{SUPERUSER}@/postgres?{where}")
 
 

@@ -83,8 +83,27 @@ def owner(settings: Settings) -> Iterator[DatabaseUrl]:
         server.stop()
 
 
+def check_not_elsewhere(settings: Settings) -> None:
+    """Check that a system which runs in the data directory has an embedded database.
+
+    Raises: CommandError when `up` was given another by DATABASE_URL: its owner is not known here.
+    """
+    found = ready_file.find(settings.data_dir)
+    if found is not None and not _has_database(settings):
+        place = DatabaseUrl(found.database_url).redacted
+        raise CommandError(
+            f"the system in {settings.data_dir} works on {place};"
+            " set DATABASE_URL to that database with the login of its owner"
+        )
+
+
+def _has_database(settings: Settings) -> bool:
+    return (settings.data_dir / "postgres").is_dir()
+
+
 def _check_embedded(settings: Settings) -> None:
-    if not (settings.data_dir / "postgres").is_dir():
+    check_not_elsewhere(settings)
+    if not _has_database(settings):
         raise CommandError(
             f"there is no database in {settings.data_dir}; name the --data-dir, set DATABASE_URL,"
             " or create one with `cardledger up`"

@@ -4,7 +4,7 @@ Pure: nothing here sends anything, and the time is passed in.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
@@ -79,8 +79,10 @@ def batches(events: Iterable[Event], lane: Lane | None) -> Iterator[Batch]:
 def encoded(event: Event) -> bytes:
     """Return `event` as one line of JSON.
 
-    Raises: ValueError, TypeError when it is not JSON.
+    Raises: ValueError, TypeError when it is not JSON, or not a mapping.
     """
+    if not isinstance(event, Mapping):  # One event in the place of a list gives its keys.
+        raise TypeError(f"an event is a mapping, not {type(event).__name__}; pass a list of events")
     return json.dumps(dict(event), separators=(",", ":"), allow_nan=False).encode()
 
 

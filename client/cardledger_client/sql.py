@@ -11,6 +11,7 @@ For connections to the database that holds the ledger, with a login that may cal
 reference)`. No library is imported before it is used.
 """
 
+import inspect
 import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
@@ -45,7 +46,10 @@ def enqueue(
     are a transaction of their own. `schema` is the PostgreSQL schema of the ledger.
     Raises: the driver's error; its SQLSTATE is 22023 for an event without `type`, `source` or
     `reference`, or of more than 64 KiB. What else is wrong with an event is its outcome.
+    TypeError for another object, such as a connection for an event loop.
     """
+    if _is_async(connection):
+        raise TypeError(f"{_name_of(connection)} is for an event loop: await enqueue_async")
     execute = {"sqlalchemy": _by_sqlalchemy, "psycopg": _by_psycopg, "django": _by_django}[
         _library_of(connection)
     ]
@@ -59,8 +63,13 @@ async def enqueue_async(
     *,
     schema: str = "cardledger",
 ) -> int:
-    """Do as `enqueue` does, with a connection for an event loop."""
+    """Do as `enqueue` does, with a connection for an event loop.
+
+    Raises: as `enqueue`; TypeError for a connection that is not for an event loop.
+    """
     library, function = _library_of(connection), _function(schema)
+    if not _is_async(connection):
+        raise TypeError(f"{_name_of(connection)} is not for an event loop: call enqueue")
     execute = _by_psycopg_async if library == "psycopg" else _by_sqlalchemy_async
     count = 0
     for page in _pages(events):
@@ -153,5 +162,14 @@ def _library_of(connection: object) -> str:
         library = base.__module__.partition(".")[0]
         if library in _LIBRARIES:
             return library
-    name = f"{type(connection).__module__}.{type(connection).__qualname__}"
-    raise TypeError(f"{name} is not a connection or session of SQLAlchemy, psycopg or Django")
+    raise TypeError(
+        f"{_name_of(connection)} is not a connection or session of SQLAlchemy, psycopg or Django"
+    )
+
+
+def _is_async(connection: object) -> bool:
+    return inspect.iscoroutinefunction(getattr(connection, "execute", None))
+
+
+def _name_of(connection: object) -> str:
+    return f"{type(connection).__module__}.{type(connection).__qualname__}"

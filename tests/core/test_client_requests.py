@@ -1,5 +1,6 @@
 """The client of the HTTP interface: what it sends, and how it reads what comes back. No network."""
 
+import asyncio
 import json
 import pickle
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from httpx2 import Response
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from cardledger_client import Error, sql
@@ -465,6 +467,22 @@ def test_the_base_url_is_an_http_url(base_url: str) -> None:
 def test_what_is_no_connection_of_a_known_library_is_refused() -> None:
     with pytest.raises(TypeError, match="object is not a connection or session of SQLAlchemy"):
         sql.enqueue(cast("Any", object()), [event(1)])
+
+
+def test_a_connection_for_an_event_loop_and_one_that_is_not_are_told_apart() -> None:
+    of_loop = create_async_engine("postgresql+psycopg://")
+    for connection in (AsyncSession(of_loop), AsyncConnection(of_loop)):
+        with pytest.raises(TypeError, match="is for an event loop: await enqueue_async"):
+            sql.enqueue(cast("Any", connection), [event(1)])
+
+    with pytest.raises(TypeError, match="Session is not for an event loop: call enqueue"):
+        asyncio.run(sql.enqueue_async(cast("Any", Session()), [event(1)]))
+
+
+@pytest.mark.parametrize("events", [event(1), ["x"], [[1, 2]]])
+def test_what_is_not_a_list_of_events_is_named(events: object) -> None:
+    with pytest.raises(TypeError, match=r"an event is a mapping, not (str|list); pass a list"):
+        list(batches(cast("Any", events), None))
 
 
 @pytest.mark.parametrize("schema", ["", "a b", 'a"b', "Ledger", "1st"])

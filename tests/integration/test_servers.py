@@ -147,6 +147,18 @@ def test_the_embedded_postgres_is_durable_and_on_utc(data_dir: Path) -> None:
     assert address == ""
 
 
+def test_the_port_of_another_server_in_the_environment_is_not_used(
+    initialised: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPORT", "15440")
+    server = EmbeddedPostgres(initialised)
+
+    with running(server):
+        port = ask(server.url, "SHOW port")
+
+    assert port == "5432"
+
+
 def test_the_embedded_postgres_starts_again_after_kill_9(initialised: Path) -> None:
     server = EmbeddedPostgres(initialised)
 

@@ -101,7 +101,7 @@ def test_a_usage_error_of_any_command_exits_with_2(command: str, tmp_path: Path)
         ("expire --at tomorrow", "--at tomorrow: not a time"),
         ("explain Card:x", "Card:x: neither a card transaction nor an event"),
         ("exceptions --after x", "--after x: not a cursor of this list"),
-        ("exceptions --limit 0", "0 is not in the range"),
+        ("exceptions --limit 0", "Invalid value for '--limit'"),
         ("transactions --since x", "--since x: not a time"),
         ("transactions --status PAID", "'PAID' is not one of"),
         ("trigger lottery", "no story lottery; the stories are tip, hotel"),

@@ -1,6 +1,7 @@
 """Stories on a running sandbox: `cardledger trigger`, and those that the documentation tells."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from tests import tutorials
 from tests.system import support
 from tests.system.support import Up
+from tests.waiting import limit_s
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +50,24 @@ def test_a_story_ends_with_its_figures(system: Up, name: str) -> None:
     assert played["deviations"] == []
     assert played["steps"][-1]["account"]["balance"] == last.balance
     assert played["steps"][-1]["cardTransaction"]["status"] == last.status
+
+
+@pytest.mark.parametrize("arguments", ["transactions", "transactions --json", "exceptions", "top"])
+def test_a_reader_that_has_left_is_one_exit_code(system: Up, arguments: str) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with os.fdopen(writes, "wb") as nowhere:
+        finished = subprocess.run(
+            [*support.COMMAND, *arguments.split(), "--data-dir", str(system.data_dir)],
+            stdout=nowhere,
+            stderr=subprocess.PIPE,
+            env=system.env,
+            check=False,
+            text=True,
+            timeout=limit_s(),
+        )
+
+    assert (finished.returncode, finished.stderr) == (141, "")
 
 
 def test_a_story_can_be_played_on_an_existing_card(system: Up) -> None:

@@ -175,6 +175,19 @@ def test_the_restaurant_tip_works_over_http_and_an_independent_receiver_verifies
         api.patch("/config", json={"webhookEndpoint": None}).raise_for_status()
 
 
+@pytest.mark.parametrize("command", ["migrate", "person list"])
+def test_a_command_of_the_owner_names_the_database_that_the_system_works_on(
+    system: Up, command: str
+) -> None:
+    finished = support.run(*command.split(), "--data-dir", str(system.data_dir))
+
+    assert finished.returncode == 1
+    database = DatabaseUrl(system.ready["databaseUrl"]).redacted
+    assert f"works on {database}; set DATABASE_URL" in finished.stderr
+    assert finished.stderr.count("\n") == 1
+    assert not (system.data_dir / "postgres").exists()
+
+
 def test_a_second_system_in_the_same_directory_is_refused(system: Up) -> None:
     refused = support.run("up", "--data-dir", str(system.data_dir), "--port", "0")
 
