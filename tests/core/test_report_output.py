@@ -103,3 +103,19 @@ def test_an_output_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> No
         with pytest.raises(CommandError) as refused:
             output.check(file, is_binary=False, name="csv")
         assert refused.value.code == USAGE
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_pipe_or_a_device_is_refused_and_left_as_it_is(tmp_path: Path, *, is_link: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    named = pipe
+    if is_link:
+        named = tmp_path / "report.csv"
+        named.symlink_to(pipe)
+
+    with pytest.raises(CommandError, match="is not a regular file") as refused:
+        Target.of(None, named)
+
+    assert refused.value.code == USAGE
+    assert pipe.is_fifo()

@@ -47,6 +47,13 @@ def check(file: Path | None, *, is_binary: bool, name: str) -> None:
             )
     elif file.is_dir():
         raise CommandError(f"--output {file}: is a directory", code=USAGE)
+    elif file.exists() and not file.is_file():
+        # The rename would take the place of the device or the pipe itself, even of /dev/null.
+        raise CommandError(
+            f"--output {file}: is not a regular file; leave --output out, name --format, and"
+            " redirect standard output",
+            code=USAGE,
+        )
     elif not file.parent.is_dir():
         raise CommandError(f"--output {file}: {file.parent} is not a directory", code=USAGE)
 
