@@ -25,7 +25,7 @@ def console(stream: IO[str] | None = None) -> Console:
     """Return a console for `stream` (standard output), without colours when it is no terminal."""
     stream = sys.stdout if stream is None else stream
     is_terminal = stream.isatty()
-    return Console(
+    return _Console(
         file=stream,
         force_terminal=is_terminal,
         color_system="auto" if is_terminal else None,
@@ -50,6 +50,13 @@ def progress(on: Console, *, unit: str) -> Progress:
         transient=True,
         disable=not on.is_terminal,
     )
+
+
+class _Console(Console):
+    @override
+    def on_broken_pipe(self) -> None:
+        """Raise BrokenPipeError again, for `pipes`; Rich would exit with 1."""
+        raise  # noqa: PLE0704 - Rich calls it where it handles the error.
 
 
 class _Rate(ProgressColumn):
