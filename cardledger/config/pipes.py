@@ -19,7 +19,12 @@ def ending_with_reader() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python would report it again when it exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        discard_output()
         raise typer.Exit(BROKEN_PIPE) from None
+
+
+def discard_output() -> None:
+    """Write to nowhere what standard output still has, or Python reports its error at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

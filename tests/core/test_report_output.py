@@ -2,12 +2,14 @@
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from cardledger.commands.reports import output
 from cardledger.commands.reports.run import Target
+from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.options import ReportFormat
 
@@ -103,3 +105,48 @@ def test_an_output_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> No
         with pytest.raises(CommandError) as refused:
             output.check(file, is_binary=False, name="csv")
         assert refused.value.code == USAGE
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_pipe_or_a_device_is_refused_and_left_as_it_is(tmp_path: Path, *, is_link: bool) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    named = pipe
+    if is_link:
+        named = tmp_path / "report.csv"
+        named.symlink_to(pipe)
+
+    with pytest.raises(CommandError, match="is not a regular file") as refused:
+        Target.of(None, named)
+
+    assert refused.value.code == USAGE
+    assert pipe.is_fifo()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_standard_output_on_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+
+        with (
+            pytest.raises(CommandError, match="cannot write standard output: No space left"),
+            output.opened(None) as stream,
+        ):
+            stream.write(b"half")
+
+
+def test_a_table_whose_reader_has_left_is_a_broken_pipe() -> None:
+    # `ending_with_reader` makes of it the exit code of SIGPIPE; Rich would exit with 1.
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", closefd=False) as stream:
+        table = terminal.console(stream)
+
+        with pytest.raises(BrokenPipeError):
+            table.print("row")
+
+        # What is still buffered has to go somewhere when it is closed.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, writer)
+        os.close(nowhere)
+    os.close(writer)

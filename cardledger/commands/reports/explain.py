@@ -9,8 +9,8 @@ from rich.text import Text
 
 from cardledger.commands.daily import arguments
 from cardledger.commands.daily import explain as daily
+from cardledger.commands.reports import output, scopes
 from cardledger.commands.reports import run as reports
-from cardledger.commands.reports import scopes
 from cardledger.commands.reports.document import Document, Row
 from cardledger.commands.reports.run import Target
 from cardledger.commands.reports.scopes import Wanted
@@ -52,7 +52,8 @@ def run(name: str, wanted: Wanted, target: Target) -> None:
             decimals=snapshot.decimals,
         )
     if target.format is Format.TABLE and target.file is None:
-        _show(document, events)
+        with output.opened(None):
+            _show(document, events)
     else:
         reports.write(document, target)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from cardledger.config.errors import USAGE, CommandError
+from cardledger.config.pipes import discard_output
 
 _MODE: Final = 0o666  # Less the umask of the process.
 
@@ -19,12 +20,11 @@ def opened(file: Path | None) -> Iterator[IO[bytes]]:
 
     A file is written beside its place under another name and renamed after it is on the disk, so
     that neither a crash nor an error leaves half a report, nor takes away the one that was there.
-    Raises: CommandError when the file cannot be written.
+    Raises: CommandError when it cannot be written; BrokenPipeError when nothing reads it any more.
     """
     if file is None:
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        with _standard_output() as stream:
+            yield stream
         return
     try:
         with _replacing(file) as stream:
@@ -47,8 +47,29 @@ def check(file: Path | None, *, is_binary: bool, name: str) -> None:
             )
     elif file.is_dir():
         raise CommandError(f"--output {file}: is a directory", code=USAGE)
+    elif file.exists() and not file.is_file():
+        # The rename would take the place of the device or the pipe itself, even of /dev/null.
+        raise CommandError(
+            f"--output {file}: is not a regular file; leave --output out, name --format, and"
+            " redirect standard output",
+            code=USAGE,
+        )
     elif not file.parent.is_dir():
         raise CommandError(f"--output {file}: {file.parent} is not a directory", code=USAGE)
+
+
+@contextmanager
+def _standard_output() -> Iterator[IO[bytes]]:
+    try:
+        sys.stdout.flush()
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        message = f"cannot write standard output: {error.strerror or error}"
+        raise CommandError(message) from None
 
 
 @contextmanager

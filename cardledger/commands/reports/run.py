@@ -102,10 +102,10 @@ def run(wanted: Wanted, target: Target) -> None:
 
 def write(document: Document, target: Target) -> None:
     """Write `document` to `target`; a table on standard output fits the terminal."""
-    if target.format is Format.TABLE and target.file is None:
-        as_table.show(terminal.console(), document)
-        return
     with output.opened(target.file) as out:
+        if target.format is Format.TABLE and target.file is None:
+            as_table.show(terminal.console(), document)
+            return
         _WRITERS[target.format](out, document)
     if target.file is not None or target.format is Format.CSV:
         # CSV has no room for it; the other formats have it inside.
