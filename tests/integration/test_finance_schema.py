@@ -344,7 +344,7 @@ def test_only_the_schema_of_finance_can_be_read_and_nothing_can_be_written(
 
     assert len(relations) > 60
     assert readable == ({f"finance.{view}" for view in CONTRACT} if role is Role.FINANCE else set())
-    # A view that adds up or joins cannot be written, whoever asks.
+    # PostgreSQL writes through no view that adds up or joins, whatever the rights of the login.
     assert {name for name in writable if not name.startswith("finance.")} == set()
     assert (
         world.rows(
