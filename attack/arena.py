@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -265,14 +265,14 @@ class Flood:
     def strike(
         self,
         *intended: int,
-        processed: int | None = None,
+        processed: Collection[int] = (),
         measures: Sequence[Measure] = (),
         proof: str = "",
     ) -> Strike:
         """Return what the attack did whose requests are to get one of the statuses `intended`.
 
         A request without an answer strikes nothing, and breaks nothing: it is the attacker's. When
-        none has the status `processed`, nothing was attacked but the limits before the work.
+        none has a status in `processed`, nothing was attacked but the limits before the work.
         """
         struck = sum(self.statuses[status] for status in intended)
         others = self.sent - struck - self.statuses[0]
@@ -285,7 +285,9 @@ class Flood:
                 *(
                     [
                         Measure(
-                            name="times without work", value=not self.statuses[processed], limit=0
+                            name="times without work",
+                            value=not any(self.statuses[status] for status in processed),
+                            limit=0,
                         )
                     ]
                     if processed

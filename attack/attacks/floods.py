@@ -55,7 +55,7 @@ async def _authorizations(arena: Arena) -> Strike:
 
     arena.begin()
     flood = await arena.flood(authorization, 256)
-    return flood.strike(*_SHARED, processed=200)
+    return flood.strike(*_SHARED, processed=(200,))
 
 
 async def _lists(arena: Arena) -> Strike:
@@ -78,7 +78,7 @@ async def _lists(arena: Arena) -> Strike:
     )
     arena.begin()
     flood = await arena.flood(lambda: arena.request("GET", path()), 64)
-    return flood.strike(*_SHARED, processed=200)
+    return flood.strike(*_SHARED, processed=(200,))
 
 
 ATTACKS: Final = (

@@ -126,7 +126,7 @@ async def _caps(arena: Arena) -> Strike:
 
     arena.begin()
     flood = await arena.flood(creation, _TOKENS)
-    return flood.strike(201, 409, 429, 503, processed=201, proof=f" on {_TOKENS} connections")
+    return flood.strike(201, 409, 429, 503, processed=(201,), proof=f" on {_TOKENS} connections")
 
 
 async def _timing(arena: Arena) -> Strike:

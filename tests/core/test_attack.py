@@ -149,9 +149,9 @@ def test_a_flood_that_reached_no_work_is_not_withstood() -> None:
     flood.note(wire.Answer(429))
 
     assert broken(list(flood.strike(200, 429).measures)) == []
-    assert broken(list(flood.strike(200, 429, processed=200).measures)) == ["times without work"]
+    assert broken(list(flood.strike(200, 429, processed=(200,)).measures)) == ["times without work"]
     flood.note(wire.Answer(200))
-    assert broken(list(flood.strike(200, 429, processed=200).measures)) == []
+    assert broken(list(flood.strike(200, 429, processed=(200,)).measures)) == []
 
 
 def test_an_attack_that_gets_another_answer_than_intended_is_not_withstood() -> None:
