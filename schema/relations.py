@@ -45,12 +45,14 @@ CREATED: Final = {
     "0034": ("enqueued_events", "enqueued_events_progress"),
     "0035": ("books", "calendars", "chart_of_accounts", "currencies", "settlement_details"),
     "0040": ("person_changes",),
+    "0045": ("account_totals", "posting_totals", "posting_totals_progress"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
 
 FUNCTIONS: Final = {
     "0034": ("card_transaction_json(uuid)", "enqueue(jsonb, text)", "outcome(text, text)"),
+    "0045": ("summarize_entries()",),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -67,6 +67,9 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "parked": {Role.WORKER: "ad"},
     "pending_pulls": {Role.WORKER: "adw"},
     "settlement_details": {Role.WORKER: "a"},
+    "posting_totals": {Role.WORKER: "a"},
+    "account_totals": {Role.WORKER: "a"},
+    "posting_totals_progress": {Role.WORKER: "w"},
     "inbox_shards": {Role.WORKER: "w"},
     "stalled_queues": {Role.WORKER: "adw"},
     # The API opens accounts, without amounts, and closes them; it requests transfers.

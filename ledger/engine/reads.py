@@ -46,9 +46,11 @@ _LEAST_CLOSING_LIMIT: Final = 10  # Of each card, however many cards are closed 
 # callable that reads the result, for after the pipeline.
 
 
+# A database transaction has an id before it reads the clock: totals are added up to a time when all
+# with an id from before it have ended (`books.totals`). The lock of its queue gave it one already.
 _STATE_OF_BOOKS: Final = """
     SELECT clock_timestamp(), b.first_open_day, (SELECT count(*) FROM calendars)
-    FROM books b WHERE b.is_only
+    FROM books b WHERE b.is_only AND pg_current_xact_id() IS NOT NULL
 """
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 from psycopg import Connection, IsolationLevel
 from sqlalchemy import Engine
 
+from cardledger.ledger.books import totals_audit
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
@@ -106,7 +107,10 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     report.accepted, report.waiting = acceptances.totals(connection)
     for description in acceptances.differences(connection):
         report.add_difference(description)
-    for description in posting_audit.differences(connection):
+    for description in (
+        *posting_audit.differences(connection),
+        *totals_audit.differences(connection),
+    ):
         report.add_difference(description)
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")

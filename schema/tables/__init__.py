@@ -69,6 +69,7 @@ from cardledger.schema.tables.queues import (
     rejections,
     stalled_queues,
 )
+from cardledger.schema.tables.totals import account_totals, posting_totals, posting_totals_progress
 from cardledger.schema.tables.webhooks import (
     outbox,
     webhook_attempts,
@@ -90,6 +91,8 @@ APPEND_ONLY: Final = (
     calendars,
     settlement_details,
     person_changes,
+    posting_totals,
+    account_totals,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -100,6 +103,7 @@ __all__ = [
     "APPEND_ONLY",
     "UNCHANGED",
     "acceptances",
+    "account_totals",
     "agent_actions",
     "agent_device_codes",
     "agents",
@@ -133,6 +137,8 @@ __all__ = [
     "pending_pulls",
     "person_changes",
     "platforms",
+    "posting_totals",
+    "posting_totals_progress",
     "rejection_retries",
     "rejections",
     "row_counts",

@@ -30,6 +30,7 @@ from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
+from cardledger.workers.books.totals import Totals
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.metrics import counted, families, table_figures
 from cardledger.workers.metrics.access import MetricsConfig
@@ -258,7 +259,7 @@ class _EventWorker:
             config.database_url, worker_id, pool_size=connections, max_overflow=0
         )
         self._task_database: Final = sync_engine(
-            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=3, max_overflow=0
+            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=4, max_overflow=0
         )
         inbox_key = InboxKey(config.secret_key)
         self._engine: Final = Engine(
@@ -291,6 +292,8 @@ class _EventWorker:
         )
         self._listener: Final = EnqueuedEventsListener(config.database_url, self._mover.task.wake)
         self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
+        totals = Totals(self._task_database)
+        self._tasks: Final = (self._card_activation, self._timers, self._mover.task, totals.task)
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
@@ -301,8 +304,7 @@ class _EventWorker:
             Gauge(families.CARDHOLDERS_LOCKED, lambda: len(self._engine.locked_cardholders())),
             *([LastVerification(config.health_dir)] if config.health_dir else []),
         )
-        broker = self._broker(config.redis_url)
-        self._worker: Final = DoorbellWorker(broker, threads=config.threads)
+        self._worker: Final = DoorbellWorker(self._broker(config.redis_url), threads=config.threads)
 
     def _broker(self, redis_url: str) -> WakingBroker:
         """Return a broker whose doorbells wake the parts of this worker.
@@ -334,7 +336,7 @@ class _EventWorker:
     def start(self) -> None:
         self._watch.start()
         self._worker.start()
-        for task in (self._card_activation, self._timers, self._sweep, self._mover.task):
+        for task in (self._sweep, *self._tasks):
             task.start()
             task.wake()
         self._listener.start()
@@ -350,7 +352,7 @@ class _EventWorker:
         for pool in self._sweepers.values():
             pool.shutdown(wait=False, cancel_futures=True)
         wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)
-        for task in (self._card_activation, self._timers, self._mover.task):
+        for task in self._tasks:
             task.stop(deadline.left_s)
         self._listener.stop(deadline.left_s)
         self._queue_probe.stop(deadline.left_s)
