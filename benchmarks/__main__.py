@@ -25,7 +25,10 @@ def _bench(
     millions: Annotated[
         float,
         typer.Option(
-            metavar="N", help="Millions of stored events at which growth is measured.", min=0.01
+            metavar="N",
+            help="Millions of stored events at which growth is measured, and of entries at which"
+            " finance is.",
+            min=0.01,
         ),
     ] = 1.0,
     json_file: Annotated[

@@ -168,7 +168,8 @@ def _proof(postgres: DatabaseUrl, options: Options, progress: Progress) -> Itera
 
 def _finance(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench:
-        yield from finance.measure(bench, rounds=options.rounds, progress=progress)
+        entries = round(options.millions * 1_000_000)
+        yield from finance.measure(bench, rounds=options.rounds, progress=progress, entries=entries)
 
 
 def _growth(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:

@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Engine as Database
 from sqlalchemy import NullPool
 
+from cardledger.ledger.books import totals
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Clock, Engine
 from cardledger.ledger.engine.records import Decided
@@ -35,7 +36,7 @@ from cardledger.ledger.projections import history
 from cardledger.ledger.queries.audit import Report, verify
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
-from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.engines import async_engine, driver
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.testing.model import Model
@@ -368,6 +369,15 @@ class World:
         """Accept `events` and drain `lane`; return their decisions in their order."""
         ids = {message.id for message in self.accept(events, lane)}
         return [d for d in self.drain(engine, lane) if d.message.id in ids]
+
+    def add_totals(self, *, page_entries: int, account_entries: int) -> None:
+        """Add totals of all entries, as a worker does, but for the last that fill no page."""
+        has_more = True
+        while has_more:
+            with self.database.begin() as outer:
+                has_more = totals.advance(
+                    driver(outer), page_entries=page_entries, account_entries=account_entries
+                )
 
     # --- reads and checks -----------------------------------------------------------------
 

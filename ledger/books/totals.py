@@ -43,7 +43,7 @@ class _Turn(NamedTuple):
 
     @property
     def is_marked(self) -> bool:
-        """Whether a time is noted; one with an id to come is of another server, before a restore."""
+        """Whether a time is noted; one whose id is to come is of a server before a restore."""
         return self.settled_by is not None and self.settled_by < self.id
 
 

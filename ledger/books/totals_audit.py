@@ -12,8 +12,8 @@ from psycopg import Connection
 
 _SUMS: Final = "coalesce({0}.debits, 0), coalesce({0}.credits, 0)"
 
-# A page has the entries after the end of the one before: the bucket of a time a microsecond earlier,
-# because a bucket begins with its first time.
+# A page begins after the end of the one before, and a bucket with its first time: so an entry is in
+# the bucket of a microsecond earlier.
 _PAGES: Final = f"""
     WITH ends AS MATERIALIZED (
         SELECT array_agg(recorded_until ORDER BY recorded_until) AS times
@@ -87,23 +87,19 @@ _GAPS: Final = """
     ORDER BY 1, 2
 """
 
-_CHECKS: Final = (
-    (
-        _PAGES,
-        "Totals recorded until {}, platform {}, {} {} posted on {}: debits {}, credits {}; its"
-        " entries give {}, {}",
-    ),
-    (
-        _ACCOUNTS,
-        "Totals of InternalAccount:{} up to entry {}, posted on {}: debits {}, credits {}; its"
-        " entries give {}, {}",
-    ),
-    (
-        _GAPS,
-        "Totals of InternalAccount:{} up to entry {}: do not follow the totals before them, or"
-        " have other times than their entries",
-    ),
+_OF_PAGE: Final = (
+    "Totals recorded until {}, platform {}, {} {} posted on {}: debits {}, credits {}; its entries"
+    " give {}, {}"
 )
+_OF_ACCOUNT: Final = (
+    "Totals of InternalAccount:{} up to entry {}, posted on {}: debits {}, credits {}; its entries"
+    " give {}, {}"
+)
+_OF_GAP: Final = (
+    "Totals of InternalAccount:{} up to entry {}: do not follow the totals before them, or have"
+    " other times than their entries"
+)
+_CHECKS: Final = ((_PAGES, _OF_PAGE), (_ACCOUNTS, _OF_ACCOUNT), (_GAPS, _OF_GAP))
 
 
 def differences(connection: Connection[Any]) -> Iterator[str]:

@@ -91,8 +91,20 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
             holders = play(made, made.platform(), rng)
             other = made.another_account(holders[0])
             made.process(made.engine(), [(holders[0], made.transfer(holders[0], other, 1))])
+        add_totals(made)
         assert made.verify().holds
         yield made
+
+
+def add_totals(world: World) -> None:
+    """Leave some entries without totals, of the pages and of each account."""
+    world.add_totals(page_entries=40, account_entries=7)
+    [(pages, last)] = world.rows(
+        "SELECT count(DISTINCT recorded_until), max(recorded_until) FROM posting_totals"
+    )
+    [(without,)] = world.rows("SELECT count(*) FROM entries WHERE recorded_at > %s", last)
+    [(of_accounts,)] = world.rows("SELECT count(DISTINCT account_id) FROM account_totals")
+    assert pages > 5 and of_accounts > 3 and 0 < without < 40
 
 
 @pytest.fixture(scope="module")

@@ -452,7 +452,7 @@ def test_a_schema_of_the_users_own_keeps_its_name(empty_url: DatabaseUrl) -> Non
     with psycopg.connect(empty_url) as connection:
         found = connection.execute(f"SELECT {schema.find('cardledger')}".encode()).fetchone()
         assert found == ("cardledger_finance",)
-        assert connection.execute("SELECT cardledger_finance.version()").fetchone() == (1,)
+        assert connection.execute("SELECT cardledger_finance.version()").fetchone() == (2,)
         assert connection.execute(
             "SELECT count(*) FROM cardledger_finance.trial_balance(NULL, NULL)"
         ).fetchone() == (0,)

@@ -46,6 +46,7 @@ def cardholder(world: World) -> Cardholder:
     world.connection.execute(
         "INSERT INTO person_changes (name, may, change) VALUES ('anna', '{prepare}', 'ADDED')"
     )
+    world.add_totals(page_entries=1, account_entries=1)
     world.connection.execute(
         "INSERT INTO rejection_retries VALUES (%s, %s, %s, now())",
         [new_id(), cardholder.owner.platform_id, new_id()],
