@@ -83,7 +83,7 @@ def _add_totals(bench: Bench) -> float:
     database.dispose()
     with psycopg.connect(bench.owner_url, autocommit=True) as connection:
         connection.execute("ANALYZE posting_totals, account_totals")
-    return _one(bench, "SELECT sum(entries) / 2 FROM posting_totals") / seconds
+    return _one(bench, "SELECT sum(entries)::bigint / 2 FROM posting_totals") / seconds
 
 
 def _balances(bench: Bench, account_id: Id, rounds: int, progress: Progress) -> Iterator[Figure]:
@@ -130,7 +130,7 @@ def _timed(
 
 
 def _moments(count: int) -> Iterator[tuple[date, datetime]]:
-    numbers = random.Random(count)  # noqa: S311 - the same each time
+    numbers = random.Random(count)
     now = datetime.now(UTC)
     for _ in range(count):
         on = (now - timedelta(days=numbers.uniform(0, DAYS))).date()

@@ -44,8 +44,8 @@ def write(
 ) -> int:
     """Write at least `events` events about purchases of `cardholders`; return how many.
 
-    No other process may use the accounts of `cardholders` meanwhile. Events and entries are recorded
-    and posted over the last `days`, 500 purchases at a moment; with 0, now.
+    No other process may use the accounts of `cardholders` meanwhile. Events and entries are
+    recorded and posted over the last `days`, 500 purchases at a moment; with 0, now.
     """
     share = ceil(len(cardholders) / _CONNECTIONS)
     parts = [

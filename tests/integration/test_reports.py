@@ -24,6 +24,7 @@ from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries import report_snapshot
 from cardledger.ledger.queries.report_definitions import AGES, JOURNAL, REPORTS
 from cardledger.ledger.queries.report_snapshot import Scope
+from cardledger.schema.finance import VERSION
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from tests.command_process import run_command
@@ -100,7 +101,7 @@ def test_a_trial_balance_says_what_it_is_about_and_balances(world: World, report
 
     rows = {(row["account"], row["currency"]): row for row in document["rows"]}
     assert [*document] == ["report", "version", "database", "on", "known", "timeZone", "rows"]
-    assert (document["report"], document["version"]) == ("trial-balance", 1)
+    assert (document["report"], document["version"]) == ("trial-balance", VERSION)
     assert document["on"] == str(TODAY)
     assert {*document["rows"][0]} == {"account", "class", "currency", "debits", "credits", "net"}
     assert sum(row["net"] for row in rows.values()) == 0
@@ -253,7 +254,7 @@ def test_every_report_is_a_table_with_its_head_first(report: Command, name: str)
     assert finished.returncode == 0, finished.stderr
     head, names, *_ = finished.stdout.splitlines()
     assert head.startswith(f"{name} on {TODAY}, known at ")
-    assert head.endswith("columns of version 1")
+    assert head.endswith(f"columns of version {VERSION}")
     assert names.split()[0] == REPORTS[name].columns[0].name
 
 
@@ -313,7 +314,7 @@ def test_csv_survives_copy_and_adds_up(world: World, report: Command, tmp_path: 
     [(total,)] = world.rows("SELECT sum(amount) FROM entries")
     formulas = sum(row[17] == FORMULA for row in rows)
     assert formulas
-    assert printed.strip() == f"{len(rows)}|{total}|{Decimal(int(total)) / 100}|{formulas}"
+    assert printed.strip() == f"{len(rows)}|{total}|{Decimal(int(total)).scaleb(-2)}|{formulas}"
 
 
 def test_a_spreadsheet_has_numbers_and_no_formula(report: Command, tmp_path: Path) -> None:
