@@ -1,6 +1,7 @@
 """`cardledger report` on real books, as the role of a person in finance and as the reader."""
 
 import csv
+import io
 import json
 import os
 import pty
@@ -20,6 +21,7 @@ import openpyxl
 import psycopg
 import pytest
 
+from cardledger.commands.reports import as_csv
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.queries import report_snapshot
 from cardledger.ledger.queries.report_definitions import AGES, JOURNAL, REPORTS
@@ -260,6 +262,53 @@ def test_every_report_is_a_table_with_its_head_first(report: Command, name: str)
 
 def test_the_ages_of_the_reports_have_no_gap() -> None:
     assert AGES == ("0-1", "2-3", "4-7", "8-14", "15-30", "over 30")
+
+
+NASTY: Final = (
+    FORMULA,
+    "line\nbreak",
+    "carriage\r\nreturn",
+    "carriage\ralone",
+    'quote " and, comma',
+    '"',
+    " blanks around ",
+    "line separator \u2028 and \x85",
+    "\\.",
+    "\\N",
+    "tab\tand back\\slash",
+    "caf\u00e9 \U0001f4b3",
+)
+
+
+def test_postgresql_writes_the_lines_that_we_write(world: World, cardholder: Cardholder) -> None:
+    events = [
+        (
+            cardholder,
+            world.clearing(cardholder, f"N{number}", 1, merchant={"descriptor": name}),
+        )
+        for number, name in enumerate(NASTY)
+    ]
+    assert {d.outcome for d in world.process(world.engine(), events)} == {"APPLIED"}
+    # An empty name is none on the wire.
+    world.connection.execute(
+        "UPDATE card_transactions SET descriptor = '' WHERE issuer_transaction_token = 'N0'"
+    )
+    scope = Scope(on=TODAY, known=datetime.now(UTC) + timedelta(days=1))
+
+    with report_snapshot.opened(as_role(world.app_url, Role.FINANCE)) as snapshot:
+        for report in (REPORTS["journal"], REPORTS["trial-balance"], REPORTS["network-days"]):
+            rows = [row for batch in snapshot.rows(report, scope, texts=True) for row in batch]
+            ours = "".join(map(as_csv.line, rows)).encode()
+            out = io.BytesIO()
+            as_csv.write_lines(out, report.columns, snapshot.lines(report, scope))
+            header, _, theirs = out.getvalue().partition(b"\r\n")
+            assert header.decode().split(",") == [column.name for column in report.columns]
+            assert theirs == ours
+            assert len(rows) == len(list(csv.reader(io.StringIO(ours.decode(), newline=""))))
+    world.connection.execute(
+        "UPDATE card_transactions SET descriptor = %s WHERE issuer_transaction_token = 'N0'",
+        [FORMULA],
+    )
 
 
 @pytest.mark.usefixtures("cardholder")

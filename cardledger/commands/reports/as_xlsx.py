@@ -6,6 +6,7 @@ because a spreadsheet has neither time zones nor microseconds. Rows go to tempor
 does not grow with their number.
 """
 
+import io
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -80,28 +81,21 @@ def package() -> Any:  # noqa: ANN401 - a module that may be absent
 
 
 class _UntilItFails:
-    """A stream that drops what is written after an error of it.
+    """A stream in whose place there is memory after an error of it.
 
     The archive of a workbook is finished once more when it is collected; a full disk would be
     reported a second time then, as an exception that Python ignores.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream: Final = stream
-        self._has_failed = False
+        self._stream = stream
 
     def write(self, data: bytes) -> int:
-        if self._has_failed:
-            return len(data)
         try:
             return self._stream.write(data)
         except OSError:
-            self._has_failed = True
+            self._stream = io.BytesIO()
             raise
-
-    def flush(self) -> None:
-        if not self._has_failed:
-            self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the stream
         return getattr(self._stream, name)
