@@ -29,6 +29,7 @@ _CONNECTIONS: Final = 2
 _AT_A_TIME: Final = (
     40_000  # Purchases a connection writes at a time, as near as its cardholders allow.
 )
+_AT_A_TIME_IN_ORDER: Final = 4_000  # So that entries are about in the order of their times.
 
 OnWritten = Callable[[int], None]
 """Called now and then with how many more events there are."""
@@ -90,7 +91,8 @@ class _Part:
     def _each(self, events: int) -> int:
         """Return how many purchases each cardholder makes next: even, as each second has a tip."""
         wanted = ceil(events / EVENTS_PER_PURCHASE / len(self.cardholders))
-        most = _AT_A_TIME // len(self.cardholders)
+        at_a_time = _AT_A_TIME_IN_ORDER if self.days else _AT_A_TIME
+        most = at_a_time // len(self.cardholders)
         return max(2, 2 * ceil(min(wanted, most) / 2))
 
     def _round(self, connection: psycopg.Connection[Any], purchases: int, written: int) -> None:

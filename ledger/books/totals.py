@@ -141,7 +141,8 @@ def _end(
         values = {"begin": begin, "end": end, "page": page}
         row = connection.execute(_SAMPLE, values).fetchone()
         assert row is not None, "count(*) returns a row"
-        count, nearer = row
+        count: int = row[0]
+        nearer: datetime = row[1]
         if count < page:
             if end == limit:
                 return None

@@ -89,8 +89,13 @@ BEGIN ATOMIC
                 SELECT coalesce(max(t.last_version), 0) + 1, 9223372036854775807
                 FROM account_totals t WHERE t.account_id = balance.account_id
             ) p
-            JOIN entries e ON e.account_id = balance.account_id
-                AND e.account_version BETWEEN p.first_version AND p.last_version
+            CROSS JOIN LATERAL (
+                SELECT e.debit_account_id, e.amount, e.posted_on, e.recorded_at
+                FROM entries e
+                WHERE e.account_id = balance.account_id
+                    AND e.account_version BETWEEN p.first_version AND p.last_version
+                OFFSET 0  -- By these alone: PostgreSQL expects few entries on an account.
+            ) e
             WHERE e.posted_on <= coalesce(balance.on_date, 'infinity')
                 AND e.recorded_at <= coalesce(balance.known_at, 'infinity')
             UNION ALL
@@ -151,8 +156,14 @@ BEGIN ATOMIC
             SELECT coalesce(max(t.last_version), 0) + 1, 9223372036854775807
             FROM account_totals t WHERE t.account_id = statement.account_id
         ) p
-        JOIN entries e ON e.account_id = statement.account_id
-            AND e.account_version BETWEEN p.first_version AND p.last_version
+        CROSS JOIN LATERAL (
+            SELECT e.posted_on, e.recorded_at, e.account_version, e.subject_id, e.sequence, e.line,
+                e.customer_id, e.amount, e.debit_account_id
+            FROM entries e
+            WHERE e.account_id = statement.account_id
+                AND e.account_version BETWEEN p.first_version AND p.last_version
+            OFFSET 0
+        ) e
         WHERE e.posted_on >= coalesce(statement.from_date, '-infinity')
             AND e.posted_on <= coalesce(statement.to_date, 'infinity')
             AND e.recorded_at <= coalesce(statement.known_at, 'infinity')
