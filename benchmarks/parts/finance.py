@@ -83,7 +83,8 @@ def _add_totals(bench: Bench) -> float:
     database.dispose()
     with psycopg.connect(bench.owner_url, autocommit=True) as connection:
         connection.execute("ANALYZE posting_totals, account_totals")
-    return _one(bench, "SELECT sum(entries)::bigint / 2 FROM posting_totals") / seconds
+    added = _one(bench, "SELECT coalesce(sum(entries), 0)::bigint / 2 FROM posting_totals")
+    return float(added / seconds)
 
 
 def _balances(bench: Bench, account_id: Id, rounds: int, progress: Progress) -> Iterator[Figure]:

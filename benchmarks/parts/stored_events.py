@@ -164,7 +164,7 @@ _AUTHORIZE: Final = (
     SELECT id, customer_id, platform_id, card_id, account_id, 'stored-' || account_version,
         currency, '{workload.MERCHANT["descriptor"]}', '{workload.MERCHANT["mcc"]}',
         '{workload.MERCHANT["country"]}', 'AUTHORIZED', 2, 1, amount, amount, 1,
-        now() + interval '7 days', now(), now()
+        at + interval '7 days', at, at
     FROM purchase ORDER BY n
     """,
     """
@@ -209,7 +209,7 @@ _CLEAR: Final = (
     CREATE TEMP TABLE clearing ON COMMIT DROP AS
     SELECT p.n, p.id, {_id("clearing")} AS message_id, {_id("other")}::text AS reference,
         p.customer_id, p.platform_id, p.account_id, p.holds_id, s.id AS settlement_id, p.amount,
-        p.tip, p.at, a.version + count(*) FILTER (WHERE p.tip > 0) OVER w AS account_version,
+        p.tip, {_AT} AS at, a.version + count(*) FILTER (WHERE p.tip > 0) OVER w AS account_version,
         a.balance - sum(p.tip) OVER w AS balance_after,
         3 + (p.tip > 0)::int AS sequence
     FROM purchase p
@@ -222,7 +222,7 @@ _CLEAR: Final = (
     UPDATE card_transactions t SET status = 'SETTLED', sequence = c.sequence,
         settled = c.amount + c.tip, settlement_count = 1, pulled = c.amount + c.tip,
         pull_count = c.sequence - 2, closed_by = 'CLEARED', expires_at = NULL,
-        last_event_at = now(), updated_at = now()
+        last_event_at = c.at, updated_at = c.at
     FROM clearing c WHERE t.id = c.id AND t.customer_id = c.customer_id
     """,
     """

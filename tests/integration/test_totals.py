@@ -25,7 +25,7 @@ from cardledger.schema import migrate
 from cardledger.schema.roles import Role
 from cardledger.workers.books.totals import Totals
 from tests.databases import as_role, fresh_database
-from tests.integration.workers import dead_redis, working
+from tests.integration.workers import dead_redis, engine_with, working
 from tests.waiting import eventually
 from tests.world import Cardholder, World, open_world
 
@@ -87,8 +87,11 @@ def test_a_batch_that_read_the_clock_first_and_is_committed_last_is_in_the_total
         quick = world.cardholder(platform, 1_000)
     add_all(world)
     held = world.authorization(slow, "T", 10)
-    engine = world.engine()
-    with psycopg.connect(world.url) as other, ThreadPoolExecutor(1) as pool:
+    with (
+        engine_with(world, "lock_timeout = '60s'") as engine,
+        psycopg.connect(world.url) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
         # Another row with the key of its outcome keeps the batch from its commit.
         other.execute(
             "INSERT INTO outcomes (customer_id, platform_id, source, reference, body_hash,"
