@@ -516,7 +516,7 @@ def test_a_sum_of_more_than_64_bits_is_exact_in_every_format(tmp_path: Path) -> 
     file = tmp_path / "totals.parquet"
     file.write_bytes(totals_as(as_parquet.write))
     query = f"SELECT typeof(net), net, net_decimal FROM '{file}' ORDER BY net"
-    assert duckdb.sql(query).fetchall() == [
+    assert duckdb.connect().execute(query).fetchall() == [
         ("DECIMAL(38,0)", Decimal(-(2**64 - 2)), Decimal("-184467440737095516.14")),
         ("DECIMAL(38,0)", Decimal(2**64 - 2), Decimal("18446744073709551.614")),
     ]
