@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg import Connection
 
-PAGE_ENTRIES: Final = 10_000
+PAGE_ENTRIES: Final = 5_000
 """Entries of a page, about: those of one moment are never parted."""
 
 ACCOUNT_ENTRIES: Final = 1_000

@@ -3,10 +3,11 @@
 Balances on totals are compared with a replay in `test_finance_balances.py`.
 """
 
+import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,6 +40,8 @@ MOMENTS: Final = int(os.environ.get("TEST_TIE_MOMENTS", "15"))
 
 EVENTS_PER_S: Final = 300
 BATCH: Final = 30
+
+_log: Final = logging.getLogger(__name__)
 
 
 @pytest.fixture
@@ -376,7 +379,7 @@ _SUB_LEDGERS: Final = """
 
 
 def test_sub_ledgers_tie_to_control_accounts_while_entries_are_recorded(
-    world: World, record_property: Callable[[str, object], None]
+    world: World,
 ) -> None:
     platform = world.platform()
     holders = [world.cardholder(platform, 3_000) for _ in range(6)]
@@ -389,7 +392,7 @@ def test_sub_ledgers_tie_to_control_accounts_while_entries_are_recorded(
             some = [event_of(world, numbers.choice(holders), numbers, step) for _ in range(BATCH)]
             world.process(world.engine(), some)
             step += 1
-        record_property("events a second", round(step * BATCH / (monotonic() - began)))
+        _log.info("%d events a second", step * BATCH / (monotonic() - began))
 
     def add() -> None:
         while not done.is_set():

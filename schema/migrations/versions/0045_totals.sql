@@ -65,7 +65,9 @@ INSERT INTO posting_totals_progress VALUES (true, '-infinity', NULL, NULL);
 CREATE FUNCTION summarize_entries() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
 BEGIN
     LOCK TABLE entries IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
-    PERFORM brin_summarize_new_values('entries_recorded_at_idx');
+    PERFORM brin_summarize_new_values(c.oid)
+    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
+    WHERE i.indrelid = 'entries'::regclass AND a.amname = 'brin' AND i.indisvalid;
 EXCEPTION WHEN lock_not_available THEN
     NULL;
 END $body$;
