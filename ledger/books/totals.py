@@ -74,6 +74,11 @@ def advance(
     return True
 
 
+# A LIMIT makes PostgreSQL expect to find a page at the beginning of the table: it would read all of
+# it for each page.
+_BY_INDEX: Final = """
+    SELECT set_config('enable_seqscan', 'off', true), set_config('jit', 'off', true)
+"""
 # A row, because any login may take any advisory lock; only workers may update it.
 _LOCK: Final = """
     SELECT greatest(recorded_until, %s), settled_at, settled_by FROM posting_totals_progress
@@ -89,6 +94,7 @@ _SNAPSHOT: Final = """
 
 def _take(connection: Connection[Any]) -> _Turn | None:
     """Return the turn of this database transaction, until its end; None: another one has it."""
+    connection.execute(_BY_INDEX)
     locked = connection.execute(_LOCK, [_EPOCH]).fetchone()
     if locked is None:
         return None

@@ -18,7 +18,7 @@ CREATE FUNCTION finance.trial_balance(
     platform_id uuid
 )
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET enable_sort = off SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_sort = off SET enable_seqscan = off SET jit = off
 BEGIN ATOMIC
     SELECT s.kind, h.class, s.currency, sum(s.debits), sum(s.credits),
         sum(s.debits) - sum(s.credits), trial_balance.platform
@@ -62,7 +62,8 @@ DROP FUNCTION finance.balance(uuid, date, timestamptz);
 CREATE FUNCTION finance.balance(account_id uuid, on_date date, known_at timestamptz)
 RETURNS numeric
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET jit = off SET max_parallel_workers_per_gather = 0
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
+SET max_parallel_workers_per_gather = 0
 BEGIN ATOMIC
     SELECT CASE a.normal_side WHEN 'D' THEN b.net ELSE -b.net END
     FROM finance.accounts a
@@ -134,7 +135,7 @@ CREATE FUNCTION finance.statement(
     balance numeric
 )
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET jit = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 BEGIN ATOMIC
     WITH opening AS MATERIALIZED (
         SELECT a.normal_side,
