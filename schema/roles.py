@@ -67,12 +67,13 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "parked": {Role.WORKER: "ad"},
     "pending_pulls": {Role.WORKER: "adw"},
     "settlement_details": {Role.WORKER: "a"},
+    "suspense_items": {Role.WORKER: "aw"},
     "inbox_shards": {Role.WORKER: "w"},
     "stalled_queues": {Role.WORKER: "adw"},
     # The API opens accounts, without amounts, and closes them; it requests transfers.
     "internal_accounts": {Role.API: "aw", Role.WORKER: "w"},
     "transfers": {Role.API: "aw", Role.WORKER: "w"},
-    "system_accounts": {Role.API: "a"},
+    "system_accounts": {Role.API: "a", Role.WORKER: "a"},
     "books": _NONE,  # By migrations.
     "calendars": _NONE,  # By the operator.
     "chart_of_accounts": _NONE,  # By migrations.

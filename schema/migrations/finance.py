@@ -43,6 +43,14 @@ def run(statements: str) -> None:
     op.execute(_RUN.replace("{statements}", statements))
 
 
+def grant_again() -> None:
+    """Do as `grant` does on the way back, where a role may be gone."""
+    named = "role := current_database() || '_' || role;"
+    op.execute(
+        _GRANT.replace(named, f"{named} CONTINUE WHEN to_regrole(quote_ident(role)) IS NULL;")
+    )
+
+
 def grant() -> None:
     """Let the roles that read the schema read all that is in it, and no other role."""
     op.execute(_GRANT)

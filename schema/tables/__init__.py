@@ -17,6 +17,7 @@ from cardledger.schema.tables.accounting import (
     chart_of_accounts,
     currencies,
     settlement_details,
+    suspense_items,
 )
 from cardledger.schema.tables.agents import (
     agent_actions,
@@ -141,6 +142,7 @@ __all__ = [
     "server_keys",
     "settlement_details",
     "stalled_queues",
+    "suspense_items",
     "system_accounts",
     "transfers",
     "verifications",

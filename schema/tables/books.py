@@ -222,12 +222,13 @@ card_transaction_events = Table(
 entries = Table(
     "entries",
     metadata,
-    key("subject_id", "The card transaction, deposit or transfer."),
+    key("subject_id", "The card transaction, deposit, transfer or item of suspense."),
     Column(
         "sequence",
         Integer,
         nullable=False,
-        comment="Event of the card transaction; 0 for a deposit or a transfer.",
+        comment="Event of the card transaction; 0 for a deposit or a transfer; of an item of"
+        " suspense 0: booked, 1: taken back.",
     ),
     Column("line", SmallInteger, nullable=False, comment="Position within the event."),
     key("customer_id", "The cardholder."),

@@ -44,7 +44,7 @@ OUTCOME_MEANINGS: Final[Mapping[OutcomeType, str]] = {
         "Kept until the event arrives that it reverses or changes; then it is applied by itself."
     ),
     OutcomeType.REJECTED: (
-        "Not in the books: something is wrong with the event. It is kept as a rejection, and its"
+        "Not applied: something is wrong with the event. It is kept as a rejection, and its"
         " reference can be used again."
     ),
     OutcomeType.ACCEPTED: (

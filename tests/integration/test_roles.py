@@ -35,6 +35,7 @@ BOOKS: Final = (
     "parked",
     "pending_pulls",
     "settlement_details",
+    "suspense_items",
 )
 """Balances are columns of `internal_accounts`, which has tests of its own."""
 AMOUNTS: Final = ("balance", "held", "owed", "pending", "version")
