@@ -22,6 +22,7 @@ from cardledger.ledger.messaging.inbox import (
     DEPOSIT,
     PULL_CONFIRMATION,
     RECOVERY,
+    SUSPENSE,
     TRANSFER,
     UNROUTED,
     Lane,
@@ -50,6 +51,7 @@ SOURCES: Final = {
     CARD_CLOSED: "cards",
     PULL_CONFIRMATION: "schedule",
     RECOVERY: "engine",
+    SUSPENSE: "engine",
     TRANSFER: "transfers",
 }
 """The sources of messages of the ledger itself."""
@@ -437,6 +439,7 @@ class World:
                 "SELECT count(*) FROM parked WHERE customer_id = %s", cardholder.owner.customer_id
             )
             assert parked == len(model.parked)
+            assert self._suspended(cardholder) == model.suspended()
 
     def _check_roll_ups(self, cardholder: Cardholder) -> None:
         """Fold the events of every card transaction and compare the result with its row."""
@@ -461,6 +464,16 @@ class World:
     async def _stored(self, ids: Sequence[Id]) -> dict[Id, Any]:
         async with await psycopg.AsyncConnection.connect(self.api_url) as connection:
             return await history.current_async(connection, ids)
+
+    def _suspended(self, cardholder: Cardholder) -> int:
+        """Return what the open items of SUSPENSE are due to the network."""
+        [(suspended,)] = self.rows(
+            "SELECT coalesce(sum(CASE WHEN type IN ('CLEARING', 'RETURN_REVERSAL') THEN amount"
+            " ELSE -amount END), 0) FROM suspense_items"
+            " WHERE customer_id = %s AND resolved_at IS NULL",
+            cardholder.owner.customer_id,
+        )
+        return int(suspended)
 
     def _check_entries(self, cardholder: Cardholder) -> None:
         [(balance, held, owed, version)] = self.rows(_ACCOUNT, cardholder.account_id)
@@ -492,7 +505,9 @@ class World:
         )
         assert by_kind.get("CARD_HOLDS", 0) == held
         assert by_kind.get("RECEIVABLE", 0) == -owed
-        assert by_kind.get("NETWORK_SETTLEMENT", 0) == settled
+        suspended = self._suspended(cardholder)
+        assert by_kind.get("SUSPENSE", 0) == -suspended
+        assert by_kind.get("NETWORK_SETTLEMENT", 0) == settled + suspended
         assert balance + sum(by_kind.values()) == 0
 
 

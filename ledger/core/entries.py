@@ -26,9 +26,9 @@ class ChartAccount(StrEnum):
     SANDBOX_FUNDING = "SANDBOX_FUNDING"  # Asset, debit: where deposits come from.
     OPERATOR_LOSS = "OPERATOR_LOSS"  # Expense, debit: receivables written off; no event does yet.
     TRANSFERS = "TRANSFERS"  # Liability, credit: in transit; zero after every transfer.
+    SUSPENSE = "SUSPENSE"  # Liability, credit: moved by the network, not applied yet.
     # No event posts to these yet.
     SETTLEMENT_BANK = "SETTLEMENT_BANK"  # Asset, debit: the bank account of settlement.
-    SUSPENSE = "SUSPENSE"  # Liability, credit: moved by the network, not applied yet.
     INTERCHANGE = "INTERCHANGE"  # Income, credit: earned on cleared amounts.
     NETWORK_FEES = "NETWORK_FEES"  # Expense, debit: what the network charges.
 

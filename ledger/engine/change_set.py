@@ -17,7 +17,7 @@ from cardledger.ledger.core.card_transaction import Decision
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.status import Status
-from cardledger.ledger.engine.parsing import occurred_at, settlement_of
+from cardledger.ledger.engine.parsing import RejectedError, occurred_at, settlement_of
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
@@ -35,6 +35,7 @@ from cardledger.ledger.engine.records import (
     PendingPull,
     RejectionRecord,
     SettlementRecord,
+    SuspenseItem,
 )
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance
@@ -66,6 +67,7 @@ class BatchSnapshot:
     amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
     # Of the customers that get a deposit.
     platform_customer_ids: Mapping[Id, str] = field(default_factory=dict)
+    suspense_items: Sequence[SuspenseItem] = ()  # Open, of its keys and parked messages.
     calendars: Calendars = field(default_factory=Calendars)
     first_open_day: date = date.min
 
@@ -100,6 +102,8 @@ class PendingWrites:
     events: list[EventRecord] = field(default_factory=list)
     entries: list[EntryRecord] = field(default_factory=list)
     settlements: list[SettlementRecord] = field(default_factory=list)
+    suspended: list[SuspenseItem] = field(default_factory=list)
+    resolved: list[SuspenseItem] = field(default_factory=list)  # Of those that were loaded.
     deposits: list[DepositRecord] = field(default_factory=list)
     transfers: dict[Id, Transfer] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
@@ -179,6 +183,17 @@ class ChangeSet:
         dates = Dates(moment, day, settlement)
         self._dated = (message, dates)
         return dates
+
+    def dates_by_time(self, message: Message | Parked) -> Dates:
+        """Return the dates of `message` without what it says about its settlement.
+
+        A time that cannot be read is that of the recording.
+        """
+        try:
+            moment = occurred_at(message)
+        except RejectedError:
+            moment = self.now
+        return Dates(moment, self._days.of_books(moment), None)
 
     def record(
         self,
@@ -273,6 +288,38 @@ class ChangeSet:
                 )
             )
         self._change_account(account)
+
+    def book_system(  # noqa: PLR0913 - the columns of an entry
+        self,
+        subject_id: Id,
+        sequence: int,
+        booked: Sequence[Entry],
+        *,
+        customer_id: Id,
+        platform_id: Id,
+        currency: str,
+        dates: Dates,
+    ) -> None:
+        """Append entries between two system accounts of a platform and a currency."""
+        accounts = self.snapshot.system_accounts
+        for line, entry in enumerate(booked):
+            self.writes.entries.append(
+                (
+                    subject_id,
+                    sequence,
+                    line,
+                    customer_id,
+                    accounts[platform_id, currency, entry.debit],
+                    accounts[platform_id, currency, entry.credit],
+                    entry.amount,
+                    None,
+                    None,
+                    None,
+                    self.now,
+                    dates.occurred_at,
+                    dates.posted_on,
+                )
+            )
 
     def keep_settlement(
         self, settlement: Settlement, of: Identity, *, sequence: int, message_id: Id

@@ -22,21 +22,24 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.books.calendars import CachedCalendars
+from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.locked_cardholders import LockedCardholders
 from cardledger.ledger.engine.parsing import (
     card_transaction_keys_of,
+    cards_of_money,
     closings_of,
     key_of,
     receivers_of,
     repeated_approvals,
     reversal_key_of,
+    suspended_keys,
     timed_out_keys,
     transfers_of,
 )
-from cardledger.ledger.engine.records import Claimed, Decided
+from cardledger.ledger.engine.records import Claimed, Decided, SuspenseItem
 from cardledger.ledger.engine.stalls import (
     SAMPLE,
     FailedError,
@@ -116,7 +119,7 @@ class Engine:
         self._positions: Final = QueuePositions()
         self._rail: Final = rail
         self._batch_size: Final = batch_size
-        self._system_accounts: dict[tuple[Id, str, str], Id] = {}
+        self._system_accounts: Final = SystemAccounts()
         self._calendars: Final = CachedCalendars()
         self._stalls: Final = Stalls()
         self.stopped_queues: Final = self._stalls.stopped_queues
@@ -419,7 +422,8 @@ class Engine:
     def _load(
         self, connection: psycopg.Connection[Any], messages: Sequence[Message]
     ) -> tuple[BatchSnapshot, Reading]:
-        keys = card_transaction_keys_of(messages)
+        left_out: list[Message] = []
+        keys = card_transaction_keys_of(messages, left_out=left_out)
         customers = list({message.customer_id for message in messages})
         with connection.pipeline():
             # The locks come first: what is read after them cannot change any more.
@@ -427,8 +431,10 @@ class Engine:
             key_columns = reads.columns(keys)
             roll_ups_of = reads.roll_ups(connection, key_columns)
             timed_out = timed_out_keys(messages)
-            outcomes_of = reads.outcomes(connection, [*map(key_of, messages), *timed_out])
-            cards_of = reads.cards(connection, {card_id for _, card_id, _ in keys})
+            idempotency_keys = [*map(key_of, messages), *timed_out, *suspended_keys(left_out)]
+            outcomes_of = reads.outcomes(connection, idempotency_keys)
+            card_ids = {card_id for _, card_id, _ in keys} | cards_of_money(left_out)
+            cards_of = reads.cards(connection, card_ids)
             debts_of = reads.debts(connection, customers)
             parked_of = reads.parked(connection, key_columns)
             # After the locks: a batch that waited for another is recorded later than the other.
@@ -439,7 +445,10 @@ class Engine:
         closings, receivers = closings_of(messages), receivers_of(messages)
         transfers = transfers_of(messages)
         pages = reads.closing_pages(connection, closings) if closings else {}
-        outcomes = outcomes_of()
+        outcomes, parked = outcomes_of(), parked_of()
+        items: Sequence[SuspenseItem] = ()
+        if books.has_suspense:
+            items = reads.suspense_items(connection, reads.ids_of(parked), idempotency_keys)
         if repeated := repeated_approvals(messages, outcomes):
             outcomes |= reads.outcomes(connection, map(reversal_key_of, repeated))()
         approved = {key: outcomes[key] for key in timed_out if key in outcomes}
@@ -453,12 +462,13 @@ class Engine:
             roll_ups=roll_ups_of() + expecting,
             closing_pages=pages,
             debts=debts_of(),
-            parked=parked_of(),
+            parked=parked,
             transfers=reads.lock_transfers(connection, transfers) if transfers else {},
             platform_customer_ids=(
                 reads.platform_customer_ids(connection, receivers) if receivers else {}
             ),
-            system_accounts=self._chart(connection, charts),
+            system_accounts=self._system_accounts.of(connection, charts),
+            suspense_items=items,
             calendars=self._calendars.current(connection, books.calendar_versions),
             first_open_day=books.first_open_day,
         )
@@ -467,20 +477,6 @@ class Engine:
         if not accounts.keys() >= snapshot.accounts_used_by(set(customers)):
             raise _StaleSnapshotError
         return snapshot, books.reading
-
-    def _chart(
-        self, connection: psycopg.Connection[Any], charts: set[tuple[Id, str]]
-    ) -> dict[tuple[Id, str, str], Id]:
-        """Return the system accounts of `charts`, each a platform and a currency.
-
-        They are cached: a platform's system accounts of a currency never change.
-        """
-        known = {(platform_id, currency) for platform_id, currency, _ in self._system_accounts}
-        missing = {platform_id for platform_id, _ in charts - known}
-        if missing:
-            loaded = reads.system_accounts(connection, missing)
-            self._system_accounts = {**self._system_accounts, **loaded}
-        return self._system_accounts
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:

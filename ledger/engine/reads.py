@@ -5,7 +5,7 @@ psycopg's, inside a database transaction of the caller (`commit`), and come from
 `batch_connections.batch_engine`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from time import monotonic
@@ -23,12 +23,14 @@ from cardledger.ledger.engine.records import (
     LockedAccount,
     OutcomeRow,
     Parked,
+    SuspenseItem,
 )
 from cardledger.ledger.projections import card_transaction_rows, transfers
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.database_clock import Reading
+from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
 DEBTS_LIMIT: Final = 100
@@ -47,7 +49,8 @@ _LEAST_CLOSING_LIMIT: Final = 10  # Of each card, however many cards are closed 
 
 
 _STATE_OF_BOOKS: Final = """
-    SELECT clock_timestamp(), b.first_open_day, (SELECT count(*) FROM calendars)
+    SELECT clock_timestamp(), b.first_open_day, (SELECT count(*) FROM calendars),
+        EXISTS (SELECT FROM suspense_items WHERE resolved_at IS NULL)
     FROM books b WHERE b.is_only
 """
 
@@ -59,6 +62,7 @@ class StateOfBooks:
     reading: Reading
     first_open_day: date
     calendar_versions: int  # Their number: a version is never changed.
+    has_suspense: bool  # Whether SUSPENSE has any open item.
 
 
 def state_of_books(connection: Connection[Any]) -> Callable[[], StateOfBooks]:
@@ -69,8 +73,8 @@ def state_of_books(connection: Connection[Any]) -> Callable[[], StateOfBooks]:
         received_at = monotonic()
         row = cursor.fetchone()
         assert row is not None, "books has one row"
-        at, first_open_day, calendar_versions = row
-        return StateOfBooks(Reading(at, received_at), first_open_day, calendar_versions)
+        at, *state = row
+        return StateOfBooks(Reading(at, received_at), *state)
 
     return answer
 
@@ -233,17 +237,6 @@ def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
 
 
-def system_accounts(
-    connection: Connection[Any], platform_ids: Iterable[Id]
-) -> dict[tuple[Id, str, str], Id]:
-    """Return the system accounts of `platform_ids` by platform, currency and kind."""
-    cursor = connection.execute(
-        "SELECT platform_id, currency, kind, id FROM system_accounts WHERE platform_id = ANY(%s)",
-        [list(platform_ids)],
-    )
-    return {(platform, currency, kind): key for platform, currency, kind, key in cursor}
-
-
 _PARKED: Final = """
     SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at
     FROM unnest(%s, %s, %s) AS k (customer_id, card_id, issuer_transaction_token)
@@ -265,6 +258,37 @@ def parked(
         return records
 
     return answer
+
+
+def ids_of(parked: Mapping[CardTransactionKey, Sequence[Parked]]) -> list[Id]:
+    """Return the ids of messages that `parked` has found."""
+    return [each.id for rows in parked.values() for each in rows]
+
+
+_ITEM: Final = ", ".join(f"i.{column.name}" for column in tables.suspense_items.columns)
+
+# Driven from the keys into the index of open items, of which there may be many.
+_SUSPENSE_ITEMS: Final = f"""
+    SELECT {_ITEM}
+    FROM unnest(%s, %s, %s, %s) AS k (reference, source, platform_id, customer_id)
+    JOIN suspense_items i ON i.platform_id = k.platform_id AND md5(i.reference) = md5(k.reference)
+        AND i.reference = k.reference AND i.source = k.source AND i.customer_id = k.customer_id
+    WHERE i.resolved_at IS NULL
+    UNION
+    SELECT {_ITEM} FROM unnest(%s) AS k (id) JOIN suspense_items i ON i.id = k.id
+    WHERE i.resolved_at IS NULL
+"""
+
+
+def suspense_items(
+    connection: Connection[Any], ids: Collection[Id], keys: Iterable[Key] = ()
+) -> list[SuspenseItem]:
+    """Return the open items of SUSPENSE with `ids`, and those of messages with `keys`."""
+    of_keys = pg_arrays.columns(keys, "text", "text", "uuid", "uuid")
+    cursor = connection.cursor(binary=True).execute(
+        _SUSPENSE_ITEMS, [*of_keys, pg_arrays.uuids(ids)]
+    )
+    return [SuspenseItem(*row) for row in cursor.fetchall()]
 
 
 # By token, which is the index of a card's transactions: closed ones are read, too, so that a page

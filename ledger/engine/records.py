@@ -199,6 +199,36 @@ class Parked(NamedTuple):
         return self.customer_id, self.card_id, self.token
 
 
+@dataclass(slots=True)
+class SuspenseItem:
+    """A row of `suspense_items`; `resolved_at` and `resolved_by` are set once."""
+
+    id: Id
+    customer_id: Id
+    platform_id: Id
+    source: str | None
+    reference: str | None
+    card_id: Id
+    type: str
+    currency: str
+    amount: int
+    cause: str
+    reason: str | None
+    recorded_at: datetime
+    posted_on: date
+    resolved_at: datetime | None = None
+    resolved_by: Id | None = None
+    network: str | None = None
+    settlement_date: date | None = None
+
+    @property
+    def key(self) -> Key | None:
+        """The idempotency key of its message; None when that cannot be read."""
+        if not self.source or not self.reference:
+            return None
+        return self.reference, self.source, self.platform_id, self.customer_id
+
+
 class Closing(NamedTuple):
     """A closed card, and the token after which its card transactions have not been read yet."""
 

@@ -5,6 +5,7 @@ here; one webhook is emitted here, in `update_accounts`. Connections are those o
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
 from datetime import datetime
 from json import dumps
 from operator import itemgetter
@@ -25,6 +26,7 @@ from cardledger.ledger.engine.records import (
     PendingPull,
     RejectionRecord,
     SettlementRecord,
+    SuspenseItem,
 )
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
@@ -40,6 +42,7 @@ from cardledger.schema.ids import Id
 _EVENTS: Final = Copy(tables.card_transaction_events)
 _ENTRIES: Final = Copy(tables.entries)
 _SETTLEMENTS: Final = Copy(tables.settlement_details)
+_SUSPENSE: Final = Copy(tables.suspense_items)
 _DEPOSITS: Final = Copy(tables.deposits)
 _OUTCOMES: Final = Copy(tables.outcomes)
 _REJECTIONS: Final = Copy(tables.rejections)
@@ -56,6 +59,7 @@ def append(
     append_events(connection, pending.events)
     append_entries(connection, pending.entries)
     append_settlements(connection, pending.settlements)
+    append_suspense(connection, pending.suspended)
     append_deposits(connection, pending.deposits)
     append_outcomes(connection, pending.outcomes, now)
     append_rejections(connection, pending.rejections, key)
@@ -80,6 +84,8 @@ def change(
         yield update_roll_ups(connection, changed)
     if pending.accounts:
         yield update_accounts(connection, pending.accounts, now)
+    if pending.resolved:
+        yield resolve_suspense(connection, pending.resolved)
     if pending.transfers:
         yield transfers.end(connection, list(pending.transfers.values()))
 
@@ -97,6 +103,24 @@ def append_entries(connection: Connection[Any], records: Sequence[EntryRecord]) 
 def append_settlements(connection: Connection[Any], records: Sequence[SettlementRecord]) -> None:
     """Append to `settlement_details`."""
     _SETTLEMENTS.write(connection, records)
+
+
+def append_suspense(connection: Connection[Any], items: Sequence[SuspenseItem]) -> None:
+    """Append to `suspense_items`; some may have been resolved by the batch that made them."""
+    _SUSPENSE.write(connection, [astuple(item) for item in items])
+
+
+_RESOLUTION: Final = BulkUpdate(
+    tables.suspense_items, ("resolved_at", "resolved_by"), only="t.resolved_at IS NULL"
+)
+
+
+def resolve_suspense(connection: Connection[Any], items: Sequence[SuspenseItem]) -> SentUpdate:
+    """Write that `items`, which were open, are resolved."""
+    return _RESOLUTION.send(
+        connection,
+        [(item.id, item.customer_id, item.resolved_at, item.resolved_by) for item in items],
+    )
 
 
 def append_deposits(connection: Connection[Any], records: Sequence[DepositRecord]) -> None:

@@ -39,6 +39,9 @@ RECOVERY: Final = "RECOVERY"
 PULL_CONFIRMATION: Final = "PULL_CONFIRMATION"
 """Type of the message that confirms or fails a pending pull; sent by a timer."""
 
+SUSPENSE: Final = "SUSPENSE"
+"""Type of the message that books what an event moved which was rejected outside of the engine."""
+
 
 class Lane(IntEnum):
     """Two queues a shard, so that a file of clearings never delays an authorization."""

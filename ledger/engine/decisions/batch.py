@@ -13,6 +13,7 @@ from cardledger.ledger.engine.decisions.deposits import Deposits
 from cardledger.ledger.engine.decisions.network_events import NetworkEvents
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.suspense import Suspense
 from cardledger.ledger.engine.decisions.timeout_reversals import TimeoutReversals
 from cardledger.ledger.engine.decisions.transfers import Transfers
 from cardledger.ledger.engine.parsing import (
@@ -37,7 +38,8 @@ from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionR
 class Batch:
     """Decides messages one after the other and collects what has to be written.
 
-    An applied message leaves all its consequences; a rejected message leaves only its rejection.
+    An applied message leaves all its consequences; a rejected message leaves its rejection, and
+    in suspense what it has moved at the network.
     """
 
     def __init__(self, snapshot: BatchSnapshot, *, now: datetime, rail: FundingRail | None) -> None:
@@ -50,7 +52,10 @@ class Batch:
         self._outcomes: Final = dict(snapshot.outcomes)  # Also those of this batch.
         answers = RailAnswers(rail)
         self._recovery: Final = Recovery(self._changes, answers)
-        self._network_events: Final = NetworkEvents(self._changes, self._recovery, answers)
+        self._suspense: Final = Suspense(self._changes)
+        self._network_events: Final = NetworkEvents(
+            self._changes, self._recovery, answers, self._suspense
+        )
         self._card_closures: Final = CardClosures(self._changes, self._recovery)
         self._deposits: Final = Deposits(self._changes, self._recovery, answers)
         self._timeout_reversals: Final = TimeoutReversals(
@@ -71,6 +76,11 @@ class Batch:
         """Fail the transfers that `messages`, which are rejected, were to carry out."""
         self._transfers.fail(messages)
 
+    def suspend(self, messages: Iterable[Message], reason: RejectionReason) -> None:
+        """Book what `messages`, which are rejected for `reason`, have moved at the network."""
+        for message in messages:
+            self._suspense.hold(message, reason)
+
     def _decide(self, message: Message) -> Decided:
         if message.customer_id >= inbox.CANARIES_FROM:
             return Decided(message, OutcomeType.IGNORED)  # Nothing to write: its queue moves.
@@ -86,13 +96,18 @@ class Batch:
             if self.writes.size != size:
                 raise  # Half applied is our fault: the whole batch must be rolled back.
             return self._reject(message, _as_rejection(error))
-        if decided.reason is OutcomeFlag.NOT_DUE:
-            # Its timer sends it again, with this idempotency key: it has no outcome so far.
+        if decided.reason is OutcomeFlag.NOT_DUE or decided.outcome is OutcomeType.DUPLICATE:
+            # Its timer sends it again, with this idempotency key: it has no outcome so far. What
+            # stands in suspense already needs none.
             self.writes.duplicates.append(message.id)
             return decided
         after = decided.roll_up
         # A timeout reversal may have decided an authorization in the place of its own message.
         message, key = decided.message, key_of(decided.message)
+        if self._suspense.open:
+            self._suspense.take_back_decided(message, decided.outcome)
+        if decided.outcome is OutcomeType.PARKED:
+            self._suspense.hold(message)
         row = self._outcomes[key] = OutcomeRow(
             key,
             message.body_hash,
@@ -122,6 +137,8 @@ class Batch:
             return self._recovery.resume(message)
         if kind == TIMEOUT_REVERSAL:
             return self._timeout_reversals.settle(message)
+        if kind == inbox.SUSPENSE:
+            return self._suspense.receive(message, self._outcomes)
         return self._network_events.record(message)
 
     def _repeat(self, message: Message, first: OutcomeRow) -> Decided:
@@ -160,6 +177,7 @@ class Batch:
             rejection_of(message, error.reason, error.detail, self._changes.now)
         )
         self.fail_transfers([message])
+        self._suspense.hold(message, error.reason)
         return Decided(message, OutcomeType.REJECTED, reason=error.reason, detail=error.detail)
 
 

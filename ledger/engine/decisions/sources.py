@@ -21,6 +21,7 @@ _OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
     inbox.TRANSFER: frozenset({"transfers"}),
     inbox.CARD_CLOSED: frozenset({"cards", ENGINE}),
     inbox.RECOVERY: frozenset({ENGINE}),
+    inbox.SUSPENSE: frozenset({ENGINE}),
     inbox.PULL_CONFIRMATION: _SCHEDULE,
     timeout_reversals.TIMEOUT_REVERSAL: frozenset({timeout_reversals.SOURCE}),
 }
