@@ -25,7 +25,7 @@ from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
 from cardledger.ledger.projections.event_rows import EventRow, from_row
-from cardledger.ledger.queries import acceptances, posting_audit
+from cardledger.ledger.queries import acceptances, posting_audit, suspense_audit
 from cardledger.ledger.storage import cursors
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
@@ -107,6 +107,8 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     for description in acceptances.differences(connection):
         report.add_difference(description)
     for description in posting_audit.differences(connection):
+        report.add_difference(description)
+    for description in suspense_audit.differences(connection):
         report.add_difference(description)
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")
@@ -288,9 +290,10 @@ _CHECKS: Final = (
         LEFT JOIN card_transactions t ON t.id = e.subject_id AND e.sequence > 0
         LEFT JOIN deposits d ON d.id = e.subject_id AND e.sequence = 0
         LEFT JOIN transfers f ON f.id = e.subject_id AND e.sequence = 0
-        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL
+        LEFT JOIN suspense_items i ON i.id = e.subject_id
+        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL AND i.id IS NULL
         """,
-        "Entry {}/{}/{}: has no card transaction, deposit or transfer",
+        "Entry {}/{}/{}: has no card transaction, deposit, transfer or item of suspense",
     ),
     (
         """
@@ -395,9 +398,10 @@ _CHECKS: Final = (
         LEFT JOIN card_transactions t ON t.id = e.subject_id
         LEFT JOIN deposits d ON d.id = e.subject_id
         LEFT JOIN transfers f ON f.id = e.subject_id
-        WHERE coalesce(t.customer_id, d.customer_id, f.customer_id) <> e.customer_id
+        LEFT JOIN suspense_items i ON i.id = e.subject_id
+        WHERE coalesce(t.customer_id, d.customer_id, f.customer_id, i.customer_id) <> e.customer_id
         """,
-        "Entry {}/{}/{}: its card transaction, deposit or transfer has another cardholder",
+        "Entry {}/{}/{}: what it books has another cardholder",
     ),
     (
         """
@@ -449,6 +453,13 @@ _CHECKS: Final = (
                 SELECT platform_id, currency, 'NETWORK_SETTLEMENT', settled::numeric - refunded
                 FROM card_transactions
                 UNION ALL
+                SELECT i.platform_id, i.currency, k.kind,
+                    CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN k.sign
+                        ELSE -k.sign END * i.amount::numeric
+                FROM suspense_items i
+                CROSS JOIN (VALUES ('NETWORK_SETTLEMENT', 1), ('SUSPENSE', -1)) AS k (kind, sign)
+                WHERE i.resolved_at IS NULL
+                UNION ALL
                 SELECT a.platform_id, a.currency, 'SANDBOX_FUNDING', -d.amount::numeric
                 FROM deposits d JOIN internal_accounts a ON a.id = d.account_id
             ) m GROUP BY platform_id, currency, kind
@@ -461,7 +472,7 @@ _CHECKS: Final = (
         ) k ON k.id = s.id
         WHERE coalesce(k.kept, 0) <> coalesce(t.made, 0)
         """,
-        "System account {} ({} {}): its entries give {}; card transactions and deposits give {}",
+        "System account {} ({} {}): its entries give {}; its sub-ledger gives {}",
     ),
     (
         """

@@ -28,11 +28,16 @@ _TRANSACTION: Final = timedelta(minutes=10)
 
 _ENTRIES: Final = """
     SELECT e.subject_id, e.sequence, e.line, e.occurred_at, e.recorded_at, e.posted_on,
-        f.occurred_at, s.network, s.settlement_date
+        f.occurred_at,
+        coalesce(s.network, CASE e.sequence WHEN 0 THEN i.network END),
+        coalesce(s.settlement_date, CASE e.sequence WHEN 0 THEN i.settlement_date END),
+        CASE e.sequence WHEN 1 THEN i.posted_on END
     FROM entries e
     LEFT JOIN card_transaction_events f ON f.card_transaction_id = e.subject_id
         AND f.sequence = e.sequence
-    LEFT JOIN settlement_details s ON s.message_id = f.message_id
+    LEFT JOIN suspense_items i ON i.id = e.subject_id AND i.customer_id = e.customer_id
+    LEFT JOIN settlement_details s ON s.message_id
+        = coalesce(f.message_id, CASE e.sequence WHEN 1 THEN i.resolved_by END)
 """
 
 
@@ -62,13 +67,27 @@ class _Rule:
 
     def problem(self, row: Sequence[Any]) -> str | None:
         """Return what is wrong with the dates in `row`, if anything."""
-        _, _, _, occurred_at, recorded_at, posted_on, event_occurred_at, network, settled_on = row
+        (
+            *_,
+            occurred_at,
+            recorded_at,
+            posted_on,
+            event_occurred_at,
+            network,
+            settled_on,
+            suspended_on,  # What is taken back of suspense is not posted before this day.
+        ) = row
         if event_occurred_at not in {None, occurred_at} and not _is_default(
             occurred_at, recorded_at
         ):
             return f"occurred_at is {occurred_at}; its event occurred at {event_occurred_at}"
         movement = Movement(occurred_at=occurred_at, network=network, settlement_date=settled_on)
         expected = set(self._days(movement, recorded_at))
+        if suspended_on is not None:
+            # What resolved it may have been applied later than it was decided, with its details.
+            by_time = Movement(occurred_at=occurred_at)
+            expected |= set(self._days(by_time, recorded_at))
+            expected = {max(day, suspended_on) for day in expected}
         if any(self._follows(posted_on, day) for day in expected):
             return None
         days = " or ".join(str(max(day, self._first_open_day)) for day in sorted(expected))

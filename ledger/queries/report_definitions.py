@@ -160,7 +160,7 @@ UNAPPLIED: Final = Report(
     name="unapplied",
     columns=_columns("""
         message_id:id state platform_id:id source reference type amount:minor currency reason
-        recorded_at:time age_days:count
+        recorded_at:time age_days:count suspense_id:id
     """),
     source="finance.unapplied",
     order="r.recorded_at, r.message_id",

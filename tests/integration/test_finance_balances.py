@@ -110,7 +110,7 @@ def entries(world: World) -> Sequence[Entry]:
         )
     ]
     kinds = {kind for entry in found for kind in (entry.debit_kind, entry.credit_kind)}
-    assert kinds >= {"CUSTOMER", "CARD_HOLDS", "NETWORK_SETTLEMENT", "RECEIVABLE"}
+    assert kinds >= {"CUSTOMER", "CARD_HOLDS", "NETWORK_SETTLEMENT", "RECEIVABLE", "SUSPENSE"}
     return found
 
 
@@ -132,6 +132,29 @@ MOMENTS: Final = st.tuples(
 
 def counted(entries: Sequence[Entry], on: date, known: datetime) -> list[Entry]:
     return [entry for entry in entries if entry.posted_on <= on and entry.recorded_at <= known]
+
+
+@settings(max_examples=40)
+@given(MOMENTS)
+def test_items_of_suspense_add_up_to_its_balance(
+    finance: psycopg.Connection[Any], entries: Sequence[Entry], moment: tuple[date, datetime]
+) -> None:
+    on, known = moment
+    sums: dict[tuple[Id, str], int] = defaultdict(int)
+    for entry in counted(entries, on, known):
+        sums[entry.platform, entry.currency] += entry.amount * (
+            (entry.credit_kind == "SUSPENSE") - (entry.debit_kind == "SUSPENSE")
+        )
+
+    items: dict[tuple[Id, str], int] = defaultdict(int)
+    for platform, currency, amount in finance.execute(
+        "SELECT platform_id, currency, open_amount FROM finance.suspense(%s, %s)", [on, known]
+    ):
+        items[platform, currency] += amount
+
+    assert {key: amount for key, amount in items.items() if amount} == {
+        key: amount for key, amount in sums.items() if amount
+    }
 
 
 def net(entries: Sequence[Entry], account: Id) -> int:

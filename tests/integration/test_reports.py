@@ -105,7 +105,7 @@ def test_a_trial_balance_says_what_it_is_about_and_balances(world: World, report
     assert {*document["rows"][0]} == {"account", "class", "currency", "debits", "credits", "net"}
     assert sum(row["net"] for row in rows.values()) == 0
     assert all(row["debits"] - row["credits"] == row["net"] for row in rows.values())
-    assert rows["NETWORK_SETTLEMENT", "USD"]["net"] == -2_500
+    assert rows["NETWORK_SETTLEMENT", "USD"]["net"] == -2_167
     assert rows["CARD_HOLDS", "USD"]["net"] == -700
     assert rows["RECEIVABLE", "USD"]["net"] == 1_000
     assert rows["SANDBOX_FUNDING", "USD"]["class"] == "ASSET"
@@ -209,7 +209,8 @@ def test_network_days_are_what_is_due_to_the_network(report: Command, platform: 
     [day] = rows_of(report("network-days", "--format", "json", "--from", str(TODAY)))
 
     assert (day["settlement_date"], day["currency"]) == (str(TODAY), "USD")
-    assert (day["presentments"], day["net"], day["paid"], day["open"]) == (2_500, 2_500, 0, 2_500)
+    # Less a parked reversal of 333, which stands in SUSPENSE.
+    assert (day["presentments"], day["net"], day["paid"], day["open"]) == (2_500, 2_167, 0, 2_167)
     assert day["platform_id"] == str(platform)
     before = str(TODAY - timedelta(days=1))
     assert rows_of(report("network-days", "--format", "json", "--to", before)) == []
