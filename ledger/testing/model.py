@@ -16,6 +16,14 @@ Event = Mapping[str, Any]
 Purchase = dict[str, Any]
 """The totals of one card transaction."""
 
+# The direction of the money that an event has moved, whether or not it could be applied.
+_MOVES: Final = {
+    "CLEARING": 1,
+    "RETURN_REVERSAL": 1,
+    "CLEARING_REVERSAL": -1,
+    "RETURN": -1,
+    "FINANCIAL_CREDIT_AUTHORIZATION": -1,
+}
 _REOPENABLE: Final = {"REVERSED", "EXPIRED", "REFUNDED", "CREDITED"}
 
 
@@ -33,6 +41,7 @@ class Model:
     )  # The number of the message that began each debt.
     parked: list[tuple[int, Event]] = field(default_factory=list)
     seen: dict[tuple[str, str], Event] = field(default_factory=dict)
+    rejected: list[Event] = field(default_factory=list)  # What moved money under a used key.
     deposited: int = 0
     arrivals: int = 0
 
@@ -42,7 +51,10 @@ class Model:
         """Process an event; return its outcome."""
         key = (event["source"], event["reference"])
         if key in self.seen:
-            return "DUPLICATE" if self.seen[key] == event else "REJECTED"
+            if self.seen[key] == event:
+                return "DUPLICATE"
+            self._suspend(event)
+            return "REJECTED"
         self.seen[key] = event
         self.arrivals += 1
         self.reason = None
@@ -320,6 +332,14 @@ class Model:
         }
         return self.purchases.setdefault(name, new)
 
+    def _suspend(self, event: Event) -> None:
+        """Keep the money of an event whose key is used; a repetition of it moved it once."""
+        facts = ("source", "reference", "type", "amount")
+        if event["type"] not in _MOVES:
+            return
+        if all(any(event[name] != other[name] for name in facts) for other in self.rejected):
+            self.rejected.append(event)
+
     # --- figures -----------------------------------------------------------------------------
 
     @property
@@ -353,6 +373,18 @@ class Model:
     def pending(self) -> int:
         """Return the pulled amount that is not confirmed."""
         return sum(purchase["pending"] for purchase in self.purchases.values())
+
+    def suspended(self) -> int:
+        """Return what the network has moved and no card transaction has: due to it, if positive."""
+        waiting = [event for _, event in self.parked] + self.rejected
+        return sum(_MOVES.get(event["type"], 0) * event.get("amount", 0) for event in waiting)
+
+    def network_settlement(self) -> int:
+        """Return what is due to the network."""
+        total = self.suspended()
+        for purchase in self.purchases.values():
+            total += purchase["settled"] - purchase["refunded"]
+        return total
 
     def status(self, name: str) -> str:
         """Return the status of a purchase; the first rule that matches decides."""
