@@ -80,6 +80,9 @@ class InMemoryLedger:
     def owed(self) -> int:
         return sum(state.owed for state in self.states.values())
 
+    def written_off(self) -> int:
+        return sum(state.written_off for state in self.states.values())
+
     @property
     def queue(self) -> list[str]:
         return sorted(self.debts, key=lambda name: self.debts[name])
@@ -127,6 +130,10 @@ class InMemoryLedger:
                 if self.states[name].stands:
                     self._run(name, commands.Cancel(), number)
             return "APPLIED"
+        if event["type"] == "WRITE_OFF":
+            command = commands.WriteOff(amount=event["amount"])
+            facts = self._run(event["issuerTransactionToken"], command, number)
+            return "APPLIED" if facts else "REJECTED"
         return self._network(event, number)
 
     def _network(self, event: Event, number: int) -> str:
@@ -203,7 +210,13 @@ class InMemoryLedger:
             self.debts.setdefault(name, number)
         else:
             self.debts.pop(name, None)
-        again = events.Released | events.Refunded | events.Credited | events.PullResized
+        again = (
+            events.Released
+            | events.Refunded
+            | events.Credited
+            | events.PullResized
+            | events.WrittenOff
+        )
         if any(isinstance(fact, again) for fact in facts):
             self._recover(number)
         elif any(isinstance(fact, events.PullFailed) for fact in facts):

@@ -485,14 +485,16 @@ class World:
                 cardholder.owner.customer_id,
             )
         )
-        [(settled,)] = self.rows(
-            "SELECT coalesce(sum(settled - refunded), 0) FROM card_transactions"
+        [(settled, lost)] = self.rows(
+            "SELECT coalesce(sum(settled - refunded), 0), coalesce(sum(written_off), 0)"
+            " FROM card_transactions"
             " WHERE account_id = %s",
             cardholder.account_id,
         )
         assert by_kind.get("CARD_HOLDS", 0) == held
         assert by_kind.get("RECEIVABLE", 0) == -owed
         assert by_kind.get("NETWORK_SETTLEMENT", 0) == settled
+        assert by_kind.get("OPERATOR_LOSS", 0) == -lost
         assert balance + sum(by_kind.values()) == 0
 
 

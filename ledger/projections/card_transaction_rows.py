@@ -52,6 +52,8 @@ def to_row(roll_up: RollUp) -> tuple[Any, ...]:
         identity.created_at,
         roll_up.last_event_at,
         roll_up.updated_at,
+        state.written_off,
+        state.debits_written_off,
     )
 
 
@@ -93,6 +95,8 @@ def from_row(row: Sequence[Any]) -> RollUp:
         created_at,
         last_event_at,
         updated_at,
+        written_off,
+        debits_written_off,
         platform_customer_id,
     ) = row
     identity = Identity(
@@ -128,5 +132,7 @@ def from_row(row: Sequence[Any]) -> RollUp:
         closed_by=None if closed_by is None else Closure(closed_by),
         declined=declined,
         decline_reason=None if decline_reason is None else DeclineReason(decline_reason),
+        written_off=written_off,
+        debits_written_off=debits_written_off,
     )
     return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)

@@ -249,10 +249,12 @@ _CHECKS: Final = (
         SELECT a.id, a.held, a.owed, a.pending,
                coalesce(t.held, 0), coalesce(t.owed, 0), coalesce(t.pending, 0)
         FROM internal_accounts a LEFT JOIN (
-            SELECT account_id, sum(greatest(pulled - released - settled, 0)) AS held,
-                   sum(greatest(settled - pulled + released, 0) + unpaid) AS owed,
-                   sum(pending) AS pending
-            FROM card_transactions GROUP BY account_id
+            SELECT account_id, sum(greatest(ahead, 0)) AS held,
+                   sum(greatest(-ahead, 0) + unpaid) AS owed, sum(pending) AS pending
+            FROM card_transactions CROSS JOIN LATERAL (
+                SELECT pulled - released - settled + written_off - debits_written_off AS ahead
+            ) a
+            GROUP BY account_id
         ) t ON t.account_id = a.id
         WHERE (a.held, a.owed, a.pending)
             <> (coalesce(t.held, 0), coalesce(t.owed, 0), coalesce(t.pending, 0))
@@ -438,16 +440,15 @@ _CHECKS: Final = (
         FROM system_accounts s
         LEFT JOIN (
             SELECT platform_id, currency, kind, sum(amount) AS made FROM (
-                SELECT platform_id, currency, 'CARD_HOLDS' AS kind,
-                       greatest(pulled - released - settled, 0)::numeric AS amount
-                FROM card_transactions
-                UNION ALL
-                SELECT platform_id, currency, 'RECEIVABLE',
-                       -(greatest(settled - pulled + released, 0)::numeric + unpaid)
-                FROM card_transactions
-                UNION ALL
-                SELECT platform_id, currency, 'NETWORK_SETTLEMENT', settled::numeric - refunded
-                FROM card_transactions
+                SELECT platform_id, currency, c.kind, c.amount
+                FROM card_transactions CROSS JOIN LATERAL (
+                    SELECT pulled - released - settled + written_off - debits_written_off AS ahead
+                ) a CROSS JOIN LATERAL (VALUES
+                    ('CARD_HOLDS', greatest(ahead, 0)::numeric),
+                    ('RECEIVABLE', -(greatest(-ahead, 0)::numeric + unpaid)),
+                    ('NETWORK_SETTLEMENT', settled::numeric - refunded),
+                    ('OPERATOR_LOSS', -written_off::numeric)
+                ) c (kind, amount)
                 UNION ALL
                 SELECT a.platform_id, a.currency, 'SANDBOX_FUNDING', -d.amount::numeric
                 FROM deposits d JOIN internal_accounts a ON a.id = d.account_id

@@ -95,6 +95,12 @@ class Scene:
         message["source"] = "schedule"
         return {name: value for name, value in message.items() if name != "merchant"}
 
+    def write_off(self, token: str, amount: int) -> Event:
+        """Return the operator's decision to give up `amount` of what is owed for a purchase."""
+        message = self.event("WRITE_OFF", token, amount=amount)
+        message["source"] = "adjustments"
+        return {name: value for name, value in message.items() if name != "merchant"}
+
     def card_closed(self) -> Event:
         """Return the message that releases all holds of the card."""
         return {"type": "CARD_CLOSED", "source": "cards", "cardId": self.card_id}
@@ -109,12 +115,16 @@ def numbered(story: Sequence[Event]) -> Story:
 
 
 def events(
-    scene: Scene = SCENE, amounts: st.SearchStrategy[int] = AMOUNTS, *, inside: bool = True
+    scene: Scene = SCENE,
+    amounts: st.SearchStrategy[int] = AMOUNTS,
+    *,
+    inside: bool = True,
+    write_offs: bool = False,
 ) -> st.SearchStrategy[Event]:
     """Return one event of any type, without a reference.
 
     With `inside`, also the messages that no network sends: a closed card and the confirmation of
-    a pending pull.
+    a pending pull. With `write_offs`, also those of the operator.
     """
     tokens = st.sampled_from(sorted(scene.shops))
     final = st.sampled_from([None, True, False])
@@ -143,30 +153,37 @@ def events(
     if inside:
         kinds.append(st.builds(scene.confirmation, tokens, amounts, succeeded=st.booleans()))
         kinds.append(st.just(scene.card_closed()))
+    if write_offs:
+        kinds += [st.builds(scene.write_off, tokens, amounts)] * 2
     return st.one_of(kinds)
 
 
-def arbitrary(
+def arbitrary(  # noqa: PLR0913 - what a story is made of
     scene: Scene = SCENE,
     amounts: st.SearchStrategy[int] = AMOUNTS,
     *,
     start: st.SearchStrategy[int] | None = None,
     max_size: int = 14,
     inside: bool = True,
+    write_offs: bool = False,
 ) -> st.SearchStrategy[Story]:
     """Return stories of any events after a deposit of `start`."""
     return st.builds(
         lambda first, rest: numbered([scene.deposit(first), *rest]),
         st.integers(1, 300) | st.integers(1, 2**42) if start is None else start,
-        st.lists(events(scene, amounts, inside=inside), max_size=max_size),
+        st.lists(events(scene, amounts, inside=inside, write_offs=write_offs), max_size=max_size),
     )
 
 
-def tight(scene: Scene = SCENE, max_size: int = 14) -> st.SearchStrategy[Story]:
+def tight(
+    scene: Scene = SCENE, max_size: int = 14, *, write_offs: bool = False
+) -> st.SearchStrategy[Story]:
     """Return stories with a low balance and small amounts, in which debts are common."""
     few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source,
                 {name: scene.shops[name] for name in sorted(scene.shops)[:2]})  # fmt: skip
-    return arbitrary(few, SMALL, start=st.integers(1, 150), max_size=max_size)
+    return arbitrary(
+        few, SMALL, start=st.integers(1, 150), max_size=max_size, write_offs=write_offs
+    )
 
 
 @st.composite

@@ -154,6 +154,10 @@ card_transactions = Table(
     timestamp("created_at", "When the first event was recorded."),
     timestamp("last_event_at", "Time of the last event after the authorization.", nullable=True),
     timestamp("updated_at", "When the last event was recorded."),
+    amount(
+        "written_off", "Written off as a loss of what was owed, less what came back, minor units."
+    ),
+    amount("debits_written_off", "Part of `written_off` that was of `unpaid`, minor units."),
     PrimaryKeyConstraint("id", "customer_id"),
     UniqueConstraint(
         "customer_id", "card_id", "issuer_transaction_token", name="card_transactions_token_key"
@@ -164,6 +168,7 @@ card_transactions = Table(
         " declined) >= 0",
         name="totals_not_negative",
     ),
+    CheckConstraint("debits_written_off BETWEEN 0 AND written_off", name="written_off"),
     postgresql_with={"fillfactor": "80"},
     comment="Card transactions: one row for each purchase, the fold of its events.",
 )
