@@ -7,6 +7,7 @@ deposits the opening balance.
 - `arbitrary`: any event after any other; few amounts, so that they match.
 - `duplicated`: a story with repeated events.
 - `shuffled`: a story in another order of arrival.
+- `written_off`: an amount that is owed is written off, then anything follows.
 - `hostile`: contradictions, amounts at the limit, repeated events and reused references.
 """
 
@@ -184,6 +185,31 @@ def tight(
     return arbitrary(
         few, SMALL, start=st.integers(1, 150), max_size=max_size, write_offs=write_offs
     )
+
+
+@st.composite
+def written_off(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
+    """Return a story in which an amount that is owed is written off before other events follow.
+
+    It is of a clearing, of a reversed refund that was spent, or of both.
+    """
+    spent, owed = draw(SMALL), draw(SMALL)
+    story = [scene.deposit(spent)]
+    if draw(st.booleans()):
+        story += [
+            scene.event("CLEARING", "T1", amount=spent, final=draw(st.booleans())),
+            scene.event("RETURN", "T1", amount=spent),
+            scene.event("CLEARING", "T2", amount=spent, final=True),
+            scene.event("RETURN_REVERSAL", "T1", amount=spent),
+        ]
+    if draw(st.booleans()):
+        story.append(scene.event("STAND_IN_AUTHORIZATION", "T1", amount=draw(SMALL)))
+    story.append(scene.event("CLEARING", "T1", amount=spent + owed))
+    story.append(scene.write_off("T1", draw(st.integers(1, owed))))
+    few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source,
+                {name: scene.shops[name] for name in sorted(scene.shops)[: draw(st.integers(1, 2))]})  # fmt: skip
+    rest = st.lists(events(few, SMALL, write_offs=True), max_size=max_size)
+    return numbered([*story, *draw(rest)])
 
 
 @st.composite

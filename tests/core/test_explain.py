@@ -151,10 +151,7 @@ SENTENCES: Sequence[tuple[Sequence[events.Event], events.Event, str]] = (
     (
         SHORT,
         events.WrittenOff(amount=100, unfunded=100),
-        (
-            "1.00 USD was written off as a loss and is not collected any more; 1.50 USD remains"
-            " due."
-        ),
+        ("1.00 USD was written off as a loss and is not collected any more; 1.50 USD remains due."),
     ),
     (
         (*SHORT, events.WrittenOff(amount=250, unfunded=250)),

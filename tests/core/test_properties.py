@@ -32,13 +32,14 @@ from cardledger.ledger.testing.strategies import (
     shuffled,
     tight,
     valid,
+    written_off,
 )
 from tests.books import InMemoryLedger, authorize, clear, lived_through
 
 stories = (
     arbitrary(write_offs=True)
     | tight(write_offs=True)
-    | tight(Scene(shops={"T1": "SHOP"}), write_offs=True)
+    | written_off()
     | valid()
     | duplicated(tight(write_offs=True))
     | shuffled(valid())

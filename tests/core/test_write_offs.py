@@ -17,7 +17,7 @@ from cardledger.ledger.core.card_transaction import (
 from cardledger.ledger.core.commands import ReverseClearing, WriteOff
 from cardledger.ledger.core.entries import ChartAccount, entries
 from cardledger.ledger.core.status import Status
-from cardledger.ledger.testing.strategies import Story, arbitrary, tight
+from cardledger.ledger.testing.strategies import Story, arbitrary, written_off
 from tests.books import InMemoryLedger, after, authorize, clear, facts_of
 
 # 100 cleared, nothing of it paid.
@@ -302,7 +302,7 @@ def back_from_the_network(event: events.Event) -> int:
     return 0
 
 
-@given(arbitrary(write_offs=True) | tight(write_offs=True, max_size=20))
+@given(arbitrary(write_offs=True) | written_off())
 def test_what_comes_back_makes_good_the_whole_loss_before_the_customer_gets_any(
     story: Story,
 ) -> None:
@@ -322,7 +322,7 @@ def test_what_comes_back_makes_good_the_whole_loss_before_the_customer_gets_any(
             assert given_up <= state.owed
 
 
-@given(tight(write_offs=True, max_size=20))
+@given(written_off())
 def test_a_write_off_gives_the_customer_no_money(story: Story) -> None:
     books = InMemoryLedger()
     for event in story:
