@@ -206,8 +206,8 @@ def written_off(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> St
         story.append(scene.event("STAND_IN_AUTHORIZATION", "T1", amount=draw(SMALL)))
     story.append(scene.event("CLEARING", "T1", amount=spent + owed))
     story.append(scene.write_off("T1", draw(st.integers(1, owed))))
-    few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source,
-                {name: scene.shops[name] for name in sorted(scene.shops)[: draw(st.integers(1, 2))]})  # fmt: skip
+    shops = {name: scene.shops[name] for name in sorted(scene.shops)[: draw(st.integers(1, 2))]}
+    few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source, shops)
     rest = st.lists(events(few, SMALL, write_offs=True), max_size=max_size)
     return numbered([*story, *draw(rest)])
 

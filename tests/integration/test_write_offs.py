@@ -1,0 +1,280 @@
+"""Write-offs in the database: one method of the engine applies them, and all books agree."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.engine import writes
+from cardledger.ledger.engine.change_set import ChangeSet
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
+from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.write_offs import WriteOffs
+from cardledger.ledger.engine.parsing import RejectedError, card_transaction_key_of, key_of
+from cardledger.ledger.engine.records import OutcomeRow
+from cardledger.ledger.messaging import claims
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.projections import card_transaction, history
+from cardledger.ledger.projections.card_transaction import RollUp
+from cardledger.ledger.storage.engines import driver
+from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+from tests.databases import as_role
+from tests.world import INBOX_KEY, RAIL, Cardholder, World, open_world, outcomes_of
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        yield made
+        report = made.verify()
+        assert report.holds, report.differences
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+@pytest.fixture(scope="module")
+def engine(world: World) -> Engine:
+    return world.engine()
+
+
+@pytest.fixture
+def cardholder(world: World, platform: Id) -> Cardholder:
+    return world.cardholder(platform, 0)
+
+
+def write_off(
+    world: World, engine: Engine, cardholder: Cardholder, token: str, amount: int
+) -> RollUp:
+    """Write off `amount` in a batch of one, with the reads and writes of the engine."""
+    body = world.event("WRITE_OFF", cardholder, token, amount, source="adjustments")
+    [message] = world.accept([(cardholder, body)], Lane.BULK)
+    with world.database.begin() as outer:
+        connection = driver(outer)
+        snapshot, reading = engine._load(connection, [message])
+        changes = ChangeSet(snapshot, now=reading.at)
+        context = changes.card_transaction(card_transaction_key_of(message))
+        assert context is not None
+        after = WriteOffs(Recovery(changes, RailAnswers(RAIL))).apply(message, context, amount)
+        changes.writes.outcomes.append(
+            OutcomeRow(
+                key_of(message), message.body_hash, message.id, OutcomeType.APPLIED, None,
+                after.identity.id, after.state.sequence,
+            )
+        )  # fmt: skip
+        writes.append(connection, changes.writes, reading.at, INBOX_KEY)
+        with connection.pipeline():
+            updates = list(writes.change(connection, changes.writes, reading.at))
+            claims.remove(connection, Lane.BULK, [message])
+        for update in updates:
+            update.check()
+    return after
+
+
+def unpaid(world: World, engine: Engine, cardholder: Cardholder, **amounts: int) -> None:
+    """Clear each of `amounts` without funds, by its token."""
+    events = [
+        (cardholder, world.clearing(cardholder, token, amount, final=True))
+        for token, amount in amounts.items()
+    ]
+    assert outcomes_of(world.process(engine, events)) == ["APPLIED"] * len(amounts)
+
+
+def send(world: World, engine: Engine, cardholder: Cardholder, *events: Mapping[str, Any]) -> None:
+    decided = world.process(engine, [(cardholder, event) for event in events])
+    assert outcomes_of(decided) == ["APPLIED"] * len(events)
+
+
+def balances(world: World, cardholder: Cardholder) -> dict[str, int]:
+    """Return the balances of system accounts that are due to `cardholder`, debits less credits."""
+    rows = world.rows(
+        "SELECT s.kind, sum(CASE WHEN e.debit_account_id = s.id THEN e.amount"
+        " ELSE -e.amount END)::bigint FROM entries e JOIN system_accounts s"
+        " ON s.id IN (e.debit_account_id, e.credit_account_id)"
+        " WHERE e.customer_id = %s GROUP BY s.kind",
+        cardholder.owner.customer_id,
+    )
+    return {kind: balance for kind, balance in rows if balance}
+
+
+def test_an_amount_is_written_off_and_not_collected_any_more(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    unpaid(world, engine, cardholder, T1=100)
+
+    after = write_off(world, engine, cardholder, "T1", 60)
+
+    assert (after.state.owed, after.state.open_pull, after.state.written_off) == (40, 40, 60)
+    assert card_transaction.wire(after)["writtenOffAmount"]["amount"] == 60
+    assert balances(world, cardholder) == {
+        "NETWORK_SETTLEMENT": -100, "OPERATOR_LOSS": 60, "RECEIVABLE": 40,
+    }  # fmt: skip
+    world.check_books(cardholder)
+
+    send(world, engine, cardholder, world.deposit(cardholder, 100))
+
+    assert world.account(cardholder)["balance"] == 60
+    assert world.account(cardholder)["owed"] == 0
+    assert world.account(cardholder)["transactions"]["T1"]["status"] == "SETTLED"
+    world.check_books(cardholder)
+
+
+def test_what_comes_back_makes_good_the_loss(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    unpaid(world, engine, cardholder, T1=100, T2=100)
+    write_off(world, engine, cardholder, "T1", 100)
+    write_off(world, engine, cardholder, "T2", 100)
+
+    send(
+        world,
+        engine,
+        cardholder,
+        world.event("CLEARING_REVERSAL", cardholder, "T1", 100),
+        world.event("RETURN", cardholder, "T2", 120),
+    )
+
+    assert balances(world, cardholder) == {"NETWORK_SETTLEMENT": 20}
+    assert world.balance(cardholder) == 20
+    world.check_books(cardholder)
+
+
+def test_later_debts_are_paid_when_an_older_one_is_written_off(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    unpaid(world, engine, cardholder, T1=100, T2=30)
+    send(world, engine, cardholder, world.deposit(cardholder, 50))
+    assert world.account(cardholder)["owed"] == 130  # The oldest first, and none is skipped.
+
+    write_off(world, engine, cardholder, "T1", 100)
+
+    account = world.account(cardholder)
+    assert (account["balance"], account["owed"]) == (20, 0)
+    world.check_books(cardholder)
+
+
+def test_a_kept_refund_is_written_off_and_comes_back_with_its_clearing(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    send(
+        world,
+        engine,
+        cardholder,
+        world.deposit(cardholder, 100),
+        world.clearing(cardholder, "T1", 100, final=True),
+        world.event("RETURN", cardholder, "T1", 100),
+        world.clearing(cardholder, "T2", 100, final=True),
+        world.event("RETURN_REVERSAL", cardholder, "T1", 100),
+    )
+
+    written_off = write_off(world, engine, cardholder, "T1", 100)
+    world.check_books(cardholder)
+    send(world, engine, cardholder, world.event("CLEARING_REVERSAL", cardholder, "T1", 100))
+
+    assert written_off.state.debits_written_off == 100
+    assert "OPERATOR_LOSS" not in balances(world, cardholder)
+    assert world.balance(cardholder) == 0
+    world.check_books(cardholder)
+
+
+def test_more_than_is_owed_changes_nothing(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    unpaid(world, engine, cardholder, T1=100)
+
+    with pytest.raises(RejectedError, match="Only 100 minor units are owed") as refusal:
+        write_off(world, engine, cardholder, "T1", 101)
+
+    assert refusal.value.reason == RejectionReason.NOT_OWED
+    assert world.account(cardholder)["owed"] == 100
+    world.check_books(cardholder)
+
+
+def test_finance_and_history_have_what_is_written_off(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    unpaid(world, engine, cardholder, T1=100)
+    after = write_off(world, engine, cardholder, "T1", 60)
+    key = after.identity.id
+
+    with psycopg.connect(as_role(world.app_url, Role.FINANCE)) as finance:
+        [row] = finance.execute(
+            "SELECT held, owed, written_off FROM finance.card_transactions"
+            " WHERE card_transaction_id = %s", [key],
+        )  # fmt: skip
+        [due] = finance.execute(
+            "SELECT owed, written_off FROM finance.receivables WHERE card_transaction_id = %s",
+            [key],
+        )
+        [known] = finance.execute(
+            "SELECT owed FROM finance.receivables(NULL, NULL) WHERE card_transaction_id = %s", [key]
+        )
+        kinds = finance.execute(
+            "SELECT event FROM finance.events WHERE card_transaction_id = %s ORDER BY sequence",
+            [key],
+        ).fetchall()
+        [loss] = finance.execute(
+            "SELECT sum(net) FROM finance.trial_balance(NULL, NULL) WHERE account = 'OPERATOR_LOSS'"
+        )
+        [sub_ledger] = finance.execute("SELECT sum(written_off) FROM finance.card_transactions")
+    assert (row, due, known) == ((0, 40, 60), (40, 60), (40,))
+    assert [kind for (kind,) in kinds] == ["PULL_OPENED", "CLEARED", "WRITTEN_OFF"]
+    assert loss == sub_ledger
+    with psycopg.connect(world.worker_url) as connection:
+        folded = history.at(connection, [(key, 2), (key, 3)])
+    assert folded[key, 2].state.written_off == 0
+    assert folded[key, 3] == after
+
+
+def test_the_outcome_by_sql_is_the_card_transaction_of_the_api(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    unpaid(world, engine, cardholder, T1=100)
+    after = write_off(world, engine, cardholder, "T1", 60)
+
+    [(resource,)] = world.rows("SELECT card_transaction_json(%s)", after.identity.id)
+
+    assert resource == card_transaction.wire(after)
+
+
+@pytest.mark.parametrize(
+    ("written_off", "of_debits"), [(-1, 0), (10, -1), (10, 11)], ids=["negative", "part", "more"]
+)
+def test_the_database_refuses_an_impossible_write_off(
+    world: World, engine: Engine, cardholder: Cardholder, written_off: int, of_debits: int
+) -> None:
+    unpaid(world, engine, cardholder, T1=100)
+
+    with pytest.raises(psycopg.errors.CheckViolation, match="written_off"):
+        world.connection.execute(
+            "UPDATE card_transactions SET written_off = %s, debits_written_off = %s"
+            " WHERE customer_id = %s",
+            [written_off, of_debits, cardholder.owner.customer_id],
+        )
+
+
+@pytest.mark.parametrize("change", ["written_off = written_off - 1", "written_off = 0"])
+def test_the_audit_finds_a_changed_write_off(
+    world: World, engine: Engine, cardholder: Cardholder, change: str
+) -> None:
+    unpaid(world, engine, cardholder, T1=100)
+    after = write_off(world, engine, cardholder, "T1", 60)
+    statement = f"UPDATE card_transactions SET {change} WHERE id = %s"
+    world.connection.execute(statement.encode(), [after.identity.id])
+
+    report = world.verify()
+
+    restored = "UPDATE card_transactions SET written_off = 60 WHERE id = %s"
+    world.connection.execute(restored, [after.identity.id])
+    found = "\n".join(report.differences)
+    assert f"CardTransaction:{after.identity.id}: stored written_off" in found
+    assert "(OPERATOR_LOSS USD): its entries give" in found
+    assert "(RECEIVABLE USD): its entries give" in found
+    assert world.verify().holds
