@@ -16,7 +16,7 @@ from typing import Final, assert_never
 from cardledger.ledger.core import commands, events, write_offs
 from cardledger.ledger.core.authorization import decline_reason
 from cardledger.ledger.core.money import checked
-from cardledger.ledger.core.state import UNKNOWN, CardTransaction, required
+from cardledger.ledger.core.state import UNKNOWN, CardTransaction
 from cardledger.ledger.core.status import WITHOUT_PURCHASE, Closure
 
 __all__ = [
@@ -133,7 +133,7 @@ def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) ->
 
 def _copied(state: CardTransaction) -> CardTransaction:
     # Field by field: this runs for every event, and `dataclasses.replace` is slower.
-    return CardTransaction(
+    copy = CardTransaction(
         sequence=state.sequence,
         authorizations=state.authorizations,
         authorized=state.authorized,
@@ -152,9 +152,11 @@ def _copied(state: CardTransaction) -> CardTransaction:
         closed_by=state.closed_by,
         declined=state.declined,
         decline_reason=state.decline_reason,
-        written_off=state.written_off,
-        debits_written_off=state.debits_written_off,
     )
+    if state.written_off:  # Of next to none.
+        copy.written_off = state.written_off
+        copy.debits_written_off = state.debits_written_off
+    return copy
 
 
 def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
@@ -199,7 +201,7 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
         case events.PullFailed(amount=amount):
             _answer(draft, amount)
             draft.pulled -= amount
-            draft.open_pull = _missing(draft)
+            draft.open_pull = draft.required - draft.funded - draft.clearings_written_off
         case events.PullOpened(amount=amount):
             draft.open_pull = amount
             draft.pull_count += 1
@@ -340,7 +342,7 @@ def _reverse_clearing(state: CardTransaction, amount: int) -> Decision:
     back = write_offs.from_holds(
         amount - unfunded, state.clearings_written_off, state.debits_written_off
     )
-    return _follow([reversed_, *back], fold([reversed_, *back], state))
+    return _record_with(state, reversed_, back)
 
 
 def _refund(state: CardTransaction, refunded: events.Refunded | events.Credited) -> Decision:
@@ -349,7 +351,7 @@ def _refund(state: CardTransaction, refunded: events.Refunded | events.Credited)
     back = write_offs.from_refund(
         refunded.amount, state.clearings_written_off, state.debits_written_off
     )
-    return _follow([refunded, back], fold([refunded, back], state))
+    return _record_with(state, refunded, [back])
 
 
 def _write_off(state: CardTransaction, amount: int) -> Decision:
@@ -397,21 +399,17 @@ def _record(
 ) -> Decision:
     """Return `event` and the pull or release that the money rule requires after it."""
     after = evolve(state, event)
-    return _follow([event], after, balance, confirms_later=confirms_later)
-
-
-def _follow(
-    facts: list[events.Event],
-    after: CardTransaction,
-    balance: int = 0,
-    *,
-    confirms_later: bool = False,
-) -> Decision:
-    """Return `facts`, which lead to `after`, and the pull or release that is required then."""
     reactions = _fund(after, balance, confirms_later=confirms_later)
     if not reactions:
-        return Decision(facts, after)
-    return Decision([*facts, *reactions], fold(reactions, after))
+        return Decision([event], after)
+    return Decision([event, *reactions], fold(reactions, after))
+
+
+def _record_with(state: CardTransaction, event: events.Event, back: list[events.Event]) -> Decision:
+    """Do as `_record` does for `event`, with which a part of what was written off comes back."""
+    after = fold([event, *back], state)
+    reactions = _fund(after, 0)
+    return Decision([event, *back, *reactions], fold(reactions, after))
 
 
 def _fund(
@@ -422,7 +420,9 @@ def _fund(
     A pull is all or nothing. A pull above `balance` stays open and follows the shortfall: recovery
     pays open pulls, in the order in which they were opened.
     """
-    missing = _missing(state)
+    missing = state.required - state.funded
+    if state.written_off:
+        missing -= state.clearings_written_off
     shortfall = max(missing, 0)
     checked(state.pulled + shortfall)  # Or the pull could never be paid.
     reactions: list[events.Event] = []
@@ -437,11 +437,3 @@ def _fund(
     if missing < 0:
         reactions.append(events.Released(amount=-missing))
     return reactions
-
-
-def _missing(state: CardTransaction) -> int:
-    """Return what is neither funded nor written off of what is required; negative: too much is."""
-    missing = required(state.authorized, state.settled, state.closed_by) - state.funded
-    if state.written_off:
-        missing -= state.clearings_written_off
-    return missing

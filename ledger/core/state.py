@@ -55,8 +55,10 @@ class CardTransaction:
 
     @property
     def required(self) -> int:
-        """What has to be paid, net of releases, or written off."""
-        return required(self.authorized, self.settled, self.closed_by)
+        """What has to be paid, net of releases, or written off: the money rule."""
+        if self.closed_by is None and self.authorized > self.settled:
+            return self.authorized
+        return self.settled
 
     @property
     def clearings_written_off(self) -> int:
@@ -99,7 +101,9 @@ class CardTransaction:
     @property
     def dues(self) -> tuple[int, int, int]:
         """Its share of the account's totals: `held`, `owed` and `pending`."""
-        ahead = self.ahead
+        ahead = self.pulled - self.released - self.settled
+        if self.written_off:
+            ahead = self.ahead
         if ahead < 0:
             return 0, self.unpaid - ahead, self.pending
         return ahead, self.unpaid, self.pending
@@ -134,11 +138,6 @@ class CardTransaction:
     def authorized_amount(self) -> int:
         """The amount that readers see: a declined authorization keeps its amount."""
         return self.authorized or self.declined
-
-
-def required(authorized: int, settled: int, closed_by: Closure | None) -> int:
-    """Return what has to be paid, net of releases, or written off: the money rule."""
-    return authorized if closed_by is None and authorized > settled else settled
 
 
 UNKNOWN: Final = CardTransaction()

@@ -111,6 +111,8 @@ class PendingWrites:
     unparked: list[tuple[CardTransactionKey, Id]] = field(default_factory=list)
     pending_pulls: list[PendingPull] = field(default_factory=list)
     card_transactions: list[CardTransactionContext] = field(default_factory=list)
+    # Of `card_transactions`, those of which an amount is or was written off.
+    written_off: set[CardTransactionContext] = field(default_factory=set)
     accounts: list[LockedAccount] = field(default_factory=list)
 
     @property
@@ -233,6 +235,8 @@ class ChangeSet:
             if booked:
                 self.book(account, booked, dates, subject_id=card_transaction_id, sequence=sequence)
         self._update(context, after)
+        if state.written_off or before.state.written_off:
+            self.writes.written_off.add(context)
 
     def book(  # noqa: PLR0913 - the columns of an entry
         self,

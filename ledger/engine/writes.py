@@ -46,7 +46,9 @@ _REJECTIONS: Final = Copy(tables.rejections)
 _PARKED: Final = Copy(tables.parked, without={"platform_id"})  # A trigger writes it.
 _PENDING_PULLS: Final = Copy(tables.pending_pulls)
 _OUTBOX: Final = Copy(tables.outbox, without={"retry_at"})
-_ROLL_UPS: Final = Copy(tables.card_transactions)
+_ROLL_UPS: Final = Copy(
+    tables.card_transactions, without=set(card_transaction_rows.WRITE_OFF_COLUMNS)
+)
 
 
 def append(
@@ -78,6 +80,8 @@ def change(
     changed = [context.roll_up for context in pending.card_transactions if not context.is_new]
     if changed:
         yield update_roll_ups(connection, changed)
+    if pending.written_off:
+        yield update_write_offs(connection, [context.roll_up for context in pending.written_off])
     if pending.accounts:
         yield update_accounts(connection, pending.accounts, now)
     if pending.transfers:
@@ -214,18 +218,25 @@ def append_outbox(connection: Connection[Any], records: Sequence[OutboxRecord]) 
 
 def insert_roll_ups(connection: Connection[Any], new: Sequence[RollUp]) -> None:
     """Write the roll-ups of card transactions that did not exist."""
-    _ROLL_UPS.write(connection, [card_transaction_rows.to_row(roll_up) for roll_up in new])
+    _ROLL_UPS.write(connection, [card_transaction_rows.common_row(roll_up) for roll_up in new])
 
 
 _FIXED: Final = {"id", "customer_id", "platform_id", "card_id", "account_id", "currency",
     "issuer_transaction_token", "created_at"}  # fmt: skip
 """What a card transaction concerns is decided by its first event and never changes."""
 
-_MOVING: Final = [column for column in card_transaction_rows.COLUMNS if column not in _FIXED]
+_MOVING: Final = [
+    column
+    for column in card_transaction_rows.COLUMNS
+    if column not in _FIXED and column not in card_transaction_rows.WRITE_OFF_COLUMNS
+]
 _values_of: Final = itemgetter(
     *map(card_transaction_rows.COLUMNS.index, ("id", "customer_id", *_MOVING))
 )
 _ROLL_UP_UPDATE: Final = BulkUpdate(tables.card_transactions, _MOVING)
+_WRITE_OFF_UPDATE: Final = BulkUpdate(
+    tables.card_transactions, card_transaction_rows.WRITE_OFF_COLUMNS
+)
 
 _KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.SNAPSHOT_COLUMNS)
 _EMITTING: Final = f"""
@@ -248,8 +259,25 @@ _ACCOUNT_UPDATE: Final = BulkUpdate(
 
 def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> SentUpdate:
     """Write the roll-ups of card transactions that existed before."""
-    rows = [_values_of(card_transaction_rows.to_row(roll_up)) for roll_up in changed]
+    rows = [_values_of(card_transaction_rows.common_row(roll_up)) for roll_up in changed]
     return _ROLL_UP_UPDATE.send(connection, rows)
+
+
+def update_write_offs(connection: Connection[Any], changed: Sequence[RollUp]) -> SentUpdate:
+    """Write what is written off of card transactions, also of those that did not exist.
+
+    By a statement of its own, so that other messages do not carry two more columns.
+    """
+    rows = [
+        (
+            roll_up.identity.id,
+            roll_up.identity.customer_id,
+            roll_up.state.written_off,
+            roll_up.state.debits_written_off,
+        )
+        for roll_up in changed
+    ]
+    return _WRITE_OFF_UPDATE.send(connection, rows)
 
 
 def update_accounts(

@@ -13,8 +13,18 @@ COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_tr
 """The columns of `to_row`; `from_row` reads them followed by `platform_customer_id`."""
 
 
+WRITE_OFF_COLUMNS: Final = ("written_off", "debits_written_off")
+"""The last of `COLUMNS`; next to no card transaction has anything but 0 in them."""
+
+
 def to_row(roll_up: RollUp) -> tuple[Any, ...]:
     """Return the row of `roll_up`, in the order of `COLUMNS`."""
+    state = roll_up.state
+    return (*common_row(roll_up), state.written_off, state.debits_written_off)
+
+
+def common_row(roll_up: RollUp) -> tuple[Any, ...]:
+    """Return the row of `roll_up` without `WRITE_OFF_COLUMNS`, in the order of `COLUMNS`."""
     identity, state = roll_up.identity, roll_up.state
     return (
         identity.id,
@@ -52,8 +62,6 @@ def to_row(roll_up: RollUp) -> tuple[Any, ...]:
         identity.created_at,
         roll_up.last_event_at,
         roll_up.updated_at,
-        state.written_off,
-        state.debits_written_off,
     )
 
 

@@ -28,11 +28,11 @@ CONTRACT: Final = {
     "card_transactions": "card_transaction_id platform_id customer_id card_id account_id"
     " issuer_transaction_token merchant mcc country currency status decline_reason authorized"
     " settled refunded pulled released held owed owed_since authorized_at recorded_at expires_at"
-    " updated_at",
+    " updated_at written_off",
     "open_holds": "card_transaction_id platform_id customer_id card_id account_id merchant currency"
     " held authorized_at recorded_at expires_at age_days",
     "receivables": "card_transaction_id platform_id customer_id card_id account_id merchant"
-    " currency owed owed_since authorized_at age_days",
+    " currency owed owed_since authorized_at age_days written_off",
     "events": "card_transaction_id sequence platform_id customer_id currency event amount unfunded"
     " final reason source reference occurred_at recorded_at",
     "network_days": "settlement_date network cycle currency platform_id presentments credits"
