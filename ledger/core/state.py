@@ -103,7 +103,7 @@ class CardTransaction:
         """Its share of the account's totals: `held`, `owed` and `pending`."""
         ahead = self.pulled - self.released - self.settled
         if self.written_off:
-            ahead = self.ahead
+            ahead += self.clearings_written_off
         if ahead < 0:
             return 0, self.unpaid - ahead, self.pending
         return ahead, self.unpaid, self.pending

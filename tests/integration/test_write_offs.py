@@ -5,6 +5,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.engine import writes
@@ -20,6 +22,8 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.projections import card_transaction, history
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage.engines import driver
+from cardledger.ledger.testing.model import Model
+from cardledger.ledger.testing.strategies import written_off
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
@@ -53,8 +57,13 @@ def cardholder(world: World, platform: Id) -> Cardholder:
 def write_off(
     world: World, engine: Engine, cardholder: Cardholder, token: str, amount: int
 ) -> RollUp:
-    """Write off `amount` in a batch of one, with the reads and writes of the engine."""
+    """Write off `amount` of what a card transaction owes."""
     body = world.event("WRITE_OFF", cardholder, token, amount, source="adjustments")
+    return apply(world, engine, cardholder, body)
+
+
+def apply(world: World, engine: Engine, cardholder: Cardholder, body: Mapping[str, Any]) -> RollUp:
+    """Apply a write-off in a batch of one, with the reads and writes of the engine."""
     [message] = world.accept([(cardholder, body)], Lane.BULK)
     with world.database.begin() as outer:
         connection = driver(outer)
@@ -62,7 +71,9 @@ def write_off(
         changes = ChangeSet(snapshot, now=reading.at)
         context = changes.card_transaction(card_transaction_key_of(message))
         assert context is not None
-        after = WriteOffs(Recovery(changes, RailAnswers(RAIL))).apply(message, context, amount)
+        after = WriteOffs(Recovery(changes, RailAnswers(RAIL))).apply(
+            message, context, body["amount"]
+        )
         changes.writes.outcomes.append(
             OutcomeRow(
                 key_of(message), message.body_hash, message.id, OutcomeType.APPLIED, None,
@@ -174,14 +185,36 @@ def test_a_kept_refund_is_written_off_and_comes_back_with_its_clearing(
         world.event("RETURN_REVERSAL", cardholder, "T1", 100),
     )
 
-    written_off = write_off(world, engine, cardholder, "T1", 100)
+    after = write_off(world, engine, cardholder, "T1", 100)
     world.check_books(cardholder)
     send(world, engine, cardholder, world.event("CLEARING_REVERSAL", cardholder, "T1", 100))
 
-    assert written_off.state.debits_written_off == 100
+    assert after.state.debits_written_off == 100
     assert "OPERATOR_LOSS" not in balances(world, cardholder)
     assert world.balance(cardholder) == 0
     world.check_books(cardholder)
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_after_any_story_with_write_offs_all_books_are_those_of_the_model(
+    world: World, engine: Engine, platform: Id, data: st.DataObject
+) -> None:
+    cardholder, model = world.cardholder(platform, 0), Model()
+
+    for event in data.draw(written_off(cardholder.scene, max_size=8)):
+        expected = model.submit(event)
+        if event["type"] != "WRITE_OFF":
+            assert outcomes_of(world.process(engine, [(cardholder, event)])) == [expected]
+        elif expected == "APPLIED":
+            apply(world, engine, cardholder, event)
+
+    world.check_books(cardholder, model)
+    [(lost,)] = world.rows(
+        "SELECT sum(written_off)::bigint FROM card_transactions WHERE account_id = %s",
+        cardholder.account_id,
+    )
+    assert lost == model.written_off()
 
 
 def test_more_than_is_owed_changes_nothing(
@@ -245,10 +278,10 @@ def test_the_outcome_by_sql_is_the_card_transaction_of_the_api(
 
 
 @pytest.mark.parametrize(
-    ("written_off", "of_debits"), [(-1, 0), (10, -1), (10, 11)], ids=["negative", "part", "more"]
+    ("lost", "of_debits"), [(-1, 0), (10, -1), (10, 11)], ids=["negative", "part", "more"]
 )
 def test_the_database_refuses_an_impossible_write_off(
-    world: World, engine: Engine, cardholder: Cardholder, written_off: int, of_debits: int
+    world: World, engine: Engine, cardholder: Cardholder, lost: int, of_debits: int
 ) -> None:
     unpaid(world, engine, cardholder, T1=100)
 
@@ -256,7 +289,7 @@ def test_the_database_refuses_an_impossible_write_off(
         world.connection.execute(
             "UPDATE card_transactions SET written_off = %s, debits_written_off = %s"
             " WHERE customer_id = %s",
-            [written_off, of_debits, cardholder.owner.customer_id],
+            [lost, of_debits, cardholder.owner.customer_id],
         )
 
 
