@@ -68,10 +68,9 @@ class CardTransaction:
     @property
     def ahead(self) -> int:
         """What is paid or written off beyond what has settled; negative: what is not."""
-        ahead = self.pulled - self.released - self.settled
         if self.written_off:
-            ahead += self.clearings_written_off
-        return ahead
+            return self.pulled - self.released - self.settled + self.clearings_written_off
+        return self.pulled - self.released - self.settled
 
     @property
     def outstanding(self) -> int:
@@ -86,7 +85,9 @@ class CardTransaction:
     @property
     def held(self) -> int:
         """Funds held for clearings to come."""
-        return max(self.ahead, 0)
+        if self.written_off:
+            return max(self.ahead, 0)
+        return max(self.pulled - self.released - self.settled, 0)
 
     @property
     def overdrawn(self) -> int:

@@ -140,7 +140,8 @@ def from_row(row: Sequence[Any]) -> RollUp:
         closed_by=None if closed_by is None else Closure(closed_by),
         declined=declined,
         decline_reason=None if decline_reason is None else DeclineReason(decline_reason),
-        written_off=written_off,
-        debits_written_off=debits_written_off,
     )
+    if written_off:
+        state.written_off = written_off
+        state.debits_written_off = debits_written_off
     return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)

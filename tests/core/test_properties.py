@@ -249,6 +249,7 @@ def test_no_total_is_ever_negative_and_no_release_is_more_than_its_pulls(
         assert 0 <= state.pending <= state.funded
         assert not (state.held and state.overdrawn)
         assert min(totals(state)) >= 0
+        assert state.dues == (state.held, state.owed, state.pending)
 
 
 def totals(state: CardTransaction) -> list[int]:

@@ -231,6 +231,25 @@ def test_a_kept_refund_that_is_written_off_comes_back_with_the_clearing() -> Non
     assert booked(*KEPT, WriteOff(amount=100), ReverseClearing(amount=100)) == {}
 
 
+def test_a_reversed_clearing_makes_good_clearings_first_then_kept_refunds() -> None:
+    # 80 of 100 was paid, then 50 refunded, spent and reversed: 70 is owed, and written off.
+    history = (
+        authorize(80),
+        clear(100, final=True, balance=0),
+        refund(50),
+        commands.ReverseRefund(amount=50, balance=0),
+        WriteOff(amount=70),
+    )
+
+    assert facts_of(after(*history), ReverseClearing(amount=60)) == [
+        events.ClearingReversed(amount=60, unfunded=0),
+        events.WriteOffReversed(amount=20),
+        events.Released(amount=40),
+        events.WriteOffRecovered(amount=40, unfunded=0),
+    ]
+    assert booked(*history, ReverseClearing(amount=100)) == {}
+
+
 def test_a_hold_that_an_open_authorization_needs_is_pulled_again_after_it_made_good_a_loss() -> (
     None
 ):
