@@ -167,16 +167,16 @@ class ChangeSet:
             return self._dated[1]
         moment, settlement = occurred_at(message), settlement_of(message.body)
         if settlement is None:
-            day = self._days.of_books(moment)
+            day, late_from = self._days.of_books(moment)
         else:
-            day = self._days.of(
+            day, late_from = self._days.of(
                 Movement(
                     occurred_at=moment,
                     network=settlement.network,
                     settlement_date=settlement.settlement_date,
                 )
             )
-        dates = Dates(moment, day, settlement)
+        dates = Dates(moment, day, settlement, late_from)
         self._dated = (message, dates)
         return dates
 
@@ -245,7 +245,7 @@ class ChangeSet:
         line: int = 0,
     ) -> None:
         """Append `movements` from `line` on, and change the balance of `account` by its side."""
-        occurred, posted_on = dates.occurred_at, dates.posted_on
+        occurred, posted_on, late_from = dates.occurred_at, dates.posted_on, dates.late_from
         for place, entry in enumerate(movements, start=line):
             # First: when there is no such account, nothing has been changed yet.
             debit = self._account_id(entry.debit, account)
@@ -270,6 +270,7 @@ class ChangeSet:
                     self.now,
                     occurred,
                     posted_on,
+                    late_from,
                 )
             )
         self._change_account(account)

@@ -25,6 +25,7 @@ class Dates:
     occurred_at: datetime
     posted_on: date
     settlement: Settlement | None  # What the message says about it.
+    late_from: date | None = None  # The day that was not open any more.
 
 
 @dataclass(slots=True)
@@ -144,6 +145,7 @@ EntryRecord = tuple[
     datetime,  # recorded_at
     datetime,  # occurred_at
     date,  # posted_on
+    date | None,  # late_from
 ]
 """A row of `entries`; the last `Id | None` and its values: the customer account, if it has one."""
 

@@ -265,6 +265,11 @@ entries = Table(
         server_default=text("((now() AT TIME ZONE 'UTC'::text))::date"),
         comment="The business day in whose books the entry counts.",
     ),
+    Column(
+        "late_from",
+        Date,
+        comment="The closed day in whose books the entry would have counted; null: it is not late.",
+    ),
     PrimaryKeyConstraint("subject_id", "sequence", "line", "customer_id"),
     CheckConstraint("debit_account_id <> credit_account_id", name="two_accounts"),
     CheckConstraint(
