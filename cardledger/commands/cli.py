@@ -15,6 +15,7 @@ import typer
 
 from cardledger.commands.groups import (
     calendars,
+    close,
     daily,
     keys,
     parked,
@@ -48,6 +49,7 @@ app.add_typer(people.app)
 app.add_typer(keys.app)
 app.add_typer(calendars.app)
 app.add_typer(reports.app)
+app.add_typer(close.app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 

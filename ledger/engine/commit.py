@@ -38,9 +38,12 @@ from cardledger.ledger.engine.parsing import (
 )
 from cardledger.ledger.engine.records import Claimed, Decided
 from cardledger.ledger.engine.stalls import (
+    CLOSED_DAY,
     SAMPLE,
+    DeadlinePassedError,
     FailedError,
     LockedError,
+    StaleSnapshotError,
     Stalls,
     UnavailableError,
     describe,
@@ -48,6 +51,7 @@ from cardledger.ledger.engine.stalls import (
     is_systemic,
     is_unavailable,
     log_ids,
+    repeated,
 )
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import Lane, Message
@@ -65,21 +69,11 @@ _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have 
 
 _DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
-_SNAPSHOTS: Final = 5  # Of one batch: another is read when an account is opened while it loads.
-
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
 
 _SAMPLE_ROWS: Final = 500  # Messages among which one shows that the key of this process is right.
 
 _log = structlog.get_logger()
-
-
-class _DeadlinePassedError(Exception):
-    """An approval would be committed after its `decideBy`; decide again."""
-
-
-class _StaleSnapshotError(Exception):
-    """A card, a card transaction or a transfer is on an account that is not locked; read again."""
 
 
 class _Queues(NamedTuple):
@@ -313,7 +307,7 @@ class Engine:
             try:
                 with connection.transaction(force_rollback=True):
                     self._decide(connection, queues.lane, [neighbour])
-            except _DeadlinePassedError:
+            except (DeadlinePassedError, StaleSnapshotError):
                 return True
             except Exception as error:
                 if is_unavailable(error):
@@ -332,21 +326,15 @@ class Engine:
             committed()
 
     def _commit_batch(self, queues: _Queues, *, waits: bool = True) -> _Batched:
-        stale = 0
-        while True:
-            try:
-                with self._transaction() as connection:
-                    messages, unfinished, refused = self._claim(
-                        connection, queues, self._batch_size, waits=waits
-                    )
-                    decided = self._decide(connection, queues.lane, messages)
-                    return [*refused, *decided], unfinished
-            except _DeadlinePassedError:
-                continue  # By the later clock the approval is a decline.
-            except _StaleSnapshotError:
-                stale += 1
-                if stale == _SNAPSHOTS:
-                    raise
+        def commit() -> _Batched:
+            with self._transaction() as connection:
+                messages, unfinished, refused = self._claim(
+                    connection, queues, self._batch_size, waits=waits
+                )
+                decided = self._decide(connection, queues.lane, messages)
+                return [*refused, *decided], unfinished
+
+        return repeated(commit)
 
     def _claim(
         self, connection: psycopg.Connection[Any], queues: _Queues, limit: int, *, waits: bool
@@ -388,12 +376,12 @@ class Engine:
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
     ) -> list[Decided]:
         """Decide `messages` in a savepoint: a failure leaves the database transaction usable."""
-        while True:
-            try:
-                with connection.transaction():
-                    return self._decide(connection, lane, messages)
-            except _DeadlinePassedError:
-                continue
+
+        def decide() -> list[Decided]:
+            with connection.transaction():
+                return self._decide(connection, lane, messages)
+
+        return repeated(decide)
 
     def _decide(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
@@ -404,7 +392,12 @@ class Engine:
         now = self._clock() if self._clock else reading.at
         batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
-        writes.append(connection, batch.writes, now, self._key)
+        try:
+            writes.append(connection, batch.writes, now, self._key)
+        except psycopg.DatabaseError as error:
+            if error.sqlstate != CLOSED_DAY:
+                raise
+            raise StaleSnapshotError from error
         with connection.pipeline():
             updates = list(writes.change(connection, batch.writes, now))
             claims.remove(connection, lane, messages)
@@ -413,7 +406,7 @@ class Engine:
         if batch.first_deadline and (
             (self._clock() if self._clock else reading.now()) > batch.first_deadline
         ):
-            raise _DeadlinePassedError
+            raise DeadlinePassedError
         return decided
 
     def _load(
@@ -465,7 +458,7 @@ class Engine:
         # Each statement reads what is committed before it: an account that was opened after the
         # locks were taken can be the funding source of a card that was read after that.
         if not accounts.keys() >= snapshot.accounts_used_by(set(customers)):
-            raise _StaleSnapshotError
+            raise StaleSnapshotError
         return snapshot, books.reading
 
     def _chart(

@@ -6,13 +6,14 @@ The audit reads one snapshot, so that it can run beside live traffic, and stream
 memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
 stored rows were written by COPY and UPDATE, the expected ones come from `fold` and `entries`.
 
-It checks sums, references, ownership and posting days. It cannot check data that is stored only
-once: when the network says an event occurred, the name of a merchant, which account of a cardholder
-a declined authorization was decided on, and what webhooks contained.
+It checks sums, references, ownership, posting days and the seals of closed periods. It cannot check
+data that is stored only once: when the network says an event occurred, the name of a merchant,
+which account of a cardholder a declined authorization was decided on, and what webhooks contained.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any, Final
@@ -25,7 +26,7 @@ from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
 from cardledger.ledger.projections.event_rows import EventRow, from_row
-from cardledger.ledger.queries import acceptances, posting_audit
+from cardledger.ledger.queries import acceptances, posting_audit, seal_audit
 from cardledger.ledger.storage import cursors
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
@@ -54,6 +55,7 @@ class Report:
     transfers: int = 0
     accepted: int = 0  # Messages, from the first acceptance on.
     waiting: int = 0  # Of them, those not yet decided.
+    open_days: dict[date, int] = field(default_factory=dict)  # Entries of each day still open.
     difference_count: int = 0
     differences: list[str] = field(default_factory=list)
 
@@ -106,8 +108,10 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     report.accepted, report.waiting = acceptances.totals(connection)
     for description in acceptances.differences(connection):
         report.add_difference(description)
-    for description in posting_audit.differences(connection):
-        report.add_difference(description)
+    for check in (posting_audit, seal_audit):
+        for description in check.differences(connection):
+            report.add_difference(description)
+    report.open_days = seal_audit.open_days(connection)
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")
     progress(total, total)

@@ -3,6 +3,7 @@
 Source: docs/decisions/0063-finance-schema.md
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from alembic import op
@@ -23,12 +24,15 @@ DO $run$ DECLARE
     is_own boolean := to_regnamespace(quote_ident(own)) IS NOT NULL;
     views_in text := CASE WHEN is_own THEN own ELSE 'finance' END;
     role text;
+    reading text;
 BEGIN
     EXECUTE format('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', views_in);
+    SELECT string_agg(oid::regprocedure::text, ', ') INTO reading FROM pg_proc
+    WHERE pronamespace = to_regnamespace(quote_ident(views_in)) AND provolatile <> 'v';
     FOREACH role IN ARRAY ARRAY['finance', 'reader', 'app'] LOOP
         role := current_database() || '_' || role;
         EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO %I', views_in, role);
-        EXECUTE format('GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %I TO %I', views_in, role);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', reading, role);
     END LOOP;
 END $run$
 """
@@ -44,5 +48,21 @@ def run(statements: str) -> None:
 
 
 def grant() -> None:
-    """Let the roles that read the schema read all that is in it, and no other role."""
+    """Let the roles that read the schema read all that is in it, and no other role.
+
+    A function that is volatile changes something: it is for people (`grant_to_people`).
+    """
     op.execute(_GRANT)
+
+
+def grant_to_people(right: str, functions: Iterable[str]) -> None:
+    """Let people with `right` (prepare, approve) call `functions` of the schema, no other role.
+
+    Each is named with the types of its arguments: "approve_closing(uuid)".
+    """
+    for function in functions:
+        run(
+            f"REVOKE EXECUTE ON FUNCTION finance.{function} FROM PUBLIC;"
+            f" DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION finance.{function} TO %I',"
+            f" current_database() || '_{right}'); END $$;"
+        )

@@ -44,6 +44,13 @@ from cardledger.schema.tables.customers import (
     verifications,
 )
 from cardledger.schema.tables.people import person_changes
+from cardledger.schema.tables.periods import (
+    book_verifications,
+    closing_exceptions,
+    closing_kinds,
+    closings,
+    seals,
+)
 from cardledger.schema.tables.platforms import (
     api_tokens,
     idempotency_keys,
@@ -90,6 +97,9 @@ APPEND_ONLY: Final = (
     calendars,
     settlement_details,
     person_changes,
+    closing_exceptions,
+    seals,
+    book_verifications,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -105,6 +115,7 @@ __all__ = [
     "agents",
     "api_tokens",
     "beneficial_owners",
+    "book_verifications",
     "books",
     "calendars",
     "card_reveals",
@@ -112,6 +123,9 @@ __all__ = [
     "card_transactions",
     "cards",
     "chart_of_accounts",
+    "closing_exceptions",
+    "closing_kinds",
+    "closings",
     "currencies",
     "customers",
     "deposits",
@@ -138,6 +152,7 @@ __all__ = [
     "row_counts",
     "row_quotas",
     "schema_compatibility",
+    "seals",
     "server_keys",
     "settlement_details",
     "stalled_queues",

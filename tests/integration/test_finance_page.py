@@ -20,7 +20,9 @@ from tests.world import open_world
 pytestmark = pytest.mark.usefixtures("platform")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "finance.md").read_text(encoding="utf-8")
-TRIAL_BALANCE, EARLIER, DUE, CONTROL, UNAPPLIED = re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL)
+TRIAL_BALANCE, EARLIER, DUE, CONTROL, UNAPPLIED, LATE, PERIODS = re.findall(
+    r"```sql\n(.*?)```", PAGE, re.DOTALL
+)
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +98,11 @@ def test_the_page_has_every_account_of_the_chart() -> None:
     table = PAGE.partition("## Accounts\n")[2].strip().partition("\n\n")[0]
 
     assert {*re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)} == {*ChartAccount}
+
+
+@pytest.mark.parametrize("query", [LATE, PERIODS])
+def test_while_nothing_is_closed_nothing_is_late(
+    finance: psycopg.Connection[Any], query: str
+) -> None:
+    """`test_closing` has what is closed."""
+    assert finance.execute(query.encode()).fetchall() == []

@@ -40,10 +40,22 @@ CONTRACT: Final = {
     "unapplied": "message_id state platform_id source reference type amount currency reason"
     " recorded_at age_days",
     "audit": "recorded_at person action subject detail",
+    "periods": "closing_id first_day last_day state prepared_at prepared_by decided_at decided_by"
+    " decision_reason exceptions sealed_at sealed_by seal_version sha256 entries late_entries"
+    " trial_balance",
+    "reopenings": "reopening_id closing_id first_day last_day state reason prepared_at prepared_by"
+    " decided_at decided_by decision_reason",
 }
 """Columns of each view, in their order; another one is added on the right."""
 
 FUNCTIONS: Final = {
+    "approve_closing(uuid)",
+    "first_open_day()",
+    "in_the_way(date,date)",
+    "prepare_closing(date,date,jsonb)",
+    "prepare_reopening(uuid,text)",
+    "reject_closing(uuid,text)",
+    "seal_closing(uuid,integer,text,bigint)",
     "balance(uuid,date,timestamp with time zone)",
     "json_or_null(text)",
     "open_holds(date,timestamp with time zone)",
@@ -191,7 +203,7 @@ def test_an_amount_in_units_is_exact(
             subject,
         )
 
-    assert rows == [(expected, None, "BOOKED", "ASSET", "LIABILITY")]
+    assert rows == [(expected, None, "ADJUSTED", "ASSET", "LIABILITY")]
 
 
 def test_a_hold_is_as_old_as_its_authorization_at_the_network(
