@@ -11,6 +11,7 @@ from typing import Final
 
 from benchmarks import workbench
 from benchmarks.parts import (
+    closing,
     engine,
     finance,
     floor,
@@ -171,6 +172,16 @@ def _finance(postgres: DatabaseUrl, options: Options, progress: Progress) -> Ite
         yield from finance.measure(bench, rounds=options.rounds, progress=progress)
 
 
+def _closing(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
+    with workbench.bench(postgres) as bench:
+        yield from closing.measure(
+            bench,
+            entries=round(options.millions * 1_000_000),
+            rounds=options.rounds,
+            progress=progress,
+        )
+
+
 def _growth(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     # A ratio of two rates is as uncertain as both together.
     rounds = 2 * options.rounds
@@ -190,6 +201,7 @@ _PARTS: Final[dict[str, _Part]] = {
     "webhooks": _webhooks,
     "proof": _proof,
     "finance": _finance,
+    "closing": _closing,
     "growth": _growth,
     "smoke": _smoke,
 }

@@ -56,13 +56,12 @@ def grant() -> None:
 
 
 def grant_to_people(right: str, functions: Iterable[str]) -> None:
-    """Let people with `right` (prepare, approve) call `functions` of the schema, no other role.
+    """Let people with `right` (prepare, approve) call `functions` of the schema, after `grant`.
 
     Each is named with the types of its arguments: "approve_closing(uuid)".
     """
     for function in functions:
         run(
-            f"REVOKE EXECUTE ON FUNCTION finance.{function} FROM PUBLIC;"
-            f" DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION finance.{function} TO %I',"
+            f"DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION finance.{function} TO %I',"
             f" current_database() || '_{right}'); END $$;"
         )

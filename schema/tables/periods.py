@@ -186,7 +186,6 @@ seals = Table(
 book_verifications = Table(
     "book_verifications",
     metadata,
-    Column("id", BigInteger, Identity(always=True), nullable=False, comment="Ids rise with time."),
     Column(
         "days",
         JSONB,
@@ -194,6 +193,7 @@ book_verifications = Table(
         comment="Number of entries that were checked of each day from the first open day on, by"
         " day: entries are only added, so a day with as many has no other.",
     ),
+    Column("id", BigInteger, Identity(always=True), nullable=False, comment="Ids rise with time."),
     _done_at("verified_at", "When it was recorded."),
     _done_by("verified_by", "The login that verified"),
     PrimaryKeyConstraint("id"),

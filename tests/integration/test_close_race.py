@@ -48,6 +48,7 @@ def book(  # noqa: PLR0913, PLR0917 - what a process is given
         at = f"{date.fromordinal(day.value)}T23:59:{number % 60:02}Z"
         events = [
             world.clearing(cardholder, f"T{number}-{each}", 100, occurredAt=at)
+            | {"reference": f"{number}-{each}"}  # Not that of the deposit.
             for each in range(BATCH)
         ]
         world.process(engine, [(cardholder, event) for event in events])

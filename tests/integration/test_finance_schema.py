@@ -384,7 +384,7 @@ def test_no_personal_data_can_be_reached(
     for view in CONTRACT:
         rows = finance.execute(f"SELECT * FROM finance.{view}".encode()).fetchall()
         assert HIDDEN not in str(rows), view
-        assert rows or view == "audit", view
+        assert rows or view in {"audit", "periods", "reopenings"}, view
 
 
 def test_a_condition_of_the_reader_sees_no_message_that_a_view_hides(

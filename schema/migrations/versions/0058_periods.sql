@@ -62,9 +62,9 @@ COMMENT ON COLUMN closings.decided_at IS 'When it was approved or rejected. No e
 COMMENT ON COLUMN closings.decided_by IS 'The login that approved or rejected it; written by the database.';
 COMMENT ON COLUMN closings.decision_reason IS 'Why it was rejected.';
 
-CREATE TRIGGER append_only BEFORE DELETE OR TRUNCATE ON closings
+CREATE TRIGGER never_deleted BEFORE DELETE OR TRUNCATE ON closings
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change();
-ALTER TABLE closings ENABLE ALWAYS TRIGGER append_only;
+ALTER TABLE closings ENABLE ALWAYS TRIGGER never_deleted;
 CREATE TRIGGER decided_once BEFORE UPDATE ON closings FOR EACH ROW
     WHEN (
         (OLD.id, OLD.kind, OLD.closing_id, OLD.first_day, OLD.last_day, OLD.reason,
@@ -121,8 +121,8 @@ COMMENT ON COLUMN seals.sealed_at IS 'When it was sealed.';
 COMMENT ON COLUMN seals.sealed_by IS 'The login that sealed it; written by the database.';
 
 CREATE TABLE book_verifications (
-    id BIGINT GENERATED ALWAYS AS IDENTITY,
     days JSONB NOT NULL,
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
     verified_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     verified_by TEXT DEFAULT SESSION_USER NOT NULL,
     CONSTRAINT book_verifications_pkey PRIMARY KEY (id)
