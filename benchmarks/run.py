@@ -174,12 +174,8 @@ def _finance(postgres: DatabaseUrl, options: Options, progress: Progress) -> Ite
 
 def _closing(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench:
-        yield from closing.measure(
-            bench,
-            entries=round(options.millions * 1_000_000),
-            rounds=options.rounds,
-            progress=progress,
-        )
+        entries = round(options.millions * 1_000_000)
+        yield from closing.measure(bench, entries=entries, rounds=options.rounds, progress=progress)
 
 
 def _growth(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:

@@ -145,23 +145,9 @@ def _guard(connection: psycopg.Connection[Any]) -> Iterator[Figure]:
 def _copy_ms(connection: psycopg.Connection[Any]) -> float:
     """Copy a batch of entries of today, and roll it back; return how long COPY took."""
     now = datetime.now(UTC)
+    dates = now, now, now.date(), None
     rows = [
-        (
-            new_id(),
-            0,
-            0,
-            new_id(),
-            new_id(),
-            new_id(),
-            1,
-            None,
-            None,
-            None,
-            now,
-            now,
-            now.date(),
-            None,
-        )
+        (new_id(), 0, 0, *(new_id() for _ in range(3)), 1, None, None, None, *dates)
         for _ in range(_BATCH)
     ]
     with connection.transaction(force_rollback=True):

@@ -540,7 +540,8 @@ def test_a_batch_that_read_the_books_before_a_closing_is_decided_again(
     """The closing comes when a batch has decided and not yet written its entries."""
     engine = office.world.engine()
     event = office.world.clearing(cardholder, "T2", 700, occurredAt=noon(LAST))
-    write, attempts = writes.append_entries, []
+    write = writes.append_entries
+    attempts: list[object] = []
 
     def close_first(*arguments: Any) -> None:  # noqa: ANN401 - handed through
         if not attempts:

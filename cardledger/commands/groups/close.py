@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 from typing_extensions import override
@@ -30,7 +29,7 @@ class _Group(TyperGroup):
     """The group of commands in which `close 2026-10` is short for `close prepare 2026-10`."""
 
     @override
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
             args = ["prepare", *args]
         return super().parse_args(ctx, args)
