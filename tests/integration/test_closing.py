@@ -62,7 +62,7 @@ def noon(day: date) -> str:
 
 
 def insert(connection: psycopg.Connection[Any], day: date) -> None:
-    """Insert an entry posted on `day`, as whoever is logged in."""
+    """Insert an entry posted on `day`, with the login of `connection`."""
     connection.execute(
         "INSERT INTO entries (subject_id, sequence, line, customer_id, debit_account_id,"
         " credit_account_id, amount, recorded_at, occurred_at, posted_on)"
@@ -324,7 +324,7 @@ def test_days_are_closed_in_order_and_the_month_takes_the_rest(office: Office) -
 # --- two people -----------------------------------------------------------------------------------
 
 
-def test_nobody_approves_what_they_prepared(office: Office) -> None:
+def test_a_person_does_not_decide_what_they_prepared(office: Office) -> None:
     key = office.state(office.carla, MONTH)["id"]
 
     for verb in (["approve", key], ["reject", key, "--reason", "x"]):

@@ -1,4 +1,4 @@
-"""PostgreSQL refuses an entry that is posted on a closed day, whoever inserts it."""
+"""PostgreSQL refuses an entry that is posted on a closed day, whichever role inserts it."""
 
 from cardledger.schema.migrations.steps import execute_alone
 

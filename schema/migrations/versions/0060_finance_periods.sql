@@ -58,8 +58,8 @@ BEGIN ATOMIC
     WHERE m.received_at < p.ends_at OR EXISTS (
         SELECT FROM (VALUES
             (m.body ->> 'occurredAt'), (m.body -> 'settlement' ->> 'settlementDate')
-        ) AS said (day)
-        WHERE said.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}' AND left(said.day, 10) <= p.last_day
+        ) AS named (day)
+        WHERE named.day ~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}' AND left(named.day, 10) <= p.last_day
     )
     GROUP BY m.kind
     UNION ALL
@@ -181,7 +181,7 @@ COMMENT ON COLUMN finance.audit.recorded_at IS 'When it was done.';
 COMMENT ON COLUMN finance.audit.person IS 'The login that did it.';
 COMMENT ON COLUMN finance.audit.action IS 'CALENDAR_SET, PERSON_ADDED, PERSON_REMOVED, CLOSE_PREPARED, CLOSE_APPROVED, CLOSE_REJECTED, CLOSE_SEALED, REOPEN_PREPARED, REOPEN_APPROVED or REOPEN_REJECTED.';
 COMMENT ON COLUMN finance.audit.subject IS 'The calendar, the person, the closing or the reopening.';
-COMMENT ON COLUMN finance.audit.detail IS 'What was said.';
+COMMENT ON COLUMN finance.audit.detail IS 'What it was about: of a calendar or a person what it was changed to, of a period its days, reasons and seal.';
 
 CREATE FUNCTION finance.in_the_way(first_day date, last_day date)
 RETURNS TABLE (kind text, found bigint, detail text, meaning text, remedy text)
