@@ -22,6 +22,7 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import roles
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Right, Role
+from tests.command_process import run_command
 from tests.databases import PASSWORD
 from tests.integration import office as offices
 from tests.integration.office import FIRST, LAST, MONTH, OPEN, TODAY, Office
@@ -128,6 +129,47 @@ def test_a_late_fact_is_posted_on_the_first_open_day_and_says_so(
         "SELECT DISTINCT late_from FROM finance.journal WHERE late_from IS NOT NULL ORDER BY 1"
     ) == [(FIRST,), (LAST,)]
     assert office.verify().returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ("late_from = NULL", f"is posted on {OPEN}; its dates give {LAST}"),
+        ("late_from = late_from - 1", f"its dates give {LAST}"),
+        ("posted_on = posted_on + 1", f"the first open day was {FIRST} or {OPEN}"),
+    ],
+)
+def test_verify_knows_from_which_day_an_entry_is_late(
+    office: Office, cardholder: Cardholder, change: str, difference: str
+) -> None:
+    office.closed()
+    late = office.world.clearing(cardholder, "T2", 700, occurredAt=noon(LAST))
+    assert office.process(cardholder, late) == ["APPLIED"]
+    with office.world.connection.transaction():
+        office.world.connection.execute("ALTER TABLE entries DISABLE TRIGGER ALL")
+        office.world.connection.execute(
+            f"UPDATE entries SET {change} WHERE late_from IS NOT NULL".encode()
+        )
+        office.world.connection.execute("ALTER TABLE entries ENABLE ALWAYS TRIGGER append_only")
+        office.world.connection.execute("ALTER TABLE entries ENABLE ALWAYS TRIGGER closed_day")
+
+    report = office.world.verify()
+
+    assert [difference in line for line in report.differences] == [True, True], report.differences
+
+
+def test_a_login_that_only_reads_verifies_and_says_that_it_is_not_recorded(
+    office: Office,
+    cardholder: Cardholder,  # noqa: ARG001 - entries to verify
+) -> None:
+    url = DatabaseUrl(office.world.app_url)
+    reader = url.with_user(roles.name_in(url, Role.READER), PASSWORD)
+
+    ended = run_command("verify", env=environment(DATABASE_URL=reader), cwd=office.folder)
+
+    assert ended.returncode == 0, ended.stderr
+    assert "cannot record that the books were verified" in ended.stderr
+    assert office.world.count("book_verifications") == 0
 
 
 @pytest.mark.parametrize("role", [None, *Role])
