@@ -45,6 +45,7 @@ CREATED: Final = {
     "0034": ("enqueued_events", "enqueued_events_progress"),
     "0035": ("books", "calendars", "chart_of_accounts", "currencies", "settlement_details"),
     "0040": ("person_changes",),
+    "0061": ("adjustments",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

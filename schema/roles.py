@@ -108,6 +108,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "adw"},
     "webhook_endpoints": {Role.API: "aw", Role.WEBHOOKS: "w"},
     "webhook_signing_keys": {Role.API: "a"},
+    "adjustments": {Role.WORKER: "w"},  # And functions add rows and decide on them, for people.
     "person_changes": _NONE,  # By the command that adds a person, with the login of the owner.
     # Of migrations.
     "alembic_version": _NONE,

@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cardledger.commands.groups import (
+    adjust,
     calendars,
     daily,
     keys,
@@ -48,6 +49,7 @@ app.add_typer(people.app)
 app.add_typer(keys.app)
 app.add_typer(calendars.app)
 app.add_typer(reports.app)
+app.add_typer(adjust.app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 

@@ -37,6 +37,7 @@ from cardledger.ledger.engine.records import (
     SettlementRecord,
 )
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections.adjustments import Adjustment
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance
 from cardledger.ledger.projections.event_rows import to_row
 from cardledger.ledger.projections.transfers import Transfer
@@ -62,6 +63,7 @@ class BatchSnapshot:
     # By platform, currency and kind.
     system_accounts: Mapping[tuple[Id, str, str], Id] = field(default_factory=dict)
     transfers: Mapping[Id, Transfer] = field(default_factory=dict)
+    adjustments: Mapping[Id, Adjustment] = field(default_factory=dict)
     # By message: kind and amount of what came after its first event, one row a kind.
     amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
     # Of the customers that get a deposit.
@@ -102,6 +104,7 @@ class PendingWrites:
     settlements: list[SettlementRecord] = field(default_factory=list)
     deposits: list[DepositRecord] = field(default_factory=list)
     transfers: dict[Id, Transfer] = field(default_factory=dict)
+    adjustments: dict[Id, Adjustment] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     rejections: list[RejectionRecord] = field(default_factory=list)
     duplicates: list[Id] = field(default_factory=list)
@@ -116,7 +119,8 @@ class PendingWrites:
     @property
     def size(self) -> int:
         """How much has been collected: whether a message was applied, if only in part."""
-        return len(self.events) + len(self.entries) + len(self.deposits) + len(self.transfers)
+        events, entries = len(self.events), len(self.entries)
+        return events + entries + len(self.deposits) + len(self.transfers) + len(self.adjustments)
 
 
 class ChangeSet:
@@ -273,6 +277,41 @@ class ChangeSet:
                 )
             )
         self._change_account(account)
+
+    def book_system(  # noqa: PLR0913 - the columns of an entry
+        self,
+        subject_id: Id,
+        sequence: int,
+        booked: Sequence[Entry],
+        *,
+        customer_id: Id,
+        platform_id: Id,
+        currency: str,
+        dates: Dates,
+    ) -> None:
+        """Append `booked`, entries between two system accounts of a platform.
+
+        Raises: KeyError when the platform has no such account; nothing was recorded.
+        """
+        accounts = self.snapshot.system_accounts
+        self.writes.entries += [
+            (
+                subject_id,
+                sequence,
+                line,
+                customer_id,
+                accounts[platform_id, currency, entry.debit],
+                accounts[platform_id, currency, entry.credit],
+                entry.amount,
+                None,
+                None,
+                None,
+                self.now,
+                dates.occurred_at,
+                dates.posted_on,
+            )
+            for line, entry in enumerate(booked)
+        ]
 
     def keep_settlement(
         self, settlement: Settlement, of: Identity, *, sequence: int, message_id: Id

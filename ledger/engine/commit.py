@@ -27,6 +27,7 @@ from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.locked_cardholders import LockedCardholders
 from cardledger.ledger.engine.parsing import (
+    adjustments_of,
     card_transaction_keys_of,
     closings_of,
     key_of,
@@ -436,9 +437,9 @@ class Engine:
         books, accounts = books_of(), accounts_of()
         charts = {(account.platform_id, account.currency) for account in accounts.values()}
         # Read only when needed: most batches have none of them.
-        closings, receivers = closings_of(messages), receivers_of(messages)
-        transfers = transfers_of(messages)
-        pages = reads.closing_pages(connection, closings) if closings else {}
+        pages = reads.closing_pages(connection, closings_of(messages))
+        adjustments = reads.lock_adjustments(connection, adjustments_of(messages))
+        charts |= {(each.platform_id, each.currency) for each in adjustments.values()}
         outcomes = outcomes_of()
         if repeated := repeated_approvals(messages, outcomes):
             outcomes |= reads.outcomes(connection, map(reversal_key_of, repeated))()
@@ -454,10 +455,9 @@ class Engine:
             closing_pages=pages,
             debts=debts_of(),
             parked=parked_of(),
-            transfers=reads.lock_transfers(connection, transfers) if transfers else {},
-            platform_customer_ids=(
-                reads.platform_customer_ids(connection, receivers) if receivers else {}
-            ),
+            transfers=reads.lock_transfers(connection, transfers_of(messages)),
+            adjustments=adjustments,
+            platform_customer_ids=reads.platform_customer_ids(connection, receivers_of(messages)),
             system_accounts=self._chart(connection, charts),
             calendars=self._calendars.current(connection, books.calendar_versions),
             first_open_day=books.first_open_day,

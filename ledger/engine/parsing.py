@@ -183,6 +183,15 @@ def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
     return keys
 
 
+def adjustments_of(messages: Iterable[Message]) -> dict[Id, Id]:
+    """Return the adjustments that `messages` are to book, each with the customer of its message."""
+    found = {}
+    for message in _of_type(messages, inbox.ADJUSTMENT):
+        with suppress(RejectedError):
+            found[id_of(message.body, "adjustmentId")] = message.customer_id
+    return found
+
+
 def receivers_of(messages: Iterable[Message]) -> set[Id]:
     """Return the customers whose accounts `messages` credit with deposits."""
     return {message.customer_id for message in _of_type(messages, inbox.DEPOSIT)}

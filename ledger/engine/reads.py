@@ -24,7 +24,8 @@ from cardledger.ledger.engine.records import (
     OutcomeRow,
     Parked,
 )
-from cardledger.ledger.projections import card_transaction_rows, transfers
+from cardledger.ledger.projections import adjustments, card_transaction_rows, transfers
+from cardledger.ledger.projections.adjustments import Adjustment
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
@@ -290,6 +291,8 @@ def closing_pages(
 
     Shape: by token; about `CLOSING_LIMIT` card transactions in all, and a few of each.
     """
+    if not closings:
+        return {}
     limit = max(CLOSING_LIMIT // len(closings), _LEAST_CLOSING_LIMIT)
     keys = pg_arrays.columns(closings, "uuid", "uuid", "text")
     cursor = connection.cursor(binary=True).execute(_CLOSING, [*keys, limit])
@@ -307,8 +310,12 @@ def closing_pages(
     }
 
 
-def platform_customer_ids(connection: Connection[Any], customer_ids: Iterable[Id]) -> dict[Id, str]:
+def platform_customer_ids(
+    connection: Connection[Any], customer_ids: Collection[Id]
+) -> dict[Id, str]:
     """Return the platforms' own ids of `customer_ids`, by id."""
+    if not customer_ids:
+        return {}
     cursor = connection.cursor(binary=True).execute(
         "SELECT id, platform_customer_id FROM customers WHERE id = ANY(%s)", [list(customer_ids)]
     )
@@ -316,7 +323,12 @@ def platform_customer_ids(connection: Connection[Any], customer_ids: Iterable[Id
 
 
 def lock_transfers(
-    connection: Connection[Any], keys: Iterable[tuple[Id, Id]]
+    connection: Connection[Any], keys: Collection[tuple[Id, Id]]
 ) -> dict[Id, Transfer]:
     """Lock and return the transfers with `keys`, each with its customer, that exist."""
-    return transfers.lock(connection, keys)
+    return transfers.lock(connection, keys) if keys else {}
+
+
+def lock_adjustments(connection: Connection[Any], ids: Collection[Id]) -> dict[Id, Adjustment]:
+    """Lock and return the adjustments with `ids` that exist."""
+    return adjustments.lock(connection, ids) if ids else {}

@@ -29,7 +29,12 @@ from cardledger.ledger.engine.records import (
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.projections import accounts, card_transaction_rows, transfers
+from cardledger.ledger.projections import (
+    accounts,
+    adjustments,
+    card_transaction_rows,
+    transfers,
+)
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import BulkUpdate, Copy, SentUpdate
@@ -82,6 +87,8 @@ def change(
         yield update_accounts(connection, pending.accounts, now)
     if pending.transfers:
         yield transfers.end(connection, list(pending.transfers.values()))
+    if pending.adjustments:
+        yield adjustments.end(connection, list(pending.adjustments.values()))
 
 
 def append_events(connection: Connection[Any], records: Sequence[EventRecord]) -> None:

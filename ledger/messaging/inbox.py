@@ -39,6 +39,9 @@ RECOVERY: Final = "RECOVERY"
 PULL_CONFIRMATION: Final = "PULL_CONFIRMATION"
 """Type of the message that confirms or fails a pending pull; sent by a timer."""
 
+ADJUSTMENT: Final = "ADJUSTMENT"
+"""Type of the message that books an adjustment; sent when a person has approved it."""
+
 
 class Lane(IntEnum):
     """Two queues a shard, so that a file of clearings never delays an authorization."""

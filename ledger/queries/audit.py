@@ -25,7 +25,7 @@ from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
 from cardledger.ledger.projections.event_rows import EventRow, from_row
-from cardledger.ledger.queries import acceptances, posting_audit
+from cardledger.ledger.queries import acceptances, adjustment_audit, posting_audit
 from cardledger.ledger.storage import cursors
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
@@ -107,6 +107,8 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     for description in acceptances.differences(connection):
         report.add_difference(description)
     for description in posting_audit.differences(connection):
+        report.add_difference(description)
+    for description in adjustment_audit.differences(connection):
         report.add_difference(description)
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")
@@ -288,9 +290,10 @@ _CHECKS: Final = (
         LEFT JOIN card_transactions t ON t.id = e.subject_id AND e.sequence > 0
         LEFT JOIN deposits d ON d.id = e.subject_id AND e.sequence = 0
         LEFT JOIN transfers f ON f.id = e.subject_id AND e.sequence = 0
-        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL
+        LEFT JOIN adjustments j ON j.id = e.subject_id AND e.sequence = 0
+        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL AND j.id IS NULL
         """,
-        "Entry {}/{}/{}: has no card transaction, deposit or transfer",
+        "Entry {}/{}/{}: has no card transaction, deposit, transfer or adjustment",
     ),
     (
         """
@@ -381,10 +384,12 @@ _CHECKS: Final = (
         LEFT JOIN internal_accounts a ON a.id = e.account_id
         LEFT JOIN system_accounts d ON d.id = e.debit_account_id
         LEFT JOIN system_accounts c ON c.id = e.credit_account_id
-        WHERE u.id IS NULL OR num_nonnulls(a.id, d.id, c.id) <> 2
+        WHERE num_nonnulls(a.id, d.id, c.id) <> 2
+            -- Those of a platform alone have no cardholder.
+            OR (u.id IS NULL AND e.customer_id <> '00000000-0000-0000-0000-000000000000')
             OR coalesce(a.customer_id, e.customer_id) <> e.customer_id
-            OR coalesce(a.platform_id, d.platform_id) <> u.platform_id
-            OR coalesce(c.platform_id, d.platform_id) <> u.platform_id
+            OR coalesce(a.platform_id, d.platform_id) <> coalesce(u.platform_id, d.platform_id)
+            OR coalesce(c.platform_id, d.platform_id) <> coalesce(u.platform_id, d.platform_id)
             OR coalesce(a.currency, c.currency) <> coalesce(d.currency, c.currency)
         """,
         "Entry {}/{}/{}: its accounts do not belong to one cardholder, platform and currency",
@@ -451,6 +456,12 @@ _CHECKS: Final = (
                 UNION ALL
                 SELECT a.platform_id, a.currency, 'SANDBOX_FUNDING', -d.amount::numeric
                 FROM deposits d JOIN internal_accounts a ON a.id = d.account_id
+                UNION ALL
+                SELECT platform_id, currency, to_kind, amount::numeric FROM adjustments
+                WHERE kind = 'MOVE' AND state = 'BOOKED'
+                UNION ALL
+                SELECT platform_id, currency, from_kind, -amount::numeric FROM adjustments
+                WHERE kind = 'MOVE' AND state = 'BOOKED'
             ) m GROUP BY platform_id, currency, kind
         ) t USING (platform_id, currency, kind)
         LEFT JOIN (
@@ -461,7 +472,8 @@ _CHECKS: Final = (
         ) k ON k.id = s.id
         WHERE coalesce(k.kept, 0) <> coalesce(t.made, 0)
         """,
-        "System account {} ({} {}): its entries give {}; card transactions and deposits give {}",
+        "System account {} ({} {}): its entries give {}; card transactions, deposits and adjustments"
+        " give {}",
     ),
     (
         """

@@ -43,7 +43,7 @@ from cardledger.schema.tables.customers import (
     external_accounts,
     verifications,
 )
-from cardledger.schema.tables.people import person_changes
+from cardledger.schema.tables.people import adjustments, person_changes
 from cardledger.schema.tables.platforms import (
     api_tokens,
     idempotency_keys,
@@ -100,6 +100,7 @@ __all__ = [
     "APPEND_ONLY",
     "UNCHANGED",
     "acceptances",
+    "adjustments",
     "agent_actions",
     "agent_device_codes",
     "agents",

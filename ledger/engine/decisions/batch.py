@@ -8,6 +8,7 @@ from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import BatchSnapshot, ChangeSet
 from cardledger.ledger.engine.decisions import sources
+from cardledger.ledger.engine.decisions.adjustments import Adjustments
 from cardledger.ledger.engine.decisions.card_closures import CardClosures
 from cardledger.ledger.engine.decisions.deposits import Deposits
 from cardledger.ledger.engine.decisions.network_events import NetworkEvents
@@ -57,6 +58,7 @@ class Batch:
             self._changes, self._recovery, self._network_events, self._outcomes
         )
         self._transfers: Final = Transfers(self._changes, self._recovery)
+        self._adjustments: Final = Adjustments(self._changes, self._recovery)
 
     @property
     def first_deadline(self) -> datetime | None:
@@ -116,6 +118,8 @@ class Batch:
             return self._deposits.receive(message)
         if kind == inbox.TRANSFER:
             return self._transfers.carry_out(message)
+        if kind == inbox.ADJUSTMENT:
+            return self._adjustments.book(message)
         if kind == inbox.CARD_CLOSED:
             return self._card_closures.release_holds(message)
         if kind == inbox.RECOVERY:
