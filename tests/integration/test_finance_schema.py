@@ -39,15 +39,23 @@ CONTRACT: Final = {
     " reversals fees interchange net paid open",
     "unapplied": "message_id state platform_id source reference type amount currency reason"
     " recorded_at age_days",
+    "adjustments": "adjustment_id platform_id kind state from_kind to_kind amount amount_decimal"
+    " currency card_transaction_id suspense_id reason prepared_by prepared_at decided_by decided_at"
+    " booked_at refusal",
     "audit": "recorded_at person action subject detail",
 }
 """Columns of each view, in their order; another one is added on the right."""
 
 FUNCTIONS: Final = {
+    "approve_adjustment(uuid)",
     "balance(uuid,date,timestamp with time zone)",
     "json_or_null(text)",
     "open_holds(date,timestamp with time zone)",
+    "prepare_move(uuid,text,text,bigint,text,text)",
+    "prepare_suspense_resolution(uuid,text)",
+    "prepare_write_off(uuid,bigint,text)",
     "receivables(date,timestamp with time zone)",
+    "reject_adjustment(uuid,text)",
     "statement(uuid,date,date,timestamp with time zone)",
     "trial_balance(date,timestamp with time zone,uuid)",
     "version()",
@@ -372,7 +380,7 @@ def test_no_personal_data_can_be_reached(
     for view in CONTRACT:
         rows = finance.execute(f"SELECT * FROM finance.{view}".encode()).fetchall()
         assert HIDDEN not in str(rows), view
-        assert rows or view == "audit", view
+        assert rows or view in {"adjustments", "audit"}, view
 
 
 def test_a_condition_of_the_reader_sees_no_message_that_a_view_hides(
