@@ -106,9 +106,8 @@ class Adjustments:
         return context.roll_up
 
     def _resolve_suspense(self, message: Message, adjustment: Adjustment) -> None:
-        item = self._changes.snapshot.suspense_items.get(adjustment.suspense_id)  # type: ignore[attr-defined]
-        if item is None or item.resolved_at is not None:
-            raise RefusedError("The suspense item is resolved already.")
-        self._suspense.take_back(  # type: ignore[attr-defined]
-            item, resolved_by=adjustment.id, dates=self._changes.dates_of(message)
-        )
+        item = self._suspense.open.get(adjustment.suspense_id)  # type: ignore[attr-defined]
+        if item is None:
+            raise RefusedError("The item of suspense is resolved already.")
+        dates = self._changes.dates_of(message)
+        self._suspense.take_back(item, resolved_by=adjustment.id, dates=dates)  # type: ignore[attr-defined]
