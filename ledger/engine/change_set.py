@@ -119,8 +119,7 @@ class PendingWrites:
     @property
     def size(self) -> int:
         """How much has been collected: whether a message was applied, if only in part."""
-        events, entries = len(self.events), len(self.entries)
-        return events + entries + len(self.deposits) + len(self.transfers) + len(self.adjustments)
+        return len(self.events) + len(self.entries) + len(self.deposits) + len(self.transfers)
 
 
 class ChangeSet:

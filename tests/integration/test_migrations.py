@@ -172,6 +172,8 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "enqueue",
         "outcome",
         "card_transaction_json",
+        "guard_adjustment",
+        "prepare_adjustment",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:

@@ -33,7 +33,7 @@ _WAIT_S: Final = 10.0  # For a worker, which looks twice a second.
 Key = Annotated[str, typer.Argument(metavar="ID", help="The adjustment.")]
 Amount = Annotated[
     str,
-    typer.Option(metavar="AMOUNT", help="In units of the currency, such as 12.34."),
+    typer.Option("--amount", metavar="AMOUNT", help="In units of the currency, such as 12.34."),
 ]
 Reason = Annotated[
     str, typer.Option(metavar="TEXT", help="Why, for those who approve and audit it.")
