@@ -39,8 +39,8 @@ def open_office(postgres_url: DatabaseUrl) -> Iterator[Office]:
         migrate.upgrade(url)
         with psycopg.connect(url, autocommit=True) as connection:
             for role in Role:
-                name = sql.Identifier(roles.name_in(url, role))
-                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(name, PASSWORD))
+                login = sql.Identifier(roles.name_in(url, role))
+                connection.execute(sql.SQL("ALTER ROLE {} PASSWORD {}").format(login, PASSWORD))
         suffix = token_hex(4)  # Roles belong to the server.
         rights = {
             "anna": [Right.PREPARE],

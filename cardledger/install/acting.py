@@ -29,7 +29,7 @@ class Session:
 
     def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of `statement`, which names views and functions as `{finance}.…`."""
-        query = sql.SQL(statement).format(finance=sql.Identifier(self.schema))  # type: ignore[arg-type]
+        query = sql.SQL(statement).format(finance=sql.Identifier(self.schema))
         return self.connection.execute(query, values).fetchall()
 
 

@@ -64,8 +64,7 @@ def decimals_of(session: Session, currency: str) -> int:
     decimals: dict[str, int] = dict(rows)
     if currency not in decimals:
         raise CommandError(
-            f"--currency {currency!a}: not a currency of the books; they are"
-            f" {', '.join(decimals)}",
+            f"--currency {currency!a}: not a currency of the books; they are {', '.join(decimals)}",
             code=USAGE,
         )
     return decimals[currency]

@@ -60,11 +60,13 @@ class Adjustments:
 
         Raises: RefusedError or AmountOutOfRangeError; nothing was recorded.
         """
-        if adjustment.kind == adjustments.MOVE:
-            return self._move(message, adjustment)
         if adjustment.kind == adjustments.WRITE_OFF:
             return self._write_off(message, adjustment)
-        return self._resolve_suspense(message, adjustment)
+        if adjustment.kind == adjustments.MOVE:
+            self._move(message, adjustment)
+        else:
+            self._resolve_suspense(message, adjustment)
+        return None
 
     def _move(self, message: Message, adjustment: Adjustment) -> None:
         assert adjustment.from_kind is not None
