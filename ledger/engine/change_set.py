@@ -288,29 +288,26 @@ class ChangeSet:
         currency: str,
         dates: Dates,
     ) -> None:
-        """Append `booked`, entries between two system accounts of a platform.
-
-        Raises: KeyError when the platform has no such account; nothing was recorded.
-        """
+        """Append entries between two system accounts of a platform and a currency."""
         accounts = self.snapshot.system_accounts
-        self.writes.entries += [
-            (
-                subject_id,
-                sequence,
-                line,
-                customer_id,
-                accounts[platform_id, currency, entry.debit],
-                accounts[platform_id, currency, entry.credit],
-                entry.amount,
-                None,
-                None,
-                None,
-                self.now,
-                dates.occurred_at,
-                dates.posted_on,
+        for line, entry in enumerate(booked):
+            self.writes.entries.append(
+                (
+                    subject_id,
+                    sequence,
+                    line,
+                    customer_id,
+                    accounts[platform_id, currency, entry.debit],
+                    accounts[platform_id, currency, entry.credit],
+                    entry.amount,
+                    None,
+                    None,
+                    None,
+                    self.now,
+                    dates.occurred_at,
+                    dates.posted_on,
+                )
             )
-            for line, entry in enumerate(booked)
-        ]
 
     def keep_settlement(
         self, settlement: Settlement, of: Identity, *, sequence: int, message_id: Id

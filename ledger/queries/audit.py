@@ -472,7 +472,7 @@ _CHECKS: Final = (
         ) k ON k.id = s.id
         WHERE coalesce(k.kept, 0) <> coalesce(t.made, 0)
         """,
-        "System account {} ({} {}): its entries give {}; its sub-ledgers give {}",
+        "System account {} ({} {}): its entries give {}; its sub-ledger gives {}",
     ),
     (
         """

@@ -599,7 +599,7 @@ def test_a_worker_books_what_is_approved_at_once(
             ),
             "its recorded outcome is APPLIED",
         ),
-        ("UPDATE adjustments SET amount = 1 WHERE id = %(key)s", "its sub-ledgers give"),
+        ("UPDATE adjustments SET amount = 1 WHERE id = %(key)s", "its sub-ledger gives"),
     ],
 )
 def test_the_audit_finds_what_was_changed(
