@@ -1,5 +1,6 @@
 """Adjustments of debts, which are written off, and of items of suspense, which are resolved."""
 
+import json
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -12,8 +13,11 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.schema.ids import Id
 from tests.integration.test_adjust_commands import adjust
 from tests.integration.test_adjustments import APPROVE, book, row
+from tests.integration.workers import dead_redis, working
 from tests.people_of_finance import Office, call, open_office
 from tests.world import Cardholder, World, open_world
+
+__all__ = ["dead_redis"]  # A fixture.
 
 pytestmark = pytest.mark.skipif(
     not hasattr(commands, "WriteOff"), reason="the rules have no write-off yet"
@@ -40,8 +44,8 @@ def world(office: Office) -> Iterator[World]:
 
 @pytest.fixture
 def debtor(world: World) -> Cardholder:
-    """A cardholder who owes 6.00 USD and has 4.00 USD."""
-    made = world.cardholder(world.platform(), 400)
+    """A cardholder who owes 6.00 USD and has nothing."""
+    made = world.cardholder(world.platform())
     world.process(world.engine(), [(made, world.clearing(made, "T", 600))])
     assert world.account(made)["owed"] == 600
     return made
@@ -87,7 +91,7 @@ def test_what_is_not_owed_any_more_is_refused(
     world: World, office: Office, debtor: Cardholder
 ) -> None:
     key = call(office.anna, WRITE_OFF, debt(world, debtor), 600)
-    world.process(world.engine(), [(debtor, world.deposit(debtor, 200))])
+    world.process(world.engine(), [(debtor, world.deposit(debtor, 600))])
     assert world.account(debtor)["owed"] == 0
     call(office.ben, APPROVE, key)
 
@@ -122,6 +126,20 @@ def test_the_command_says_what_is_owed(world: World, office: Office, debtor: Car
     assert too_much.returncode == 1
     assert f"{name} owes 6.00 USD: at most that can be written off" in too_much.stderr
     assert made.returncode == 0, made.stderr
+
+
+def test_the_command_says_why_an_approved_write_off_was_refused(
+    world: World, office: Office, debtor: Cardholder, dead_redis: str
+) -> None:
+    key = str(call(office.anna, WRITE_OFF, debt(world, debtor), 600))
+    world.process(world.engine(), [(debtor, world.deposit(debtor, 600))])
+
+    with working(world, dead_redis):
+        approved = adjust(office.ben, "approve", key, "--json")
+
+    assert approved.returncode == 1
+    assert json.loads(approved.stdout) == {"id": key, "state": "REFUSED"}
+    assert "was refused: The card transaction owes 0.00 USD now" in approved.stderr
 
 
 # --- items of suspense ----------------------------------------------------------------------------
