@@ -19,9 +19,11 @@ from cardledger.ledger.queries import audit
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Right, Role
-from tests.integration.workers import dead_redis, working
+from cardledger.workers.signals.roles import WorkerRole
+from tests.integration.workers import config_of, dead_redis, working
 from tests.people_of_finance import Office, call, open_office
 from tests.waiting import eventually
+from tests.worker_process import WorkerChild
 from tests.world import INBOX_KEY, World, open_world
 
 __all__ = ["dead_redis"]  # A fixture.
@@ -583,6 +585,36 @@ def test_a_worker_books_what_is_approved_at_once(
 
     [(took,)] = world.rows("SELECT booked_at - decided_at FROM adjustments WHERE id = %s", key)
     assert took < timedelta(seconds=10)
+
+
+def _exceeds(count: Callable[[], int], least: int) -> bool:
+    return count() > least
+
+
+def test_workers_that_are_killed_again_and_again_book_each_once(
+    world: World, office: Office, platform: Id, dead_redis: str
+) -> None:
+    keys: list[Id] = []
+
+    def booked() -> int:
+        return len(
+            world.rows("SELECT FROM adjustments WHERE id = ANY(%s) AND state = 'BOOKED'", keys)
+        )
+
+    for _ in range(4):
+        before = len(keys)
+        keys += [move(office.anna, platform) for _ in range(10)]
+        worker = WorkerChild(config_of(world, dead_redis, role=WorkerRole.EVENTS))
+        try:
+            for key in keys[before:]:
+                call(office.ben, APPROVE, key)
+            eventually(partial(_exceeds, booked, before))
+        finally:
+            worker.kill()
+    with working(world, dead_redis):
+        eventually(lambda: booked() == len(keys))
+
+    assert [len(entries(world, key)) for key in keys] == [1] * len(keys)
 
 
 @pytest.mark.parametrize(
