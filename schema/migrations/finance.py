@@ -24,27 +24,17 @@ DO $run$ DECLARE
     is_own boolean := to_regnamespace(quote_ident(own)) IS NOT NULL;
     views_in text := CASE WHEN is_own THEN own ELSE 'finance' END;
     role text;
-    function regprocedure;
+    reading text;
 BEGIN
     EXECUTE format('REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA %I FROM PUBLIC', views_in);
+    SELECT string_agg(oid::regprocedure::text, ', ') INTO reading FROM pg_proc
+    WHERE pronamespace = to_regnamespace(quote_ident(views_in)) AND provolatile <> 'v';
     FOREACH role IN ARRAY ARRAY['finance', 'reader', 'app'] LOOP
         role := current_database() || '_' || role;
         EXECUTE format('GRANT SELECT ON ALL TABLES IN SCHEMA %I TO %I', views_in, role);
-        FOR function IN
-            SELECT oid FROM pg_proc
-            WHERE pronamespace = quote_ident(views_in)::regnamespace AND provolatile <> 'v'
-        LOOP
-            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', function, role);
-        END LOOP;
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', reading, role);
     END LOOP;
 END $run$
-"""
-
-_LET_ACT: Final = """
-DO $act$ BEGIN
-    EXECUTE format('GRANT EXECUTE ON FUNCTION finance.{function} TO %I',
-        current_database() || '_{right}');
-END $act$
 """
 
 
@@ -60,12 +50,18 @@ def run(statements: str) -> None:
 def grant() -> None:
     """Let the roles that read the schema read all that is in it, and no other role.
 
-    A function that changes something (VOLATILE) is for people (`let_act`).
+    A function that is volatile changes something: it is for people (`grant_to_people`).
     """
     op.execute(_GRANT)
 
 
-def let_act(right: str, functions: Iterable[str]) -> None:
-    """Let people with `right`, one of `roles.Right`, call `functions` of the schema."""
+def grant_to_people(right: str, functions: Iterable[str]) -> None:
+    """Let people with `right` (prepare, approve) call `functions` of the schema, after `grant`.
+
+    Each is named with the types of its arguments: "approve_closing(uuid)".
+    """
     for function in functions:
-        run(_LET_ACT.format(function=function, right=right))
+        run(
+            f"DO $$ BEGIN EXECUTE format('GRANT EXECUTE ON FUNCTION finance.{function} TO %I',"
+            f" current_database() || '_{right}'); END $$;"
+        )

@@ -24,7 +24,7 @@ def upgrade() -> None:
     finance.run(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
     finance.grant()
     for right, functions in _ACTS.items():
-        finance.let_act(right, functions)
+        finance.grant_to_people(right, functions)
 
 
 def downgrade() -> None:
