@@ -108,8 +108,9 @@ $(COMPILED_STAMP): $(STAMP) hatch_build.py $(shell find -L cardledger -type f -n
 	@touch $@
 
 OF_RULES := $(addprefix tests/core/test_,authorization.py build.py card_transaction.py entries.py \
-  lifecycles.py money.py properties.py card_transaction_resource.py transfers.py wire.py) \
-  $(addprefix tests/integration/test_,arrays.py engine.py guarantees.py history.py inbox.py lives.py transfers.py)
+  lifecycles.py money.py properties.py card_transaction_resource.py transfers.py wire.py write_offs.py) \
+  $(addprefix tests/integration/test_,arrays.py engine.py guarantees.py history.py inbox.py lives.py transfers.py \
+  write_offs.py)
 
 .PHONY: test-compiled
 test-compiled: $(COMPILED_STAMP) ## Run the tests of rules and engine on the compiled rules

@@ -16,7 +16,7 @@ def _bench(
         typer.Option(
             metavar="NAME",
             help="What to measure, may be repeated (all of): floor, engine, service, webhooks,"
-            " proof, finance, growth; and smoke: a few ratios, for CI.",
+            " proof, finance, closing, growth; and smoke: a few ratios, for CI.",
         ),
     ] = None,
     rounds: Annotated[
@@ -25,7 +25,9 @@ def _bench(
     millions: Annotated[
         float,
         typer.Option(
-            metavar="N", help="Millions of stored events at which growth is measured.", min=0.01
+            metavar="N",
+            help="Millions of stored events (growth), and of entries (finance, closing).",
+            min=0.01,
         ),
     ] = 1.0,
     json_file: Annotated[

@@ -28,6 +28,7 @@ CORE = ROOT / "ledger" / "core"
 TESTS = [
     "tests/core/test_lifecycles.py",
     "tests/core/test_card_transaction.py",
+    "tests/core/test_write_offs.py",
     "tests/core/test_entries.py",
     "tests/core/test_authorization.py",
     "tests/core/test_money.py",

@@ -11,6 +11,7 @@ from typing import Final
 
 from benchmarks import workbench
 from benchmarks.parts import (
+    closing,
     engine,
     finance,
     floor,
@@ -168,7 +169,14 @@ def _proof(postgres: DatabaseUrl, options: Options, progress: Progress) -> Itera
 
 def _finance(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
     with workbench.bench(postgres) as bench:
-        yield from finance.measure(bench, rounds=options.rounds, progress=progress)
+        entries = round(options.millions * 1_000_000)
+        yield from finance.measure(bench, rounds=options.rounds, progress=progress, entries=entries)
+
+
+def _closing(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
+    with workbench.bench(postgres) as bench:
+        entries = round(options.millions * 1_000_000)
+        yield from closing.measure(bench, entries=entries, rounds=options.rounds, progress=progress)
 
 
 def _growth(postgres: DatabaseUrl, options: Options, progress: Progress) -> Iterator[Figure]:
@@ -190,6 +198,7 @@ _PARTS: Final[dict[str, _Part]] = {
     "webhooks": _webhooks,
     "proof": _proof,
     "finance": _finance,
+    "closing": _closing,
     "growth": _growth,
     "smoke": _smoke,
 }

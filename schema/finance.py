@@ -10,7 +10,7 @@ from typing import Final
 NAME: Final = "finance"
 """The schema, unless there is the other one (`beside`)."""
 
-VERSION: Final = 1
+VERSION: Final = 2
 """What its function `version` returns: it rises when a column goes or changes its meaning."""
 
 SINCE: Final = "0040"

@@ -45,12 +45,28 @@ CREATED: Final = {
     "0034": ("enqueued_events", "enqueued_events_progress"),
     "0035": ("books", "calendars", "chart_of_accounts", "currencies", "settlement_details"),
     "0040": ("person_changes",),
+    "0045": ("account_totals", "posting_totals", "posting_totals_progress"),
+    "0050": ("suspense_items",),
+    "0058": ("book_verifications", "closing_exceptions", "closing_kinds", "closings", "seals"),
+    "0061": ("adjustments",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
 
 FUNCTIONS: Final = {
     "0034": ("card_transaction_json(uuid)", "enqueue(jsonb, text)", "outcome(text, text)"),
+    "0045": ("summarize_entries()",),
+    "0058": (
+        "approve_closing(uuid)",
+        "end_of_business_day(date)",
+        "find_closing(uuid)",
+        "prepare_closing(date, date, jsonb)",
+        "prepare_reopening(uuid, text)",
+        "refuse_second_request()",
+        "reject_closing(uuid, text)",
+        "seal_closing(uuid, integer, text, bigint)",
+    ),
+    "0060": ("closing_findings(date, date)", "closing_trial_balance(date)"),
 }
 """Functions by the revision that created them, without those of triggers."""
 

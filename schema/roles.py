@@ -67,13 +67,17 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "parked": {Role.WORKER: "ad"},
     "pending_pulls": {Role.WORKER: "adw"},
     "settlement_details": {Role.WORKER: "a"},
+    "posting_totals": {Role.WORKER: "a"},
+    "account_totals": {Role.WORKER: "a"},
+    "posting_totals_progress": {Role.WORKER: "w"},
+    "suspense_items": {Role.WORKER: "aw"},
     "inbox_shards": {Role.WORKER: "w"},
     "stalled_queues": {Role.WORKER: "adw"},
     # The API opens accounts, without amounts, and closes them; it requests transfers.
     "internal_accounts": {Role.API: "aw", Role.WORKER: "w"},
     "transfers": {Role.API: "aw", Role.WORKER: "w"},
-    "system_accounts": {Role.API: "a"},
-    "books": _NONE,  # By migrations.
+    "system_accounts": {Role.API: "a", Role.WORKER: "a"},
+    "books": _NONE,  # By migrations, and by the functions that close and reopen periods.
     "calendars": _NONE,  # By the operator.
     "chart_of_accounts": _NONE,  # By migrations.
     "currencies": _NONE,  # By migrations.
@@ -108,6 +112,13 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "webhook_deliveries": {Role.API: "aw", Role.WEBHOOKS: "adw"},
     "webhook_endpoints": {Role.API: "aw", Role.WEBHOOKS: "w"},
     "webhook_signing_keys": {Role.API: "a"},
+    # By functions that people call.
+    "closing_exceptions": _NONE,
+    "closings": _NONE,
+    "seals": _NONE,
+    "book_verifications": _NONE,  # By the command that verifies, with the operator's login.
+    "closing_kinds": _NONE,  # By migrations.
+    "adjustments": {Role.WORKER: "w"},  # And functions add rows and decide on them, for people.
     "person_changes": _NONE,  # By the command that adds a person, with the login of the owner.
     # Of migrations.
     "alembic_version": _NONE,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cardledger.ledger.books.suspense import suspense_entry, taken_back
 from cardledger.ledger.core import commands, events
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.card_transaction import UNKNOWN, CardTransaction, decide, waits
@@ -16,6 +17,7 @@ from cardledger.ledger.testing.model import Event
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SANDBOX = SandboxFundingRail(delay=timedelta(0))
 
+_MOVES = {"CLEARING_REVERSAL", "RETURN_REVERSAL"}  # Of what is parked.
 _ASKS = {"AUTHORIZATION", "AUTHORIZATION_INCREMENT", "FINANCIAL_AUTHORIZATION"}
 
 
@@ -80,6 +82,9 @@ class InMemoryLedger:
     def owed(self) -> int:
         return sum(state.owed for state in self.states.values())
 
+    def written_off(self) -> int:
+        return sum(state.written_off for state in self.states.values())
+
     @property
     def queue(self) -> list[str]:
         return sorted(self.debts, key=lambda name: self.debts[name])
@@ -127,6 +132,10 @@ class InMemoryLedger:
                 if self.states[name].stands:
                     self._run(name, commands.Cancel(), number)
             return "APPLIED"
+        if event["type"] == "WRITE_OFF":
+            command = commands.WriteOff(amount=event["amount"])
+            facts = self._run(event["issuerTransactionToken"], command, number)
+            return "APPLIED" if facts else "REJECTED"
         return self._network(event, number)
 
     def _network(self, event: Event, number: int) -> str:
@@ -134,6 +143,8 @@ class InMemoryLedger:
         command = self._command(event)
         if waits(self.state(name), command):
             self.parked.append((number, event))
+            if event["type"] in _MOVES:
+                self._post([suspense_entry(event["type"], event["amount"])])
             return "PARKED"
         facts = self._run(name, command, number)
         if not facts:
@@ -143,6 +154,9 @@ class InMemoryLedger:
             mine = waiting["issuerTransactionToken"] == name
             if mine and not waits(self.state(name), self._command(waiting)):
                 self.parked.remove((place, waiting))
+                if waiting["type"] in _MOVES:
+                    entry = suspense_entry(waiting["type"], waiting["amount"])
+                    self._post([taken_back(entry)])
                 self._run(name, self._command(waiting), place)
         first = facts[0]
         if isinstance(first, events.Declined):
@@ -203,7 +217,13 @@ class InMemoryLedger:
             self.debts.setdefault(name, number)
         else:
             self.debts.pop(name, None)
-        again = events.Released | events.Refunded | events.Credited | events.PullResized
+        again = (
+            events.Released
+            | events.Refunded
+            | events.Credited
+            | events.PullResized
+            | events.WrittenOff
+        )
         if any(isinstance(fact, again) for fact in facts):
             self._recover(number)
         elif any(isinstance(fact, events.PullFailed) for fact in facts):

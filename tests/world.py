@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Engine as Database
 from sqlalchemy import NullPool
 
+from cardledger.ledger.books import totals
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Clock, Engine
 from cardledger.ledger.engine.records import Decided
@@ -22,6 +23,7 @@ from cardledger.ledger.messaging.inbox import (
     DEPOSIT,
     PULL_CONFIRMATION,
     RECOVERY,
+    SUSPENSE,
     TRANSFER,
     UNROUTED,
     Lane,
@@ -35,7 +37,7 @@ from cardledger.ledger.projections import history
 from cardledger.ledger.queries.audit import Report, verify
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
-from cardledger.ledger.storage.engines import async_engine
+from cardledger.ledger.storage.engines import async_engine, driver
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.testing.model import Model
@@ -50,6 +52,7 @@ SOURCES: Final = {
     CARD_CLOSED: "cards",
     PULL_CONFIRMATION: "schedule",
     RECOVERY: "engine",
+    SUSPENSE: "engine",
     TRANSFER: "transfers",
 }
 """The sources of messages of the ledger itself."""
@@ -369,6 +372,15 @@ class World:
         ids = {message.id for message in self.accept(events, lane)}
         return [d for d in self.drain(engine, lane) if d.message.id in ids]
 
+    def add_totals(self, *, page_entries: int, account_entries: int) -> None:
+        """Add totals of all entries, as a worker does, but for the last that fill no page."""
+        has_more = True
+        while has_more:
+            with self.database.begin() as outer:
+                has_more = totals.advance(
+                    driver(outer), page_entries=page_entries, account_entries=account_entries
+                )
+
     # --- reads and checks -----------------------------------------------------------------
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -437,6 +449,7 @@ class World:
                 "SELECT count(*) FROM parked WHERE customer_id = %s", cardholder.owner.customer_id
             )
             assert parked == len(model.parked)
+            assert self._suspended(cardholder) == model.suspended()
 
     def _check_roll_ups(self, cardholder: Cardholder) -> None:
         """Fold the events of every card transaction and compare the result with its row."""
@@ -462,6 +475,16 @@ class World:
         async with await psycopg.AsyncConnection.connect(self.api_url) as connection:
             return await history.current_async(connection, ids)
 
+    def _suspended(self, cardholder: Cardholder) -> int:
+        """Return what the open items of SUSPENSE are due to the network."""
+        [(suspended,)] = self.rows(
+            "SELECT coalesce(sum(CASE WHEN type IN ('CLEARING', 'RETURN_REVERSAL') THEN amount"
+            " ELSE -amount END), 0) FROM suspense_items"
+            " WHERE customer_id = %s AND resolved_at IS NULL",
+            cardholder.owner.customer_id,
+        )
+        return int(suspended)
+
     def _check_entries(self, cardholder: Cardholder) -> None:
         [(balance, held, owed, version)] = self.rows(_ACCOUNT, cardholder.account_id)
         lines = self.rows(
@@ -485,14 +508,18 @@ class World:
                 cardholder.owner.customer_id,
             )
         )
-        [(settled,)] = self.rows(
-            "SELECT coalesce(sum(settled - refunded), 0) FROM card_transactions"
+        [(settled, lost)] = self.rows(
+            "SELECT coalesce(sum(settled - refunded), 0), coalesce(sum(written_off), 0)"
+            " FROM card_transactions"
             " WHERE account_id = %s",
             cardholder.account_id,
         )
         assert by_kind.get("CARD_HOLDS", 0) == held
         assert by_kind.get("RECEIVABLE", 0) == -owed
-        assert by_kind.get("NETWORK_SETTLEMENT", 0) == settled
+        suspended = self._suspended(cardholder)
+        assert by_kind.get("SUSPENSE", 0) == -suspended
+        assert by_kind.get("NETWORK_SETTLEMENT", 0) == settled + suspended
+        assert by_kind.get("OPERATOR_LOSS", 0) == -lost
         assert balance + sum(by_kind.values()) == 0
 
 

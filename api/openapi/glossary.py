@@ -138,6 +138,7 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "totalBalance": "Balance including pulls that are not confirmed yet.",
     "heldAmount": "Amount held for clearings to come.",
     "owedAmount": "Amount due for clearings that the account could not pay.",
+    "writtenOffAmount": "Amount that the operator gave up; absent when there is none.",
     "fundingPaymentInstructions": "Ways to fund the account; empty without a connected rail.",
     "InternalAccount.sequence": "Number of ledger entries of the account.",
     "InternalAccount.type": "Type of the internal account.",

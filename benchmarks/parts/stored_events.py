@@ -9,9 +9,10 @@ Webhook deliveries are left out: the engine never reads `webhook_deliveries`, wh
 most of the bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from math import ceil
 from typing import Any, Final
 
@@ -28,21 +29,28 @@ _CONNECTIONS: Final = 2
 _AT_A_TIME: Final = (
     40_000  # Purchases a connection writes at a time, as near as its cardholders allow.
 )
+_AT_A_TIME_IN_ORDER: Final = 4_000  # So that entries are about in the order of their times.
 
 OnWritten = Callable[[int], None]
 """Called now and then with how many more events there are."""
 
 
 def write(
-    bench: Bench, cardholders: Sequence[Cardholder], events: int, on_written: OnWritten
+    bench: Bench,
+    cardholders: Sequence[Cardholder],
+    events: int,
+    on_written: OnWritten,
+    *,
+    days: int = 0,
 ) -> int:
     """Write at least `events` events about purchases of `cardholders`; return how many.
 
-    No other process may use the accounts of `cardholders` meanwhile.
+    No other process may use the accounts of `cardholders` meanwhile. Events and entries are
+    recorded and posted over the last `days`, 500 purchases at a moment; with 0, now.
     """
     share = ceil(len(cardholders) / _CONNECTIONS)
     parts = [
-        _Part(bench.owner_url, part, wanted=events * len(part) // len(cardholders))
+        _Part(bench.owner_url, part, wanted=events * len(part) // len(cardholders), days=days)
         for part in workload.in_batches(cardholders, share)
     ]
     with ThreadPoolExecutor(len(parts)) as pool:
@@ -63,6 +71,7 @@ class _Part:
     url: str
     cardholders: Sequence[Cardholder]
     wanted: int
+    days: int
 
     def write(self, on_written: OnWritten) -> int:
         written = 0
@@ -73,7 +82,7 @@ class _Part:
                     copy.write_row((place, cardholder.card_id, cardholder.account_id))
             while written < self.wanted:
                 purchases = self._each(self.wanted - written) * len(self.cardholders)
-                self._round(connection, purchases)
+                self._round(connection, purchases, written)
                 events = int(purchases * EVENTS_PER_PURCHASE)
                 on_written(events)
                 written += events
@@ -82,16 +91,26 @@ class _Part:
     def _each(self, events: int) -> int:
         """Return how many purchases each cardholder makes next: even, as each second has a tip."""
         wanted = ceil(events / EVENTS_PER_PURCHASE / len(self.cardholders))
-        most = _AT_A_TIME // len(self.cardholders)
+        at_a_time = _AT_A_TIME_IN_ORDER if self.days else _AT_A_TIME
+        most = at_a_time // len(self.cardholders)
         return max(2, 2 * ceil(min(wanted, most) / 2))
 
-    def _round(self, connection: psycopg.Connection[Any], purchases: int) -> None:
+    def _round(self, connection: psycopg.Connection[Any], purchases: int, written: int) -> None:
         """Authorize and then clear so many purchases, in a commit each."""
+        values = {"purchases": purchases, **self._times(written)}
         for phase in (_AUTHORIZE, _CLEAR):
             for statement in phase:
-                connection.execute(statement, {"purchases": purchases})
+                connection.execute(statement, values)
             connection.commit()
         connection.execute("DROP TABLE purchase")
+
+    def _times(self, written: int) -> Mapping[str, timedelta | None]:
+        """Return how long before now the next purchases begin, and the time between two of them."""
+        if not self.days:
+            return {"before": None, "between": None}
+        between = timedelta(days=self.days) * EVENTS_PER_PURCHASE / self.wanted
+        left = max(1 - written / self.wanted, 0)
+        return {"before": timedelta(days=self.days) * left, "between": between}
 
 
 def _id(salt: str) -> str:
@@ -111,12 +130,19 @@ _CARDHOLDERS: Final = """
     CREATE TEMP TABLE cardholder (place int PRIMARY KEY, card_id uuid, account_id uuid)
 """
 
+# So that 500 purchases have one moment, as those of a batch.
+_AT: Final = """
+    least(now(), coalesce(
+        now() - %(before)s::interval + (n / 500 * 500) * %(between)s::interval, now()
+    ))
+"""
+
 _AUTHORIZE: Final = (
     f"""
     CREATE TEMP TABLE purchase AS
     SELECT n, {_id("purchase")} AS id, {_id("authorization")} AS message_id,
         {_id("reference")}::text AS reference, a.customer_id, a.platform_id, h.card_id,
-        a.id AS account_id, s.id AS holds_id, a.currency, p.amount,
+        a.id AS account_id, s.id AS holds_id, a.currency, p.amount, {_AT} AS at,
         -- Every second of a cardholder's has a tip, of a fifth.
         CASE WHEN mod(nth, 2) = 0 THEN p.amount / 5 ELSE 0 END AS tip,
         a.version + nth AS account_version,
@@ -138,21 +164,22 @@ _AUTHORIZE: Final = (
     SELECT id, customer_id, platform_id, card_id, account_id, 'stored-' || account_version,
         currency, '{workload.MERCHANT["descriptor"]}', '{workload.MERCHANT["mcc"]}',
         '{workload.MERCHANT["country"]}', 'AUTHORIZED', 2, 1, amount, amount, 1,
-        now() + interval '7 days', now(), now()
+        at + interval '7 days', at, at
     FROM purchase ORDER BY n
     """,
     """
     INSERT INTO card_transaction_events (card_transaction_id, sequence, customer_id, kind, amount,
         message_id, occurred_at, recorded_at)
-    SELECT id, f.sequence, customer_id, f.kind, amount, message_id, now(), now()
+    SELECT id, f.sequence, customer_id, f.kind, amount, message_id, at, at
     FROM purchase, (VALUES (1, 'AUTHORIZED'), (2, 'PULLED')) f (sequence, kind)
     ORDER BY n, f.sequence
     """,
     """
     INSERT INTO entries (subject_id, sequence, line, customer_id, debit_account_id,
-        credit_account_id, amount, account_id, account_version, balance_after, recorded_at)
+        credit_account_id, amount, account_id, account_version, balance_after, recorded_at,
+        occurred_at, posted_on)
     SELECT id, 2, 0, customer_id, account_id, holds_id, amount, account_id, account_version,
-        balance_after, now()
+        balance_after, at, at, (at AT TIME ZONE 'UTC')::date
     FROM purchase ORDER BY n
     """,
     f"""
@@ -182,7 +209,7 @@ _CLEAR: Final = (
     CREATE TEMP TABLE clearing ON COMMIT DROP AS
     SELECT p.n, p.id, {_id("clearing")} AS message_id, {_id("other")}::text AS reference,
         p.customer_id, p.platform_id, p.account_id, p.holds_id, s.id AS settlement_id, p.amount,
-        p.tip, a.version + count(*) FILTER (WHERE p.tip > 0) OVER w AS account_version,
+        p.tip, {_AT} AS at, a.version + count(*) FILTER (WHERE p.tip > 0) OVER w AS account_version,
         a.balance - sum(p.tip) OVER w AS balance_after,
         3 + (p.tip > 0)::int AS sequence
     FROM purchase p
@@ -195,13 +222,13 @@ _CLEAR: Final = (
     UPDATE card_transactions t SET status = 'SETTLED', sequence = c.sequence,
         settled = c.amount + c.tip, settlement_count = 1, pulled = c.amount + c.tip,
         pull_count = c.sequence - 2, closed_by = 'CLEARED', expires_at = NULL,
-        last_event_at = now(), updated_at = now()
+        last_event_at = c.at, updated_at = c.at
     FROM clearing c WHERE t.id = c.id AND t.customer_id = c.customer_id
     """,
     """
     INSERT INTO card_transaction_events (card_transaction_id, sequence, customer_id, kind, amount,
         unfunded, final, message_id, occurred_at, recorded_at)
-    SELECT id, f.sequence, customer_id, kind, f.amount, unfunded, final, message_id, now(), now()
+    SELECT id, f.sequence, customer_id, kind, f.amount, unfunded, final, message_id, at, at
     FROM clearing c, LATERAL (VALUES
         (3, 'PULLED', tip, NULL, NULL),
         (c.sequence, 'CLEARED', c.amount + tip, 0, true)
@@ -211,9 +238,10 @@ _CLEAR: Final = (
     """,
     """
     INSERT INTO entries (subject_id, sequence, line, customer_id, debit_account_id,
-        credit_account_id, amount, account_id, account_version, balance_after, recorded_at)
+        credit_account_id, amount, account_id, account_version, balance_after, recorded_at,
+        occurred_at, posted_on)
     SELECT id, f.sequence, 0, customer_id, debit, credit, f.amount, f.account_id, version,
-        balance, now()
+        balance, at, at, (at AT TIME ZONE 'UTC')::date
     FROM clearing c, LATERAL (VALUES
         (3, c.account_id, holds_id, tip, c.account_id, account_version, balance_after),
         (c.sequence, holds_id, settlement_id, c.amount + tip, NULL, NULL, NULL)

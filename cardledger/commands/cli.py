@@ -14,7 +14,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from cardledger.commands.groups import (
+    adjust,
     calendars,
+    close,
     daily,
     keys,
     parked,
@@ -48,6 +50,8 @@ app.add_typer(people.app)
 app.add_typer(keys.app)
 app.add_typer(calendars.app)
 app.add_typer(reports.app)
+app.add_typer(close.app)
+app.add_typer(adjust.app)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document only.")]
 

@@ -232,7 +232,8 @@ authorization was malformed and its reversal was not.
 
 ## Rejected events
 
-A rejected event is not in the books. It is kept as it was received, with its reason:
+A rejected event is not applied. It is kept as it was received, with its reason, and what it has
+moved at the network stands in [suspense](finance.md#suspense):
 `cardledger rejections list` and `GET /rejections` list rejections, newest first;
 `GET /rejections/{rejectionId}` shows the event. After the fix:
 

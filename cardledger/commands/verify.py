@@ -6,6 +6,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import psycopg
+from psycopg.types.json import Jsonb
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
@@ -18,6 +20,7 @@ from cardledger.install import databases, discovery
 from cardledger.ledger.queries.audit import Progress, Report
 from cardledger.ledger.queries.audit import verify as prove
 from cardledger.ledger.storage.engines import sync_engine
+from cardledger.schema import connections
 from cardledger.workers.metrics import verified
 from cardledger.workers.metrics.verified import Verified
 
@@ -33,6 +36,8 @@ def run(*, as_json: bool, data_dir: Path | None) -> int:
     began = time.monotonic()
     with discovery.database(settings) as url:
         report = _with_progress(url)
+        if report.holds:
+            _record(url, report)
     _note(settings, report)
     if as_json:
         print(json.dumps(as_dict(report), indent=2))
@@ -79,6 +84,32 @@ def _note(settings: Settings, report: Report) -> None:
     """Keep the result for the metrics of the workers with this data directory."""
     found = Verified(at=time.time(), events=report.events, differences=report.difference_count)
     verified.note(settings.data_dir / HEALTH_DIR, found)
+
+
+_RECORD: Final = "INSERT INTO book_verifications (days) VALUES (%s)"
+_MAY_NOT_WRITE: Final = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
+
+
+def _record(url: DatabaseUrl, report: Report) -> None:
+    """Record which entries were verified, for `cardledger close`; who only reads, cannot.
+
+    Raises: CommandError.
+    """
+    days = {str(day): entries for day, entries in sorted(report.open_days.items())}
+    try:
+        with connections.connect(url) as connection:
+            connection.execute(_RECORD, [Jsonb(days)])
+    except _MAY_NOT_WRITE:
+        print(
+            f"note: {url.role} cannot record that the books were verified; before a period is"
+            " closed, verify with the login of the operator",
+            file=sys.stderr,
+        )
+    except psycopg.Error as error:
+        raise CommandError(f"PostgreSQL gave up: {error}") from None
 
 
 def _with_progress(url: DatabaseUrl) -> Report:

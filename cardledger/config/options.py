@@ -91,3 +91,13 @@ class RightName(StrEnum):
 
     PREPARE = "prepare"
     APPROVE = "approve"
+
+
+class AdjustmentState(StrEnum):
+    """The states of adjustments, as `adjust list --state` names them."""
+
+    PREPARED = "PREPARED"
+    APPROVED = "APPROVED"
+    REJECTED = "REJECTED"
+    BOOKED = "BOOKED"
+    REFUSED = "REFUSED"

@@ -73,6 +73,7 @@ class CardTransaction(TypedDict):
     creditedAmount: NotRequired[CurrencyAmount]
     heldAmount: CurrencyAmount
     owedAmount: CurrencyAmount
+    writtenOffAmount: NotRequired[CurrencyAmount]
     pullSummary: Pulls
     settlementSummary: Movements
     refundSummary: Movements

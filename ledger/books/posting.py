@@ -57,22 +57,22 @@ class PostingDays:
         self._first_open_day: Final = first_open_day
         # What occurred since then is of the business day of recording, by the calendar of books.
         self._since: Final = _since(calendars, recorded_at)
-        self._today: Final = max(calendars.business_day(None, recorded_at), first_open_day)
+        self._today: Final = self.of(Movement(occurred_at=recorded_at))
 
-    def of_books(self, occurred_at: datetime) -> date:
+    def of_books(self, occurred_at: datetime) -> PostingDay:
         """Return the posting day of a movement without settlement details."""
         if occurred_at >= self._since:
             return self._today  # Nearly all: they happened just now.
         return self.of(Movement(occurred_at=occurred_at))
 
-    def of(self, movement: Movement) -> date:
+    def of(self, movement: Movement) -> PostingDay:
         """Return the posting day of `movement`."""
         return posting_day(
             self._calendars,
             movement,
             recorded_at=self._recorded_at,
             first_open_day=self._first_open_day,
-        ).day
+        )
 
 
 def _since(calendars: Calendars, now: datetime) -> datetime:

@@ -5,140 +5,33 @@ Amounts are minor units of the card's billing currency (ISO 4217).
 
 One money rule: what must be funded is what has settled, or, while the card transaction is open,
 what was authorized if that is more. After every event the difference to what is funded is pulled
-from the funding account or released to it.
+from the funding account or released to it. What is written off needs no funding, and comes back
+before the customer gets anything back (docs/decisions/0068).
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from cardledger.ledger.core import commands, events
+from cardledger.ledger.core import commands, events, write_offs
 from cardledger.ledger.core.authorization import decline_reason
 from cardledger.ledger.core.money import checked
-from cardledger.ledger.core.status import WITHOUT_PURCHASE, Closure, Status
+from cardledger.ledger.core.state import UNKNOWN, CardTransaction
+from cardledger.ledger.core.status import WITHOUT_PURCHASE, Closure
+
+__all__ = [
+    "UNKNOWN",
+    "CardTransaction",
+    "Decision",
+    "decide",
+    "evolve",
+    "fold",
+    "waits",
+    "write_off_limit",
+]
 
 # A new authorization reopens these; a card transaction that closed by clearing stays closed.
 _REOPENABLE: Final = frozenset({Closure.REVERSED, Closure.EXPIRED, *WITHOUT_PURCHASE})
-
-
-@dataclass(slots=True, kw_only=True)
-class CardTransaction:
-    """Running totals: all that the next decision and every roll-up need.
-
-    A value: only `fold` changes it, before returning it.
-    """
-
-    sequence: int = 0  # Number of events folded so far.
-    authorizations: int = 0  # Approved, declined or advised.
-    authorized: int = 0
-    settled: int = 0
-    settlement_count: int = 0
-    refunded: int = 0
-    refund_count: int = 0
-    pulled: int = 0  # Gross: releases never lower it.
-    pull_count: int = 0  # Pulls opened, whether or not they could be paid at once.
-    pending: int = 0  # Part of `pulled` that is not confirmed yet.
-    pending_count: int = 0
-    open_pull: int = 0  # What the funding account still has to pay; at most one pull is open.
-    unpaid: int = 0  # Refund reversals that the funding account still has to pay.
-    released: int = 0
-    release_count: int = 0
-    closed_by: Closure | None = None  # None: open.
-    declined: int = 0  # Amount of the declined authorization, while none is approved.
-    decline_reason: events.DeclineReason | None = None
-
-    @property
-    def closed(self) -> bool:
-        """Whether no further clearing is expected."""
-        return self.closed_by is not None
-
-    @property
-    def stands(self) -> bool:
-        """Whether it can still expire or be cancelled; a declined authorization cannot."""
-        return not self.closed and bool(self.authorized or self.settled)
-
-    @property
-    def funded(self) -> int:
-        """What the funding account has paid, net of releases."""
-        return self.pulled - self.released
-
-    @property
-    def required(self) -> int:
-        """What the funding account has to pay, net of releases."""
-        return _required(self.authorized, self.settled, self.closed_by)
-
-    @property
-    def outstanding(self) -> int:
-        """What is authorized and has not cleared."""
-        return max(self.authorized - self.settled, 0)
-
-    @property
-    def credited(self) -> int:
-        """The amount of a credit that belongs to no purchase; `refunded` includes it."""
-        return self.refunded if self.closed_by is Closure.CREDITED else 0
-
-    @property
-    def held(self) -> int:
-        """Funds held for clearings to come."""
-        return max(self.pulled - self.released - self.settled, 0)
-
-    @property
-    def overdrawn(self) -> int:
-        """What clearings took beyond what the funding account has paid."""
-        return max(self.settled - self.pulled + self.released, 0)
-
-    @property
-    def owed(self) -> int:
-        """What the network took and the funding account has not paid yet."""
-        return self.overdrawn + self.unpaid
-
-    @property
-    def dues(self) -> tuple[int, int, int]:
-        """Its share of the account's totals: `held`, `owed` and `pending`."""
-        ahead = self.pulled - self.released - self.settled
-        if ahead < 0:
-            return 0, self.unpaid - ahead, self.pending
-        return ahead, self.unpaid, self.pending
-
-    @property
-    def in_debt(self) -> bool:
-        """Whether the funding account still has something to pay."""
-        return bool(self.open_pull or self.unpaid)
-
-    @property
-    def status(self) -> Status:
-        """The status: the first line that matches."""
-        if self.decline_reason and not (self.settlement_count or self.refund_count):
-            return Status.DECLINED
-        if self.in_debt:
-            return Status.EXCEPTION
-        if self.closed and self.refunded and self.refunded >= self.settled:
-            return Status.CREDITED if self.credited else Status.REFUNDED
-        if self.settled:
-            return Status.SETTLED if self.closed else Status.PARTIALLY_SETTLED
-        return Status.VOIDED if self.closed else Status.AUTHORIZED
-
-    @property
-    def status_reason(self) -> str | None:
-        """Why it is VOIDED; a reversed clearing counts as a reversal."""
-        if self.status is not Status.VOIDED:
-            return None
-        known = {Closure.EXPIRED, Closure.CARD_CLOSED}
-        return self.closed_by if self.closed_by in known else Closure.REVERSED
-
-    @property
-    def authorized_amount(self) -> int:
-        """The amount that readers see: a declined authorization keeps its amount."""
-        return self.authorized or self.declined
-
-
-def _required(authorized: int, settled: int, closed_by: Closure | None) -> int:
-    """Return what the funding account has to pay, net of releases: the money rule."""
-    return authorized if closed_by is None and authorized > settled else settled
-
-
-UNKNOWN: Final = CardTransaction()
-"""The state before the first event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +72,14 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
         case commands.Expire() | commands.Cancel():
             return _nothing(state)
         case commands.ReverseClearing(amount=amount):
-            unfunded = min(amount, state.overdrawn)
-            return _record(state, events.ClearingReversed(amount=amount, unfunded=unfunded))
+            return _reverse_clearing(state, amount)
         case commands.Refund(amount=amount):
             final = not (state.authorized or state.settled)
-            return _record(state, events.Refunded(amount=amount, final=final))
+            return _refund(state, events.Refunded(amount=amount, final=final))
         case commands.Credit(amount=amount):
             if state.authorized or state.settled:
-                return _record(state, events.Refunded(amount=amount, final=False))
-            return _record(state, events.Credited(amount=amount))
+                return _refund(state, events.Refunded(amount=amount, final=False))
+            return _refund(state, events.Credited(amount=amount))
         case commands.ReverseRefund(amount=amount, balance=balance):
             unfunded = 0 if amount <= balance else amount
             return _record(state, events.RefundReversed(amount=amount, unfunded=unfunded))
@@ -195,8 +87,15 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
             return _confirm(state, amount, succeeded=succeeded)
         case commands.Recover(balance=balance):
             return _recover(state, balance)
+        case commands.WriteOff(amount=amount):
+            return _write_off(state, amount)
         case _:
             assert_never(command)
+
+
+def write_off_limit(state: CardTransaction) -> int:
+    """Return the most that can be written off now; a command to write off more has no events."""
+    return state.owed
 
 
 def waits(state: CardTransaction, command: commands.Command) -> bool:
@@ -234,7 +133,7 @@ def fold(history: Iterable[events.Event], initial: CardTransaction = UNKNOWN) ->
 
 def _copied(state: CardTransaction) -> CardTransaction:
     # Field by field: this runs for every event, and `dataclasses.replace` is slower.
-    return CardTransaction(
+    copy = CardTransaction(
         sequence=state.sequence,
         authorizations=state.authorizations,
         authorized=state.authorized,
@@ -254,6 +153,10 @@ def _copied(state: CardTransaction) -> CardTransaction:
         declined=state.declined,
         decline_reason=state.decline_reason,
     )
+    if state.written_off:  # Of next to none.
+        copy.written_off = state.written_off
+        copy.debits_written_off = state.debits_written_off
+    return copy
 
 
 def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
@@ -298,9 +201,7 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
         case events.PullFailed(amount=amount):
             _answer(draft, amount)
             draft.pulled -= amount
-            funded = draft.pulled - draft.released
-            required = _required(draft.authorized, draft.settled, draft.closed_by)
-            draft.open_pull = required - funded
+            draft.open_pull = draft.required - draft.funded - draft.clearings_written_off
         case events.PullOpened(amount=amount):
             draft.open_pull = amount
             draft.pull_count += 1
@@ -324,6 +225,17 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
             draft.unpaid = checked(draft.unpaid + unfunded)
         case events.DebitRecovered(amount=amount):
             draft.unpaid = checked(draft.unpaid - amount)
+        case events.WrittenOff(amount=amount, unfunded=unfunded):
+            draft.open_pull -= unfunded
+            draft.unpaid -= amount - unfunded
+            draft.written_off = checked(draft.written_off + amount)
+            draft.debits_written_off += amount - unfunded
+        case events.WriteOffReversed(amount=amount):
+            draft.written_off -= amount
+        case events.WriteOffRecovered(amount=amount, unfunded=unfunded):
+            draft.pulled = checked(draft.pulled + unfunded)
+            draft.written_off -= amount
+            draft.debits_written_off -= amount - unfunded
         case _:
             assert_never(event)
 
@@ -422,6 +334,35 @@ def _clear(state: CardTransaction, command: commands.Clear) -> Decision:
     return Decision([*pulls, *then], fold(then, paid))
 
 
+def _reverse_clearing(state: CardTransaction, amount: int) -> Decision:
+    unfunded = min(amount, state.overdrawn)
+    reversed_ = events.ClearingReversed(amount=amount, unfunded=unfunded)
+    if not state.written_off:
+        return _record(state, reversed_)
+    back = write_offs.from_holds(
+        amount - unfunded, state.clearings_written_off, state.debits_written_off
+    )
+    return _record_with(state, reversed_, back)
+
+
+def _refund(state: CardTransaction, refunded: events.Refunded | events.Credited) -> Decision:
+    if not state.written_off:
+        return _record(state, refunded)
+    back = write_offs.from_refund(
+        refunded.amount, state.clearings_written_off, state.debits_written_off
+    )
+    return _record_with(state, refunded, [back])
+
+
+def _write_off(state: CardTransaction, amount: int) -> Decision:
+    if not 0 < amount <= write_off_limit(state):
+        return _nothing(state)
+    # Refund reversals first, as recovery collects them.
+    unfunded = max(amount - state.unpaid, 0)
+    fact = events.WrittenOff(amount=amount, unfunded=unfunded)
+    return Decision([fact], evolve(state, fact))
+
+
 def _confirm(state: CardTransaction, amount: int, *, succeeded: bool) -> Decision:
     if not state.pending_count:
         return _nothing(state)
@@ -464,6 +405,13 @@ def _record(
     return Decision([event, *reactions], fold(reactions, after))
 
 
+def _record_with(state: CardTransaction, event: events.Event, back: list[events.Event]) -> Decision:
+    """Do as `_record` does for `event`, with which a part of what was written off comes back."""
+    after = fold([event, *back], state)
+    reactions = _fund(after, 0)
+    return Decision([event, *back, *reactions], fold(reactions, after))
+
+
 def _fund(
     state: CardTransaction, balance: int, *, confirms_later: bool = False
 ) -> list[events.Event]:
@@ -473,6 +421,8 @@ def _fund(
     pays open pulls, in the order in which they were opened.
     """
     missing = state.required - state.funded
+    if state.written_off:
+        missing -= state.clearings_written_off
     shortfall = max(missing, 0)
     checked(state.pulled + shortfall)  # Or the pull could never be paid.
     reactions: list[events.Event] = []

@@ -126,6 +126,13 @@ class Recover:
     balance: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOff:
+    """The operator gives up `amount` > 0 of what is owed: at most `write_off_limit`."""
+
+    amount: int
+
+
 Command: TypeAlias = (
     Authorize
     | StandIn
@@ -140,4 +147,5 @@ Command: TypeAlias = (
     | ReverseRefund
     | ConfirmPull
     | Recover
+    | WriteOff
 )

@@ -24,11 +24,11 @@ class ChartAccount(StrEnum):
     NETWORK_SETTLEMENT = "NETWORK_SETTLEMENT"  # Liability, credit: cleared, due to the network.
     RECEIVABLE = "RECEIVABLE"  # Asset, debit: cleared without funds, owed by cardholders.
     SANDBOX_FUNDING = "SANDBOX_FUNDING"  # Asset, debit: where deposits come from.
-    OPERATOR_LOSS = "OPERATOR_LOSS"  # Expense, debit: receivables written off; no event does yet.
+    OPERATOR_LOSS = "OPERATOR_LOSS"  # Expense, debit: written off, less what came back.
     TRANSFERS = "TRANSFERS"  # Liability, credit: in transit; zero after every transfer.
+    SUSPENSE = "SUSPENSE"  # Liability, credit: moved by the network, not applied yet.
     # No event posts to these yet.
     SETTLEMENT_BANK = "SETTLEMENT_BANK"  # Asset, debit: the bank account of settlement.
-    SUSPENSE = "SUSPENSE"  # Liability, credit: moved by the network, not applied yet.
     INTERCHANGE = "INTERCHANGE"  # Income, credit: earned on cleared amounts.
     NETWORK_FEES = "NETWORK_FEES"  # Expense, debit: what the network charges.
 
@@ -42,7 +42,9 @@ class Entry:
     amount: int
 
 
-def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an event
+def entries(  # noqa: PLR0912, C901 - one branch an event
+    event: events.Event,
+) -> list[Entry]:
     """Return the entries of `event`; none when it moves no money."""
     match event:  # The most frequent events come first.
         case events.Authorized():
@@ -68,6 +70,12 @@ def entries(event: events.Event) -> list[Entry]:  # noqa: C901 - one branch an e
             )
         case events.DebitRecovered(amount=amount):
             return [Entry(ChartAccount.CUSTOMER, ChartAccount.RECEIVABLE, amount)]
+        case events.WrittenOff(amount=amount):
+            return [Entry(ChartAccount.OPERATOR_LOSS, ChartAccount.RECEIVABLE, amount)]
+        case events.WriteOffReversed(amount=amount):
+            return [Entry(ChartAccount.CARD_HOLDS, ChartAccount.OPERATOR_LOSS, amount)]
+        case events.WriteOffRecovered(amount=amount):
+            return [Entry(ChartAccount.CUSTOMER, ChartAccount.OPERATOR_LOSS, amount)]
         case events.ClearingReversed(amount=amount, unfunded=unfunded):
             return _moves(
                 (ChartAccount.NETWORK_SETTLEMENT, ChartAccount.CARD_HOLDS, amount - unfunded),

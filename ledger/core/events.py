@@ -176,6 +176,35 @@ class DebitRecovered:
     amount: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenOff:
+    """The operator gave up `amount` of what was owed: it is not collected any more.
+
+    `unfunded` of it was of clearings, and so of the open pull; the rest was of refund reversals.
+    """
+
+    amount: int
+    unfunded: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOffReversed:
+    """`amount` that was written off came back with a reversed clearing, from the card holds."""
+
+    amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOffRecovered:
+    """`amount` that was written off was collected from money that the customer had just got back.
+
+    `unfunded` of it was of clearings, so that it counts as pulled; the rest of refund reversals.
+    """
+
+    amount: int
+    unfunded: int
+
+
 Event: TypeAlias = (
     Authorized
     | Declined
@@ -197,4 +226,7 @@ Event: TypeAlias = (
     | Credited
     | RefundReversed
     | DebitRecovered
+    | WrittenOff
+    | WriteOffReversed
+    | WriteOffRecovered
 )

@@ -17,7 +17,7 @@ from cardledger.ledger.core.card_transaction import Decision
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.status import Status
-from cardledger.ledger.engine.parsing import occurred_at, settlement_of
+from cardledger.ledger.engine.parsing import RejectedError, occurred_at, settlement_of
 from cardledger.ledger.engine.records import (
     Card,
     CardTransactionKey,
@@ -35,8 +35,10 @@ from cardledger.ledger.engine.records import (
     PendingPull,
     RejectionRecord,
     SettlementRecord,
+    SuspenseItem,
 )
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections.adjustments import Adjustment
 from cardledger.ledger.projections.card_transaction import Identity, RollUp, advance
 from cardledger.ledger.projections.event_rows import to_row
 from cardledger.ledger.projections.transfers import Transfer
@@ -62,10 +64,12 @@ class BatchSnapshot:
     # By platform, currency and kind.
     system_accounts: Mapping[tuple[Id, str, str], Id] = field(default_factory=dict)
     transfers: Mapping[Id, Transfer] = field(default_factory=dict)
+    adjustments: Mapping[Id, Adjustment] = field(default_factory=dict)
     # By message: kind and amount of what came after its first event, one row a kind.
     amounts_since: Mapping[Id, Sequence[tuple[str, int]]] = field(default_factory=dict)
     # Of the customers that get a deposit.
     platform_customer_ids: Mapping[Id, str] = field(default_factory=dict)
+    suspense_items: Sequence[SuspenseItem] = ()  # Open, of its keys and parked messages.
     calendars: Calendars = field(default_factory=Calendars)
     first_open_day: date = date.min
 
@@ -100,8 +104,11 @@ class PendingWrites:
     events: list[EventRecord] = field(default_factory=list)
     entries: list[EntryRecord] = field(default_factory=list)
     settlements: list[SettlementRecord] = field(default_factory=list)
+    suspended: list[SuspenseItem] = field(default_factory=list)
+    resolved: list[SuspenseItem] = field(default_factory=list)  # Of those that were loaded.
     deposits: list[DepositRecord] = field(default_factory=list)
     transfers: dict[Id, Transfer] = field(default_factory=dict)
+    adjustments: dict[Id, Adjustment] = field(default_factory=dict)
     outcomes: list[OutcomeRow] = field(default_factory=list)
     rejections: list[RejectionRecord] = field(default_factory=list)
     duplicates: list[Id] = field(default_factory=list)
@@ -111,6 +118,8 @@ class PendingWrites:
     unparked: list[tuple[CardTransactionKey, Id]] = field(default_factory=list)
     pending_pulls: list[PendingPull] = field(default_factory=list)
     card_transactions: list[CardTransactionContext] = field(default_factory=list)
+    # Of `card_transactions`, those of which an amount is or was written off.
+    written_off: set[CardTransactionContext] = field(default_factory=set)
     accounts: list[LockedAccount] = field(default_factory=list)
 
     @property
@@ -167,18 +176,30 @@ class ChangeSet:
             return self._dated[1]
         moment, settlement = occurred_at(message), settlement_of(message.body)
         if settlement is None:
-            day = self._days.of_books(moment)
+            day, late_from = self._days.of_books(moment)
         else:
-            day = self._days.of(
+            day, late_from = self._days.of(
                 Movement(
                     occurred_at=moment,
                     network=settlement.network,
                     settlement_date=settlement.settlement_date,
                 )
             )
-        dates = Dates(moment, day, settlement)
+        dates = Dates(moment, day, settlement, late_from)
         self._dated = (message, dates)
         return dates
+
+    def dates_by_time(self, message: Message | Parked) -> Dates:
+        """Return the dates of `message` without what it says about its settlement.
+
+        A time that cannot be read is that of the recording.
+        """
+        try:
+            moment = occurred_at(message)
+        except RejectedError:
+            moment = self.now
+        day, late_from = self._days.of_books(moment)
+        return Dates(moment, day, None, late_from)
 
     def record(
         self,
@@ -233,6 +254,8 @@ class ChangeSet:
             if booked:
                 self.book(account, booked, dates, subject_id=card_transaction_id, sequence=sequence)
         self._update(context, after)
+        if state.written_off or before.state.written_off:
+            self.writes.written_off.add(context)
 
     def book(  # noqa: PLR0913 - the columns of an entry
         self,
@@ -245,7 +268,7 @@ class ChangeSet:
         line: int = 0,
     ) -> None:
         """Append `movements` from `line` on, and change the balance of `account` by its side."""
-        occurred, posted_on = dates.occurred_at, dates.posted_on
+        occurred, posted_on, late_from = dates.occurred_at, dates.posted_on, dates.late_from
         for place, entry in enumerate(movements, start=line):
             # First: when there is no such account, nothing has been changed yet.
             debit = self._account_id(entry.debit, account)
@@ -270,9 +293,43 @@ class ChangeSet:
                     self.now,
                     occurred,
                     posted_on,
+                    late_from,
                 )
             )
         self._change_account(account)
+
+    def book_system(  # noqa: PLR0913 - the columns of an entry
+        self,
+        subject_id: Id,
+        sequence: int,
+        booked: Sequence[Entry],
+        *,
+        customer_id: Id,
+        platform_id: Id,
+        currency: str,
+        dates: Dates,
+    ) -> None:
+        """Append entries between two system accounts of a platform and a currency."""
+        accounts = self.snapshot.system_accounts
+        for line, entry in enumerate(booked):
+            self.writes.entries.append(
+                (
+                    subject_id,
+                    sequence,
+                    line,
+                    customer_id,
+                    accounts[platform_id, currency, entry.debit],
+                    accounts[platform_id, currency, entry.credit],
+                    entry.amount,
+                    None,
+                    None,
+                    None,
+                    self.now,
+                    dates.occurred_at,
+                    dates.posted_on,
+                    dates.late_from,
+                )
+            )
 
     def keep_settlement(
         self, settlement: Settlement, of: Identity, *, sequence: int, message_id: Id

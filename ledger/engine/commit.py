@@ -22,25 +22,32 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from cardledger.ledger.books.calendars import CachedCalendars
+from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import locked_cardholders, reads, rejections, stalls, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
 from cardledger.ledger.engine.locked_cardholders import LockedCardholders
 from cardledger.ledger.engine.parsing import (
+    adjustments_of,
     card_transaction_keys_of,
+    cards_of_money,
     closings_of,
     key_of,
     receivers_of,
     repeated_approvals,
     reversal_key_of,
+    suspended_keys,
     timed_out_keys,
     transfers_of,
 )
-from cardledger.ledger.engine.records import Claimed, Decided
+from cardledger.ledger.engine.records import Claimed, Decided, SuspenseItem
 from cardledger.ledger.engine.stalls import (
+    CLOSED_DAY,
     SAMPLE,
+    DeadlinePassedError,
     FailedError,
     LockedError,
+    StaleSnapshotError,
     Stalls,
     UnavailableError,
     describe,
@@ -48,6 +55,7 @@ from cardledger.ledger.engine.stalls import (
     is_systemic,
     is_unavailable,
     log_ids,
+    repeated,
 )
 from cardledger.ledger.messaging import claims
 from cardledger.ledger.messaging.inbox import Lane, Message
@@ -65,21 +73,11 @@ _Batched = tuple[list[Decided], Sequence[int]]  # With the queues that may have 
 
 _DATABASE_ERRORS: Final = (psycopg.Error, DBAPIError, PoolTimeoutError)
 
-_SNAPSHOTS: Final = 5  # Of one batch: another is read when an account is opened while it loads.
-
 _NEIGHBOURS: Final = 8  # Messages that are tried before one is quarantined for its data.
 
 _SAMPLE_ROWS: Final = 500  # Messages among which one shows that the key of this process is right.
 
 _log = structlog.get_logger()
-
-
-class _DeadlinePassedError(Exception):
-    """An approval would be committed after its `decideBy`; decide again."""
-
-
-class _StaleSnapshotError(Exception):
-    """A card, a card transaction or a transfer is on an account that is not locked; read again."""
 
 
 class _Queues(NamedTuple):
@@ -116,7 +114,7 @@ class Engine:
         self._positions: Final = QueuePositions()
         self._rail: Final = rail
         self._batch_size: Final = batch_size
-        self._system_accounts: dict[tuple[Id, str, str], Id] = {}
+        self._system_accounts: Final = SystemAccounts()
         self._calendars: Final = CachedCalendars()
         self._stalls: Final = Stalls()
         self.stopped_queues: Final = self._stalls.stopped_queues
@@ -313,7 +311,7 @@ class Engine:
             try:
                 with connection.transaction(force_rollback=True):
                     self._decide(connection, queues.lane, [neighbour])
-            except _DeadlinePassedError:
+            except (DeadlinePassedError, StaleSnapshotError):
                 return True
             except Exception as error:
                 if is_unavailable(error):
@@ -332,21 +330,15 @@ class Engine:
             committed()
 
     def _commit_batch(self, queues: _Queues, *, waits: bool = True) -> _Batched:
-        stale = 0
-        while True:
-            try:
-                with self._transaction() as connection:
-                    messages, unfinished, refused = self._claim(
-                        connection, queues, self._batch_size, waits=waits
-                    )
-                    decided = self._decide(connection, queues.lane, messages)
-                    return [*refused, *decided], unfinished
-            except _DeadlinePassedError:
-                continue  # By the later clock the approval is a decline.
-            except _StaleSnapshotError:
-                stale += 1
-                if stale == _SNAPSHOTS:
-                    raise
+        def commit() -> _Batched:
+            with self._transaction() as connection:
+                messages, unfinished, refused = self._claim(
+                    connection, queues, self._batch_size, waits=waits
+                )
+                decided = self._decide(connection, queues.lane, messages)
+                return [*refused, *decided], unfinished
+
+        return repeated(commit)
 
     def _claim(
         self, connection: psycopg.Connection[Any], queues: _Queues, limit: int, *, waits: bool
@@ -388,12 +380,12 @@ class Engine:
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
     ) -> list[Decided]:
         """Decide `messages` in a savepoint: a failure leaves the database transaction usable."""
-        while True:
-            try:
-                with connection.transaction():
-                    return self._decide(connection, lane, messages)
-            except _DeadlinePassedError:
-                continue
+
+        def decide() -> list[Decided]:
+            with connection.transaction():
+                return self._decide(connection, lane, messages)
+
+        return repeated(decide)
 
     def _decide(
         self, connection: psycopg.Connection[Any], lane: Lane, messages: Sequence[Message]
@@ -404,7 +396,12 @@ class Engine:
         now = self._clock() if self._clock else reading.at
         batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
-        writes.append(connection, batch.writes, now, self._key)
+        try:
+            writes.append(connection, batch.writes, now, self._key)
+        except psycopg.DatabaseError as error:
+            if error.sqlstate != CLOSED_DAY:
+                raise
+            raise StaleSnapshotError from error
         with connection.pipeline():
             updates = list(writes.change(connection, batch.writes, now))
             claims.remove(connection, lane, messages)
@@ -413,13 +410,14 @@ class Engine:
         if batch.first_deadline and (
             (self._clock() if self._clock else reading.now()) > batch.first_deadline
         ):
-            raise _DeadlinePassedError
+            raise DeadlinePassedError
         return decided
 
     def _load(
         self, connection: psycopg.Connection[Any], messages: Sequence[Message]
     ) -> tuple[BatchSnapshot, Reading]:
-        keys = card_transaction_keys_of(messages)
+        left_out: list[Message] = []
+        keys = card_transaction_keys_of(messages, left_out=left_out)
         customers = list({message.customer_id for message in messages})
         with connection.pipeline():
             # The locks come first: what is read after them cannot change any more.
@@ -427,8 +425,10 @@ class Engine:
             key_columns = reads.columns(keys)
             roll_ups_of = reads.roll_ups(connection, key_columns)
             timed_out = timed_out_keys(messages)
-            outcomes_of = reads.outcomes(connection, [*map(key_of, messages), *timed_out])
-            cards_of = reads.cards(connection, {card_id for _, card_id, _ in keys})
+            idempotency_keys = [*map(key_of, messages), *timed_out, *suspended_keys(left_out)]
+            outcomes_of = reads.outcomes(connection, idempotency_keys)
+            card_ids = {card_id for _, card_id, _ in keys} | cards_of_money(left_out)
+            cards_of = reads.cards(connection, card_ids)
             debts_of = reads.debts(connection, customers)
             parked_of = reads.parked(connection, key_columns)
             # After the locks: a batch that waited for another is recorded later than the other.
@@ -436,10 +436,14 @@ class Engine:
         books, accounts = books_of(), accounts_of()
         charts = {(account.platform_id, account.currency) for account in accounts.values()}
         # Read only when needed: most batches have none of them.
-        closings, receivers = closings_of(messages), receivers_of(messages)
-        transfers = transfers_of(messages)
-        pages = reads.closing_pages(connection, closings) if closings else {}
-        outcomes = outcomes_of()
+        pages = reads.closing_pages(connection, closings_of(messages))
+        adjustments = reads.lock_adjustments(connection, adjustments_of(messages))
+        charts |= {(each.platform_id, each.currency) for each in adjustments.values()}
+        outcomes, parked = outcomes_of(), parked_of()
+        items: Sequence[SuspenseItem] = ()
+        if books.has_suspense:
+            ids = [*reads.ids_of(parked), *reads.suspended_by(adjustments)]
+            items = reads.suspense_items(connection, ids, idempotency_keys)
         if repeated := repeated_approvals(messages, outcomes):
             outcomes |= reads.outcomes(connection, map(reversal_key_of, repeated))()
         approved = {key: outcomes[key] for key in timed_out if key in outcomes}
@@ -453,34 +457,20 @@ class Engine:
             roll_ups=roll_ups_of() + expecting,
             closing_pages=pages,
             debts=debts_of(),
-            parked=parked_of(),
-            transfers=reads.lock_transfers(connection, transfers) if transfers else {},
-            platform_customer_ids=(
-                reads.platform_customer_ids(connection, receivers) if receivers else {}
-            ),
-            system_accounts=self._chart(connection, charts),
+            parked=parked,
+            transfers=reads.lock_transfers(connection, transfers_of(messages)),
+            adjustments=adjustments,
+            platform_customer_ids=reads.platform_customer_ids(connection, receivers_of(messages)),
+            system_accounts=self._system_accounts.of(connection, charts),
+            suspense_items=items,
             calendars=self._calendars.current(connection, books.calendar_versions),
             first_open_day=books.first_open_day,
         )
         # Each statement reads what is committed before it: an account that was opened after the
         # locks were taken can be the funding source of a card that was read after that.
         if not accounts.keys() >= snapshot.accounts_used_by(set(customers)):
-            raise _StaleSnapshotError
+            raise StaleSnapshotError
         return snapshot, books.reading
-
-    def _chart(
-        self, connection: psycopg.Connection[Any], charts: set[tuple[Id, str]]
-    ) -> dict[tuple[Id, str, str], Id]:
-        """Return the system accounts of `charts`, each a platform and a currency.
-
-        They are cached: a platform's system accounts of a currency never change.
-        """
-        known = {(platform_id, currency) for platform_id, currency, _ in self._system_accounts}
-        missing = {platform_id for platform_id, _ in charts - known}
-        if missing:
-            loaded = reads.system_accounts(connection, missing)
-            self._system_accounts = {**self._system_accounts, **loaded}
-        return self._system_accounts
 
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection[Any]]:

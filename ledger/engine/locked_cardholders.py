@@ -14,9 +14,13 @@ from typing import Any, Final
 from psycopg import Connection
 
 from cardledger.ledger.engine import reads
-from cardledger.ledger.engine.parsing import card_transaction_keys_of, transfers_of
+from cardledger.ledger.engine.parsing import (
+    adjustments_of,
+    card_transaction_keys_of,
+    transfers_of,
+)
 from cardledger.ledger.messaging.inbox import Message
-from cardledger.ledger.projections import transfers
+from cardledger.ledger.projections import adjustments, transfers
 from cardledger.ledger.storage import pg_arrays
 from cardledger.schema.ids import Id
 
@@ -99,8 +103,8 @@ _FREE_CARD_TRANSACTIONS: Final = f"{_CARD_TRANSACTIONS} FOR UPDATE OF t SKIP LOC
 def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -> set[Id]:
     """Lock what is free of what `messages` change, until the end of the database transaction.
 
-    Returns the customers of whom another session has locked an account, a transfer, or a card
-    transaction of `messages` or with a debt. The pages of closed cards are not tried.
+    Returns the customers of whom another session has locked an account, a transfer, an adjustment,
+    or a card transaction of `messages` or with a debt. The pages of closed cards are not tried.
     """
     customers = pg_arrays.uuids(list({message.customer_id for message in messages}))
     keys = reads.columns(card_transaction_keys_of(messages))
@@ -122,4 +126,8 @@ def locked_by_others(connection: Connection[Any], messages: Sequence[Message]) -
     keys_of_transfers = transfers_of(messages)
     if keys_of_transfers:
         held |= transfers.locked_by_others(connection, keys_of_transfers)
+    approved = adjustments_of(messages)
+    if approved:
+        taken = adjustments.locked_by_others(connection, approved)
+        held |= {approved[key] for key in taken}
     return held

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
+from cardledger.ledger.books.suspense import money_in
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.records import (
     CardTransactionKey,
@@ -87,15 +88,57 @@ def card_transaction_key_of(message: Message) -> CardTransactionKey:
     return message.customer_id, card_of(body), token
 
 
-def card_transaction_keys_of(messages: Iterable[Message]) -> set[CardTransactionKey]:
-    """Return the card transactions that `messages` concern; malformed messages are left out."""
+def card_transaction_keys_of(
+    messages: Iterable[Message], *, left_out: list[Message] | None = None
+) -> set[CardTransactionKey]:
+    """Return the card transactions that `messages` concern; malformed messages are `left_out`."""
     keys = set()
     for message in messages:
         try:
             keys.add(card_transaction_key_of(message))
-        except RejectedError:
-            continue  # It will be rejected when its turn comes.
+        except RejectedError:  # It concerns none, or will be rejected when its turn comes.
+            if left_out is not None:
+                left_out.append(message)
     return keys
+
+
+def suspended(message: Message) -> Message:
+    """Return the rejected event in `message`, of type SUSPENSE, with the id of its rejection.
+
+    Its source and reference are empty where they could not be read.
+    Raises: RejectedError for a malformed message.
+    """
+    body = value_of(object_of(message), "event")
+    if not isinstance(body, dict):
+        raise malformed("event must be an object")
+    return replace(
+        message,
+        id=id_of(message.body, "rejectionId"),
+        source=text_of(body.get("source", "")),
+        reference=text_of(body.get("reference", "")),
+        body=body,
+    )
+
+
+def suspended_keys(messages: Iterable[Message]) -> list[Key]:
+    """Return the keys of the rejected events in `messages`; without malformed messages."""
+    keys = []
+    for message in _of_type(messages, inbox.SUSPENSE):
+        with suppress(RejectedError):
+            keys.append(key_of(suspended(message)))
+    return keys
+
+
+def cards_of_money(messages: Iterable[Message]) -> set[Id]:
+    """Return the cards whose money `messages` have moved, as far as it can be read."""
+    cards = set()
+    for message in messages:
+        body: object = message.body
+        if isinstance(body, dict) and body.get("type") == inbox.SUSPENSE:
+            body = body.get("event")
+        if money := money_in(body):
+            cards.add(money.card_id)
+    return cards
 
 
 def closings_of(messages: Iterable[Message]) -> set[Closing]:
@@ -181,6 +224,15 @@ def transfers_of(messages: Iterable[Message]) -> set[tuple[Id, Id]]:
         with suppress(RejectedError):
             keys.add((id_of(message.body, "transferId"), message.customer_id))
     return keys
+
+
+def adjustments_of(messages: Iterable[Message]) -> dict[Id, Id]:
+    """Return the adjustments that `messages` are to book, each with the customer of its message."""
+    found = {}
+    for message in _of_type(messages, inbox.ADJUSTMENT):
+        with suppress(RejectedError):
+            found[id_of(message.body, "adjustmentId")] = message.customer_id
+    return found
 
 
 def receivers_of(messages: Iterable[Message]) -> set[Id]:

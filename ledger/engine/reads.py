@@ -5,7 +5,7 @@ psycopg's, inside a database transaction of the caller (`commit`), and come from
 `batch_connections.batch_engine`.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from time import monotonic
@@ -23,12 +23,15 @@ from cardledger.ledger.engine.records import (
     LockedAccount,
     OutcomeRow,
     Parked,
+    SuspenseItem,
 )
-from cardledger.ledger.projections import card_transaction_rows, transfers
+from cardledger.ledger.projections import adjustments, card_transaction_rows, transfers
+from cardledger.ledger.projections.adjustments import Adjustment
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.projections.transfers import Transfer
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.database_clock import Reading
+from cardledger.schema import tables
 from cardledger.schema.ids import Id
 
 DEBTS_LIMIT: Final = 100
@@ -46,9 +49,12 @@ _LEAST_CLOSING_LIMIT: Final = 10  # Of each card, however many cards are closed 
 # callable that reads the result, for after the pipeline.
 
 
+# A database transaction has an id before it reads the clock: totals are added up to a time when all
+# with an id from before it have ended (`books.totals`). The lock of its queue gave it one already.
 _STATE_OF_BOOKS: Final = """
-    SELECT clock_timestamp(), b.first_open_day, (SELECT count(*) FROM calendars)
-    FROM books b WHERE b.is_only
+    SELECT clock_timestamp(), b.first_open_day, (SELECT count(*) FROM calendars),
+        EXISTS (SELECT FROM suspense_items WHERE resolved_at IS NULL)
+    FROM books b WHERE b.is_only AND pg_current_xact_id() IS NOT NULL
 """
 
 
@@ -59,6 +65,7 @@ class StateOfBooks:
     reading: Reading
     first_open_day: date
     calendar_versions: int  # Their number: a version is never changed.
+    has_suspense: bool  # Whether SUSPENSE has any open item.
 
 
 def state_of_books(connection: Connection[Any]) -> Callable[[], StateOfBooks]:
@@ -69,8 +76,8 @@ def state_of_books(connection: Connection[Any]) -> Callable[[], StateOfBooks]:
         received_at = monotonic()
         row = cursor.fetchone()
         assert row is not None, "books has one row"
-        at, first_open_day, calendar_versions = row
-        return StateOfBooks(Reading(at, received_at), first_open_day, calendar_versions)
+        at, *state = row
+        return StateOfBooks(Reading(at, received_at), *state)
 
     return answer
 
@@ -233,17 +240,6 @@ def debts(connection: Connection[Any], customer_ids: Sequence[Id]) -> Callable[[
     return lambda: [card_transaction_rows.from_row(row) for row in cursor.fetchall()]
 
 
-def system_accounts(
-    connection: Connection[Any], platform_ids: Iterable[Id]
-) -> dict[tuple[Id, str, str], Id]:
-    """Return the system accounts of `platform_ids` by platform, currency and kind."""
-    cursor = connection.execute(
-        "SELECT platform_id, currency, kind, id FROM system_accounts WHERE platform_id = ANY(%s)",
-        [list(platform_ids)],
-    )
-    return {(platform, currency, kind): key for platform, currency, kind, key in cursor}
-
-
 _PARKED: Final = """
     SELECT p.id, p.customer_id, p.card_id, p.issuer_transaction_token, p.body, p.received_at
     FROM unnest(%s, %s, %s) AS k (customer_id, card_id, issuer_transaction_token)
@@ -265,6 +261,42 @@ def parked(
         return records
 
     return answer
+
+
+def ids_of(parked: Mapping[CardTransactionKey, Sequence[Parked]]) -> list[Id]:
+    """Return the ids of messages that `parked` has found."""
+    return [each.id for rows in parked.values() for each in rows]
+
+
+def suspended_by(adjustments: Mapping[Id, Adjustment]) -> list[Id]:
+    """Return the ids of the items of SUSPENSE that `adjustments` resolve."""
+    return [each.suspense_id for each in adjustments.values() if each.suspense_id is not None]
+
+
+_ITEM: Final = ", ".join(f"i.{column.name}" for column in tables.suspense_items.columns)
+
+# Driven from the keys into the index of open items, of which there may be many.
+_SUSPENSE_ITEMS: Final = f"""
+    SELECT {_ITEM}
+    FROM unnest(%s, %s, %s, %s) AS k (reference, source, platform_id, customer_id)
+    JOIN suspense_items i ON i.platform_id = k.platform_id AND md5(i.reference) = md5(k.reference)
+        AND i.reference = k.reference AND i.source = k.source AND i.customer_id = k.customer_id
+    WHERE i.resolved_at IS NULL
+    UNION
+    SELECT {_ITEM} FROM unnest(%s) AS k (id) JOIN suspense_items i ON i.id = k.id
+    WHERE i.resolved_at IS NULL
+"""
+
+
+def suspense_items(
+    connection: Connection[Any], ids: Collection[Id], keys: Iterable[Key] = ()
+) -> list[SuspenseItem]:
+    """Return the open items of SUSPENSE with `ids`, and those of messages with `keys`."""
+    of_keys = pg_arrays.columns(keys, "text", "text", "uuid", "uuid")
+    cursor = connection.cursor(binary=True).execute(
+        _SUSPENSE_ITEMS, [*of_keys, pg_arrays.uuids(ids)]
+    )
+    return [SuspenseItem(*row) for row in cursor.fetchall()]
 
 
 # By token, which is the index of a card's transactions: closed ones are read, too, so that a page
@@ -290,6 +322,8 @@ def closing_pages(
 
     Shape: by token; about `CLOSING_LIMIT` card transactions in all, and a few of each.
     """
+    if not closings:
+        return {}
     limit = max(CLOSING_LIMIT // len(closings), _LEAST_CLOSING_LIMIT)
     keys = pg_arrays.columns(closings, "uuid", "uuid", "text")
     cursor = connection.cursor(binary=True).execute(_CLOSING, [*keys, limit])
@@ -307,8 +341,12 @@ def closing_pages(
     }
 
 
-def platform_customer_ids(connection: Connection[Any], customer_ids: Iterable[Id]) -> dict[Id, str]:
+def platform_customer_ids(
+    connection: Connection[Any], customer_ids: Collection[Id]
+) -> dict[Id, str]:
     """Return the platforms' own ids of `customer_ids`, by id."""
+    if not customer_ids:
+        return {}
     cursor = connection.cursor(binary=True).execute(
         "SELECT id, platform_customer_id FROM customers WHERE id = ANY(%s)", [list(customer_ids)]
     )
@@ -316,7 +354,12 @@ def platform_customer_ids(connection: Connection[Any], customer_ids: Iterable[Id
 
 
 def lock_transfers(
-    connection: Connection[Any], keys: Iterable[tuple[Id, Id]]
+    connection: Connection[Any], keys: Collection[tuple[Id, Id]]
 ) -> dict[Id, Transfer]:
     """Lock and return the transfers with `keys`, each with its customer, that exist."""
-    return transfers.lock(connection, keys)
+    return transfers.lock(connection, keys) if keys else {}
+
+
+def lock_adjustments(connection: Connection[Any], ids: Collection[Id]) -> dict[Id, Adjustment]:
+    """Lock and return the adjustments with `ids` that exist."""
+    return adjustments.lock(connection, ids) if ids else {}

@@ -25,6 +25,7 @@ class Dates:
     occurred_at: datetime
     posted_on: date
     settlement: Settlement | None  # What the message says about it.
+    late_from: date | None = None  # The day that was not open any more.
 
 
 @dataclass(slots=True)
@@ -144,6 +145,7 @@ EntryRecord = tuple[
     datetime,  # recorded_at
     datetime,  # occurred_at
     date,  # posted_on
+    date | None,  # late_from
 ]
 """A row of `entries`; the last `Id | None` and its values: the customer account, if it has one."""
 
@@ -197,6 +199,36 @@ class Parked(NamedTuple):
     def key(self) -> CardTransactionKey:
         """The card transaction whose events it waits for."""
         return self.customer_id, self.card_id, self.token
+
+
+@dataclass(slots=True)
+class SuspenseItem:
+    """A row of `suspense_items`; `resolved_at` and `resolved_by` are set once."""
+
+    id: Id
+    customer_id: Id
+    platform_id: Id
+    source: str | None
+    reference: str | None
+    card_id: Id
+    type: str
+    currency: str
+    amount: int
+    cause: str
+    reason: str | None
+    recorded_at: datetime
+    posted_on: date
+    resolved_at: datetime | None = None
+    resolved_by: Id | None = None
+    network: str | None = None
+    settlement_date: date | None = None
+
+    @property
+    def key(self) -> Key | None:
+        """The idempotency key of its message; None when that cannot be read."""
+        if not self.source or not self.reference:
+            return None
+        return self.reference, self.source, self.platform_id, self.customer_id
 
 
 class Closing(NamedTuple):

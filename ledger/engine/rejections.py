@@ -1,6 +1,7 @@
 """Messages that were rejected when they were submitted, or quarantined, kept with their reason."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
@@ -9,19 +10,32 @@ import psycopg
 import structlog
 from psycopg import AsyncConnection, Connection
 
+from cardledger.ledger.books import calendars
+from cardledger.ledger.books.suspense import NetworkMoney, event_in, money_in_text
+from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import reads, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot
 from cardledger.ledger.engine.decisions.batch import Batch
-from cardledger.ledger.engine.parsing import rejection_of, transfers_of
+from cardledger.ledger.engine.decisions.recovery import ENGINE
+from cardledger.ledger.engine.parsing import (
+    RejectedError,
+    cards_of_money,
+    key_of,
+    rejection_of,
+    text_of,
+    transfers_of,
+)
 from cardledger.ledger.engine.records import Decided, RejectionRecord
-from cardledger.ledger.messaging import claims
-from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.messaging import claims, inbox
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
 _QUARANTINED: Final = "Internal processing error; event quarantined. Resubmit after the fix."
 
 _NAMED: Final = 5  # Messages that a line of the log names.
+_SHORT: Final = 64  # Characters of a time, a date or the name of a network.
 _FORGED: Final = "Not accepted by a process of this installation."
 
 _log = structlog.get_logger()
@@ -45,12 +59,109 @@ _INSERT: Final = f"""
 
 async def keep(
     connection: AsyncConnection[Any], records: Sequence[RejectionRecord], key: InboxKey
-) -> None:
-    """Write `records`, signed with `key`; they are kept once the caller has committed."""
-    if records:
-        rows = [(*record, key.mac_of_rejection(record)) for record in records]
-        async with connection.cursor() as cursor:
-            await cursor.executemany(_INSERT, rows)
+) -> list[Message]:
+    """Write `records`, signed with `key`; they are kept once the caller has committed.
+
+    Returns the messages that were put into the inbox, for what `records` have moved.
+    """
+    if not records:
+        return []
+    rows = [(*record, key.mac_of_rejection(record)) for record in records]
+    async with connection.cursor() as cursor:
+        await cursor.executemany(_INSERT, rows)
+    moved = money_of(records)
+    if not moved:
+        return []
+    routes = await inbox.routes_of(connection, {money.card_id for money in moved.values()})
+    owners = {card: route.owner for card, route in routes.items()}
+    messages = suspensions(records, moved, owners)
+    if messages:
+        await inbox.accept_async(connection, messages, key)
+    return messages
+
+
+def money_of(records: Sequence[RejectionRecord]) -> dict[Id, NetworkMoney]:
+    """Return what those of `records` have moved, by their ids, of which it can be read.
+
+    Shape: of records with one key and card, the first: it is one movement.
+    """
+    moved: dict[Id, NetworkMoney] = {}
+    known: set[tuple[object, ...]] = set()
+    for record in records:
+        money = money_in_text(record.body)
+        if money is None:
+            continue
+        movement = (record.platform_id, record.source, record.reference, money.card_id)
+        if None in movement or movement not in known:
+            moved[record.id] = money
+            known.add(movement)
+    return moved
+
+
+def suspensions(
+    records: Sequence[RejectionRecord],
+    moved: Mapping[Id, NetworkMoney],
+    owners: Mapping[Id, Owner],
+) -> list[Message]:
+    """Return the messages by which the engine books what `records` have `moved`.
+
+    `owners` are those of the cards that exist. A card of another platform than the sender's is like
+    one that does not exist.
+    """
+    messages = []
+    for record in records:
+        money = moved.get(record.id)
+        owner = owners.get(money.card_id) if money else None
+        if money and owner and record.platform_id in {UNROUTED.platform_id, owner.platform_id}:
+            messages.append(_suspension(record, money, owner))
+    return messages
+
+
+def _suspension(record: RejectionRecord, money: NetworkMoney, owner: Owner) -> Message:
+    body = {
+        "type": inbox.SUSPENSE,
+        "source": ENGINE,
+        "reference": f"{record.id}/suspense",
+        "cardId": f"Card:{money.card_id}",
+        "rejectionId": str(record.id),
+        "reason": record.reason,
+        "event": _event(record, money),
+    }
+    return inbox.address(body, owner, lane=Lane.BULK, reply_to=None, at=record.recorded_at)
+
+
+def _event(record: RejectionRecord, money: NetworkMoney) -> dict[str, object]:
+    """Return of the rejected event what is booked, and its dates: nothing else of what was sent."""
+    sent = event_in(record.body) or {}
+    settlement = sent.get("settlement")
+    named = settlement if isinstance(settlement, dict) else {}
+    texts: dict[str, object] = {
+        name: text
+        for name, text in [
+            ("source", record.source),
+            ("reference", record.reference),
+            ("occurredAt", _short(sent.get("occurredAt"))),
+        ]
+        if text
+    }
+    dates = {name: _short(named.get(name)) for name in ("network", "settlementDate")}
+    if all(dates.values()):
+        texts["settlement"] = dates
+    return {
+        "type": money.type,
+        "cardId": f"Card:{money.card_id}",
+        "amount": money.amount,
+        **texts,
+    }
+
+
+def _short(value: object) -> str | None:
+    """Return `value` if it is a short text that PostgreSQL can keep."""
+    if not isinstance(value, str) or len(value) > _SHORT:
+        return None
+    with suppress(RejectedError):
+        return text_of(value)
+    return None
 
 
 def quarantine(
@@ -67,6 +178,7 @@ def quarantine(
     writes.append_rejections(connection, rejected, key)
     claims.remove(connection, messages[0].lane, messages)
     _fail_transfers(connection, messages, now)
+    _suspend(connection, messages, now)
     return [
         Decided(message, OutcomeType.REJECTED, reason=reason, detail=_QUARANTINED)
         for message in messages
@@ -125,3 +237,41 @@ def _fail_transfers(
             "quarantined transfer stays PROCESSING",
             transfers=[str(key) for key, _ in transfers],
         )
+
+
+def _suspend(connection: Connection[Any], messages: Sequence[Message], now: datetime) -> None:
+    """Book what quarantined `messages` have moved at the network.
+
+    When that fails as well, it is logged and the queue goes on; `verify` reports it.
+    """
+    cards = cards_of_money(messages)
+    if not cards:
+        return
+    try:
+        with connection.transaction():
+            batch = Batch(_suspense_snapshot(connection, messages, cards), now=now, rail=None)
+            batch.suspend(messages, RejectionReason.INTERNAL_ERROR)
+            writes.append_entries(connection, batch.writes.entries)
+            writes.append_suspense(connection, batch.writes.suspended)
+    except psycopg.OperationalError:
+        raise
+    except Exception:  # noqa: BLE001 - a defect of ours must not stop the queue
+        _log.exception(
+            "what a quarantined event has moved is not in the books",
+            message_ids=[str(message.id) for message in messages[:_NAMED]],
+        )
+
+
+def _suspense_snapshot(
+    connection: Connection[Any], messages: Sequence[Message], cards: Collection[Id]
+) -> BatchSnapshot:
+    accounts = reads.lock_accounts(connection, list({each.customer_id for each in messages}))()
+    charts = {(account.platform_id, account.currency) for account in accounts.values()}
+    return BatchSnapshot(
+        cards=reads.cards(connection, cards)(),
+        accounts=accounts,
+        system_accounts=SystemAccounts().of(connection, charts),
+        suspense_items=reads.suspense_items(connection, [], map(key_of, messages)),
+        calendars=calendars.rules(calendars.read(connection)),
+        first_open_day=reads.state_of_books(connection)().first_open_day,
+    )

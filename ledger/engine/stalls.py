@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 from traceback import extract_tb
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import psycopg
 import structlog
@@ -38,6 +38,13 @@ SAMPLE: Final = 4
 
 HELD_LIMIT: Final = 100
 """Cardholders that wait alone in one lane; when more fail, their queues stop."""
+
+CLOSED_DAY: Final = "CL001"
+"""SQLSTATE of the trigger of `entries` that refuses a day for which the books are closed."""
+
+Result = TypeVar("Result")
+
+_SNAPSHOTS: Final = 5  # Of one batch.
 
 _OURS: Final = Path(__file__).parents[1]  # The folder of what can fail.
 
@@ -62,6 +69,35 @@ class UnavailableError(Exception):
 
 class LockedError(UnavailableError):
     """Another session has locked a row for longer than a batch waits; nothing was written."""
+
+
+class DeadlinePassedError(Exception):
+    """An approval would be committed after its `decideBy`; by the later clock it is a decline."""
+
+
+class StaleSnapshotError(Exception):
+    """What was read is not true any more: read again.
+
+    A card, a card transaction or a transfer is on an account that is not locked, or the books were
+    closed for a day on which an entry was to be posted.
+    """
+
+
+def repeated(decide: Callable[[], Result]) -> Result:
+    """Return the result of `decide`, which is called again when it has lost a race.
+
+    Raises: StaleSnapshotError when several snapshots in a row were stale.
+    """
+    stale = 0
+    while True:
+        try:
+            return decide()
+        except DeadlinePassedError:
+            continue
+        except StaleSnapshotError:
+            stale += 1
+            if stale == _SNAPSHOTS:
+                raise
 
 
 def is_unavailable(error: Exception) -> bool:

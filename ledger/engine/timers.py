@@ -28,11 +28,12 @@ _Place = tuple[datetime, Id]  # In the order of expiries: when, and which card t
 
 _FIRST: Final[_Place] = (datetime(1, 1, 2, tzinfo=UTC), Id(bytes(16)))
 
-# The inbox is mostly empty, and a plan that reads all of it would be kept while it grows.
-_BY_KEY: Final = """
+BY_KEY: Final = """
     SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
         set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)
 """
+"""Before `inbox.accept_once`: the inbox is mostly empty, and a plan that reads all of it would be
+kept while it grows."""
 
 _EXPIRED_AFTER: Final = """
     SELECT customer_id, platform_id, card_id, issuer_transaction_token, currency, id, expires_at
@@ -63,7 +64,7 @@ class Timers:
 
         Returns how many messages were written.
         """
-        connection.execute(_BY_KEY)
+        connection.execute(BY_KEY)
         recent = _expired_after(connection, now, self._newest)
         review = _expired_after(connection, now, self._reviewed)
         due = {message.id: message for _, message in recent + review}
@@ -88,7 +89,7 @@ def enqueue_all_due(
     """
     last = _FIRST
     while page := _expired_after(connection, now, last):
-        connection.execute(_BY_KEY)
+        connection.execute(BY_KEY)
         messages = [_as_of(message, now) for _, message in page]
         yield inbox.accept_once(connection, messages, key)
         last = page[-1][0]

@@ -5,6 +5,7 @@ here; one webhook is emitted here, in `update_accounts`. Connections are those o
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
 from datetime import datetime
 from json import dumps
 from operator import itemgetter
@@ -25,11 +26,17 @@ from cardledger.ledger.engine.records import (
     PendingPull,
     RejectionRecord,
     SettlementRecord,
+    SuspenseItem,
 )
 from cardledger.ledger.messaging import inbox
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.projections import accounts, card_transaction_rows, transfers
+from cardledger.ledger.projections import (
+    accounts,
+    adjustments,
+    card_transaction_rows,
+    transfers,
+)
 from cardledger.ledger.projections.card_transaction import RollUp
 from cardledger.ledger.storage import pg_arrays
 from cardledger.ledger.storage.bulk_writes import BulkUpdate, Copy, SentUpdate
@@ -40,13 +47,16 @@ from cardledger.schema.ids import Id
 _EVENTS: Final = Copy(tables.card_transaction_events)
 _ENTRIES: Final = Copy(tables.entries)
 _SETTLEMENTS: Final = Copy(tables.settlement_details)
+_SUSPENSE: Final = Copy(tables.suspense_items)
 _DEPOSITS: Final = Copy(tables.deposits)
 _OUTCOMES: Final = Copy(tables.outcomes)
 _REJECTIONS: Final = Copy(tables.rejections)
 _PARKED: Final = Copy(tables.parked, without={"platform_id"})  # A trigger writes it.
 _PENDING_PULLS: Final = Copy(tables.pending_pulls)
 _OUTBOX: Final = Copy(tables.outbox, without={"retry_at"})
-_ROLL_UPS: Final = Copy(tables.card_transactions)
+_ROLL_UPS: Final = Copy(
+    tables.card_transactions, without=set(card_transaction_rows.WRITE_OFF_COLUMNS)
+)
 
 
 def append(
@@ -56,6 +66,7 @@ def append(
     append_events(connection, pending.events)
     append_entries(connection, pending.entries)
     append_settlements(connection, pending.settlements)
+    append_suspense(connection, pending.suspended)
     append_deposits(connection, pending.deposits)
     append_outcomes(connection, pending.outcomes, now)
     append_rejections(connection, pending.rejections, key)
@@ -78,10 +89,16 @@ def change(
     changed = [context.roll_up for context in pending.card_transactions if not context.is_new]
     if changed:
         yield update_roll_ups(connection, changed)
+    if pending.written_off:
+        yield update_write_offs(connection, [context.roll_up for context in pending.written_off])
     if pending.accounts:
         yield update_accounts(connection, pending.accounts, now)
+    if pending.resolved:
+        yield resolve_suspense(connection, pending.resolved)
     if pending.transfers:
         yield transfers.end(connection, list(pending.transfers.values()))
+    if pending.adjustments:
+        yield adjustments.end(connection, list(pending.adjustments.values()))
 
 
 def append_events(connection: Connection[Any], records: Sequence[EventRecord]) -> None:
@@ -97,6 +114,24 @@ def append_entries(connection: Connection[Any], records: Sequence[EntryRecord]) 
 def append_settlements(connection: Connection[Any], records: Sequence[SettlementRecord]) -> None:
     """Append to `settlement_details`."""
     _SETTLEMENTS.write(connection, records)
+
+
+def append_suspense(connection: Connection[Any], items: Sequence[SuspenseItem]) -> None:
+    """Append to `suspense_items`; some may have been resolved by the batch that made them."""
+    _SUSPENSE.write(connection, [astuple(item) for item in items])
+
+
+_RESOLUTION: Final = BulkUpdate(
+    tables.suspense_items, ("resolved_at", "resolved_by"), only="t.resolved_at IS NULL"
+)
+
+
+def resolve_suspense(connection: Connection[Any], items: Sequence[SuspenseItem]) -> SentUpdate:
+    """Write that `items`, which were open, are resolved."""
+    return _RESOLUTION.send(
+        connection,
+        [(item.id, item.customer_id, item.resolved_at, item.resolved_by) for item in items],
+    )
 
 
 def append_deposits(connection: Connection[Any], records: Sequence[DepositRecord]) -> None:
@@ -214,18 +249,25 @@ def append_outbox(connection: Connection[Any], records: Sequence[OutboxRecord]) 
 
 def insert_roll_ups(connection: Connection[Any], new: Sequence[RollUp]) -> None:
     """Write the roll-ups of card transactions that did not exist."""
-    _ROLL_UPS.write(connection, [card_transaction_rows.to_row(roll_up) for roll_up in new])
+    _ROLL_UPS.write(connection, [card_transaction_rows.common_row(roll_up) for roll_up in new])
 
 
 _FIXED: Final = {"id", "customer_id", "platform_id", "card_id", "account_id", "currency",
     "issuer_transaction_token", "created_at"}  # fmt: skip
 """What a card transaction concerns is decided by its first event and never changes."""
 
-_MOVING: Final = [column for column in card_transaction_rows.COLUMNS if column not in _FIXED]
+_MOVING: Final = [
+    column
+    for column in card_transaction_rows.COLUMNS
+    if column not in _FIXED and column not in card_transaction_rows.WRITE_OFF_COLUMNS
+]
 _values_of: Final = itemgetter(
     *map(card_transaction_rows.COLUMNS.index, ("id", "customer_id", *_MOVING))
 )
 _ROLL_UP_UPDATE: Final = BulkUpdate(tables.card_transactions, _MOVING)
+_WRITE_OFF_UPDATE: Final = BulkUpdate(
+    tables.card_transactions, card_transaction_rows.WRITE_OFF_COLUMNS
+)
 
 _KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.SNAPSHOT_COLUMNS)
 _EMITTING: Final = f"""
@@ -248,8 +290,25 @@ _ACCOUNT_UPDATE: Final = BulkUpdate(
 
 def update_roll_ups(connection: Connection[Any], changed: Sequence[RollUp]) -> SentUpdate:
     """Write the roll-ups of card transactions that existed before."""
-    rows = [_values_of(card_transaction_rows.to_row(roll_up)) for roll_up in changed]
+    rows = [_values_of(card_transaction_rows.common_row(roll_up)) for roll_up in changed]
     return _ROLL_UP_UPDATE.send(connection, rows)
+
+
+def update_write_offs(connection: Connection[Any], changed: Sequence[RollUp]) -> SentUpdate:
+    """Write what is written off of card transactions, also of those that did not exist.
+
+    By a statement of its own, so that other messages do not carry two more columns.
+    """
+    rows = [
+        (
+            roll_up.identity.id,
+            roll_up.identity.customer_id,
+            roll_up.state.written_off,
+            roll_up.state.debits_written_off,
+        )
+        for roll_up in changed
+    ]
+    return _WRITE_OFF_UPDATE.send(connection, rows)
 
 
 def update_accounts(

@@ -39,6 +39,11 @@ RECOVERY: Final = "RECOVERY"
 PULL_CONFIRMATION: Final = "PULL_CONFIRMATION"
 """Type of the message that confirms or fails a pending pull; sent by a timer."""
 
+SUSPENSE: Final = "SUSPENSE"
+"""Type of the message that books what an event moved which was rejected outside of the engine."""
+ADJUSTMENT: Final = "ADJUSTMENT"
+"""Type of the message that books an adjustment; sent when a person has approved it."""
+
 
 class Lane(IntEnum):
     """Two queues a shard, so that a file of clearings never delays an authorization."""

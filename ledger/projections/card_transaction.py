@@ -109,6 +109,7 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
         "creditedAmount": amount(state.credited, currency) if state.credited else None,
         "heldAmount": amount(state.held, currency),
         "owedAmount": amount(state.owed, currency),
+        "writtenOffAmount": amount(state.written_off, currency) if state.written_off else None,
         "pullSummary": {
             "count": state.pull_count,
             "totalAmount": state.pulled,

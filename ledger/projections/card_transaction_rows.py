@@ -13,8 +13,18 @@ COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_tr
 """The columns of `to_row`; `from_row` reads them followed by `platform_customer_id`."""
 
 
+WRITE_OFF_COLUMNS: Final = ("written_off", "debits_written_off")
+"""The last of `COLUMNS`; next to no card transaction has anything but 0 in them."""
+
+
 def to_row(roll_up: RollUp) -> tuple[Any, ...]:
     """Return the row of `roll_up`, in the order of `COLUMNS`."""
+    state = roll_up.state
+    return (*common_row(roll_up), state.written_off, state.debits_written_off)
+
+
+def common_row(roll_up: RollUp) -> tuple[Any, ...]:
+    """Return the row of `roll_up` without `WRITE_OFF_COLUMNS`, in the order of `COLUMNS`."""
     identity, state = roll_up.identity, roll_up.state
     return (
         identity.id,
@@ -93,6 +103,8 @@ def from_row(row: Sequence[Any]) -> RollUp:
         created_at,
         last_event_at,
         updated_at,
+        written_off,
+        debits_written_off,
         platform_customer_id,
     ) = row
     identity = Identity(
@@ -129,4 +141,7 @@ def from_row(row: Sequence[Any]) -> RollUp:
         declined=declined,
         decline_reason=None if decline_reason is None else DeclineReason(decline_reason),
     )
+    if written_off:
+        state.written_off = written_off
+        state.debits_written_off = debits_written_off
     return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)

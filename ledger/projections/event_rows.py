@@ -52,6 +52,9 @@ KINDS: Final[dict[type[events.Event], str]] = {
     events.Credited: "CREDITED",
     events.RefundReversed: "REFUND_REVERSED",
     events.DebitRecovered: "DEBIT_RECOVERED",
+    events.WrittenOff: "WRITTEN_OFF",
+    events.WriteOffReversed: "WRITE_OFF_REVERSED",
+    events.WriteOffRecovered: "WRITE_OFF_RECOVERED",
 }
 """The stored name of each event: it must never change, whatever the class is called."""
 

@@ -21,6 +21,7 @@ _FIGURES: Final[dict[str, Callable[[CardTransaction], int | str | None]]] = {
     "creditedAmount": lambda state: state.credited,
     "heldAmount": lambda state: state.held,
     "owedAmount": lambda state: state.owed,
+    "writtenOffAmount": lambda state: state.written_off,
     "pullSummary.count": lambda state: state.pull_count,
     "pullSummary.totalAmount": lambda state: state.pulled,
     "pullSummary.pendingCount": lambda state: state.pending_count,
@@ -130,6 +131,13 @@ def sentence(  # noqa: PLR0912, C901 - one branch an event
             return f"A refund of {amount} was reversed{due}."
         case events.DebitRecovered():
             return f"The account was credited and {amount} of reversed refunds was collected."
+        case events.WrittenOff():
+            left = f"; {money_text(after.owed)} remains due" if after.owed else ""
+            return f"{amount} was written off as a loss and is not collected any more{left}."
+        case events.WriteOffReversed():
+            return f"{amount} of the reversed clearing had been written off and reduced the loss."
+        case events.WriteOffRecovered():
+            return f"{amount} had been written off and was collected from what was given back."
         case _:
             assert_never(event)
 

@@ -6,13 +6,14 @@ The audit reads one snapshot, so that it can run beside live traffic, and stream
 memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
 stored rows were written by COPY and UPDATE, the expected ones come from `fold` and `entries`.
 
-It checks sums, references, ownership and posting days. It cannot check data that is stored only
-once: when the network says an event occurred, the name of a merchant, which account of a cardholder
-a declined authorization was decided on, and what webhooks contained.
+It checks sums, references, ownership, posting days and the seals of closed periods. It cannot check
+data that is stored only once: when the network says an event occurred, the name of a merchant,
+which account of a cardholder a declined authorization was decided on, and what webhooks contained.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any, Final
@@ -20,12 +21,19 @@ from typing import Any, Final
 from psycopg import Connection, IsolationLevel
 from sqlalchemy import Engine
 
+from cardledger.ledger.books import totals_audit
 from cardledger.ledger.core.entries import ChartAccount, Entry, entries
 from cardledger.ledger.core.transfer import DECIDED_BY_THE_LEDGER
 from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.projections.card_transaction import Identity
 from cardledger.ledger.projections.event_rows import EventRow, from_row
-from cardledger.ledger.queries import acceptances, posting_audit
+from cardledger.ledger.queries import (
+    acceptances,
+    adjustment_audit,
+    posting_audit,
+    seal_audit,
+    suspense_audit,
+)
 from cardledger.ledger.storage import cursors
 from cardledger.ledger.storage.engines import driver
 from cardledger.schema.ids import Id
@@ -54,6 +62,7 @@ class Report:
     transfers: int = 0
     accepted: int = 0  # Messages, from the first acceptance on.
     waiting: int = 0  # Of them, those not yet decided.
+    open_days: dict[date, int] = field(default_factory=dict)  # Entries of each day still open.
     difference_count: int = 0
     differences: list[str] = field(default_factory=list)
 
@@ -106,8 +115,10 @@ def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Re
     report.accepted, report.waiting = acceptances.totals(connection)
     for description in acceptances.differences(connection):
         report.add_difference(description)
-    for description in posting_audit.differences(connection):
-        report.add_difference(description)
+    for check in (posting_audit, totals_audit, suspense_audit, adjustment_audit, seal_audit):
+        for description in check.differences(connection):
+            report.add_difference(description)
+    report.open_days = seal_audit.open_days(connection)
     if report.events != total:
         report.add_difference(f"{total - report.events} events have no card transaction")
     progress(total, total)
@@ -249,10 +260,12 @@ _CHECKS: Final = (
         SELECT a.id, a.held, a.owed, a.pending,
                coalesce(t.held, 0), coalesce(t.owed, 0), coalesce(t.pending, 0)
         FROM internal_accounts a LEFT JOIN (
-            SELECT account_id, sum(greatest(pulled - released - settled, 0)) AS held,
-                   sum(greatest(settled - pulled + released, 0) + unpaid) AS owed,
-                   sum(pending) AS pending
-            FROM card_transactions GROUP BY account_id
+            SELECT account_id, sum(greatest(ahead, 0)) AS held,
+                   sum(greatest(-ahead, 0) + unpaid) AS owed, sum(pending) AS pending
+            FROM card_transactions CROSS JOIN LATERAL (
+                SELECT pulled - released - settled + written_off - debits_written_off AS ahead
+            ) a
+            GROUP BY account_id
         ) t ON t.account_id = a.id
         WHERE (a.held, a.owed, a.pending)
             <> (coalesce(t.held, 0), coalesce(t.owed, 0), coalesce(t.pending, 0))
@@ -288,9 +301,11 @@ _CHECKS: Final = (
         LEFT JOIN card_transactions t ON t.id = e.subject_id AND e.sequence > 0
         LEFT JOIN deposits d ON d.id = e.subject_id AND e.sequence = 0
         LEFT JOIN transfers f ON f.id = e.subject_id AND e.sequence = 0
-        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL
+        LEFT JOIN suspense_items i ON i.id = e.subject_id
+        LEFT JOIN adjustments j ON j.id = e.subject_id AND e.sequence = 0
+        WHERE t.id IS NULL AND d.id IS NULL AND f.id IS NULL AND i.id IS NULL AND j.id IS NULL
         """,
-        "Entry {}/{}/{}: has no card transaction, deposit or transfer",
+        "Entry {}/{}/{}: has no card transaction, deposit, transfer, suspense item or adjustment",
     ),
     (
         """
@@ -381,10 +396,12 @@ _CHECKS: Final = (
         LEFT JOIN internal_accounts a ON a.id = e.account_id
         LEFT JOIN system_accounts d ON d.id = e.debit_account_id
         LEFT JOIN system_accounts c ON c.id = e.credit_account_id
-        WHERE u.id IS NULL OR num_nonnulls(a.id, d.id, c.id) <> 2
+        WHERE num_nonnulls(a.id, d.id, c.id) <> 2
+            -- Those of a platform alone have no cardholder.
+            OR (u.id IS NULL AND e.customer_id <> '00000000-0000-0000-0000-000000000000')
             OR coalesce(a.customer_id, e.customer_id) <> e.customer_id
-            OR coalesce(a.platform_id, d.platform_id) <> u.platform_id
-            OR coalesce(c.platform_id, d.platform_id) <> u.platform_id
+            OR coalesce(a.platform_id, d.platform_id) <> coalesce(u.platform_id, d.platform_id)
+            OR coalesce(c.platform_id, d.platform_id) <> coalesce(u.platform_id, d.platform_id)
             OR coalesce(a.currency, c.currency) <> coalesce(d.currency, c.currency)
         """,
         "Entry {}/{}/{}: its accounts do not belong to one cardholder, platform and currency",
@@ -395,9 +412,10 @@ _CHECKS: Final = (
         LEFT JOIN card_transactions t ON t.id = e.subject_id
         LEFT JOIN deposits d ON d.id = e.subject_id
         LEFT JOIN transfers f ON f.id = e.subject_id
-        WHERE coalesce(t.customer_id, d.customer_id, f.customer_id) <> e.customer_id
+        LEFT JOIN suspense_items i ON i.id = e.subject_id
+        WHERE coalesce(t.customer_id, d.customer_id, f.customer_id, i.customer_id) <> e.customer_id
         """,
-        "Entry {}/{}/{}: its card transaction, deposit or transfer has another cardholder",
+        "Entry {}/{}/{}: what it books has another cardholder",
     ),
     (
         """
@@ -438,19 +456,31 @@ _CHECKS: Final = (
         FROM system_accounts s
         LEFT JOIN (
             SELECT platform_id, currency, kind, sum(amount) AS made FROM (
-                SELECT platform_id, currency, 'CARD_HOLDS' AS kind,
-                       greatest(pulled - released - settled, 0)::numeric AS amount
-                FROM card_transactions
+                SELECT platform_id, currency, c.kind, c.amount
+                FROM card_transactions CROSS JOIN LATERAL (
+                    SELECT pulled - released - settled + written_off - debits_written_off AS ahead
+                ) a CROSS JOIN LATERAL (VALUES
+                    ('CARD_HOLDS', greatest(ahead, 0)::numeric),
+                    ('RECEIVABLE', -(greatest(-ahead, 0)::numeric + unpaid)),
+                    ('NETWORK_SETTLEMENT', settled::numeric - refunded),
+                    ('OPERATOR_LOSS', -written_off::numeric)
+                ) c (kind, amount)
                 UNION ALL
-                SELECT platform_id, currency, 'RECEIVABLE',
-                       -(greatest(settled - pulled + released, 0)::numeric + unpaid)
-                FROM card_transactions
-                UNION ALL
-                SELECT platform_id, currency, 'NETWORK_SETTLEMENT', settled::numeric - refunded
-                FROM card_transactions
+                SELECT i.platform_id, i.currency, k.kind,
+                    CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN k.sign
+                        ELSE -k.sign END * i.amount::numeric
+                FROM suspense_items i
+                CROSS JOIN (VALUES ('NETWORK_SETTLEMENT', 1), ('SUSPENSE', -1)) AS k (kind, sign)
+                WHERE i.resolved_at IS NULL
                 UNION ALL
                 SELECT a.platform_id, a.currency, 'SANDBOX_FUNDING', -d.amount::numeric
                 FROM deposits d JOIN internal_accounts a ON a.id = d.account_id
+                UNION ALL
+                SELECT platform_id, currency, to_kind, amount::numeric FROM adjustments
+                WHERE kind = 'MOVE' AND state = 'BOOKED'
+                UNION ALL
+                SELECT platform_id, currency, from_kind, -amount::numeric FROM adjustments
+                WHERE kind = 'MOVE' AND state = 'BOOKED'
             ) m GROUP BY platform_id, currency, kind
         ) t USING (platform_id, currency, kind)
         LEFT JOIN (
@@ -461,7 +491,7 @@ _CHECKS: Final = (
         ) k ON k.id = s.id
         WHERE coalesce(k.kept, 0) <> coalesce(t.made, 0)
         """,
-        "System account {} ({} {}): its entries give {}; card transactions and deposits give {}",
+        "System account {} ({} {}): its entries give {}; its sub-ledger gives {}",
     ),
     (
         """

@@ -5,7 +5,7 @@ Source: docs/decisions/0061-three-dates.md
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -18,7 +18,7 @@ from cardledger.ledger.books.posting import Movement, posting_day
 from cardledger.ledger.storage import cursors
 
 _COMMIT: Final = timedelta(minutes=1)
-"""Within which a version of a calendar is committed after it was made."""
+"""Within which a version of a calendar, or a closing, is committed after it was made."""
 
 _KNOWN_LIMIT: Final = 16
 """Moments whose calendars are kept: entries come mostly in the order of their recording."""
@@ -26,13 +26,23 @@ _KNOWN_LIMIT: Final = 16
 _TRANSACTION: Final = timedelta(minutes=10)
 """Within which a database transaction of a release before schema 0038 recorded an entry."""
 
+_DECISIONS: Final = """
+    SELECT decided_at, first_day, CASE kind WHEN 'CLOSE' THEN last_day + 1 ELSE first_day END
+    FROM closings WHERE state IN ('APPROVED', 'SEALED', 'REOPENED') ORDER BY decided_at
+"""
+
 _ENTRIES: Final = """
     SELECT e.subject_id, e.sequence, e.line, e.occurred_at, e.recorded_at, e.posted_on,
-        f.occurred_at, s.network, s.settlement_date
+        e.late_from, f.occurred_at,
+        coalesce(s.network, CASE e.sequence WHEN 0 THEN i.network END),
+        coalesce(s.settlement_date, CASE e.sequence WHEN 0 THEN i.settlement_date END),
+        CASE e.sequence WHEN 1 THEN i.posted_on END
     FROM entries e
     LEFT JOIN card_transaction_events f ON f.card_transaction_id = e.subject_id
         AND f.sequence = e.sequence
-    LEFT JOIN settlement_details s ON s.message_id = f.message_id
+    LEFT JOIN suspense_items i ON i.id = e.subject_id AND i.customer_id = e.customer_id
+    LEFT JOIN settlement_details s ON s.message_id
+        = coalesce(f.message_id, CASE e.sequence WHEN 1 THEN i.resolved_by END)
 """
 
 
@@ -56,23 +66,44 @@ class _Rule:
         self._stored: Final = stored
         self._created: Final = [version.created_at for version in stored]
         self._known: Final = lru_cache(_KNOWN_LIMIT)(self._first)
-        row = connection.execute("SELECT first_open_day FROM books").fetchone()
-        assert row is not None, "books has one row"
-        self._first_open_day: Final[date] = row[0]
+        self._first_open_days: Final = _FirstOpenDays(connection)
 
     def problem(self, row: Sequence[Any]) -> str | None:
         """Return what is wrong with the dates in `row`, if anything."""
-        _, _, _, occurred_at, recorded_at, posted_on, event_occurred_at, network, settled_on = row
+        (
+            *_,
+            occurred_at,
+            recorded_at,
+            posted_on,
+            late_from,
+            event_occurred_at,
+            network,
+            settled_on,
+            suspended_on,  # What is taken back of suspense is not posted before this day.
+        ) = row
         if event_occurred_at not in {None, occurred_at} and not _is_default(
             occurred_at, recorded_at
         ):
             return f"occurred_at is {occurred_at}; its event occurred at {event_occurred_at}"
         movement = Movement(occurred_at=occurred_at, network=network, settlement_date=settled_on)
         expected = set(self._days(movement, recorded_at))
-        if any(self._follows(posted_on, day) for day in expected):
+        if suspended_on is not None:
+            # What resolved it may have been applied later than it was decided, with its details.
+            by_time = Movement(occurred_at=occurred_at)
+            expected |= set(self._days(by_time, recorded_at))
+            expected = {max(day, suspended_on) for day in expected}
+        days = " or ".join(map(str, sorted(expected)))
+        if late_from is None:
+            if posted_on in expected or self._was_late_before_it_was_said(posted_on, expected):
+                return None
+            return f"is posted on {posted_on}; its dates give {days}"
+        if late_from not in expected:
+            return f"is late from {late_from}; its dates give {days}"
+        first_open = self._first_open_days.about(recorded_at)
+        if late_from < posted_on and posted_on in first_open:
             return None
-        days = " or ".join(str(max(day, self._first_open_day)) for day in sorted(expected))
-        return f"is posted on {posted_on}; its dates give {days}"
+        days = " or ".join(map(str, sorted(first_open)))
+        return f"is late from {late_from} and posted on {posted_on}; the first open day was {days}"
 
     def _days(self, movement: Movement, recorded_at: datetime) -> Iterator[date]:
         """Yield the days that the calendars give, known shortly before the recording, and then."""
@@ -91,9 +122,29 @@ class _Rule:
     def _versions_at(self, moment: datetime) -> int:
         return bisect_right(self._created, moment)
 
-    def _follows(self, posted_on: date, day: date) -> bool:
-        """Return whether an entry of `day` may be posted on `posted_on`: later if it was closed."""
-        return posted_on == day or day < posted_on <= self._first_open_day
+    def _was_late_before_it_was_said(self, posted_on: date, days: Collection[date]) -> bool:
+        """Return whether an entry can be one of a release before schema 0057, when none was closed.
+
+        Those posted an earlier day on the first day of the books, and had no place to say so.
+        """
+        return posted_on == self._first_open_days.first and min(days) < posted_on
+
+
+class _FirstOpenDays:
+    """The first open day at any time: that of the beginning, then by closings and reopenings."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        decisions = connection.execute(_DECISIONS).fetchall()
+        row = connection.execute("SELECT first_open_day FROM books").fetchone()
+        assert row is not None, "books has one row"
+        self.first: Final[date] = decisions[0][1] if decisions else row[0]
+        self._decided: Final[list[datetime]] = [at for at, _, _ in decisions]
+        self._days: Final[list[date]] = [self.first, *(after for _, _, after in decisions)]
+
+    def about(self, moment: datetime) -> set[date]:
+        """Return the first open day shortly before `moment`, and then."""
+        begin = bisect_right(self._decided, moment - _COMMIT)
+        return set(self._days[begin : bisect_right(self._decided, moment) + 1])
 
 
 def _is_default(occurred_at: datetime, recorded_at: datetime) -> bool:

@@ -31,6 +31,8 @@ class Kind(StrEnum):
     COUNT = "COUNT"
     MINOR = "MINOR"
     """An amount in minor units of the currency in the column `currency` of the same row."""
+    TOTAL = "TOTAL"
+    """A sum of such amounts, which can have more than 64 bits."""
     FRACTION = "FRACTION"
     """The same with decimals: an amount that is rounded when it is booked."""
     MAJOR = "MAJOR"
@@ -76,7 +78,7 @@ _POSTED: Final = {
 
 TRIAL_BALANCE: Final = Report(
     name="trial-balance",
-    columns=_columns("account class currency debits:minor credits:minor net:minor"),
+    columns=_columns("account class currency debits:total credits:total net:total"),
     source="finance.trial_balance(%(on)s, %(known)s, %(platform)s)",
     order="r.currency, r.account",
     conditions=_CURRENCY,
@@ -101,7 +103,7 @@ JOURNAL: Final = Report(
 STATEMENT: Final = Report(
     name="statement",
     columns=_columns("""
-        posted_on:date recorded_at:time entry_id:id event side amount:minor balance:minor currency
+        posted_on:date recorded_at:time entry_id:id event side amount:minor balance:total currency
     """),
     source="""(
         SELECT s.*, a.currency, row_number() OVER () AS place
@@ -114,8 +116,8 @@ STATEMENT: Final = Report(
 NETWORK_DAYS: Final = Report(
     name="network-days",
     columns=_columns("""
-        settlement_date:date network cycle currency platform_id:id presentments:minor credits:minor
-        reversals:minor fees:minor interchange:fraction net:minor paid:minor open:minor
+        settlement_date:date network cycle currency platform_id:id presentments:total credits:total
+        reversals:total fees:total interchange:fraction net:total paid:total open:total
     """),
     source="finance.network_days",
     order="r.settlement_date, r.network, r.cycle, r.currency, r.platform_id",
@@ -160,7 +162,7 @@ UNAPPLIED: Final = Report(
     name="unapplied",
     columns=_columns("""
         message_id:id state platform_id:id source reference type amount:minor currency reason
-        recorded_at:time age_days:count
+        recorded_at:time age_days:count suspense_id:id
     """),
     source="finance.unapplied",
     order="r.recorded_at, r.message_id",

@@ -13,7 +13,13 @@ from typing import Any, ClassVar, Protocol
 
 try:
     from hypothesis import strategies as st
-    from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+    from hypothesis.stateful import (
+        RuleBasedStateMachine,
+        initialize,
+        invariant,
+        precondition,
+        rule,
+    )
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         'cardledger.ledger.testing.machine needs Hypothesis: pip install "cardledger[testing]"',
@@ -52,6 +58,8 @@ class LedgerMachine(RuleBasedStateMachine):
     """Submits the same events to a ledger and to the model, and compares them after every event."""
 
     scene: ClassVar[Scene] = SCENE
+    write_offs: ClassVar[bool] = False
+    """Whether the ledger also takes WRITE_OFF (`Scene.write_off`)."""
 
     def ledger(self) -> Ledger:
         """Return a ledger without a balance and without events."""
@@ -120,6 +128,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def refund_or_reverse(self, kind: str, token: str, amount: int) -> None:
         """Reverse a clearing, refund, credit, or reverse a refund."""
         self.submit(self.scene.event(kind, token, amount=amount))
+
+    @precondition(lambda self: self.write_offs)
+    @rule(token=_TOKENS, amount=_AMOUNTS)
+    def write_off(self, token: str, amount: int) -> None:
+        """Give up an amount that is owed; more than is owed is rejected."""
+        self.submit(self.scene.write_off(token, amount))
 
     @rule(data=st.data())
     def repeat(self, data: st.DataObject) -> None:

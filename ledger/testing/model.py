@@ -16,6 +16,14 @@ Event = Mapping[str, Any]
 Purchase = dict[str, Any]
 """The totals of one card transaction."""
 
+# The direction of the money that an event has moved, whether or not it could be applied.
+_MOVES: Final = {
+    "CLEARING": 1,
+    "RETURN_REVERSAL": 1,
+    "CLEARING_REVERSAL": -1,
+    "RETURN": -1,
+    "FINANCIAL_CREDIT_AUTHORIZATION": -1,
+}
 _REOPENABLE: Final = {"REVERSED", "EXPIRED", "REFUNDED", "CREDITED"}
 
 
@@ -33,6 +41,7 @@ class Model:
     )  # The number of the message that began each debt.
     parked: list[tuple[int, Event]] = field(default_factory=list)
     seen: dict[tuple[str, str], Event] = field(default_factory=dict)
+    rejected: list[Event] = field(default_factory=list)  # What moved money under a used key.
     deposited: int = 0
     arrivals: int = 0
 
@@ -42,7 +51,10 @@ class Model:
         """Process an event; return its outcome."""
         key = (event["source"], event["reference"])
         if key in self.seen:
-            return "DUPLICATE" if self.seen[key] == event else "REJECTED"
+            if self.seen[key] == event:
+                return "DUPLICATE"
+            self._suspend(event)
+            return "REJECTED"
         self.seen[key] = event
         self.arrivals += 1
         self.reason = None
@@ -54,6 +66,8 @@ class Model:
         if event["type"] == "CARD_CLOSED":
             self._close_card()
             return "APPLIED"
+        if event["type"] == "WRITE_OFF":
+            return self._write_off(event)
         return self._network(event)
 
     def _network(self, event: Event) -> str:
@@ -90,6 +104,7 @@ class Model:
 
     def _apply(self, purchase: Purchase, event: Event, number: int) -> str:  # noqa: C901, PLR0912 - one branch a type
         amount: Any = event.get("amount")  # None only in a reversal and an expiry.
+        released = purchase["released"]
         left = purchase["authorized"] - purchase["settled"]
         left = max(left, 0)
         match event["type"]:
@@ -118,14 +133,14 @@ class Model:
             case "CLEARING":
                 self._clear(purchase, amount, event.get("final"))
             case "CLEARING_REVERSAL":
-                purchase["settled"] -= amount
+                self._reverse_clearing(purchase, amount)
             case "RETURN" | "FINANCIAL_CREDIT_AUTHORIZATION":
                 if not purchase["authorized"] and not purchase["settled"]:
                     is_refund = event["type"] == "RETURN"
                     self._close(purchase, "REFUNDED" if is_refund else "CREDITED")
                 purchase["refunded"] += amount
                 purchase["refunds"] += 1
-                self.money += amount
+                self.money += amount - self._collect_loss(purchase, amount)
             case "RETURN_REVERSAL":
                 purchase["refunded"] -= amount
                 if amount <= self._pullable(purchase):
@@ -135,7 +150,9 @@ class Model:
             case "PULL_CONFIRMATION":
                 return self._confirm(purchase, event, number)
         self._settle_up(purchase, number)
-        if event["type"] in {"RETURN", "FINANCIAL_CREDIT_AUTHORIZATION"}:
+        if event["type"] in {"RETURN", "FINANCIAL_CREDIT_AUTHORIZATION"} or (
+            purchase["released"] > released
+        ):
             self._pay_debts()
         return "APPLIED"
 
@@ -197,6 +214,41 @@ class Model:
         elif purchase["closed"] in {"REFUNDED", "CREDITED"}:
             purchase["closed"] = None
 
+    def _reverse_clearing(self, purchase: Purchase, amount: int) -> None:
+        """Give back what was not paid first, then what was written off, then what was paid."""
+        back = amount - min(amount, self._overdrawn(purchase))
+        purchase["settled"] -= amount
+        forgiven = min(back, purchase["clearingsWrittenOff"])
+        purchase["clearingsWrittenOff"] -= forgiven
+        # What the customer kept of a reversed refund: the hold for this clearing pays it.
+        kept = min(back - forgiven, purchase["debitsWrittenOff"])
+        purchase["debitsWrittenOff"] -= kept
+        self._release(purchase, kept)
+
+    def _collect_loss(self, purchase: Purchase, refund: int) -> int:
+        """Return what of `refund` makes good what was written off of the purchase."""
+        of_clearings = min(refund, purchase["clearingsWrittenOff"])
+        of_debits = min(refund - of_clearings, purchase["debitsWrittenOff"])
+        purchase["clearingsWrittenOff"] -= of_clearings
+        purchase["debitsWrittenOff"] -= of_debits
+        purchase["pulled"] += of_clearings
+        return int(of_clearings + of_debits)
+
+    def _write_off(self, event: Event) -> str:
+        """Give up an amount that is owed: it needs no funding any more."""
+        purchase = self.purchases.get(event["issuerTransactionToken"])
+        amount = event["amount"]
+        if purchase is None or amount > self._overdrawn(purchase) + purchase["unpaid"]:
+            return "REJECTED"
+        of_debits = min(amount, purchase["unpaid"])
+        purchase["unpaid"] -= of_debits
+        purchase["debitsWrittenOff"] += of_debits
+        purchase["clearingsWrittenOff"] += amount - of_debits
+        purchase["open"] = self._missing(purchase)
+        self._note_debt(purchase, self.arrivals)
+        self._pay_debts()
+        return "APPLIED"
+
     def _close(self, purchase: Purchase, by: str) -> None:
         if not purchase["closed"]:
             purchase["closed"] = by
@@ -231,9 +283,15 @@ class Model:
             return int(purchase["settled"])
         return int(max(purchase["authorized"], purchase["settled"]))
 
+    def _covered(self, purchase: Purchase) -> int:
+        """Return what the customer has paid, and what is written off of clearings."""
+        return int(purchase["pulled"] - purchase["released"] + purchase["clearingsWrittenOff"])
+
+    def _overdrawn(self, purchase: Purchase) -> int:
+        return int(max(purchase["settled"] - self._covered(purchase), 0))
+
     def _missing(self, purchase: Purchase) -> int:
-        funded: int = purchase["pulled"] - purchase["released"]
-        return max(self._required(purchase) - funded, 0)
+        return max(self._required(purchase) - self._covered(purchase), 0)
 
     def _pullable(self, purchase: Purchase) -> int:
         return 0 if purchase["descriptor"].endswith("002") else self.money
@@ -250,7 +308,7 @@ class Model:
         if money is None:
             money = self._pullable(purchase)
         missing = self._missing(purchase)
-        surplus = purchase["pulled"] - purchase["released"] - self._required(purchase)
+        surplus = self._covered(purchase) - self._required(purchase)
         was_open = purchase["open"]
         if was_open:
             purchase["open"] = missing  # At most one pull is open; its amount is the shortfall.
@@ -266,12 +324,16 @@ class Model:
                 purchase["open"] = missing
         self._note_debt(purchase, number)
         if surplus > 0:
-            purchase["released"] += surplus
-            funded = purchase["pulled"] - purchase["released"]
-            purchase["pending"] = min(purchase["pending"], funded)
+            self._release(purchase, surplus)
             self.money += surplus
         if surplus > 0 or (was_open and was_open != missing):
             self._pay_debts()  # The balance rose, or less is due.
+
+    def _release(self, purchase: Purchase, amount: int) -> None:
+        """Lower what is funded; what is released needs no confirmation any more."""
+        purchase["released"] += amount
+        funded = purchase["pulled"] - purchase["released"]
+        purchase["pending"] = min(purchase["pending"], funded)
 
     def _note_debt(self, purchase: Purchase, number: int) -> None:
         if purchase["open"] or purchase["unpaid"]:
@@ -317,8 +379,18 @@ class Model:
             "released": 0,
             "open": 0,
             "unpaid": 0,
+            "clearingsWrittenOff": 0,
+            "debitsWrittenOff": 0,
         }
         return self.purchases.setdefault(name, new)
+
+    def _suspend(self, event: Event) -> None:
+        """Keep the money of an event whose key is used; a repetition of it moved it once."""
+        facts = ("source", "reference", "type", "amount")
+        if event["type"] not in _MOVES:
+            return
+        if all(any(event[name] != other[name] for name in facts) for other in self.rejected):
+            self.rejected.append(event)
 
     # --- figures -----------------------------------------------------------------------------
 
@@ -335,24 +407,40 @@ class Model:
         """Return the amount held for clearings to come."""
         total = 0
         for purchase in self.purchases.values():
-            funded = purchase["pulled"] - purchase["released"]
-            if funded > purchase["settled"]:
-                total += funded - purchase["settled"]
+            covered = self._covered(purchase)
+            if covered > purchase["settled"]:
+                total += covered - purchase["settled"]
         return total
 
     def owed(self) -> int:
         """Return the amount due: settled by the network and not paid by the account."""
         total = 0
         for purchase in self.purchases.values():
-            funded = purchase["pulled"] - purchase["released"]
-            if funded < purchase["settled"]:
-                total += purchase["settled"] - funded
-            total += purchase["unpaid"]
+            total += self._overdrawn(purchase) + purchase["unpaid"]
         return total
+
+    def written_off(self) -> int:
+        """Return the amount that the operator has lost: written off, less what came back."""
+        return sum(
+            purchase["clearingsWrittenOff"] + purchase["debitsWrittenOff"]
+            for purchase in self.purchases.values()
+        )
 
     def pending(self) -> int:
         """Return the pulled amount that is not confirmed."""
         return sum(purchase["pending"] for purchase in self.purchases.values())
+
+    def suspended(self) -> int:
+        """Return what the network has moved and no card transaction has: due to it, if positive."""
+        waiting = [event for _, event in self.parked] + self.rejected
+        return sum(_MOVES.get(event["type"], 0) * event.get("amount", 0) for event in waiting)
+
+    def network_settlement(self) -> int:
+        """Return what is due to the network."""
+        total = self.suspended()
+        for purchase in self.purchases.values():
+            total += purchase["settled"] - purchase["refunded"]
+        return total
 
     def status(self, name: str) -> str:
         """Return the status of a purchase; the first rule that matches decides."""

@@ -7,6 +7,7 @@ deposits the opening balance.
 - `arbitrary`: any event after any other; few amounts, so that they match.
 - `duplicated`: a story with repeated events.
 - `shuffled`: a story in another order of arrival.
+- `written_off`: an amount that is owed is written off, then anything follows.
 - `hostile`: contradictions, amounts at the limit, repeated events and reused references.
 """
 
@@ -95,6 +96,12 @@ class Scene:
         message["source"] = "schedule"
         return {name: value for name, value in message.items() if name != "merchant"}
 
+    def write_off(self, token: str, amount: int) -> Event:
+        """Return the operator's decision to give up `amount` of what is owed for a purchase."""
+        message = self.event("WRITE_OFF", token, amount=amount)
+        message["source"] = "adjustments"
+        return {name: value for name, value in message.items() if name != "merchant"}
+
     def card_closed(self) -> Event:
         """Return the message that releases all holds of the card."""
         return {"type": "CARD_CLOSED", "source": "cards", "cardId": self.card_id}
@@ -109,12 +116,16 @@ def numbered(story: Sequence[Event]) -> Story:
 
 
 def events(
-    scene: Scene = SCENE, amounts: st.SearchStrategy[int] = AMOUNTS, *, inside: bool = True
+    scene: Scene = SCENE,
+    amounts: st.SearchStrategy[int] = AMOUNTS,
+    *,
+    inside: bool = True,
+    write_offs: bool = False,
 ) -> st.SearchStrategy[Event]:
     """Return one event of any type, without a reference.
 
     With `inside`, also the messages that no network sends: a closed card and the confirmation of
-    a pending pull.
+    a pending pull. With `write_offs`, also those of the operator.
     """
     tokens = st.sampled_from(sorted(scene.shops))
     final = st.sampled_from([None, True, False])
@@ -143,30 +154,62 @@ def events(
     if inside:
         kinds.append(st.builds(scene.confirmation, tokens, amounts, succeeded=st.booleans()))
         kinds.append(st.just(scene.card_closed()))
+    if write_offs:
+        kinds += [st.builds(scene.write_off, tokens, amounts)] * 2
     return st.one_of(kinds)
 
 
-def arbitrary(
+def arbitrary(  # noqa: PLR0913 - what a story is made of
     scene: Scene = SCENE,
     amounts: st.SearchStrategy[int] = AMOUNTS,
     *,
     start: st.SearchStrategy[int] | None = None,
     max_size: int = 14,
     inside: bool = True,
+    write_offs: bool = False,
 ) -> st.SearchStrategy[Story]:
     """Return stories of any events after a deposit of `start`."""
     return st.builds(
         lambda first, rest: numbered([scene.deposit(first), *rest]),
         st.integers(1, 300) | st.integers(1, 2**42) if start is None else start,
-        st.lists(events(scene, amounts, inside=inside), max_size=max_size),
+        st.lists(events(scene, amounts, inside=inside, write_offs=write_offs), max_size=max_size),
     )
 
 
-def tight(scene: Scene = SCENE, max_size: int = 14) -> st.SearchStrategy[Story]:
+def tight(
+    scene: Scene = SCENE, max_size: int = 14, *, write_offs: bool = False
+) -> st.SearchStrategy[Story]:
     """Return stories with a low balance and small amounts, in which debts are common."""
     few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source,
                 {name: scene.shops[name] for name in sorted(scene.shops)[:2]})  # fmt: skip
-    return arbitrary(few, SMALL, start=st.integers(1, 150), max_size=max_size)
+    return arbitrary(
+        few, SMALL, start=st.integers(1, 150), max_size=max_size, write_offs=write_offs
+    )
+
+
+@st.composite
+def written_off(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> Story:
+    """Return a story in which an amount that is owed is written off before other events follow.
+
+    It is of a clearing, of a reversed refund that was spent, or of both.
+    """
+    spent, owed = draw(SMALL), draw(SMALL)
+    story = [scene.deposit(spent)]
+    if draw(st.booleans()):
+        story += [
+            scene.event("CLEARING", "T1", amount=spent, final=draw(st.booleans())),
+            scene.event("RETURN", "T1", amount=spent),
+            scene.event("CLEARING", "T2", amount=spent, final=True),
+            scene.event("RETURN_REVERSAL", "T1", amount=spent),
+        ]
+    if draw(st.booleans()):
+        story.append(scene.event("STAND_IN_AUTHORIZATION", "T1", amount=draw(SMALL)))
+    story.append(scene.event("CLEARING", "T1", amount=spent + owed))
+    story.append(scene.write_off("T1", draw(st.integers(1, owed))))
+    shops = {name: scene.shops[name] for name in sorted(scene.shops)[: draw(st.integers(1, 2))]}
+    few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source, shops)
+    rest = st.lists(events(few, SMALL, write_offs=True), max_size=max_size)
+    return numbered([*story, *draw(rest)])
 
 
 @st.composite

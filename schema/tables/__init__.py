@@ -17,6 +17,7 @@ from cardledger.schema.tables.accounting import (
     chart_of_accounts,
     currencies,
     settlement_details,
+    suspense_items,
 )
 from cardledger.schema.tables.agents import (
     agent_actions,
@@ -43,7 +44,14 @@ from cardledger.schema.tables.customers import (
     external_accounts,
     verifications,
 )
-from cardledger.schema.tables.people import person_changes
+from cardledger.schema.tables.people import adjustments, person_changes
+from cardledger.schema.tables.periods import (
+    book_verifications,
+    closing_exceptions,
+    closing_kinds,
+    closings,
+    seals,
+)
 from cardledger.schema.tables.platforms import (
     api_tokens,
     idempotency_keys,
@@ -69,6 +77,7 @@ from cardledger.schema.tables.queues import (
     rejections,
     stalled_queues,
 )
+from cardledger.schema.tables.totals import account_totals, posting_totals, posting_totals_progress
 from cardledger.schema.tables.webhooks import (
     outbox,
     webhook_attempts,
@@ -90,6 +99,11 @@ APPEND_ONLY: Final = (
     calendars,
     settlement_details,
     person_changes,
+    posting_totals,
+    account_totals,
+    closing_exceptions,
+    seals,
+    book_verifications,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -100,11 +114,14 @@ __all__ = [
     "APPEND_ONLY",
     "UNCHANGED",
     "acceptances",
+    "account_totals",
+    "adjustments",
     "agent_actions",
     "agent_device_codes",
     "agents",
     "api_tokens",
     "beneficial_owners",
+    "book_verifications",
     "books",
     "calendars",
     "card_reveals",
@@ -112,6 +129,9 @@ __all__ = [
     "card_transactions",
     "cards",
     "chart_of_accounts",
+    "closing_exceptions",
+    "closing_kinds",
+    "closings",
     "currencies",
     "customers",
     "deposits",
@@ -133,14 +153,18 @@ __all__ = [
     "pending_pulls",
     "person_changes",
     "platforms",
+    "posting_totals",
+    "posting_totals_progress",
     "rejection_retries",
     "rejections",
     "row_counts",
     "row_quotas",
     "schema_compatibility",
+    "seals",
     "server_keys",
     "settlement_details",
     "stalled_queues",
+    "suspense_items",
     "system_accounts",
     "transfers",
     "verifications",

@@ -1,6 +1,6 @@
-"""What finance needs beside the entries: the chart, currencies, business days, settlement details.
+"""What finance needs beside the entries: chart, currencies, business days, settlement, suspense.
 
-Only `settlement_details` is written by batches of the engine.
+Only `settlement_details` and `suspense_items` are written by batches of the engine.
 """
 
 from sqlalchemy import (
@@ -9,6 +9,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Date,
+    Index,
     Integer,
     Numeric,
     PrimaryKeyConstraint,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     Time,
+    func,
     text,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, TIMESTAMP
@@ -120,6 +122,14 @@ books = Table(
         nullable=False,
         comment="No entry is posted before this day: an earlier movement is posted on it.",
     ),
+    Column(
+        "suspense_since",
+        TIMESTAMP(timezone=True),
+        nullable=False,
+        server_default=text("now()"),
+        comment="From when on each movement of the network that is rejected or parked has a row in"
+        " suspense_items.",
+    ),
     CheckConstraint("is_only", name="is_only"),
     comment="One row: which days the books are open for.",
 )
@@ -169,3 +179,69 @@ settlement_details = Table(
     ),
     comment="What the network said about the settlement of an event, append-only; no row: nothing.",
 )
+
+suspense_items = Table(
+    "suspense_items",
+    metadata,
+    key(
+        "id",
+        "The message (`rejections.id`, `parked.id`); `entries.subject_id` of what was booked.",
+    ),
+    key("customer_id", "The cardholder."),
+    key("platform_id", "The platform of the card."),
+    text_column("source", "Sender; null when unreadable.", nullable=True),
+    text_column("reference", "Identifier at the sender; null when unreadable.", nullable=True),
+    key("card_id", "The card."),
+    text_column(
+        "type",
+        "Type of the event: CLEARING, CLEARING_REVERSAL, RETURN, RETURN_REVERSAL or"
+        " FINANCIAL_CREDIT_AUTHORIZATION.",
+    ),
+    text_column("currency", "Currency of the card, in which it is booked."),
+    Column("amount", BigInteger, nullable=False, comment="Amount, minor units; always positive."),
+    text_column("cause", "REJECTED or PARKED."),
+    text_column("reason", "Rejection code; null: it is parked.", nullable=True),
+    timestamp("recorded_at", "When it was booked."),
+    Column(
+        "posted_on",
+        Date,
+        nullable=False,
+        comment="The business day in whose books it was booked.",
+    ),
+    timestamp("resolved_at", "When it was taken back; null: it is open.", nullable=True),
+    key(
+        "resolved_by",
+        "The message or adjustment that resolved it; a parked message that was applied: itself.",
+        nullable=True,
+    ),
+    text_column(
+        "network",
+        "Network of the settlement details that the message had; null: none that could be read.",
+        nullable=True,
+    ),
+    Column(
+        "settlement_date",
+        Date,
+        comment="Settlement date that the message had; null: none that could be read.",
+    ),
+    PrimaryKeyConstraint("id", "customer_id"),
+    CheckConstraint("amount > 0", name="amount"),
+    CheckConstraint("cause IN ('REJECTED', 'PARKED')", name="cause"),
+    CheckConstraint("num_nulls(resolved_at, resolved_by) IN (0, 2)", name="resolution"),
+    CheckConstraint("num_nulls(network, settlement_date) IN (0, 2)", name="settlement"),
+    CheckConstraint(
+        "type IN ('CLEARING', 'CLEARING_REVERSAL', 'RETURN', 'RETURN_REVERSAL',"
+        " 'FINANCIAL_CREDIT_AUTHORIZATION')",
+        name="type",
+    ),
+    comment="Movements of the network that were rejected or parked: what SUSPENSE consists of. A"
+    " row is only ever resolved, once.",
+)
+# Hashes, because a reference may be longer than an index can hold.
+Index(
+    "suspense_items_open_idx",
+    suspense_items.c.platform_id,
+    func.md5(suspense_items.c.reference),
+    postgresql_where=suspense_items.c.resolved_at.is_(None),
+)
+Index("suspense_items_reference_idx", func.md5(suspense_items.c.reference))

@@ -154,6 +154,10 @@ card_transactions = Table(
     timestamp("created_at", "When the first event was recorded."),
     timestamp("last_event_at", "Time of the last event after the authorization.", nullable=True),
     timestamp("updated_at", "When the last event was recorded."),
+    amount(
+        "written_off", "Written off as a loss of what was owed, less what came back, minor units."
+    ),
+    amount("debits_written_off", "Part of `written_off` that was of `unpaid`, minor units."),
     PrimaryKeyConstraint("id", "customer_id"),
     UniqueConstraint(
         "customer_id", "card_id", "issuer_transaction_token", name="card_transactions_token_key"
@@ -164,6 +168,7 @@ card_transactions = Table(
         " declined) >= 0",
         name="totals_not_negative",
     ),
+    CheckConstraint("debits_written_off BETWEEN 0 AND written_off", name="written_off"),
     postgresql_with={"fillfactor": "80"},
     comment="Card transactions: one row for each purchase, the fold of its events.",
 )
@@ -222,12 +227,13 @@ card_transaction_events = Table(
 entries = Table(
     "entries",
     metadata,
-    key("subject_id", "The card transaction, deposit or transfer."),
+    key("subject_id", "The card transaction, deposit, transfer or item of suspense."),
     Column(
         "sequence",
         Integer,
         nullable=False,
-        comment="Event of the card transaction; 0 for a deposit or a transfer.",
+        comment="Event of the card transaction; 0 for a deposit or a transfer; of an item of"
+        " suspense 0: booked, 1: taken back.",
     ),
     Column("line", SmallInteger, nullable=False, comment="Position within the event."),
     key("customer_id", "The cardholder."),
@@ -265,6 +271,11 @@ entries = Table(
         server_default=text("((now() AT TIME ZONE 'UTC'::text))::date"),
         comment="The business day in whose books the entry counts.",
     ),
+    Column(
+        "late_from",
+        Date,
+        comment="The closed day in whose books the entry would have counted; null: it is not late.",
+    ),
     PrimaryKeyConstraint("subject_id", "sequence", "line", "customer_id"),
     CheckConstraint("debit_account_id <> credit_account_id", name="two_accounts"),
     CheckConstraint(
@@ -284,8 +295,14 @@ Index(
     unique=True,
     postgresql_where=entries.c.account_id.isnot(None),
 )
-# Some pages for a million entries, which are recorded in about this order.
-Index("entries_recorded_at_idx", entries.c.recorded_at, postgresql_using="brin")
+# Some pages for a million entries, which are recorded in about this order. A balance reads some
+# thousand entries by it: in small spans there are few others.
+Index(
+    "entries_recorded_idx",
+    entries.c.recorded_at,
+    postgresql_using="brin",
+    postgresql_with={"pages_per_range": "32"},
+)
 
 deposits = Table(
     "deposits",

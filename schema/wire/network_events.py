@@ -111,7 +111,7 @@ AUTHORIZATIONS: Final = frozenset(
 
 
 RESERVED_SOURCES: Final = frozenset(
-    {"canary", "cards", "decision-timeout", "engine", "schedule", "transfers"}
+    {"adjustments", "canary", "cards", "decision-timeout", "engine", "schedule", "transfers"}
 )
 """The sources of messages that the ledger sends to itself. A sender that used one of them could
 take the idempotency key of such a message, which would then be rejected."""

@@ -44,7 +44,7 @@ OUTCOME_MEANINGS: Final[Mapping[OutcomeType, str]] = {
         "Kept until the event arrives that it reverses or changes; then it is applied by itself."
     ),
     OutcomeType.REJECTED: (
-        "Not in the books: something is wrong with the event. It is kept as a rejection, and its"
+        "Not applied: something is wrong with the event. It is kept as a rejection, and its"
         " reference can be used again."
     ),
     OutcomeType.ACCEPTED: (
@@ -63,6 +63,7 @@ class RejectionReason(StrEnum):
     UNKNOWN_ACCOUNT = "UNKNOWN_ACCOUNT"
     ACCOUNT_NOT_ACTIVE = "ACCOUNT_NOT_ACTIVE"
     UNKNOWN_TRANSFER = "UNKNOWN_TRANSFER"
+    NOT_OWED = "NOT_OWED"
     INVALID_CURRENCY = "INVALID_CURRENCY"
     OUTDATED = "OUTDATED"
     KEY_REUSED = "KEY_REUSED"
@@ -98,6 +99,10 @@ REJECTION_SPECS: Final[Mapping[RejectionReason, RejectionSpec]] = {
     ),
     RejectionReason.UNKNOWN_TRANSFER: RejectionSpec(
         "Of a transfer: no such transfer, or not `PROCESSING`.",
+        "Not returned for network events.",
+    ),
+    RejectionReason.NOT_OWED: RejectionSpec(
+        "Of a write-off: the card transaction owes less.",
         "Not returned for network events.",
     ),
     RejectionReason.INVALID_CURRENCY: RejectionSpec(

@@ -35,12 +35,12 @@ _INSTRUMENTS: Final = """
 """
 
 # One statement is one snapshot. What customers have, and what is held for them, less what they owe,
-# and what went to the network, is what was ever deposited.
+# and what went to the network less what is written off, is what was ever deposited.
 _CONSERVATION: Final = """
     SELECT
         (SELECT coalesce(sum(amount), 0) FROM deposits),
         (SELECT coalesce(sum(balance + held - owed), 0) FROM internal_accounts)
-            + (SELECT coalesce(sum(settled - refunded), 0) FROM card_transactions),
+            + (SELECT coalesce(sum(settled - refunded - written_off), 0) FROM card_transactions),
         (SELECT count(*) FROM internal_accounts a JOIN LATERAL (
             SELECT balance_after, account_version FROM entries e WHERE e.account_id = a.id
             ORDER BY account_version DESC LIMIT 1

@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from typing_extensions import override
 
-from cardledger.ledger.messaging.inbox import CARD_CLOSED, DEPOSIT, RECOVERY, TRANSFER
+from cardledger.ledger.messaging.inbox import (
+    CARD_CLOSED,
+    DEPOSIT,
+    RECOVERY,
+    SUSPENSE,
+    TRANSFER,
+)
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.testing.model import Event, Model, Purchase
 from cardledger.schema.ids import Id
@@ -28,6 +34,11 @@ _ROLL_UPS: Final = """
 _ACCOUNTS: Final = "SELECT id, balance, held, owed FROM internal_accounts"
 _TRANSFERS: Final = """
     SELECT id::text, source_account_id, destination_account_id, amount FROM transfers
+"""
+_PARKED: Final = """
+    SELECT coalesce(sum(CASE WHEN type IN ('CLEARING', 'RETURN_REVERSAL') THEN amount
+        ELSE -amount END), 0)
+    FROM suspense_items WHERE cause = 'PARKED' AND resolved_at IS NULL
 """
 _FIRST_SOURCES: Final = "SELECT id, funding_sources[1] FROM cards"
 
@@ -81,6 +92,7 @@ class Replay:
             self._balances: Final = connection.execute(_ACCOUNTS.encode()).fetchall()
             transfers = connection.execute(_TRANSFERS.encode()).fetchall()
             sources = connection.execute(_FIRST_SOURCES.encode()).fetchall()
+            [(self._suspended,)] = connection.execute(_PARKED.encode()).fetchall()
         self._transfers: Final[dict[Any, _Transfer]] = {
             row[0]: (row[1], row[2], row[3]) for row in transfers
         }
@@ -107,13 +119,16 @@ class Replay:
                 )
         yield from self._differing_accounts()
         yield from self._differing_roll_ups()
+        suspended = sum(account.suspended() for account in self._accounts.values())
+        if suspended != self._suspended:
+            yield f"parked money in SUSPENSE is {self._suspended}; the model has {suspended}"
 
     def _apply(self, body: Mapping[str, Any], decision: Decision) -> str:
         match body["type"]:
             case kind if kind == TIMEOUT_REVERSAL:
                 return self._timeout_reversal(body, decision)
-            case kind if kind == RECOVERY:
-                return decision.outcome  # The model pays all debts at once.
+            case kind if kind in {RECOVERY, SUSPENSE}:
+                return decision.outcome  # The model pays all debts at once, and sees no rejection.
             case kind if kind == TRANSFER:
                 return self._transfer(self._transfers[body["transferId"]])
             case kind if kind == CARD_CLOSED:

@@ -262,7 +262,7 @@ def test_a_batch_posts_by_the_rule(
 
     expected = posting_day(known, movement, recorded_at=recorded_at, first_open_day=first_open_day)
 
-    assert days.of_books(movement.occurred_at) == days.of(movement) == expected.day
+    assert days.of_books(movement.occurred_at) == days.of(movement) == expected
 
 
 def test_a_calendar_that_never_settles_again_rolls_forward_for_a_year() -> None:

@@ -34,7 +34,8 @@ _states = st.builds(
     **dict.fromkeys(
         ("sequence", "authorizations", "settlement_count", "refund_count", "pull_count",
          "pending_count", "release_count", "authorized", "settled", "refunded", "pulled",
-         "pending", "open_pull", "unpaid", "released", "declined"),
+         "pending", "open_pull", "unpaid", "released", "declined", "written_off",
+         "debits_written_off"),
         _amounts,
     ),
     closed_by=st.none() | st.sampled_from(Closure),

@@ -91,6 +91,21 @@ def test_a_recovered_debit_repays_the_receivable() -> None:
     ]
 
 
+def test_a_write_off_is_a_loss_instead_of_a_receivable() -> None:
+    assert entries(events.WrittenOff(amount=5, unfunded=2)) == [
+        moved(ChartAccount.OPERATOR_LOSS, ChartAccount.RECEIVABLE, 5)
+    ]
+
+
+def test_what_comes_back_of_a_write_off_reduces_the_loss() -> None:
+    assert entries(events.WriteOffReversed(amount=5)) == [
+        moved(ChartAccount.CARD_HOLDS, ChartAccount.OPERATOR_LOSS, 5)
+    ]
+    assert entries(events.WriteOffRecovered(amount=5, unfunded=2)) == [
+        moved(ChartAccount.CUSTOMER, ChartAccount.OPERATOR_LOSS, 5)
+    ]
+
+
 @pytest.mark.parametrize(
     "event",
     [

@@ -143,6 +143,26 @@ SENTENCES: Sequence[tuple[Sequence[events.Event], events.Event, str]] = (
         events.DebitRecovered(amount=1250),
         "The account was credited and 12.50 USD of reversed refunds was collected.",
     ),
+    (
+        SHORT,
+        events.WrittenOff(amount=250, unfunded=250),
+        "2.50 USD was written off as a loss and is not collected any more.",
+    ),
+    (
+        SHORT,
+        events.WrittenOff(amount=100, unfunded=100),
+        ("1.00 USD was written off as a loss and is not collected any more; 1.50 USD remains due."),
+    ),
+    (
+        (*SHORT, events.WrittenOff(amount=250, unfunded=250)),
+        events.WriteOffReversed(amount=250),
+        "2.50 USD of the reversed clearing had been written off and reduced the loss.",
+    ),
+    (
+        (*SHORT, events.WrittenOff(amount=250, unfunded=250)),
+        events.WriteOffRecovered(amount=250, unfunded=250),
+        "2.50 USD had been written off and was collected from what was given back.",
+    ),
 )
 
 

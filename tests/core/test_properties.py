@@ -32,10 +32,18 @@ from cardledger.ledger.testing.strategies import (
     shuffled,
     tight,
     valid,
+    written_off,
 )
 from tests.books import InMemoryLedger, authorize, clear, lived_through
 
-stories = arbitrary() | tight() | valid() | duplicated(tight()) | shuffled(valid())
+stories = (
+    arbitrary(write_offs=True)
+    | tight(write_offs=True)
+    | written_off()
+    | valid()
+    | duplicated(tight(write_offs=True))
+    | shuffled(valid())
+)
 books_of_any_kind = st.builds(lived_through, stories)
 
 
@@ -60,6 +68,10 @@ def test_after_every_step_the_rules_agree_with_the_naive_model(story: Story) -> 
         assert books.account() == model.account()
         assert books.queue == model.queue
         assert len(books.parked) == len(model.parked)
+        if not model.rejected:
+            assert books.accounts[ChartAccount.SUSPENSE] == -model.suspended()
+            network = books.accounts[ChartAccount.NETWORK_SETTLEMENT]
+            assert network == model.network_settlement()
         for name, state in books.states.items():
             purchase = model.purchases[name]
             assert state.status_reason == model.status_reason(name)
@@ -68,17 +80,30 @@ def test_after_every_step_the_rules_agree_with_the_naive_model(story: Story) -> 
                 purchase["pendingCount"],
             )
             assert (state.open_pull, state.unpaid) == (purchase["open"], purchase["unpaid"])
+            assert (state.clearings_written_off, state.debits_written_off) == (
+                purchase["clearingsWrittenOff"],
+                purchase["debitsWrittenOff"],
+            )
             seen(f"{event['type']} {word} {state.status}")
 
 
 class RulesMachine(machine.LedgerMachine):
     """The rules, driven by the state machine that platforms use."""
 
+    write_offs = True
+
     def ledger(self) -> machine.Ledger:
         return InMemoryLedger()
 
 
 TestRules = RulesMachine.TestCase
+
+
+def due(parked: tuple[int, Mapping[str, Any]]) -> int:
+    """Return what a parked event has moved, due to the network if positive."""
+    _, event = parked
+    sign = {"RETURN_REVERSAL": 1, "CLEARING_REVERSAL": -1}.get(event["type"], 0)
+    return sign * int(event.get("amount") or 0)
 
 
 # --- sums ---------------------------------------------------------------------------------------
@@ -93,11 +118,15 @@ def test_after_every_step_available_held_and_owed_add_up(story: Story) -> None:
 
         kept = list(books.states.values())
         moved = sum(state.refunded - state.settled for state in kept)
-        assert books.balance() + books.held() - books.owed() == books.deposited + moved
-        assert min(books.balance(), books.held(), books.owed()) >= 0
+        lost = books.written_off()
+        assert books.balance() + books.held() - books.owed() == books.deposited + moved + lost
+        assert min(books.balance(), books.held(), books.owed(), lost) >= 0
         assert books.accounts[ChartAccount.CARD_HOLDS] == books.held()
         assert books.accounts[ChartAccount.RECEIVABLE] == -books.owed()
-        assert books.accounts[ChartAccount.NETWORK_SETTLEMENT] == -moved
+        suspended = -books.accounts[ChartAccount.SUSPENSE]
+        assert suspended == sum(map(due, books.parked))
+        assert books.accounts[ChartAccount.NETWORK_SETTLEMENT] == suspended - moved
+        assert books.accounts[ChartAccount.OPERATOR_LOSS] == -lost
         assert books.accounts[ChartAccount.SANDBOX_FUNDING] == -books.deposited
         assert sum(books.accounts.values()) == 0
 
@@ -114,7 +143,8 @@ def test_the_entries_of_a_card_transaction_are_its_totals(books: InMemoryLedger)
         assert effect[ChartAccount.CARD_HOLDS] == state.held
         assert effect[ChartAccount.RECEIVABLE] == -state.owed
         assert effect[ChartAccount.NETWORK_SETTLEMENT] == state.settled - state.refunded
-        customer = -state.pulled + state.released + state.refunded + state.unpaid
+        assert effect[ChartAccount.OPERATOR_LOSS] == -state.written_off
+        customer = -state.funded + state.refunded + state.unpaid + state.debits_written_off
         assert effect[ChartAccount.CUSTOMER] == customer
 
 
@@ -128,7 +158,7 @@ def test_the_customer_pays_pulls_and_debits_and_gets_releases_refunds_and_failed
         paid = sum(entry.amount for entry in lines if entry.debit is ChartAccount.CUSTOMER)
         got = sum(entry.amount for entry in lines if entry.credit is ChartAccount.CUSTOMER)
         failed = total(history, events.PullFailed)
-        debited = total(history, events.RefundReversed) - state.unpaid
+        debited = total(history, events.RefundReversed) - state.unpaid - state.debits_written_off
 
         assert paid == state.pulled + failed + debited
         refunded = total(history, events.Refunded) + total(history, events.Credited)
@@ -193,9 +223,17 @@ def test_totals_are_what_the_events_say(books: InMemoryLedger) -> None:
         assert state.released == total(history, events.Released)
         assert state.release_count == counts[events.Released]
         pulled = events.Pulled, events.PullPending, events.PullRecovered
-        assert state.pulled == sum(total(history, kind) for kind in pulled) - total(
-            history, events.PullFailed
+        recovered = sum(
+            event.unfunded for event in history if isinstance(event, events.WriteOffRecovered)
         )
+        assert state.pulled == (
+            sum(total(history, kind) for kind in pulled)
+            + recovered
+            - total(history, events.PullFailed)
+        )
+        assert state.written_off == total(history, events.WrittenOff) - total(
+            history, events.WriteOffReversed
+        ) - total(history, events.WriteOffRecovered)
         opened = events.Pulled, events.PullPending, events.PullOpened
         assert state.pull_count == sum(counts[kind] for kind in opened)
         answered = counts[events.PullConfirmed] + counts[events.PullFailed]
@@ -207,7 +245,9 @@ def test_what_is_funded_and_asked_for_is_what_is_required_after_every_message(
     books: InMemoryLedger,
 ) -> None:
     for state in books.states.values():
-        assert state.funded + state.open_pull == state.required
+        assert state.funded + state.clearings_written_off + state.open_pull == state.required
+        assert state.clearings_written_off <= state.settled
+        assert state.held <= state.funded
         assert state.required == (
             state.settled if state.closed else max(state.authorized, state.settled)
         )
@@ -222,6 +262,7 @@ def test_no_total_is_ever_negative_and_no_release_is_more_than_its_pulls(
         assert 0 <= state.pending <= state.funded
         assert not (state.held and state.overdrawn)
         assert min(totals(state)) >= 0
+        assert state.dues == (state.held, state.owed, state.pending)
 
 
 def totals(state: CardTransaction) -> list[int]:
@@ -236,6 +277,8 @@ def totals(state: CardTransaction) -> list[int]:
         state.unpaid,
         state.released,
         state.declined,
+        state.clearings_written_off,
+        state.debits_written_off,
         state.held,
         state.owed,
     ]
@@ -460,6 +503,7 @@ def some_commands(balance: int, owed: int, amount: int) -> list[commands.Command
         commands.Refund(amount=amount),
         commands.Credit(amount=amount),
         commands.Recover(balance=balance),
+        commands.WriteOff(amount=amount),
         commands.ConfirmPull(amount=amount, succeeded=True),
         commands.ConfirmPull(amount=amount, succeeded=False),
     ]
@@ -478,8 +522,11 @@ def test_no_decision_takes_more_than_there_is(books: InMemoryLedger, amount: int
             assert decision.after == fold(facts, state)
             assert state == as_it_was
             lines = [entry for event in facts for entry in entries(event)]
-            paid = sum(line.amount for line in lines if line.debit is ChartAccount.CUSTOMER)
-            assert paid <= balance
+            left = balance
+            for line in lines:
+                left += line.amount * (line.credit is ChartAccount.CUSTOMER)
+                left -= line.amount * (line.debit is ChartAccount.CUSTOMER)
+                assert left >= 0
             assert all(from_row(EventRow(*to_row(fact))) == fact for fact in facts)
 
 

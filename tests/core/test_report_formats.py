@@ -1,8 +1,11 @@
 """What each format makes of names, amounts and days that others get wrong."""
 
 import csv
+import errno
+import gc
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -486,3 +489,50 @@ def test_formats_can_be_imported_without_their_packages(name: str) -> None:
     ).stdout
 
     assert f"needs {name} " in printed
+
+
+# --- sums of any size -----------------------------------------------------------------------------
+
+TOTALS = (Column("account"), Column("currency"), Column("net", Kind.TOTAL))
+HIGHEST = [("CUSTOMER", "USD", -(2**64 - 2)), ("CARD_HOLDS", "KWD", 2**64 - 2)]
+
+
+def totals_as(write: Write) -> bytes:
+    out = io.BytesIO()
+    write(out, Document(head=HEAD, columns=TOTALS, batches=iter([HIGHEST]), decimals=DECIMALS))
+    return out.getvalue()
+
+
+def test_a_sum_of_more_than_64_bits_is_exact_in_every_format(tmp_path: Path) -> None:
+    assert json.loads(totals_as(as_json.write))["rows"][0]["net"] == -(2**64 - 2)
+    assert b"CUSTOMER,USD,-18446744073709551614\r\n" in totals_as(as_csv.write)
+    shown = totals_as(as_table.write).decode()
+    assert "-184,467,440,737,095,516.14" in shown
+    assert "18,446,744,073,709,551.614" in shown
+    book = openpyxl.load_workbook(io.BytesIO(totals_as(as_xlsx.write)))
+    assert [row[2].value for row in book["journal"].iter_rows(min_row=2)] == [
+        "-184467440737095516.14", "18446744073709551.614",
+    ]  # fmt: skip
+    file = tmp_path / "totals.parquet"
+    file.write_bytes(totals_as(as_parquet.write))
+    query = f"SELECT typeof(net), net, net_decimal FROM '{file}' ORDER BY net"
+    assert duckdb.connect().execute(query).fetchall() == [
+        ("DECIMAL(38,0)", Decimal(-(2**64 - 2)), Decimal("-184467440737095516.14")),
+        ("DECIMAL(38,0)", Decimal(2**64 - 2), Decimal("18446744073709551.614")),
+    ]
+
+
+def test_a_workbook_on_a_full_disk_is_one_error_and_nothing_else(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class FullDisk(io.BytesIO):
+        def write(self, data: object, /) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), data)
+
+    document = Document(head=HEAD, columns=TOTALS, batches=iter([HIGHEST]), decimals=DECIMALS)
+
+    with pytest.raises(OSError, match="No space left"):
+        as_xlsx.write(FullDisk(), document)
+
+    gc.collect()
+    assert capfd.readouterr().err == ""

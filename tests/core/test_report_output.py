@@ -2,6 +2,8 @@
 
 import errno
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from cardledger.commands.reports.run import Target
 from cardledger.config import console as terminal
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.options import ReportFormat
+from tests.waiting import limit_s
 
 
 def test_a_file_is_there_only_when_it_is_whole(tmp_path: Path) -> None:
@@ -150,3 +153,31 @@ def test_a_table_whose_reader_has_left_is_a_broken_pipe() -> None:
         os.dup2(nowhere, writer)
         os.close(nowhere)
     os.close(writer)
+
+
+_WRITES_AND_WAITS = """
+import signal, sys
+from pathlib import Path
+from cardledger.commands.reports import output
+with output.opened(Path(sys.argv[1])) as stream:
+    stream.write(b"half")
+    stream.flush()
+    print("written", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _WRITES_AND_WAITS, str(tmp_path / "report.csv")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"written\n"
+        assert len([*tmp_path.iterdir()]) == 1
+
+        process.terminate()
+        _, errors = process.communicate(timeout=limit_s())
+
+    assert process.returncode == 128 + signal.SIGTERM
+    assert errors == b""
+    assert not [*tmp_path.iterdir()]

@@ -287,6 +287,9 @@ def _one_of_each() -> list[Any]:
         events.Credited(amount=1),
         events.RefundReversed(amount=1, unfunded=0),
         events.DebitRecovered(amount=1),
+        events.WrittenOff(amount=1, unfunded=0),
+        events.WriteOffReversed(amount=1),
+        events.WriteOffRecovered(amount=1, unfunded=0),
     ]
 
 

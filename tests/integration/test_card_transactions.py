@@ -49,6 +49,8 @@ states = st.builds(
     closed_by=st.none() | st.sampled_from(Closure),
     declined=amounts,
     decline_reason=st.none() | st.sampled_from(events.DeclineReason),
+    written_off=st.integers(1, 2**63 - 1),
+    debits_written_off=amounts,
 )
 texts = st.none() | st.text(max_size=5)
 times = st.datetimes(timezones=st.just(UTC))

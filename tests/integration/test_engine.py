@@ -686,6 +686,8 @@ def test_only_the_poison_messages_among_500_are_rejected(
                 spoil(world.authorization(cardholder, f"P{n}", 12))
             )
             poison[world.insert_unchecked(cardholder, body, reference=f"poison-{name}-{n}")] = name
+            if '"type": "CLEARING"' in body:
+                model.rejected.append({"type": "CLEARING", "amount": 12})
     smuggle(world, cardholder, taken | {"amount": 6})
     assert not kinds
     commits: list[list[Decided]] = []

@@ -91,8 +91,21 @@ def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[
             holders = play(made, made.platform(), rng)
             other = made.another_account(holders[0])
             made.process(made.engine(), [(holders[0], made.transfer(holders[0], other, 1))])
+        add_totals(made)
         assert made.verify().holds
         yield made
+
+
+def add_totals(world: World) -> None:
+    """Leave some entries without totals, of the pages and of each account."""
+    world.add_totals(page_entries=40, account_entries=7)
+    [(pages, last)] = world.rows(
+        "SELECT count(DISTINCT recorded_until), max(recorded_until) FROM posting_totals"
+    )
+    [(without,)] = world.rows("SELECT count(*) FROM entries WHERE recorded_at > %s", last)
+    [(of_accounts,)] = world.rows("SELECT count(DISTINCT account_id) FROM account_totals")
+    assert (pages > 5, of_accounts > 3) == (True, True)
+    assert 0 < without < 40
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +123,7 @@ def entries(world: World) -> Sequence[Entry]:
         )
     ]
     kinds = {kind for entry in found for kind in (entry.debit_kind, entry.credit_kind)}
-    assert kinds >= {"CUSTOMER", "CARD_HOLDS", "NETWORK_SETTLEMENT", "RECEIVABLE"}
+    assert kinds >= {"CUSTOMER", "CARD_HOLDS", "NETWORK_SETTLEMENT", "RECEIVABLE", "SUSPENSE"}
     return found
 
 
@@ -132,6 +145,29 @@ MOMENTS: Final = st.tuples(
 
 def counted(entries: Sequence[Entry], on: date, known: datetime) -> list[Entry]:
     return [entry for entry in entries if entry.posted_on <= on and entry.recorded_at <= known]
+
+
+@settings(max_examples=40)
+@given(MOMENTS)
+def test_items_of_suspense_add_up_to_its_balance(
+    finance: psycopg.Connection[Any], entries: Sequence[Entry], moment: tuple[date, datetime]
+) -> None:
+    on, known = moment
+    sums: dict[tuple[Id, str], int] = defaultdict(int)
+    for entry in counted(entries, on, known):
+        sums[entry.platform, entry.currency] += entry.amount * (
+            (entry.credit_kind == "SUSPENSE") - (entry.debit_kind == "SUSPENSE")
+        )
+
+    items: dict[tuple[Id, str], int] = defaultdict(int)
+    for platform, currency, amount in finance.execute(
+        "SELECT platform_id, currency, open_amount FROM finance.suspense(%s, %s)", [on, known]
+    ):
+        items[platform, currency] += amount
+
+    assert {key: amount for key, amount in items.items() if amount} == {
+        key: amount for key, amount in sums.items() if amount
+    }
 
 
 def net(entries: Sequence[Entry], account: Id) -> int:

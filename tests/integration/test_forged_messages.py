@@ -317,6 +317,7 @@ def test_deposits_are_refused_outside_the_sandbox(world: World, platform: Id) ->
         ("AUTHORIZATION_EXPIRY", "cards"),
         ("DEPOSIT", "transfers"),
         ("RECOVERY", "network"),
+        ("SUSPENSE", "network"),
         ("TRANSFER", "network"),
         ("CARD_CLOSED", "schedule"),
         ("PULL_CONFIRMATION", "network"),

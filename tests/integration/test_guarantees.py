@@ -46,6 +46,16 @@ def cardholder(world: World) -> Cardholder:
     world.connection.execute(
         "INSERT INTO person_changes (name, may, change) VALUES ('anna', '{prepare}', 'ADDED')"
     )
+    world.add_totals(page_entries=1, account_entries=1)
+    world.connection.execute(
+        "WITH closed AS (INSERT INTO closings (kind, first_day, last_day, state, decided_at,"
+        " decided_by) VALUES ('CLOSE', '2019-10-01', '2019-10-31', 'SEALED', now(), 'ben')"
+        " RETURNING id), allowed AS (INSERT INTO closing_exceptions (closing_id, kind, reason,"
+        " found) SELECT id, 'PARKED', 'disputed', 1 FROM closed)"
+        " INSERT INTO seals (closing_id, version, sha256, entries, late_entries, trial_balance)"
+        " SELECT id, 1, repeat('0', 64), 0, 0, '[]' FROM closed"
+    )
+    world.connection.execute("INSERT INTO book_verifications (days) VALUES ('{}')")
     world.connection.execute(
         "INSERT INTO rejection_retries VALUES (%s, %s, %s, now())",
         [new_id(), cardholder.owner.platform_id, new_id()],

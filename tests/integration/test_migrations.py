@@ -172,6 +172,20 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "enqueue",
         "outcome",
         "card_transaction_json",
+        "summarize_entries",
+        "refuse_closed_day",
+        "end_of_business_day",
+        "find_closing",
+        "refuse_second_request",
+        "prepare_closing",
+        "prepare_reopening",
+        "approve_closing",
+        "seal_closing",
+        "reject_closing",
+        "closing_findings",
+        "closing_trial_balance",
+        "guard_adjustment",
+        "prepare_adjustment",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:

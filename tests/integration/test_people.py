@@ -13,6 +13,7 @@ from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import people
 from cardledger.schema import migrate, roles
+from cardledger.schema.finance import VERSION
 from cardledger.schema.roles import Right, Role
 from tests.command_process import run_command
 from tests.databases import PASSWORD, fresh_database
@@ -58,7 +59,7 @@ def test_a_person_logs_in_reads_the_books_and_is_who_the_database_says(
 
     with psycopg.connect(added.database_url) as connection:
         assert connection.execute("SELECT session_user").fetchone() == (name,)
-        assert connection.execute("SELECT finance.version()").fetchone() == (1,)
+        assert connection.execute("SELECT finance.version()").fetchone() == (VERSION,)
         may = [
             connection.execute(
                 "SELECT pg_has_role(%s, 'USAGE')", [roles.name_in(owner, right)]

@@ -101,7 +101,10 @@ def test_a_card_that_moves_to_a_new_account_while_its_clearing_is_read_is_cleare
 
 # --- whatever comes ------------------------------------------------------------------------------
 
-TYPES = (*NETWORK_TYPES, "DEPOSIT", "TRANSFER", "CARD_CLOSED", "RECOVERY", "PULL_CONFIRMATION")
+TYPES = (
+    *(*NETWORK_TYPES, "DEPOSIT", "TRANSFER", "CARD_CLOSED", "RECOVERY", "PULL_CONFIRMATION"),
+    "SUSPENSE",
+)
 TEXTS = st.text(max_size=8) | st.sampled_from(
     ["\0", "\ud800", "2026-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "2026-02-30", "-1"]
 )

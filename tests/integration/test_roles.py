@@ -35,6 +35,7 @@ BOOKS: Final = (
     "parked",
     "pending_pulls",
     "settlement_details",
+    "suspense_items",
 )
 """Balances are columns of `internal_accounts`, which has tests of its own."""
 AMOUNTS: Final = ("balance", "held", "owed", "pending", "version")
@@ -142,7 +143,10 @@ def test_a_role_writes_the_tables_of_its_work_and_no_other(logins: Logins, table
     assert found == {role: WRITERS[table].get(role, "") for role in roles.NEW}
 
 
-@pytest.mark.parametrize("function", ["count_rows", "record_acceptance", "refuse_loss"])
+@pytest.mark.parametrize(
+    "function",
+    ["count_rows", "guard_adjustment", "prepare_adjustment", "record_acceptance", "refuse_loss"],
+)
 def test_no_role_has_the_trigger_of_a_table_write_for_a_table_of_its_own(
     logins: Logins, function: str
 ) -> None:

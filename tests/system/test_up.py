@@ -18,6 +18,7 @@ from standardwebhooks import Webhook
 
 from cardledger.embedded.servers import DatabaseUrl, OwnRedis
 from cardledger.schema import roles
+from cardledger.schema.finance import VERSION
 from cardledger.supervisor.silence import LIMIT_S
 from tests.receiver import Receiver
 from tests.system import support
@@ -81,7 +82,7 @@ def test_the_ready_file_is_private_and_complete(system: Up) -> None:
 
 def test_the_finance_url_of_the_ready_file_reads_the_books_and_no_table(system: Up) -> None:
     with psycopg.connect(system.ready["financeUrl"], autocommit=True) as connection:
-        assert connection.execute("SELECT finance.version()").fetchone() == (1,)
+        assert connection.execute("SELECT finance.version()").fetchone() == (VERSION,)
         with pytest.raises(
             psycopg.errors.UndefinedTable
         ):  # Its schema is not on a path of its own.

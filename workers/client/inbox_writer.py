@@ -118,7 +118,7 @@ class InboxWriter:
         batch, self._queue = self._queue, []
         unaccepted, self._unaccepted = self._unaccepted, []
         try:
-            messages = await self._accept(batch)
+            messages, suspensions = await self._accept(batch)
         except CancelledError as error:
             _end_spans(batch, error)
             abandon(submission.outcome for submission in batch)
@@ -140,7 +140,8 @@ class InboxWriter:
             if not accepted.done():
                 accepted.set_result(None)
         DATABASE.succeeded()
-        self._redis.notify(drain_all((message.lane, message.shard) for message in messages))
+        written = [*messages, *suspensions]
+        self._redis.notify(drain_all((message.lane, message.shard) for message in written))
 
     def close(self) -> None:
         """Accept no more submissions."""
@@ -161,8 +162,13 @@ class InboxWriter:
         if self._pending and not self._unaccepted:
             await self._pending.wait_for_reply(self._gather_s)
 
-    async def _accept(self, batch: "Sequence[Submission | MalformedSubmission]") -> list[Message]:
-        """Commit `batch` to the inbox; from then on its outcomes are pending."""
+    async def _accept(
+        self, batch: "Sequence[Submission | MalformedSubmission]"
+    ) -> tuple[list[Message], list[Message]]:
+        """Commit `batch` to the inbox; from then on its outcomes are pending.
+
+        Returns its messages, and those that book what its rejections have moved.
+        """
         now = datetime.now(UTC)
         malformed = [item for item in batch if isinstance(item, MalformedSubmission)]
         valid = [item for item in batch if isinstance(item, Submission)]
@@ -173,7 +179,8 @@ class InboxWriter:
             card_ids = filter(None, (item.card_id for item in valid))
             routes = await self._routes.load(connection, card_ids)
             owners = [await self._routes.owner_of(connection, item, routes) for item in valid]
-            messages = []
+            messages: list[Message] = []
+            suspensions: list[Message] = []
             for item, owner in zip(valid, owners, strict=True):
                 if item.is_withdrawn:
                     continue
@@ -190,10 +197,10 @@ class InboxWriter:
             await inbox.accept_async(connection, messages, self._key)
             if malformed:
                 records = [item.rejection(now) for item in malformed]
-                await rejections.keep(connection, records, self._key)
+                suspensions = await rejections.keep(connection, records, self._key)
         for rejected in malformed:
             resolve(rejected.outcome, rejected.rejection_outcome())
-        return messages
+        return messages, suspensions
 
 
 def _with_trace(item: Submission) -> Mapping[str, Any]:

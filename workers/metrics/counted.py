@@ -108,6 +108,7 @@ _TYPES: Final = frozenset(
         inbox.TRANSFER,
         inbox.CARD_CLOSED,
         inbox.RECOVERY,
+        inbox.SUSPENSE,
         inbox.PULL_CONFIRMATION,
         TIMEOUT_REVERSAL,
     }

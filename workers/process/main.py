@@ -20,7 +20,6 @@ import structlog
 
 from cardledger.ledger import sandbox
 from cardledger.ledger.cards import issuing
-from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.engine.stalls import UnavailableError
@@ -30,6 +29,7 @@ from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage import batch_connections, database_clock
 from cardledger.ledger.storage.engines import driver, sync_engine
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, ServerKey
+from cardledger.workers.books.totals import Totals
 from cardledger.workers.client.replies import Replies
 from cardledger.workers.metrics import counted, families, table_figures
 from cardledger.workers.metrics.access import MetricsConfig
@@ -42,6 +42,7 @@ from cardledger.workers.process.end import STOP_S, ended_in_time, leave_threads_
 from cardledger.workers.process.health import STALE_S, Checks, HealthReport, recent, role_name
 from cardledger.workers.process.mover import EnqueuedEventsListener, Mover
 from cardledger.workers.process.queue_probe import QueueProbe
+from cardledger.workers.process.schedule import Schedule
 from cardledger.workers.process.schema_gate import SchemaGate
 from cardledger.workers.process.shard_scheduler import ShardScheduler
 from cardledger.workers.process.stop_request import StopRequest, stop_on
@@ -258,7 +259,7 @@ class _EventWorker:
             config.database_url, worker_id, pool_size=connections, max_overflow=0
         )
         self._task_database: Final = sync_engine(
-            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=3, max_overflow=0
+            config.database_url, reply_limit_s=_TASK_LIMIT_S, pool_size=4, max_overflow=0
         )
         inbox_key = InboxKey(config.secret_key)
         self._engine: Final = Engine(
@@ -279,11 +280,14 @@ class _EventWorker:
         self._card_activation: Final = PeriodicTask(
             "card activation", self._activate_cards, every_s=every_s
         )
-        self._due_timers: Final = timers.Timers(
-            inbox_key, rail_connected=adapters.funding_rail is not None
-        )
-        self._timers: Final = PeriodicTask("timers", self._enqueue_due, every_s=every_s)
         self._sweep: Final = PeriodicTask("sweep", self._sweep_inbox, every_s=self._pace.next_s)
+        self._schedule: Final = Schedule(
+            self._task_database,
+            inbox_key,
+            self._sweep.wake,
+            rail_connected=adapters.funding_rail is not None,
+            every_s=every_s,
+        )
         self._mover: Final = Mover(
             self._batch_database,
             inbox_key,
@@ -291,6 +295,13 @@ class _EventWorker:
         )
         self._listener: Final = EnqueuedEventsListener(config.database_url, self._mover.task.wake)
         self._queue_probe: Final = QueueProbe(self._task_database, inbox_key)
+        totals = Totals(self._task_database)
+        self._tasks: Final = (
+            self._card_activation,
+            *self._schedule.tasks,
+            self._mover.task,
+            totals.task,
+        )
         self._watch: Final = Watch(
             config.database_url, worker_id, clock=clock, on_change=self._sweep.wake
         )
@@ -301,8 +312,7 @@ class _EventWorker:
             Gauge(families.CARDHOLDERS_LOCKED, lambda: len(self._engine.locked_cardholders())),
             *([LastVerification(config.health_dir)] if config.health_dir else []),
         )
-        broker = self._broker(config.redis_url)
-        self._worker: Final = DoorbellWorker(broker, threads=config.threads)
+        self._worker: Final = DoorbellWorker(self._broker(config.redis_url), threads=config.threads)
 
     def _broker(self, redis_url: str) -> WakingBroker:
         """Return a broker whose doorbells wake the parts of this worker.
@@ -323,7 +333,7 @@ class _EventWorker:
         return Checks(
             of_worker=[
                 recent(self._sweep),
-                recent(self._timers),
+                *map(recent, self._schedule.tasks),
                 recent(self._mover.task),
                 self._check_batches,
                 self._watch.check_clock,
@@ -334,7 +344,7 @@ class _EventWorker:
     def start(self) -> None:
         self._watch.start()
         self._worker.start()
-        for task in (self._card_activation, self._timers, self._sweep, self._mover.task):
+        for task in (self._sweep, *self._tasks):
             task.start()
             task.wake()
         self._listener.start()
@@ -350,7 +360,7 @@ class _EventWorker:
         for pool in self._sweepers.values():
             pool.shutdown(wait=False, cancel_futures=True)
         wait_for([sweep for sweeps in self._sweeps.values() for sweep in sweeps], deadline.left_s)
-        for task in (self._card_activation, self._timers, self._mover.task):
+        for task in self._tasks:
             task.stop(deadline.left_s)
         self._listener.stop(deadline.left_s)
         self._queue_probe.stop(deadline.left_s)
@@ -415,15 +425,6 @@ class _EventWorker:
         return (
             f"a batch has been running for {seconds:.0f} s; check what it waits for in PostgreSQL"
         )
-
-    def _enqueue_due(self) -> bool:
-        """Put events that are due into the inbox."""
-        with self._task_database.begin() as connection:
-            now = database_clock.read(driver(connection))
-            due = self._due_timers.enqueue_due(driver(connection), now)
-        if due:
-            self._sweep.wake()
-        return False
 
     def _activate_cards(self) -> bool:
         if self._issuer is None:

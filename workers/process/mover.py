@@ -14,7 +14,7 @@ import structlog
 from psycopg import Connection
 from sqlalchemy import Engine as Database
 
-from cardledger.ledger.engine import writes
+from cardledger.ledger.engine import rejections, writes
 from cardledger.ledger.engine.parsing import card_id_of
 from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging import enqueued_events, inbox
@@ -177,7 +177,17 @@ def moved_from(connection: Connection[Any], events: Sequence[EnqueuedEvent], at:
         else:
             owner = owners.get(_card_of(body), UNROUTED)
             moved.messages.append(_message(event, body, key, owner))
+    moved.messages.extend(_suspensions(connection, moved.rejections))
     return moved
+
+
+def _suspensions(connection: Connection[Any], records: Sequence[RejectionRecord]) -> list[Message]:
+    """Return the messages that book what `records` have moved; they follow the other messages."""
+    money = rejections.money_of(records)
+    if not money:
+        return []
+    owners = inbox.owners_of_cards(connection, {each.card_id for each in money.values()})
+    return rejections.suspensions(records, money, owners)
 
 
 def _card_of(body: Mapping[str, Any]) -> Id:

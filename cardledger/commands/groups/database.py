@@ -15,6 +15,7 @@ from cardledger.config.errors import USAGE, CommandError
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
+    from cardledger.ledger.books.suspense_items import Suspended
     from cardledger.schema.ids import Id
 
 Result = TypeVar("Result")
@@ -52,6 +53,18 @@ def run(
 def quoted(text: str | None) -> str:
     """Return `text` without characters that a terminal obeys."""
     return json.dumps(text)[1:-1] if text is not None else "-"
+
+
+def suspense_note(suspended: "Suspended | None") -> str:
+    """Return the end of a line about a message that has money in SUSPENSE."""
+    if suspended is None:
+        return ""
+    return f"; in suspense: {suspended.amount:,} minor units of {suspended.currency}"
+
+
+def in_suspense(suspended: "Suspended | None") -> dict[str, Any]:
+    """Return the field of JSON about a message that has money in SUSPENSE."""
+    return {} if suspended is None else {"suspense": suspended.as_dict()}
 
 
 def identifier(text: str, of: str) -> "Id":

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cardledger.commands.groups.database import identifier, quoted, run
+from cardledger.commands.groups.database import (
+    identifier,
+    in_suspense,
+    quoted,
+    run,
+    suspense_note,
+)
 from cardledger.config.options import DataDir, Json
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
+    from cardledger.ledger.books.suspense_items import Suspended
     from cardledger.ledger.messaging.parked_events import ParkedEvent
+    from cardledger.schema.ids import Id
 
 app = typer.Typer(
     name="parked",
@@ -46,24 +54,31 @@ def list_parked(
     """List parked events, newest first, one a line.
 
     They are applied by themselves when the missing event arrives: submit that, if it was rejected.
+    What they have moved at the network stands in SUSPENSE until then.
     """
+    from cardledger.ledger.books import suspense_items
     from cardledger.ledger.messaging import parked_events
     from cardledger.ledger.messaging.parked_events import Filter
 
     which = Filter(before=None if before is None else identifier(before, "a parked event"))
 
-    async def find(connection: "AsyncConnection[Any]") -> "list[ParkedEvent]":
-        return await parked_events.find(connection, which, limit=limit)
+    async def find(
+        connection: "AsyncConnection[Any]",
+    ) -> "tuple[list[ParkedEvent], dict[Id, Suspended]]":
+        found = await parked_events.find(connection, which, limit=limit)
+        return found, await suspense_items.open_among(connection, [each.id for each in found])
 
-    found = run(data_dir, find)
+    found, suspended = run(data_dir, find)
     if as_json:
-        print(json.dumps([_as_dict(parked) for parked in found], indent=2))
+        listed = [_as_dict(each) | in_suspense(suspended.get(each.id)) for each in found]
+        print(json.dumps(listed, indent=2))
         return
     for parked in found:
         print(
             f"{parked.id}  {parked.received_at:%Y-%m-%dT%H:%M:%SZ}  {quoted(parked.type)}"
             f"  {quoted(parked.source)}/{quoted(parked.reference)}"
             f"  Card:{parked.card_id}  {quoted(parked.issuer_transaction_token)}"
+            f"{suspense_note(suspended.get(parked.id))}"
         )
     if not found:
         print("none")

@@ -11,13 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cardledger.commands.groups.database import identifier, quoted, run
+from cardledger.commands.groups.database import (
+    identifier,
+    in_suspense,
+    quoted,
+    run,
+    suspense_note,
+)
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.config.options import DataDir, Json
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
 
+    from cardledger.ledger.books.suspense_items import Suspended
     from cardledger.ledger.messaging.inbox_key import InboxKey
     from cardledger.ledger.messaging.rejections import Rejection
     from cardledger.schema.ids import Id
@@ -57,18 +64,26 @@ def list_rejections(
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
-    """List rejected events, newest first, one a line."""
+    """List rejected events, newest first, one a line.
+
+    What an event has moved at the network stands in SUSPENSE, until it is applied.
+    """
+    from cardledger.ledger.books import suspense_items
     from cardledger.ledger.messaging import rejections
     from cardledger.ledger.messaging.rejections import Filter
 
     which = Filter(reason=reason, since=_time(since))
 
-    async def find(connection: "AsyncConnection[Any]") -> "list[Rejection]":
-        return await rejections.find(connection, which, limit=limit)
+    async def find(
+        connection: "AsyncConnection[Any]",
+    ) -> "tuple[list[Rejection], dict[Id, Suspended]]":
+        found = await rejections.find(connection, which, limit=limit)
+        return found, await suspense_items.open_among(connection, [each.id for each in found])
 
-    found = run(data_dir, find)
+    found, suspended = run(data_dir, find)
     if as_json:
-        print(json.dumps([_as_dict(rejection) for rejection in found], indent=2))
+        listed = [_as_dict(each) | in_suspense(suspended.get(each.id)) for each in found]
+        print(json.dumps(listed, indent=2))
         return
     for rejection in found:
         retried = (
@@ -77,7 +92,7 @@ def list_rejections(
         print(
             f"{rejection.id}  {rejection.recorded_at:%Y-%m-%dT%H:%M:%SZ}  {rejection.reason}"
             f"  {quoted(rejection.source)}/{quoted(rejection.reference)}"
-            f"  {quoted(rejection.detail)}{retried}"
+            f"  {quoted(rejection.detail)}{suspense_note(suspended.get(rejection.id))}{retried}"
         )
     if not found:
         print("none")

@@ -4,9 +4,11 @@ NULL is an empty field and empty text is two quotes, as PostgreSQL reads them. N
 for spreadsheets, which may take a merchant's name for a formula: they should open xlsx.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import IO, Any, Final
 
 from cardledger.commands.reports.document import Document, Row
+from cardledger.ledger.queries.report_definitions import Column
 
 _LINE_END: Final = "\r\n"
 _QUOTED: Final = frozenset('",\r\n')
@@ -14,9 +16,23 @@ _QUOTED: Final = frozenset('",\r\n')
 
 def write(out: IO[bytes], document: Document) -> None:
     """Write `document`; its head has no place in CSV."""
-    out.write(line([column.name for column in document.columns]).encode())
+    _write_header(out, document.columns)
     for rows in document.batches:
         out.write("".join(map(line, rows)).encode())
+
+
+def write_lines(
+    out: IO[bytes], columns: Sequence[Column], batches: Iterable[Sequence[bytes]]
+) -> None:
+    """Write the same of lines that PostgreSQL has made, without their ends."""
+    _write_header(out, columns)
+    end = _LINE_END.encode()
+    for lines in batches:
+        out.write(end.join(lines) + end)
+
+
+def _write_header(out: IO[bytes], columns: Sequence[Column]) -> None:
+    out.write(line([column.name for column in columns]).encode())
 
 
 def line(row: Row) -> str:

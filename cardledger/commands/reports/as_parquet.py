@@ -1,6 +1,7 @@
 """Parquet: each amount as int64 of minor units, and beside it as decimal128(38, 8) of major units.
 
-The head is JSON in the metadata of the schema, under the key `cardledger`.
+Sums, which can have more than 64 bits, are decimal128(38, 0) of minor units. The head is JSON in
+the metadata of the schema, under the key `cardledger`.
 """
 
 import json
@@ -25,7 +26,7 @@ _METADATA: Final = b"cardledger"
 def write(out: IO[bytes], document: Document) -> None:
     """Write `document`, a group of rows at a time.
 
-    Raises: CommandError when pyarrow is not installed, or an amount has more than 64 bits.
+    Raises: CommandError when pyarrow is not installed, or a figure has too many digits.
     """
     arrow, parquet = packages()
     fields = _fields(arrow, document.columns)
@@ -65,20 +66,26 @@ def _fields(arrow: Any, columns: Sequence[Column]) -> list[tuple[str, Any, _Valu
         Kind.TIME: arrow.timestamp("us", tz="UTC"),
         Kind.COUNT: arrow.int64(),
         Kind.MINOR: arrow.int64(),
+        Kind.TOTAL: arrow.decimal128(_PRECISION, 0),
         Kind.FRACTION: decimal,
     }
     fields: list[tuple[str, Any, _Values]] = []
     for place, column in enumerate(columns):
         if column.kind is Kind.MAJOR:
             continue  # It is what the next lines make of the column that it repeats.
-        fields.append((column.name, types[column.kind], _values(place)))
-        if column.kind in {Kind.MINOR, Kind.FRACTION}:
+        values = _whole(place) if column.kind is Kind.TOTAL else _values(place)
+        fields.append((column.name, types[column.kind], values))
+        if column.kind in {Kind.MINOR, Kind.TOTAL, Kind.FRACTION}:
             fields.append((column.name + SUFFIX, decimal, _decimals(place)))
     return fields
 
 
 def _values(place: int) -> _Values:
     return lambda _, rows: [row[place] for row in rows]
+
+
+def _whole(place: int) -> _Values:
+    return lambda _, rows: [None if row[place] is None else Decimal(row[place]) for row in rows]
 
 
 def _decimals(place: int) -> _Values:

@@ -18,7 +18,7 @@ ROWS_SHOWN: Final = 1_000
 
 _ELSEWHERE: Final = "--format csv has them"
 _AGE: Final = "age"
-_AMOUNTS: Final = frozenset({Kind.MINOR, Kind.FRACTION})
+_AMOUNTS: Final = frozenset({Kind.MINOR, Kind.TOTAL, Kind.FRACTION})
 
 
 def row_limit(columns: Sequence[Column]) -> int | None:
@@ -64,7 +64,8 @@ def show(out: Console, document: Document) -> None:
 def _layout(column: Column) -> tables.Column:
     return tables.Column(
         name=column.name,
-        keep=column.kind in {Kind.MINOR, Kind.DATE} or column.name in {"account", "currency"},
+        keep=column.kind in {Kind.MINOR, Kind.TOTAL, Kind.DATE}
+        or column.name in {"account", "currency"},
         is_number=column.kind in _AMOUNTS | {Kind.COUNT},
     )
 

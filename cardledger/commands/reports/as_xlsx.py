@@ -6,6 +6,7 @@ because a spreadsheet has neither time zones nor microseconds. Rows go to tempor
 does not grow with their number.
 """
 
+import io
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import date
@@ -36,6 +37,7 @@ _WIDTHS: Final = {
     Kind.TIME: 28,
     Kind.COUNT: 9,
     Kind.MINOR: 18,
+    Kind.TOTAL: 18,
     Kind.FRACTION: 18,
     Kind.TEXT: 20,
 }
@@ -52,7 +54,8 @@ def write(out: IO[bytes], document: Document, *, rows_per_sheet: int = ROWS_PER_
     xlsxwriter = package()
     with tempfile.TemporaryDirectory(prefix="cardledger-xlsx-") as directory:
         # Not closed by a `with`, which would also finish the workbook of a report that has failed.
-        workbook = xlsxwriter.Workbook(out, _OPTIONS | {"tmpdir": directory})
+        options = _OPTIONS | {"tmpdir": directory}
+        workbook = xlsxwriter.Workbook(_UntilItFails(out), options)
         workbook.use_zip64()
         cells = _Cells(workbook)
         sheets = _Sheets(workbook, xlsx_rows.worksheet_class(xlsxwriter), document, cells)
@@ -75,6 +78,27 @@ def package() -> Any:  # noqa: ANN401 - a module that may be absent
     Raises: CommandError when it is not installed.
     """
     return extra.package("xlsxwriter", needed_for="xlsx")
+
+
+class _UntilItFails:
+    """A stream in whose place there is memory after an error of it.
+
+    The archive of a workbook is finished once more when it is collected; a full disk would be
+    reported a second time then, as an exception that Python ignores.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+
+    def write(self, data: bytes) -> int:
+        try:
+            return self._stream.write(data)
+        except OSError:
+            self._stream = io.BytesIO()
+            raise
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the stream
+        return getattr(self._stream, name)
 
 
 def _serial(day: str) -> int:
@@ -107,6 +131,7 @@ class _Cells:
             Kind.DATE: self._day,
             Kind.COUNT: lambda value, _: f"{self._count}{value}</v></c>",
             Kind.MINOR: self._amount,
+            Kind.TOTAL: self._amount,
             Kind.FRACTION: self._unrounded,
         }
 

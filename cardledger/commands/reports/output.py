@@ -1,17 +1,21 @@
 """Where a report goes: standard output, or a file that appears whole or not at all."""
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Final
+from types import FrameType
+from typing import IO, Final, NoReturn
 
 from cardledger.config.errors import USAGE, CommandError
 from cardledger.config.pipes import discard_output
 
 _MODE: Final = 0o666  # Less the umask of the process.
+_OF_SIGNALS: Final = 128  # What shells add to the number of the signal that ended a process.
 
 
 @contextmanager
@@ -20,14 +24,15 @@ def opened(file: Path | None) -> Iterator[IO[bytes]]:
 
     A file is written beside its place under another name and renamed after it is on the disk, so
     that neither a crash nor an error leaves half a report, nor takes away the one that was there.
+    SIGTERM ends the process with an exception, which removes what was written.
     Raises: CommandError when it cannot be written; BrokenPipeError when nothing reads it any more.
     """
     if file is None:
-        with _standard_output() as stream:
+        with _unwound_by_sigterm(), _standard_output() as stream:
             yield stream
         return
     try:
-        with _replacing(file) as stream:
+        with _unwound_by_sigterm(), _replacing(file) as stream:
             yield stream
     except OSError as error:
         raise CommandError(f"cannot write {file}: {error.strerror or error}") from None
@@ -56,6 +61,23 @@ def check(file: Path | None, *, is_binary: bool, name: str) -> None:
         )
     elif not file.parent.is_dir():
         raise CommandError(f"--output {file}: {file.parent} is not a directory", code=USAGE)
+
+
+@contextmanager
+def _unwound_by_sigterm() -> Iterator[None]:
+    """For the length of a block, make SIGTERM an exception instead of the end."""
+
+    def leave(number: int, _frame: FrameType | None) -> NoReturn:
+        sys.exit(_OF_SIGNALS + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Only the main thread may handle signals.
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

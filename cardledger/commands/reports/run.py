@@ -27,8 +27,8 @@ from cardledger.config.options import ReportFormat as Format
 from cardledger.embedded.database_url import DatabaseUrl
 from cardledger.install import discovery
 from cardledger.ledger.queries import report_snapshot
-from cardledger.ledger.queries.report_definitions import REPORTS
-from cardledger.ledger.queries.report_snapshot import Snapshot
+from cardledger.ledger.queries.report_definitions import REPORTS, Report
+from cardledger.ledger.queries.report_snapshot import Scope, Snapshot
 from cardledger.schema.finance import VERSION
 
 BINARY: Final = frozenset({Format.XLSX, Format.PARQUET})
@@ -83,6 +83,9 @@ def run(wanted: Wanted, target: Target) -> None:
     check_packages(target.format)
     with snapshot_of(wanted.data_dir) as snapshot:
         scope = scopes.scope_of(values, snapshot)
+        if target.format is Format.CSV:
+            _write_csv(report, scope, snapshot, target)
+            return
         is_table = target.format is Format.TABLE
         rows = snapshot.rows(
             report,
@@ -110,6 +113,13 @@ def write(document: Document, target: Target) -> None:
     if target.file is not None or target.format is Format.CSV:
         # CSV has no room for it; the other formats have it inside.
         print(document.head.line(), file=sys.stderr)
+
+
+def _write_csv(report: Report, scope: Scope, snapshot: Snapshot, target: Target) -> None:
+    """Write the lines as PostgreSQL makes them, which takes two thirds of the time of ours."""
+    with output.opened(target.file) as out, closing(snapshot.lines(report, scope)) as lines:
+        as_csv.write_lines(out, report.columns, lines)
+    print(scopes.head_of(report.name, scope, snapshot).line(), file=sys.stderr)
 
 
 def check_packages(wanted: Format) -> None:

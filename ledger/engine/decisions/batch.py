@@ -8,11 +8,13 @@ from cardledger.ledger.core.events import DeclineReason
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import BatchSnapshot, ChangeSet
 from cardledger.ledger.engine.decisions import sources
+from cardledger.ledger.engine.decisions.adjustments import Adjustments
 from cardledger.ledger.engine.decisions.card_closures import CardClosures
 from cardledger.ledger.engine.decisions.deposits import Deposits
 from cardledger.ledger.engine.decisions.network_events import NetworkEvents
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.suspense import Suspense
 from cardledger.ledger.engine.decisions.timeout_reversals import TimeoutReversals
 from cardledger.ledger.engine.decisions.transfers import Transfers
 from cardledger.ledger.engine.parsing import (
@@ -37,7 +39,8 @@ from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionR
 class Batch:
     """Decides messages one after the other and collects what has to be written.
 
-    An applied message leaves all its consequences; a rejected message leaves only its rejection.
+    An applied message leaves all its consequences; a rejected message leaves its rejection, and
+    in suspense what it has moved at the network.
     """
 
     def __init__(self, snapshot: BatchSnapshot, *, now: datetime, rail: FundingRail | None) -> None:
@@ -50,13 +53,17 @@ class Batch:
         self._outcomes: Final = dict(snapshot.outcomes)  # Also those of this batch.
         answers = RailAnswers(rail)
         self._recovery: Final = Recovery(self._changes, answers)
-        self._network_events: Final = NetworkEvents(self._changes, self._recovery, answers)
+        self._suspense: Final = Suspense(self._changes)
+        self._network_events: Final = NetworkEvents(
+            self._changes, self._recovery, answers, self._suspense
+        )
         self._card_closures: Final = CardClosures(self._changes, self._recovery)
         self._deposits: Final = Deposits(self._changes, self._recovery, answers)
         self._timeout_reversals: Final = TimeoutReversals(
             self._changes, self._recovery, self._network_events, self._outcomes
         )
         self._transfers: Final = Transfers(self._changes, self._recovery)
+        self._adjustments: Final = Adjustments(self._changes, self._recovery, self._suspense)
 
     @property
     def first_deadline(self) -> datetime | None:
@@ -70,6 +77,11 @@ class Batch:
     def fail_transfers(self, messages: Iterable[Message]) -> None:
         """Fail the transfers that `messages`, which are rejected, were to carry out."""
         self._transfers.fail(messages)
+
+    def suspend(self, messages: Iterable[Message], reason: RejectionReason) -> None:
+        """Book what `messages`, which are rejected for `reason`, have moved at the network."""
+        for message in messages:
+            self._suspense.hold(message, reason)
 
     def _decide(self, message: Message) -> Decided:
         if message.customer_id >= inbox.CANARIES_FROM:
@@ -86,13 +98,18 @@ class Batch:
             if self.writes.size != size:
                 raise  # Half applied is our fault: the whole batch must be rolled back.
             return self._reject(message, _as_rejection(error))
-        if decided.reason is OutcomeFlag.NOT_DUE:
-            # Its timer sends it again, with this idempotency key: it has no outcome so far.
+        if decided.reason is OutcomeFlag.NOT_DUE or decided.outcome is OutcomeType.DUPLICATE:
+            # Its timer sends it again, with this idempotency key: it has no outcome so far. What
+            # stands in suspense already needs none.
             self.writes.duplicates.append(message.id)
             return decided
         after = decided.roll_up
         # A timeout reversal may have decided an authorization in the place of its own message.
         message, key = decided.message, key_of(decided.message)
+        if self._suspense.open:
+            self._suspense.take_back_decided(message, decided.outcome)
+        if decided.outcome is OutcomeType.PARKED:
+            self._suspense.hold(message)
         row = self._outcomes[key] = OutcomeRow(
             key,
             message.body_hash,
@@ -116,12 +133,16 @@ class Batch:
             return self._deposits.receive(message)
         if kind == inbox.TRANSFER:
             return self._transfers.carry_out(message)
+        if kind == inbox.ADJUSTMENT:
+            return self._adjustments.book(message)
         if kind == inbox.CARD_CLOSED:
             return self._card_closures.release_holds(message)
         if kind == inbox.RECOVERY:
             return self._recovery.resume(message)
         if kind == TIMEOUT_REVERSAL:
             return self._timeout_reversals.settle(message)
+        if kind == inbox.SUSPENSE:
+            return self._suspense.receive(message, self._outcomes)
         return self._network_events.record(message)
 
     def _repeat(self, message: Message, first: OutcomeRow) -> Decided:
@@ -160,6 +181,7 @@ class Batch:
             rejection_of(message, error.reason, error.detail, self._changes.now)
         )
         self.fail_transfers([message])
+        self._suspense.hold(message, error.reason)
         return Decided(message, OutcomeType.REJECTED, reason=error.reason, detail=error.detail)
 
 

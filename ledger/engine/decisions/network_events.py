@@ -13,6 +13,7 @@ from cardledger.ledger.core.status import WITHOUT_PURCHASE
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
 from cardledger.ledger.engine.decisions.rail_answers import RailAnswers
 from cardledger.ledger.engine.decisions.recovery import Recovery
+from cardledger.ledger.engine.decisions.suspense import Suspense
 from cardledger.ledger.engine.parsing import (
     RejectedError,
     amount_of,
@@ -38,11 +39,14 @@ _BEFORE_EVERY_DECISION: Final = datetime(1, 1, 2, tzinfo=UTC)
 class NetworkEvents:
     """Decides network events; messages that came too early are parked until they can be decided."""
 
-    def __init__(self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers) -> None:
+    def __init__(
+        self, changes: ChangeSet, recovery: Recovery, rail: RailAnswers, suspense: Suspense
+    ) -> None:
         self.first_deadline: datetime | None = None  # Of the approvals given.
         self._changes: Final = changes
         self._recovery: Final = recovery
         self._rail: Final = rail
+        self._suspense: Final = suspense
         self._parked: Final = {key: [*rows] for key, rows in changes.snapshot.parked.items()}
 
     def authorize(self, message: Message, *, is_late: bool = False) -> Decided:
@@ -220,6 +224,7 @@ class NetworkEvents:
                     self._recovery.apply(parked, context, decision)
             except AmountOutOfRangeError:
                 continue  # A total is at the end of its range: the message stays parked.
+            self._suspense.take_back_parked(parked)
             waiting.remove(parked)
             self._changes.writes.unparked.append((context.key, parked.id))
 

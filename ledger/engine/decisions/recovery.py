@@ -15,6 +15,7 @@ from cardledger.ledger.core.events import (
     PullResized,
     Refunded,
     Released,
+    WrittenOff,
 )
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
@@ -35,7 +36,8 @@ from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
 
-_FREES_MONEY: Final = frozenset({Credited, Released, Refunded, PullResized})
+# Or lets a later debt be paid, because less or nothing is due before it.
+_FREES_MONEY: Final = frozenset({Credited, Released, Refunded, PullResized, WrittenOff})
 
 ENGINE: Final = "engine"
 """The source of the messages that the engine sends to itself."""

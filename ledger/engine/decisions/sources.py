@@ -12,15 +12,18 @@ from cardledger.ledger.engine.decisions.recovery import ENGINE
 from cardledger.ledger.engine.parsing import RejectedError
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
+from cardledger.ledger.projections import adjustments
 from cardledger.schema.wire.network_events import RESERVED_SOURCES, EventType
 from cardledger.schema.wire.outcomes import RejectionReason
 
 _SCHEDULE: Final = frozenset({"schedule"})
 
 _OF_THE_LEDGER: Final[Mapping[str, frozenset[str]]] = {
+    inbox.ADJUSTMENT: frozenset({adjustments.SOURCE}),
     inbox.TRANSFER: frozenset({"transfers"}),
     inbox.CARD_CLOSED: frozenset({"cards", ENGINE}),
     inbox.RECOVERY: frozenset({ENGINE}),
+    inbox.SUSPENSE: frozenset({ENGINE}),
     inbox.PULL_CONFIRMATION: _SCHEDULE,
     timeout_reversals.TIMEOUT_REVERSAL: frozenset({timeout_reversals.SOURCE}),
 }

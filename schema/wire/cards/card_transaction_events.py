@@ -25,6 +25,9 @@ EventKind = Literal[
     "REFUND_REVERSED",
     "CREDITED",
     "DEBIT_RECOVERED",
+    "WRITTEN_OFF",
+    "WRITE_OFF_REVERSED",
+    "WRITE_OFF_RECOVERED",
 ]
 LedgerAccount = Literal[
     "CUSTOMER",

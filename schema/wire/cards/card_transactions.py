@@ -79,6 +79,7 @@ class CardTransactionResource(Response):
     credited_amount: CurrencyAmount | None = None
     held_amount: CurrencyAmount
     owed_amount: CurrencyAmount
+    written_off_amount: CurrencyAmount | None = None
     pull_summary: PullSummary
     settlement_summary: Summary
     refund_summary: Summary

@@ -1,0 +1,84 @@
+"""Which events are money that the network has moved, and how it stands in SUSPENSE.
+
+The network does not wait for us: a clearing that is rejected, or a reversal that is parked, has
+moved money all the same. It is booked as if it had been applied, with SUSPENSE in the place of the
+card's accounts. FINANCIAL_AUTHORIZATION is left out: it asks, and when it is rejected the network
+is told so, so nothing has moved.
+
+Pure. Source: docs/decisions/0067-suspense.md
+"""
+
+from dataclasses import dataclass
+from json import loads
+from typing import Final
+
+from cardledger.ledger.core.entries import ChartAccount, Entry
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.network_events import EventType
+
+_DUE_TO_NETWORK: Final = frozenset({EventType.CLEARING.value, EventType.RETURN_REVERSAL.value})
+_DUE_FROM_NETWORK: Final = frozenset(
+    {
+        EventType.CLEARING_REVERSAL.value,
+        EventType.RETURN.value,
+        EventType.FINANCIAL_CREDIT_AUTHORIZATION.value,
+    }
+)
+
+TEXT_LIMIT: Final = 100_000
+"""Characters of a rejected text that is read; an event has some hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkMoney:
+    """What an event has moved: `amount` > 0 minor units of the currency of a card."""
+
+    type: str
+    card_id: Id
+    amount: int
+
+
+def money_in(body: object) -> NetworkMoney | None:
+    """Return the money that the event `body`, any JSON, has moved; None where it cannot be read."""
+    if not isinstance(body, dict):
+        return None
+    kind, public, amount = body.get("type"), body.get("cardId"), body.get("amount")
+    if not isinstance(kind, str) or kind not in _DUE_TO_NETWORK | _DUE_FROM_NETWORK:
+        return None
+    if not isinstance(public, str) or type(amount) is not int or not 1 <= amount <= MAX_AMOUNT:
+        return None
+    try:
+        return NetworkMoney(kind, Id.parse(public.removeprefix("Card:")), amount)
+    except ValueError:
+        return None
+
+
+def money_in_text(text: str) -> NetworkMoney | None:
+    """Return the money that the event in `text` has moved; None where it cannot be read."""
+    body = event_in(text)
+    return None if body is None else money_in(body)
+
+
+def event_in(text: str) -> dict[str, object] | None:
+    """Return the JSON object in `text`; None when there is none, or the text is too long."""
+    if len(text) > TEXT_LIMIT:
+        return None
+    try:
+        body = loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def suspense_entry(kind: str, amount: int) -> Entry:
+    """Return the entry of `amount`, which an event of type `kind` has moved that is not applied."""
+    suspense, network = ChartAccount.SUSPENSE, ChartAccount.NETWORK_SETTLEMENT
+    if kind in _DUE_TO_NETWORK:
+        return Entry(debit=suspense, credit=network, amount=amount)
+    return Entry(debit=network, credit=suspense, amount=amount)
+
+
+def taken_back(entry: Entry) -> Entry:
+    """Return what undoes `entry`."""
+    return Entry(debit=entry.credit, credit=entry.debit, amount=entry.amount)

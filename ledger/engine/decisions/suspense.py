@@ -1,0 +1,208 @@
+"""Suspense: what the network moved and the ledger could not apply, until it is applied.
+
+An item is booked in the commit that rejects or parks its message, and taken back in the commit that
+decides its key, or applies the parked message. All messages of a cardholder are decided under the
+locks of the cardholder's accounts, so one key never has two open items.
+Source: docs/decisions/0067-suspense.md
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Final
+
+from cardledger.ledger.books.suspense import NetworkMoney, money_in, suspense_entry, taken_back
+from cardledger.ledger.core.entries import ChartAccount
+from cardledger.ledger.engine.change_set import ChangeSet
+from cardledger.ledger.engine.parsing import (
+    RejectedError,
+    key_of,
+    malformed,
+    owns,
+    string_of,
+    suspended,
+)
+from cardledger.ledger.engine.records import (
+    Card,
+    Dates,
+    Decided,
+    Key,
+    OutcomeRow,
+    Parked,
+    SuspenseItem,
+)
+from cardledger.ledger.messaging.inbox import Message
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.outcomes import OutcomeType, RejectionReason
+
+_REUSED: Final = RejectionReason.KEY_REUSED
+
+
+class Suspense:
+    """Books items of SUSPENSE and takes them back."""
+
+    def __init__(self, changes: ChangeSet) -> None:
+        self._changes: Final = changes
+        self.open: Final[dict[Id, SuspenseItem]] = {}  # Those that the batch may concern.
+        self._of_key: Final[dict[Key, list[SuspenseItem]]] = {}
+        self._held: Final[set[Id]] = set()  # By this batch: not in the database yet.
+        for item in changes.snapshot.suspense_items:
+            self._add(item)
+
+    def hold(self, message: Message, reason: RejectionReason | None = None) -> bool:
+        """Book what `message` has moved, which is rejected for `reason`, or parked without one.
+
+        Returns whether it was booked: not where card, cardholder or amount cannot be read, nor
+        where the same movement is booked.
+        """
+        found = self._readable(message)
+        return found is not None and self._book(message, *found, reason)
+
+    def receive(self, message: Message, outcomes: Mapping[Key, OutcomeRow]) -> Decided:
+        """Book the event in `message`, which was rejected before it could be put into the inbox.
+
+        Not when its key is decided: then it was sent again, corrected, or is a repetition.
+        """
+        event, reason = suspended(message), _reason_of(message)
+        found = self._readable(event)
+        if found is None:
+            raise malformed("its event has no card, cardholder and amount that belong together")
+        is_decided = key_of(event) in outcomes
+        if is_decided or not self._book(event, *found, reason):
+            return Decided(message, OutcomeType.DUPLICATE)
+        return Decided(message, OutcomeType.APPLIED)
+
+    def take_back(self, item: SuspenseItem, *, resolved_by: Id, dates: Dates) -> None:
+        """Book `item` back, because `resolved_by` has resolved it.
+
+        On the day of `dates`, and never before the day of the item: else SUSPENSE would be short
+        in between.
+        """
+        entry = taken_back(suspense_entry(item.type, item.amount))
+        self._changes.book_system(
+            item.id,
+            1,
+            [entry],
+            customer_id=item.customer_id,
+            platform_id=item.platform_id,
+            currency=item.currency,
+            dates=_not_before(item.posted_on, dates),
+        )
+        item.resolved_at, item.resolved_by = self._changes.now, resolved_by
+        if item.id not in self._held:
+            self._changes.writes.resolved.append(item)
+        self._remove(item)
+
+    def take_back_decided(self, message: Message, outcome: OutcomeType) -> None:
+        """Take back what was booked of earlier messages with the key of decided `message`.
+
+        A movement under a reused key stays: `message` is not about it.
+        """
+        for item in list(self._of_key.get(key_of(message), ())):
+            if item.reason != _REUSED:
+                # Settlement details are kept of what was applied, and of nothing else.
+                is_applied = outcome is OutcomeType.APPLIED
+                changes = self._changes
+                dates = changes.dates_of(message) if is_applied else changes.dates_by_time(message)
+                self.take_back(item, resolved_by=message.id, dates=dates)
+
+    def take_back_parked(self, parked: Parked) -> None:
+        """Take back what was booked of `parked`, which is applied."""
+        if item := self.open.get(parked.id):
+            self.take_back(item, resolved_by=parked.id, dates=self._changes.dates_of(parked))
+
+    def _readable(self, message: Message) -> tuple[NetworkMoney, Card] | None:
+        """Return the money that `message` has moved and its card, if the cardholder owns the card.
+
+        None, too, when the books have no accounts for it.
+        """
+        money = money_in(message.body)
+        card = self._changes.snapshot.cards.get(money.card_id) if money else None
+        if money is None or card is None or not owns(message, card):
+            return None
+        account = card.platform_id, card.currency, ChartAccount.SUSPENSE
+        return (money, card) if account in self._changes.snapshot.system_accounts else None
+
+    def _book(
+        self, message: Message, money: NetworkMoney, card: Card, reason: RejectionReason | None
+    ) -> bool:
+        if self._is_booked(message, money, reason):
+            return False
+        changes, dates = self._changes, self._dates_of(message)
+        settlement = dates.settlement
+        item = SuspenseItem(
+            id=message.id,
+            customer_id=card.customer_id,
+            platform_id=card.platform_id,
+            source=message.source or None,
+            reference=message.reference or None,
+            card_id=card.id,
+            type=money.type,
+            currency=card.currency,
+            amount=money.amount,
+            cause="PARKED" if reason is None else "REJECTED",
+            reason=reason,
+            recorded_at=changes.now,
+            posted_on=dates.posted_on,
+            network=settlement.network if settlement else None,
+            settlement_date=settlement.settlement_date if settlement else None,
+        )
+        changes.book_system(
+            item.id,
+            0,
+            [suspense_entry(money.type, money.amount)],
+            customer_id=card.customer_id,
+            platform_id=card.platform_id,
+            currency=card.currency,
+            dates=dates,
+        )
+        changes.writes.suspended.append(item)
+        self._held.add(item.id)
+        self._add(item)
+        return True
+
+    def _is_booked(
+        self, message: Message, money: NetworkMoney, reason: RejectionReason | None
+    ) -> bool:
+        """Return whether the movement of `message` is booked.
+
+        Its key has an item; of a reused key, one with the same type, card and amount.
+        """
+        if message.id in self.open:
+            return True
+        for item in self._of_key.get(key_of(message), ()):
+            if (item.reason == _REUSED) != (reason is _REUSED):
+                continue
+            moved = NetworkMoney(item.type, item.card_id, item.amount)
+            if reason is not _REUSED or moved == money:
+                return True
+        return False
+
+    def _dates_of(self, message: Message) -> Dates:
+        try:
+            return self._changes.dates_of(message)
+        except RejectedError:  # It is booked all the same.
+            return self._changes.dates_by_time(message)
+
+    def _add(self, item: SuspenseItem) -> None:
+        self.open[item.id] = item
+        if key := item.key:
+            self._of_key.setdefault(key, []).append(item)
+
+    def _remove(self, item: SuspenseItem) -> None:
+        del self.open[item.id]
+        if key := item.key:
+            self._of_key[key].remove(item)
+
+
+def _not_before(day: date, dates: Dates) -> Dates:
+    """Return `dates` with a posting day that is not before `day`."""
+    posted_on, wanted = max(dates.posted_on, day), max(dates.late_from or dates.posted_on, day)
+    return replace(dates, posted_on=posted_on, late_from=wanted if wanted < posted_on else None)
+
+
+def _reason_of(message: Message) -> RejectionReason:
+    try:
+        return RejectionReason(string_of(message.body, "reason"))
+    except ValueError as error:
+        raise malformed("reason is not one of a rejection") from error

@@ -1,0 +1,161 @@
+"""The audit of suspense: items against their entries, and messages against items.
+
+Which money a rejected text has moved is read by the rule of the engine; everything else is compared
+in SQL. A rejection that is already decided, repeated or about to be booked needs no item.
+Source: docs/decisions/0067-suspense.md
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+from psycopg import Connection
+
+from cardledger.ledger.books.suspense import NetworkMoney, money_in_text
+from cardledger.ledger.storage import cursors
+
+_PAGE: Final = 1_000
+
+
+def differences(connection: Connection[Any]) -> Iterator[str]:
+    """Yield what is wrong with items of suspense, and which movements have none."""
+    for statement, description in _CHECKS:
+        for row in connection.execute(statement):
+            yield description.format(*row)
+    rows = cursors.stream(connection, "rejections", _WITHOUT_ITEM)
+    while page := list(islice(rows, _PAGE)):
+        yield from _without_item(connection, page)
+
+
+def _without_item(connection: Connection[Any], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    """Yield which of `rows`, rejections without an item, have moved money of a known card."""
+    moved: dict[Any, NetworkMoney] = {}
+    for key, _, _, body, _ in rows:
+        if money := money_in_text(body):
+            moved[key] = money
+    if not moved:
+        return
+    ids = list({money.card_id for money in moved.values()})
+    cards = {row[0]: row[1:] for row in connection.execute(_CARDS, [ids])}
+    for key, customer, platform, _, recorded_at in rows:
+        money_of_row = moved.get(key)
+        card = cards.get(money_of_row.card_id) if money_of_row else None
+        if money_of_row is None or card is None:
+            continue
+        owner, home, created_at = card
+        is_known = created_at <= recorded_at and customer in {None, owner}
+        if is_known and platform in {None, home}:
+            yield (
+                f"Rejection {key}: a {money_of_row.type} of {money_of_row.amount} minor units has"
+                " no item in suspense"
+            )
+
+
+_CARDS: Final = "SELECT id, customer_id, platform_id, created_at FROM cards WHERE id = ANY(%s)"
+
+# The nil UUID stands for what is not known. An unknown card was unknown then: it may exist by now.
+_WITHOUT_ITEM: Final = """
+    WITH waiting AS (
+        SELECT b.body ->> 'rejectionId' AS id, b.body -> 'event' ->> 'source' AS source,
+            b.body -> 'event' ->> 'reference' AS reference
+        FROM inbox b WHERE b.source = 'engine' AND b.reference LIKE '%/suspense'
+    )
+    SELECT r.id, nullif(r.customer_id, n.nil), nullif(r.platform_id, n.nil), r.body, r.recorded_at
+    FROM rejections r
+    CROSS JOIN (SELECT '00000000-0000-0000-0000-000000000000'::uuid) AS n (nil)
+    WHERE r.recorded_at >= (SELECT suspense_since FROM books) AND r.reason <> 'UNKNOWN_CARD'
+        AND NOT EXISTS (SELECT FROM suspense_items i WHERE i.id = r.id)
+        AND NOT EXISTS (
+            SELECT FROM suspense_items i
+            WHERE md5(i.reference) = md5(r.reference) AND i.reference = r.reference
+                AND i.source = r.source AND r.platform_id IN (i.platform_id, n.nil)
+                AND (i.reason IS NOT DISTINCT FROM 'KEY_REUSED') = (r.reason = 'KEY_REUSED')
+        )
+        AND (r.reason = 'KEY_REUSED' OR NOT EXISTS (
+            SELECT FROM outcomes o
+            WHERE o.reference = r.reference AND o.source = r.source
+                AND r.platform_id IN (o.platform_id, n.nil)
+        ))
+        AND NOT EXISTS (SELECT FROM waiting w WHERE w.id = r.id::text)
+        AND NOT EXISTS (
+            SELECT FROM waiting w WHERE (w.reference, w.source) = (r.reference, r.source)
+        )
+"""
+
+_CHECKS: Final = (
+    (
+        """
+        SELECT i.id, count(e.subject_id) FROM suspense_items i
+        LEFT JOIN system_accounts s ON (s.platform_id, s.currency, s.kind)
+            = (i.platform_id, i.currency, 'SUSPENSE')
+        LEFT JOIN system_accounts n ON (n.platform_id, n.currency, n.kind)
+            = (i.platform_id, i.currency, 'NETWORK_SETTLEMENT')
+        LEFT JOIN LATERAL (SELECT
+            CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN s.id ELSE n.id END AS debit,
+            CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN n.id ELSE s.id END AS credit
+        ) a ON true
+        LEFT JOIN entries e ON e.subject_id = i.id
+        GROUP BY i.id, i.customer_id
+        HAVING count(e.subject_id) <> CASE WHEN i.resolved_at IS NULL THEN 1 ELSE 2 END
+            OR bool_or(
+                (e.line, e.customer_id, e.amount) <> (0, i.customer_id, i.amount)
+                OR e.account_id IS NOT NULL
+                OR CASE e.sequence
+                    WHEN 0 THEN (e.debit_account_id, e.credit_account_id, e.recorded_at)
+                        IS DISTINCT FROM (a.debit, a.credit, i.recorded_at)
+                        OR e.posted_on <> i.posted_on
+                    WHEN 1 THEN (e.debit_account_id, e.credit_account_id, e.recorded_at)
+                        IS DISTINCT FROM (a.credit, a.debit, i.resolved_at)
+                        OR e.posted_on < i.posted_on
+                    ELSE true END
+            ) IS TRUE
+        """,
+        "Item of suspense {}: its {} entries do not match",
+    ),
+    (
+        """
+        SELECT i.id FROM suspense_items i LEFT JOIN cards c ON c.id = i.card_id
+        WHERE c.id IS NULL OR (c.customer_id, c.platform_id, c.currency)
+            <> (i.customer_id, i.platform_id, i.currency)
+        """,
+        "Item of suspense {}: its card, cardholder, platform and currency do not belong together",
+    ),
+    (
+        """
+        SELECT i.id FROM suspense_items i
+        LEFT JOIN rejections r ON r.id = i.id
+        LEFT JOIN outcomes o ON o.message_id = i.id AND o.outcome = 'PARKED'
+        WHERE CASE i.cause WHEN 'REJECTED' THEN r.reason IS DISTINCT FROM i.reason
+            ELSE o.message_id IS NULL END
+        """,
+        "Item of suspense {}: its message was not rejected or parked for that reason",
+    ),
+    (
+        """
+        SELECT min(i.id::text), i.reference, i.source, count(*) FROM suspense_items i
+        WHERE i.resolved_at IS NULL
+        GROUP BY i.platform_id, i.customer_id, i.reference, i.source,
+            CASE i.reason WHEN 'KEY_REUSED' THEN (i.type, i.card_id, i.amount)::text ELSE '' END
+        HAVING count(*) > 1 AND count(i.reference) > 1 AND count(i.source) > 1
+        """,
+        "Item of suspense {}: {} from {} is in suspense {} times instead of once",
+    ),
+    (
+        """
+        SELECT i.id FROM suspense_items i
+        LEFT JOIN parked p ON p.id = i.id AND p.customer_id = i.customer_id
+        WHERE i.cause = 'PARKED' AND i.resolved_at IS NULL AND p.id IS NULL
+        """,
+        "Item of suspense {}: is open, but its message is not parked any more",
+    ),
+    (
+        """
+        SELECT p.id, p.body ->> 'type' FROM parked p
+        JOIN outcomes o ON o.message_id = p.id AND o.customer_id = p.customer_id
+        LEFT JOIN suspense_items i ON i.id = p.id AND i.customer_id = p.customer_id
+        WHERE o.recorded_at >= (SELECT suspense_since FROM books) AND i.id IS NULL
+            AND p.body ->> 'type' IN ('CLEARING_REVERSAL', 'RETURN_REVERSAL')
+        """,
+        "Parked message {}: a {} that has no item in suspense",
+    ),
+)

@@ -1,0 +1,39 @@
+"""Items of SUSPENSE: movements of the network that could not be applied, each until it is."""
+
+from pathlib import Path
+from typing import Final
+
+from alembic import op
+
+revision = "0050"
+down_revision = "0049"
+
+_RIGHTS: Final = {
+    "app": ("SELECT, INSERT, UPDATE (resolved_at, resolved_by) ON suspense_items",),
+    # And it completes the system accounts of platforms that an earlier release opens.
+    "worker": (
+        "SELECT, INSERT, UPDATE (resolved_at, resolved_by) ON suspense_items",
+        "INSERT ON system_accounts",
+    ),
+    "reader": ("SELECT ON suspense_items",),
+}
+
+
+def upgrade() -> None:
+    """Create the table, of which a row can only be resolved."""
+    op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
+    for suffix, rights in _RIGHTS.items():
+        given = " ".join(f"EXECUTE format('GRANT {right} TO %I', role);" for right in rights)
+        op.execute(
+            f"DO $$ DECLARE role text := current_database() || '_{suffix}'; BEGIN {given} END $$"
+        )
+
+
+def downgrade() -> None:
+    """Remove it, and the right."""
+    op.execute("DROP TABLE suspense_items")
+    op.execute(
+        "DO $$ DECLARE role text := current_database() || '_worker'; BEGIN"
+        " IF to_regrole(quote_ident(role)) IS NOT NULL THEN"
+        " EXECUTE format('REVOKE INSERT ON system_accounts FROM %I', role); END IF; END $$"
+    )

@@ -1,0 +1,186 @@
+"""Adjustments of debts, which are written off, and of items of suspense, which are resolved."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import psycopg
+import pytest
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.messaging.inbox import Lane
+from cardledger.schema.ids import Id
+from tests.integration.test_adjust_commands import adjust
+from tests.integration.test_adjustments import APPROVE, book, row
+from tests.integration.workers import dead_redis, working
+from tests.people_of_finance import Office, call, open_office
+from tests.world import Cardholder, World, open_world
+
+__all__ = ["dead_redis"]  # A fixture.
+
+WRITE_OFF: Final = "SELECT finance.prepare_write_off(%s, %s, 'bankrupt')"
+RESOLVE: Final = "SELECT finance.prepare_suspense_resolution(%s, 'credited by letter')"
+
+
+@pytest.fixture(scope="module")
+def office(postgres_url: DatabaseUrl) -> Iterator[Office]:
+    with open_office(postgres_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def world(office: Office) -> Iterator[World]:
+    """A world whose books are proved once everything has happened in it."""
+    with open_world(office.owner, office.app) as made:
+        yield made
+        report = made.verify()
+        assert report.holds, report.differences
+
+
+@pytest.fixture
+def debtor(world: World) -> Cardholder:
+    """A cardholder who owes 6.00 USD and has nothing."""
+    made = world.cardholder(world.platform())
+    world.process(world.engine(), [(made, world.clearing(made, "T", 600))])
+    assert world.account(made)["owed"] == 600
+    return made
+
+
+def debt(world: World, debtor: Cardholder) -> Id:
+    [(key,)] = world.rows(
+        "SELECT id FROM card_transactions WHERE customer_id = %s", debtor.owner.customer_id
+    )
+    found: Id = key
+    return found
+
+
+def sides(world: World, key: Id) -> list[tuple[Any, ...]]:
+    return world.rows(
+        "SELECT debit_kind, credit_kind, amount FROM finance.journal WHERE subject_id = %s"
+        " ORDER BY recorded_at, sequence, line",
+        key,
+    )
+
+
+# --- write-offs -----------------------------------------------------------------------------------
+
+
+def test_a_debt_is_given_up_once_two_people_agree(
+    world: World, office: Office, debtor: Cardholder
+) -> None:
+    transaction = debt(world, debtor)
+    key = call(office.anna, WRITE_OFF, transaction, 250)
+    assert world.account(debtor)["owed"] == 600
+    call(office.ben, APPROVE, key)
+
+    outcomes = [book(world), book(world)]
+
+    assert outcomes == [["APPLIED"], []]
+    assert row(world, key)["state"] == "BOOKED"
+    assert world.account(debtor)["owed"] == 350
+    assert sides(world, transaction)[-1] == ("OPERATOR_LOSS", "RECEIVABLE", 250)
+    assert sides(world, key) == []
+
+
+def test_what_is_not_owed_any_more_is_refused(
+    world: World, office: Office, debtor: Cardholder
+) -> None:
+    key = call(office.anna, WRITE_OFF, debt(world, debtor), 600)
+    world.process(world.engine(), [(debtor, world.deposit(debtor, 600))])
+    assert world.account(debtor)["owed"] == 0
+    call(office.ben, APPROVE, key)
+
+    assert book(world) == ["DECLINED"]
+
+    found = row(world, key)
+    assert (found["state"], found["booked_at"]) == ("REFUSED", None)
+    assert found["refusal"].startswith("The card transaction owes 0.00 USD now")
+
+
+def test_of_two_write_offs_of_one_debt_the_second_finds_what_the_first_left(
+    world: World, office: Office, debtor: Cardholder
+) -> None:
+    transaction = debt(world, debtor)
+    keys = [call(office.anna, WRITE_OFF, transaction, 400) for _ in range(2)]
+    for key in keys:
+        call(office.ben, APPROVE, key)
+
+    assert book(world) == ["APPLIED", "DECLINED"]
+
+    assert [row(world, key)["state"] for key in keys] == ["BOOKED", "REFUSED"]
+    assert world.account(debtor)["owed"] == 200
+
+
+def test_the_command_says_what_is_owed(world: World, office: Office, debtor: Cardholder) -> None:
+    transaction = debt(world, debtor)
+    name = f"CardTransaction:{transaction}"
+
+    too_much = adjust(office.anna, "write-off", name, "--amount", "6.01", "--reason", "x")
+    made = adjust(office.anna, "write-off", name, "--amount", "6.00", "--reason", "x")
+
+    assert too_much.returncode == 1
+    assert f"{name} owes 6.00 USD: at most that can be written off" in too_much.stderr
+    assert made.returncode == 0, made.stderr
+
+
+def test_the_command_says_why_an_approved_write_off_was_refused(
+    world: World, office: Office, debtor: Cardholder, dead_redis: str
+) -> None:
+    key = str(call(office.anna, WRITE_OFF, debt(world, debtor), 600))
+    world.process(world.engine(), [(debtor, world.deposit(debtor, 600))])
+
+    with working(world, dead_redis):
+        approved = adjust(office.ben, "approve", key, "--json")
+
+    assert approved.returncode == 1
+    assert json.loads(approved.stdout) == {"id": key, "state": "REFUSED"}
+    assert "was refused: The card transaction owes 0.00 USD now" in approved.stderr
+
+
+# --- items of suspense ----------------------------------------------------------------------------
+
+
+def suspended(world: World) -> tuple[Cardholder, dict[str, Any], Id]:
+    """Return a cardholder, a clearing that was rejected, and its item of suspense."""
+    cardholder = world.cardholder(world.platform(), 5_000)
+    event = world.clearing(cardholder, "T", 700)
+    world.process(world.engine(), [(cardholder, event | {"final": "perhaps"})])
+    [(key,)] = world.rows(
+        "SELECT id FROM suspense_items WHERE customer_id = %s", cardholder.owner.customer_id
+    )
+    return cardholder, event, key
+
+
+def test_an_item_of_suspense_is_taken_back_once_two_people_agree(
+    world: World, office: Office
+) -> None:
+    _, _, item = suspended(world)
+    key = call(office.anna, RESOLVE, item)
+    call(office.ben, APPROVE, key)
+
+    outcomes = [book(world), book(world)]
+
+    assert outcomes == [["APPLIED"], []]
+    assert row(world, key)["state"] == "BOOKED"
+    assert row(world, key)["amount"] == 700
+    assert world.rows("SELECT resolved_by FROM suspense_items WHERE id = %s", item) == [(key,)]
+    assert sides(world, item) == [
+        ("SUSPENSE", "NETWORK_SETTLEMENT", 700),
+        ("NETWORK_SETTLEMENT", "SUSPENSE", 700),
+    ]
+    with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="is resolved already"):
+        call(office.anna, RESOLVE, item)
+
+
+def test_an_item_that_was_applied_meanwhile_is_refused(world: World, office: Office) -> None:
+    cardholder, event, item = suspended(world)
+    key = call(office.anna, RESOLVE, item)
+    [applied] = world.process(world.engine(), [(cardholder, event)])
+    assert applied.outcome == "APPLIED"
+    call(office.ben, APPROVE, key)
+
+    assert book(world) == ["DECLINED"]
+
+    assert row(world, key)["refusal"] == "The item of suspense is resolved already."
+    assert len(sides(world, item)) == 2
+    assert world.drain(world.engine(), Lane.BULK) == []

@@ -1,0 +1,774 @@
+"""Money that the network moved and the ledger could not apply stands in SUSPENSE until it is."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from secrets import token_hex
+from typing import Any, Final
+
+import psycopg
+import pytest
+from psycopg import errors
+
+from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.money import MAX_AMOUNT
+from cardledger.ledger.engine import rejections as kept
+from cardledger.ledger.engine.commit import Engine
+from cardledger.ledger.engine.records import RejectionRecord
+from cardledger.ledger.messaging import inbox, rejections
+from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Owner
+from cardledger.ledger.messaging.rejections import Filter
+from cardledger.ledger.queries.audit import verify_in_transaction
+from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.ids import Id
+from cardledger.schema.roles import Role
+from cardledger.workers.process.mover import Mover
+from tests.databases import as_role
+from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
+
+DUE: Final = {
+    "CLEARING": 1,
+    "CLEARING_REVERSAL": -1,
+    "RETURN": -1,
+    "RETURN_REVERSAL": 1,
+    "FINANCIAL_CREDIT_AUTHORIZATION": -1,
+}
+"""The types of events that have moved money; 1: due to the network."""
+PARKED: Final = {"CLEARING_REVERSAL": "CLEARING", "RETURN_REVERSAL": "RETURN"}
+"""What is parked, and what it waits for."""
+YESTERDAY: Final = datetime.now(UTC) - timedelta(days=1)
+
+Event = Mapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def world(database_url: DatabaseUrl, app_database_url: DatabaseUrl) -> Iterator[World]:
+    with open_world(database_url, app_database_url) as made:
+        made.connection.execute("UPDATE books SET first_open_day = '2026-01-01'")
+        yield made
+
+
+@pytest.fixture(scope="module")
+def platform(world: World) -> Id:
+    return world.platform()
+
+
+@pytest.fixture
+def cardholder(world: World, platform: Id) -> Cardholder:
+    return world.cardholder(platform, 10_000)
+
+
+@pytest.fixture(scope="module")
+def engine(world: World) -> Engine:
+    return world.engine()
+
+
+def outcomes(world: World, engine: Engine, cardholder: Cardholder, *events: Event) -> list[str]:
+    return outcomes_of(world.process(engine, [(cardholder, event) for event in events]))
+
+
+def items(world: World, cardholder: Cardholder) -> list[tuple[Any, ...]]:
+    """Return type, amount, cause and reason of each item, and whether it is open."""
+    return world.rows(
+        "SELECT type, amount, cause, reason, resolved_at IS NULL FROM suspense_items"
+        " WHERE customer_id = %s ORDER BY recorded_at, id",
+        cardholder.owner.customer_id,
+    )
+
+
+def system_balances(world: World, cardholder: Cardholder) -> tuple[int, int]:
+    """Return what SUSPENSE and NETWORK_SETTLEMENT have of `cardholder`, on the credit side."""
+    found = dict(
+        world.rows(
+            "SELECT s.kind, sum(CASE s.id WHEN e.credit_account_id THEN e.amount"
+            " ELSE -e.amount END) FROM entries e JOIN system_accounts s"
+            " ON s.id IN (e.debit_account_id, e.credit_account_id)"
+            " WHERE e.customer_id = %s GROUP BY s.kind",
+            cardholder.owner.customer_id,
+        )
+    )
+    return found.get("SUSPENSE", 0), found.get("NETWORK_SETTLEMENT", 0)
+
+
+def check(world: World, cardholder: Cardholder) -> None:
+    world.check_books(cardholder)
+    report = world.verify()
+    assert report.holds, report.differences
+
+
+def unapplied(world: World, cardholder: Cardholder) -> list[tuple[Any, ...]]:
+    """Return message, reason and item of what finance sees as not applied of `cardholder`."""
+    return world.rows(
+        "SELECT u.message_id, u.reason, u.suspense_id FROM finance.unapplied u"
+        " LEFT JOIN suspense_items i ON i.id = u.suspense_id"
+        " LEFT JOIN rejections r ON r.id = u.message_id"
+        " WHERE coalesce(i.customer_id, r.customer_id) = %s ORDER BY u.message_id",
+        cardholder.owner.customer_id,
+    )
+
+
+# --- rejected -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", DUE)
+def test_what_a_rejected_event_has_moved_stands_in_suspense_until_the_corrected_one(
+    world: World, engine: Engine, cardholder: Cardholder, kind: str
+) -> None:
+    outcomes(
+        world,
+        engine,
+        cardholder,
+        world.clearing(cardholder, "T1", 900, final=False),
+        world.event("RETURN", cardholder, "T1", 800),
+    )
+    before = system_balances(world, cardholder)
+    event = world.event(kind, cardholder, "T1", 700)
+
+    rejected = outcomes(world, engine, cardholder, event | {"currency": "EUR"})
+    during = system_balances(world, cardholder)
+    open_items = items(world, cardholder)
+    check(world, cardholder)
+    applied = outcomes(world, engine, cardholder, event)
+
+    assert (rejected, applied) == (["REJECTED"], ["APPLIED"])
+    assert open_items == [(kind, 700, "REJECTED", "INVALID_CURRENCY", True)]
+    assert during == (before[0] - DUE[kind] * 700, before[1] + DUE[kind] * 700)
+    assert items(world, cardholder) == [(kind, 700, "REJECTED", "INVALID_CURRENCY", False)]
+    assert system_balances(world, cardholder) == (0, during[1])
+    assert unapplied(world, cardholder) == []
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize("kind", DUE)
+def test_a_retry_that_is_applied_takes_the_item_back(
+    world: World, engine: Engine, cardholder: Cardholder, kind: str
+) -> None:
+    opened = [
+        world.clearing(cardholder, "T1", 900, final=False),
+        world.event("RETURN", cardholder, "T1", 800),
+    ]
+    outcomes(world, engine, cardholder, *opened)
+    ahead = sequence(world, cardholder) + 2  # A pull and a clearing.
+    event = world.event(kind, cardholder, "T1", 300, expectedSequence=ahead)
+    assert outcomes(world, engine, cardholder, event) == ["REJECTED"]
+    assert items(world, cardholder) == [(kind, 300, "REJECTED", "OUTDATED", True)]
+    outcomes(world, engine, cardholder, world.clearing(cardholder, "T1", 50, final=False))
+    [(key,)] = world.rows(
+        "SELECT id FROM rejections WHERE customer_id = %s", cardholder.owner.customer_id
+    )
+
+    is_accepted = retry(world, key)
+    waiting = unapplied(world, cardholder)
+    decided = world.drain(engine, Lane.BULK)
+
+    assert is_accepted
+    assert waiting == [(key, "OUTDATED", key)]
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert items(world, cardholder) == [(kind, 300, "REJECTED", "OUTDATED", False)]
+    assert world.rows("SELECT resolved_by FROM suspense_items WHERE id = %s", key) == [
+        (decided[0].message.id,)
+    ]
+    assert unapplied(world, cardholder) == []
+    check(world, cardholder)
+
+
+def sequence(world: World, cardholder: Cardholder) -> int:
+    [(number,)] = world.rows(
+        "SELECT sequence FROM card_transactions WHERE customer_id = %s",
+        cardholder.owner.customer_id,
+    )
+    return int(number)
+
+
+def retry(world: World, key: Id) -> bool:
+    async def run() -> bool:
+        async with await psycopg.AsyncConnection.connect(world.app_url) as connection:
+            found = await rejections.find(connection, Filter(ids=[key]), limit=1)
+            retries = await rejections.retry(connection, found, INBOX_KEY, now=datetime.now(UTC))
+            return bool(retries.accepted)
+
+    return asyncio.run(run())
+
+
+def test_a_sender_that_repeats_a_rejected_clearing_moved_the_money_once(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    wrong = world.clearing(cardholder, "T1", 700, currency="EUR")
+
+    together = outcomes(world, engine, cardholder, wrong, wrong, wrong | {"amount": 800})
+    alone = [outcomes(world, engine, cardholder, wrong) for _ in range(2)]
+
+    assert (together, alone) == (["REJECTED"] * 3, [["REJECTED"]] * 2)
+    assert items(world, cardholder) == [("CLEARING", 700, "REJECTED", "INVALID_CURRENCY", True)]
+    listed = unapplied(world, cardholder)
+    assert len(listed) == 5
+    assert {suspense_id for _, _, suspense_id in listed} == {listed[0][0]}
+    check(world, cardholder)
+    assert outcomes(world, engine, cardholder, wrong | {"currency": "USD"}) == ["APPLIED"]
+    assert unapplied(world, cardholder) == []
+    check(world, cardholder)
+
+
+def test_a_movement_under_a_used_key_stays_until_a_person_resolves_it(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    first = world.clearing(cardholder, "T1", 700)
+    assert outcomes(world, engine, cardholder, first) == ["APPLIED"]
+
+    again = outcomes(
+        world,
+        engine,
+        cardholder,
+        first | {"amount": 800},
+        first | {"amount": 800},
+        first | {"amount": 900},
+        first,
+    )
+
+    assert again == ["REJECTED", "REJECTED", "REJECTED", "DUPLICATE"]
+    assert items(world, cardholder) == [
+        ("CLEARING", 800, "REJECTED", "KEY_REUSED", True),
+        ("CLEARING", 900, "REJECTED", "KEY_REUSED", True),
+    ]
+    assert len({suspense_id for _, _, suspense_id in unapplied(world, cardholder)}) == 2
+    check(world, cardholder)
+
+
+def test_a_used_key_and_a_parked_event_are_two_movements(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    reversal = world.event("CLEARING_REVERSAL", cardholder, "T1", 300)
+    reused = world.clearing(cardholder, "T2", 100) | {"reference": reversal["reference"]}
+    assert outcomes(world, engine, cardholder, reversal, reused) == ["PARKED", "REJECTED"]
+    check(world, cardholder)
+
+    outcomes(world, engine, cardholder, world.clearing(cardholder, "T1", 300, final=False))
+
+    assert items(world, cardholder) == [
+        ("CLEARING_REVERSAL", 300, "PARKED", None, False),
+        ("CLEARING", 100, "REJECTED", "KEY_REUSED", True),
+    ]
+    check(world, cardholder)
+
+
+def test_a_clearing_whose_total_would_not_fit_is_in_the_books_all_the_same(
+    world: World, engine: Engine
+) -> None:
+    cardholder = world.cardholder(world.platform(), 10_000)
+    large = world.clearing(cardholder, "T1", MAX_AMOUNT)
+    assert outcomes(world, engine, cardholder, large) == ["APPLIED"]
+
+    more = [world.clearing(cardholder, "T1", MAX_AMOUNT) for _ in range(2)]
+
+    assert outcomes(world, engine, cardholder, *more) == ["REJECTED", "REJECTED"]
+    assert (
+        items(world, cardholder)
+        == [("CLEARING", MAX_AMOUNT, "REJECTED", "AMOUNT_OUT_OF_RANGE", True)] * 2
+    )
+    assert system_balances(world, cardholder) == (-2 * MAX_AMOUNT, 3 * MAX_AMOUNT)
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"occurredAt": "yesterday"},
+        {"settlement": {"network": "VISA", "settlementDate": "2026-13-01"}},
+        {"settlement": "VISA"},
+        {"merchant": "shop"},
+        {"issuerTransactionToken": 7},
+        {"final": "yes"},
+    ],
+)
+def test_what_is_wrong_with_another_field_does_not_keep_money_out_of_the_books(
+    world: World, engine: Engine, cardholder: Cardholder, wrong: Event
+) -> None:
+    event = world.clearing(cardholder, "T1", 700) | dict(wrong)
+    key = world.insert_unchecked(cardholder, json.dumps(event), reference=event["reference"])
+
+    assert outcomes_of(world.drain(engine)) == ["REJECTED"]
+
+    assert items(world, cardholder) == [("CLEARING", 700, "REJECTED", "MALFORMED", True)]
+    assert unapplied(world, cardholder) == [(key, "MALFORMED", key)]
+    check(world, cardholder)
+    corrected = world.clearing(cardholder, "T1", 700) | {"reference": event["reference"]}
+    assert outcomes(world, engine, cardholder, corrected) == ["APPLIED"]
+    assert system_balances(world, cardholder) == (0, 700)
+    check(world, cardholder)
+
+
+def test_a_text_that_json_of_postgresql_cannot_hold_hides_no_money(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    events = [
+        world.clearing(cardholder, f"T{n}", 10 + n, merchant={"descriptor": text})
+        for n, text in enumerate(["a\0b", "\ud800", "a\\u0000"])
+    ]
+    texts = [json.dumps(event) for event in events]
+    keys = [
+        world.insert_unchecked(cardholder, text, reference=event["reference"])
+        for text, event in zip(texts, events, strict=True)
+    ]
+
+    decided = outcomes_of(world.drain(engine))
+
+    assert decided == ["REJECTED", "REJECTED", "APPLIED"]
+    assert unapplied(world, cardholder) == [(key, "MALFORMED", key) for key in keys[:2]]
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "AUTHORIZATION"},
+        {"type": "FINANCIAL_AUTHORIZATION"},
+        {"type": "AUTHORIZATION_REVERSAL"},
+        {"amount": 0},
+        {"amount": "7"},
+        {"cardId": f"Card:{new_id()}"},
+    ],
+)
+def test_what_has_moved_no_money_or_cannot_be_read_is_not_booked(
+    world: World, engine: Engine, cardholder: Cardholder, event: Event
+) -> None:
+    wrong = world.clearing(cardholder, "T1", 700, currency="EUR") | dict(event)
+
+    assert outcomes(world, engine, cardholder, wrong) == ["REJECTED"]
+
+    assert items(world, cardholder) == []
+    check(world, cardholder)
+
+
+def test_the_card_of_another_cardholder_is_not_booked(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder
+) -> None:
+    other = world.cardholder(platform)
+
+    assert outcomes(world, engine, other, world.clearing(cardholder, "T1", 700)) == ["REJECTED"]
+
+    assert items(world, other) == items(world, cardholder) == []
+    check(world, cardholder)
+
+
+def test_an_item_has_the_dates_of_its_message_and_of_what_resolves_it(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    settlement = {"network": "VISA", "settlementDate": str(YESTERDAY.date())}
+    event = world.clearing(cardholder, "T1", 700, settlement=settlement)
+    earlier = {"network": "VISA", "settlementDate": str((YESTERDAY - timedelta(days=3)).date())}
+    outcomes(world, engine, cardholder, event | {"currency": "EUR"})
+
+    outcomes(world, engine, cardholder, event | {"settlement": earlier})
+
+    days = world.rows(
+        "SELECT e.sequence, e.posted_on, i.posted_on, i.network, i.settlement_date"
+        " FROM entries e JOIN suspense_items i ON i.id = e.subject_id"
+        " WHERE e.customer_id = %s ORDER BY e.sequence",
+        cardholder.owner.customer_id,
+    )
+    day: date = YESTERDAY.date()
+    assert days == [(0, day, day, "VISA", day), (1, day, day, "VISA", day)]
+    check(world, cardholder)
+
+
+# --- parked ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", PARKED)
+@pytest.mark.parametrize("together", [True, False])
+def test_what_a_parked_event_has_moved_stands_in_suspense_until_it_is_applied(
+    world: World, engine: Engine, cardholder: Cardholder, kind: str, *, together: bool
+) -> None:
+    event = world.event(kind, cardholder, "T1", 300)
+    awaited = world.event(PARKED[kind], cardholder, "T1", 300)
+    if together:
+        decided = outcomes(world, engine, cardholder, event, awaited)
+    else:
+        decided = outcomes(world, engine, cardholder, event)
+        assert items(world, cardholder) == [(kind, 300, "PARKED", None, True)]
+        assert system_balances(world, cardholder) == (-DUE[kind] * 300, DUE[kind] * 300)
+        check(world, cardholder)
+        decided += outcomes(world, engine, cardholder, awaited)
+
+    assert decided == ["PARKED", "APPLIED"]
+    assert items(world, cardholder) == [(kind, 300, "PARKED", None, False)]
+    assert system_balances(world, cardholder) == (0, 0)
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize("kind", PARKED)
+def test_a_corrected_event_that_is_parked_replaces_the_rejected_one(
+    world: World, engine: Engine, cardholder: Cardholder, kind: str
+) -> None:
+    event = world.event(kind, cardholder, "T1", 300)
+    outcomes(world, engine, cardholder, event | {"currency": "EUR", "amount": 400})
+
+    assert outcomes(world, engine, cardholder, event) == ["PARKED"]
+
+    assert items(world, cardholder) == [
+        (kind, 400, "REJECTED", "INVALID_CURRENCY", False),
+        (kind, 300, "PARKED", None, True),
+    ]
+    check(world, cardholder)
+
+
+def test_a_parked_event_whose_total_would_not_fit_stays_in_suspense(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    world.process(engine, [(cardholder, world.deposit(cardholder, MAX_AMOUNT - 20_000))])
+    reversal = world.event("RETURN_REVERSAL", cardholder, "T1", 5_000)
+    outcomes(world, engine, cardholder, reversal)
+
+    outcomes(world, engine, cardholder, world.event("RETURN", cardholder, "T1", 6_000))
+
+    [(waiting,)] = world.rows(
+        "SELECT count(*) FROM parked WHERE customer_id = %s", cardholder.owner.customer_id
+    )
+    [(_, _, _, _, is_open)] = items(world, cardholder)
+    assert bool(waiting) == is_open
+    check(world, cardholder)
+
+
+# --- rejected outside of the engine ---------------------------------------------------------------
+
+
+def keep(world: World, platform_id: Id | None, *bodies: object) -> list[Id]:
+    """Keep `bodies` as the API does with what is not an event; return the rejections."""
+    fields = [body if isinstance(body, dict) else {} for body in bodies]
+    records = [
+        RejectionRecord(
+            id=new_id(),
+            customer_id=UNROUTED.customer_id,
+            platform_id=platform_id or UNROUTED.platform_id,
+            source=each.get("source"),
+            reference=each.get("reference"),
+            body=body if isinstance(body, str) else json.dumps(body),
+            reason="MALFORMED",
+            detail=None,
+            recorded_at=datetime.now(UTC),
+        )
+        for body, each in zip(bodies, fields, strict=True)
+    ]
+
+    async def run() -> None:
+        async with await psycopg.AsyncConnection.connect(world.api_url) as connection:
+            await kept.keep(connection, records, INBOX_KEY)
+
+    asyncio.run(run())
+    return [record.id for record in records]
+
+
+@pytest.mark.parametrize("is_operator", [True, False])
+def test_what_the_api_does_not_accept_is_booked_by_the_engine(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder, *, is_operator: bool
+) -> None:
+    settlement = {"network": "VISA", "settlementDate": str(YESTERDAY.date()), "cycle": 7}
+    event = world.clearing(cardholder, "T1", 700, settlement=settlement)
+    keys = keep(world, None if is_operator else platform, event, event)
+    report = world.verify()
+
+    decided = world.drain(engine, Lane.BULK)
+
+    assert report.holds, report.differences  # What is about to be booked.
+    assert outcomes_of(decided) == ["APPLIED"]
+    assert items(world, cardholder) == [("CLEARING", 700, "REJECTED", "MALFORMED", True)]
+    assert world.rows("SELECT posted_on, network FROM suspense_items WHERE id = %s", keys[0]) == [
+        (YESTERDAY.date(), "VISA")
+    ]
+    assert [row[2] for row in unapplied(world, cardholder)] == keys[:1] * 2
+    check(world, cardholder)
+    corrected = {key: value for key, value in event.items() if key != "settlement"}
+    assert outcomes(world, engine, cardholder, corrected) == ["APPLIED"]
+    assert items(world, cardholder) == [("CLEARING", 700, "REJECTED", "MALFORMED", False)]
+    assert system_balances(world, cardholder) == (0, 700)
+    check(world, cardholder)
+
+
+def test_a_repetition_that_the_api_does_not_accept_is_booked_once(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder
+) -> None:
+    event = world.clearing(cardholder, "T1", 700) | {"final": 7}
+    keep(world, platform, event)
+    world.drain(engine, Lane.BULK)
+    before = world.count("outcomes")
+
+    keep(world, platform, event)
+    decided = world.drain(engine, Lane.BULK)
+
+    assert outcomes_of(decided) == ["DUPLICATE"]
+    assert world.count("outcomes") == before
+    assert len(items(world, cardholder)) == 1
+    check(world, cardholder)
+
+
+def test_what_is_corrected_before_the_engine_sees_the_rejection_is_not_booked(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder
+) -> None:
+    event = world.clearing(cardholder, "T1", 700)
+    keep(world, platform, event | {"final": 7})
+    assert outcomes(world, engine, cardholder, event) == ["APPLIED"]
+
+    assert outcomes_of(world.drain(engine, Lane.BULK)) == ["DUPLICATE"]
+
+    assert items(world, cardholder) == []
+    assert unapplied(world, cardholder) == []
+    check(world, cardholder)
+
+
+def test_without_a_reference_each_rejection_is_a_movement(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder
+) -> None:
+    event = {"type": "RETURN", "cardId": f"Card:{cardholder.card_id}", "amount": 5}
+    keep(world, platform, event, event)
+
+    assert outcomes_of(world.drain(engine, Lane.BULK)) == ["APPLIED", "APPLIED"]
+
+    assert items(world, cardholder) == [("RETURN", 5, "REJECTED", "MALFORMED", True)] * 2
+    check(world, cardholder)
+
+
+def test_junk_of_a_stranger_leaves_nothing_but_its_rejections(
+    world: World, cardholder: Cardholder
+) -> None:
+    stranger = world.platform()
+    event = world.clearing(cardholder, "T1", 700)
+    waiting = world.count_waiting()
+
+    keep(
+        world,
+        stranger,
+        event,
+        event | {"cardId": f"Card:{new_id()}"},
+        event | {"amount": True},
+        event | {"type": ["CLEARING"]},
+        [event],
+        "{" * 5_000,
+        json.dumps(event).ljust(200_000),
+    )
+
+    assert world.count_waiting() == waiting
+    check(world, cardholder)
+
+
+def test_what_a_program_enqueues_and_no_event_is_is_booked(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    event = world.clearing(cardholder, "T1", 700) | {"final": 7}
+    with psycopg.connect(as_role(world.app_url, Role.SUBMIT)) as program:
+        program.execute("SELECT enqueue(%s::jsonb, 'LIVE')", [json.dumps([event])])
+
+    assert Mover(world.database, INBOX_KEY, lambda _: None).move()
+
+    assert outcomes_of(world.drain(engine, Lane.BULK)) == ["APPLIED"]
+    assert items(world, cardholder) == [("CLEARING", 700, "REJECTED", "MALFORMED", True)]
+    check(world, cardholder)
+
+
+def test_what_is_quarantined_is_booked(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    endless = token_hex(20_000)  # Longer than the index of outcomes can hold.
+    event = world.clearing(cardholder, "T1", 700) | {"reference": endless}
+    world.insert_unchecked(cardholder, json.dumps(event), reference=endless)
+    world.accept([(cardholder, world.deposit(cardholder, 7))])
+
+    decided = world.drain(engine)
+
+    assert sorted(outcomes_of(decided)) == ["APPLIED", "REJECTED"]
+    assert items(world, cardholder) == [("CLEARING", 700, "REJECTED", "INTERNAL_ERROR", True)]
+    check(world, cardholder)
+
+
+# --- the books of a platform ----------------------------------------------------------------------
+
+
+def test_accounts_that_an_earlier_release_did_not_open_are_opened(world: World) -> None:
+    platform = world.platform()
+    cardholder = world.cardholder(platform, 1_000)
+    world.connection.execute(
+        "DELETE FROM system_accounts WHERE platform_id = %s AND kind IN ('SUSPENSE',"
+        " 'INTERCHANGE', 'NETWORK_FEES', 'SETTLEMENT_BANK')",
+        [platform],
+    )
+    engine = world.engine()
+
+    first = outcomes(
+        world, engine, cardholder, world.clearing(cardholder, "T1", 700, currency="EUR")
+    )
+    second = outcomes(world, engine, cardholder, world.clearing(cardholder, "T1", 70))
+
+    assert (first, second) == (["REJECTED"], ["APPLIED"])
+    assert len(items(world, cardholder)) == 1
+    assert world.rows("SELECT count(*) FROM system_accounts WHERE platform_id = %s", platform) == [
+        (10,)
+    ]
+    check(world, cardholder)
+
+
+# --- what the audit and the database hold ---------------------------------------------------------
+
+CHANGES: Final = {
+    "an item's amount": "UPDATE suspense_items SET amount = amount + 1 WHERE amount < 1000",
+    "an item's type": "UPDATE suspense_items SET type = 'RETURN' WHERE type = 'CLEARING'",
+    "an item's currency": "UPDATE suspense_items SET currency = 'EUR'",
+    "an item's cardholder": "UPDATE suspense_items SET customer_id = gen_random_uuid()",
+    "an item's card": "UPDATE suspense_items SET card_id = gen_random_uuid()",
+    "an item's reason": "UPDATE suspense_items SET reason = 'OUTDATED' WHERE cause = 'REJECTED'",
+    "an item's day": "UPDATE suspense_items SET posted_on = posted_on - 1",
+    "an item that is resolved without an entry": (
+        "UPDATE suspense_items SET resolved_at = now(), resolved_by = id WHERE resolved_at IS NULL"
+    ),
+    "an item that is open again": (
+        "UPDATE suspense_items SET resolved_at = NULL, resolved_by = NULL"
+        " WHERE resolved_at IS NOT NULL"
+    ),
+    "a missing item": "DELETE FROM suspense_items WHERE cause = 'REJECTED'",
+    "a missing item and its entries": (
+        "WITH gone AS (DELETE FROM suspense_items WHERE resolved_at IS NULL"
+        " AND cause = '{}' RETURNING id) DELETE FROM entries USING gone WHERE subject_id = gone.id"
+    ),
+    "an entry's amount": (
+        "UPDATE entries e SET amount = e.amount + 1 FROM suspense_items i"
+        " WHERE i.id = e.subject_id AND e.amount < 1000"
+    ),
+    "an entry's direction": (
+        "UPDATE entries e SET debit_account_id = credit_account_id,"
+        " credit_account_id = debit_account_id FROM suspense_items i WHERE i.id = e.subject_id"
+    ),
+    "an entry's day": (
+        "UPDATE entries e SET posted_on = e.posted_on - 1 FROM suspense_items i"
+        " WHERE i.id = e.subject_id AND e.sequence = 0"
+    ),
+    "a missing entry": (
+        "DELETE FROM entries e USING suspense_items i WHERE i.id = e.subject_id AND e.sequence = 1"
+    ),
+}
+
+
+def verified_after(world: World, *statements: str) -> list[str]:
+    """Return what the audit finds after `statements`, which are rolled back."""
+    with psycopg.connect(world.url) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+        report = verify_in_transaction(connection, lambda _done, _total: None)
+        connection.rollback()
+    return report.differences
+
+
+@pytest.fixture(scope="module")
+def suspended(world: World, platform: Id, engine: Engine) -> Cardholder:
+    """A cardholder with open and resolved items of both causes."""
+    made = world.cardholder(platform, 10_000)
+    wrong = world.clearing(made, "T2", 30, currency="EUR")
+    outcomes(world, engine, made, wrong, world.event("CLEARING_REVERSAL", made, "T1", 20))
+    outcomes(world, engine, made, wrong | {"currency": "USD"}, world.clearing(made, "T1", 20))
+    outcomes(world, engine, made, world.clearing(made, "T3", 40, currency="EUR"))
+    outcomes(world, engine, made, world.event("CLEARING_REVERSAL", made, "T4", 50))
+    return made
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("cause", ["REJECTED", "PARKED"])
+def test_a_change_of_an_item_or_an_entry_is_found(
+    world: World,
+    suspended: Cardholder,  # noqa: ARG001 - the scene
+    change: str,
+    cause: str,
+) -> None:
+    guards = ["SET session_replication_role = replica"]
+    guards.append("ALTER TABLE entries DISABLE TRIGGER append_only")
+    guards.append("ALTER TABLE suspense_items DISABLE TRIGGER no_removal")
+    guards.append("ALTER TABLE suspense_items DISABLE TRIGGER resolved_once")
+
+    assert verified_after(world, *guards) == []
+    assert verified_after(world, *guards, CHANGES[change].replace("{}", cause))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE suspense_items SET amount = amount + 1",
+        (
+            "UPDATE suspense_items SET resolved_at = now(), resolved_by = id, amount = 1"
+            " WHERE resolved_at IS NULL"
+        ),
+        "UPDATE suspense_items SET resolved_at = now() WHERE resolved_at IS NOT NULL",
+        (
+            "UPDATE suspense_items SET resolved_at = NULL, resolved_by = NULL"
+            " WHERE resolved_at IS NOT NULL"
+        ),
+        "UPDATE suspense_items SET reason = NULL WHERE resolved_at IS NULL",
+        "DELETE FROM suspense_items",
+        "TRUNCATE suspense_items",
+    ],
+)
+@pytest.mark.parametrize("as_replica", [True, False])
+def test_an_item_is_resolved_once_and_changed_in_no_other_way(
+    world: World,
+    suspended: Cardholder,  # noqa: ARG001 - the scene
+    change: str,
+    *,
+    as_replica: bool,
+) -> None:
+    with psycopg.connect(world.url) as owner:
+        if as_replica:
+            owner.execute("SET session_replication_role = replica")
+        with pytest.raises(errors.InsufficientPrivilege, match="suspense_items is append-only"):
+            owner.execute(change.encode())
+
+
+def test_finance_sees_items_that_add_up_to_the_balance_of_suspense(
+    world: World,
+    suspended: Cardholder,
+) -> None:
+    of = [suspended.owner.platform_id]
+    with psycopg.connect(as_role(world.app_url, Role.FINANCE)) as finance:
+        view = finance.execute(
+            "SELECT currency, sum(open_amount) FROM finance.suspense WHERE platform_id = %s"
+            " GROUP BY 1",
+            of,
+        ).fetchall()
+        function = finance.execute(
+            "SELECT currency, sum(open_amount) FROM finance.suspense(NULL, NULL)"
+            " WHERE platform_id = %s GROUP BY 1",
+            of,
+        ).fetchall()
+        balance = finance.execute(
+            "SELECT currency, finance.balance(account_id, NULL, NULL) FROM finance.accounts"
+            " WHERE platform_id = %s AND kind = 'SUSPENSE'",
+            of,
+        ).fetchall()
+        unlisted = finance.execute(
+            "SELECT count(*) FROM finance.suspense s WHERE s.open_amount <> 0 AND NOT EXISTS ("
+            "SELECT FROM finance.unapplied u WHERE u.suspense_id = s.suspense_id)"
+        ).fetchone()
+
+    assert view == function == balance
+    assert unlisted == (0,)
+
+
+def test_a_rejected_event_under_the_key_of_another_cardholder_stays_listed(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder
+) -> None:
+    other = world.cardholder(platform, 1_000)
+    booked = world.clearing(other, "T1", 10)
+    outcomes(world, engine, other, booked)
+    stray = booked | {"cardId": f"Card:{new_id()}", "amount": 20}
+
+    unknown = Owner(UNROUTED.customer_id, platform)  # As the client addresses it.
+    message = inbox.address(stray, unknown, lane=Lane.LIVE, reply_to=None, at=datetime.now(UTC))
+    world.accept_messages([message])
+    [decided] = world.drain(engine)
+
+    listed = "SELECT amount, suspense_id FROM finance.unapplied WHERE message_id = %s"
+    before = world.rows(listed, message.id)
+    # Corrected, it is decided under the same key, by a message that came later.
+    fixed = world.clearing(cardholder, "T1", 20) | {"reference": booked["reference"]}
+    applied = outcomes(world, engine, cardholder, fixed)
+
+    assert decided.reason == "UNKNOWN_CARD"
+    assert before == [(20, None)]
+    assert applied == ["APPLIED"]
+    assert world.rows(listed, message.id) == []
+    check(world, cardholder)

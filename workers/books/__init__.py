@@ -1,0 +1,1 @@
+"""Work on the books behind the engine: totals for finance."""

@@ -1,0 +1,60 @@
+"""What becomes due by itself: timers of card transactions, and adjustments that are approved."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, Protocol
+
+from psycopg import Connection
+from sqlalchemy import Engine as Database
+
+from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
+from cardledger.ledger.engine.timers import Timers
+from cardledger.ledger.messaging.inbox_key import InboxKey
+from cardledger.ledger.storage import database_clock
+from cardledger.ledger.storage.engines import driver
+from cardledger.workers.signals.periodic_task import PeriodicTask
+
+_PROMPT_S: Final = 0.5  # A person waits for the adjustment that was approved.
+
+
+class _Source(Protocol):
+    def enqueue_due(self, connection: Connection[Any], now: datetime) -> int: ...
+
+
+class Schedule:
+    """Puts what is due into the inbox, in threads of its own."""
+
+    def __init__(
+        self,
+        database: Database,
+        key: InboxKey,
+        wake: Callable[[], None],
+        *,
+        rail_connected: bool,
+        every_s: float,
+    ) -> None:
+        """Look every `every_s` seconds, sign with `key`, and `wake` who decides what was written.
+
+        Without a funding rail, no pull is confirmed.
+        """
+        self._database: Final = database
+        self._wake: Final = wake
+        timers = Timers(key, rail_connected=rail_connected)
+        adjustments = ApprovedAdjustments(key)
+        self.tasks: Final[Sequence[PeriodicTask]] = (
+            PeriodicTask("timers", partial(self._enqueue, timers), every_s=every_s),
+            PeriodicTask(
+                "adjustments",
+                partial(self._enqueue, adjustments),
+                every_s=min(every_s, _PROMPT_S),
+            ),
+        )
+
+    def _enqueue(self, source: _Source) -> bool:
+        with self._database.begin() as outer:
+            connection = driver(outer)
+            written = source.enqueue_due(connection, database_clock.read(connection))
+        if written:
+            self._wake()
+        return False
