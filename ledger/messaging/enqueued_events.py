@@ -55,13 +55,14 @@ class Progress:
 class Turn(NamedTuple):
     """The right of a database transaction to move events, at a time of PostgreSQL's clock.
 
-    All database transactions before `oldest_running` have ended, and none from `next_id` on had
-    begun. `last_position`, which is read after that, is the highest of any event.
+    All database transactions with an id before `oldest_running` have ended. Any that had an id when
+    the turn began has one before `own_id`. `last_position`, read after both, is the highest of any
+    event.
     """
 
     at: datetime
     oldest_running: int
-    next_id: int
+    own_id: int
     last_position: int
     progress: Progress
     updated_at: datetime
@@ -72,10 +73,11 @@ _LOCK: Final = """
     SELECT begins_at, last_position, mark, settled_by, updated_at FROM enqueued_events_progress
     FOR UPDATE SKIP LOCKED
 """
-# A statement of its own: its snapshot is later than every update of the row.
+# A statement of its own: its snapshot is later than every update of the row. Not the end of the
+# snapshot (xmax): it is the id after the last transaction that has ended, and later ids may run.
 _SNAPSHOT: Final = """
     SELECT clock_timestamp(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
-        pg_snapshot_xmax(pg_current_snapshot())::text::bigint,
+        pg_current_xact_id()::text::bigint,
         (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM enqueued_events_position_seq)
 """
 
@@ -92,23 +94,23 @@ def take_turn(connection: Connection[Any]) -> Turn | None:
     progress = Progress(
         begins_at=begins_at, last_position=last_position, mark=mark, settled_by=settled_by
     )
-    at, oldest_running, next_id, highest = now
-    return Turn(at, oldest_running, next_id, highest, progress, updated_at)
+    at, oldest_running, own_id, highest = now
+    return Turn(at, oldest_running, own_id, highest, progress, updated_at)
 
 
 def progressed(turn: Turn, events: Sequence[EnqueuedEvent], *, are_all: bool) -> Progress:
     """Return the progress after a turn that moves `events`, all of them or the oldest.
 
     A database transaction gets its id before its first position, so all that may add an event up
-    to the last position of the update before have an id by now. Events of the live lane come first:
-    when one of the other lane is there, these are all.
+    to the last position of the update before have an id before that of this turn. Events of the
+    live lane come first: when one of the other lane is there, these are all.
     """
     before = turn.progress
     after = replace(before, last_position=turn.last_position)
     if before.settled_by is None:
         if before.last_position < before.begins_at:
             return after
-        return replace(after, mark=before.last_position, settled_by=turn.next_id)
+        return replace(after, mark=before.last_position, settled_by=turn.own_id)
     are_all = are_all or (events[-1].lane is Lane.BULK and events[-1].position >= before.mark)
     if are_all and turn.oldest_running >= before.settled_by:
         return replace(after, begins_at=before.mark + 1, settled_by=None)

@@ -39,8 +39,10 @@ class Programs:
             self.committed += ended if commits else []
 
     def turn(self) -> Turn:
-        oldest = min(self.running, default=self._next_id)
-        return Turn(NOON, oldest, self._next_id, self._last_position, self.progress, NOON)
+        own_id = self._next_id
+        self._next_id += 1
+        oldest = min(self.running, default=own_id)
+        return Turn(NOON, oldest, own_id, self._last_position, self.progress, NOON)
 
 
 def look(programs: Programs, limit: int) -> None:

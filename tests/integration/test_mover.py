@@ -222,6 +222,32 @@ def test_an_event_that_fails_by_itself_is_passed_over(world: World, cardholder: 
     assert len(world.drain(world.engine())) == 2
 
 
+def test_a_program_that_begins_within_a_turn_loses_nothing(
+    world: World, cardholder: Cardholder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enqueued_events, "UPDATE_AFTER", timedelta(0))
+    event = json.dumps([world.clearing(cardholder, "T", 5)])
+    program = psycopg.connect(as_role(world.app_url, Role.SUBMIT))
+    one = mover(world)
+    assert not one.move()
+    with world.database.begin() as outer:
+        connection = driver(outer)
+        connection.execute("SELECT FROM enqueued_events_progress FOR UPDATE")
+        # The newest id is that of a transaction that still runs, and no later one has ended.
+        program.execute("SELECT enqueue(%s::jsonb, 'LIVE')", [event])
+        turn = enqueued_events.take_turn(connection)
+        assert turn is not None
+        enqueued_events.update_progress(connection, turn, [], are_all=True)
+    for _ in range(3):
+        assert not one.move()
+
+    program.commit()
+    program.close()
+
+    assert one.move()
+    assert len(world.drain(world.engine())) == 1
+
+
 def test_a_frozen_mover_is_ended_like_a_batch(world: World, cardholder: Cardholder) -> None:
     enqueue(world, world.clearing(cardholder, "T", 5))
     frozen = batch_connections.batch_engine(world.worker_url, "frozen", poolclass=NullPool)
