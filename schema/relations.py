@@ -49,6 +49,7 @@ CREATED: Final = {
     "0050": ("suspense_items",),
     "0058": ("book_verifications", "closing_exceptions", "closing_kinds", "closings", "seals"),
     "0061": ("adjustments",),
+    "0063": ("book_beginnings",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -67,6 +68,7 @@ FUNCTIONS: Final = {
         "seal_closing(uuid, integer, text, bigint)",
     ),
     "0060": ("closing_findings(date, date)", "closing_trial_balance(date)"),
+    "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
 }
 """Functions by the revision that created them, without those of triggers."""
 

@@ -116,6 +116,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "closing_exceptions": _NONE,
     "closings": _NONE,
     "seals": _NONE,
+    "book_beginnings": _NONE,
     "book_verifications": _NONE,  # By the command that verifies, with the operator's login.
     "closing_kinds": _NONE,  # By migrations.
     "adjustments": {Role.WORKER: "w"},  # And functions add rows and decide on them, for people.

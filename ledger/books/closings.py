@@ -98,6 +98,14 @@ class Closings:
         with self._connection.cursor(row_factory=class_row(Finding)) as cursor:
             return cursor.execute(self._in(statement), [period.last]).fetchall()
 
+    def begin(self, first_day: date) -> None:
+        """Let the books begin on `first_day`: movements of earlier days are posted on it.
+
+        Raises: RefusedError when a period has been closed, or an entry would have another posting
+        day; BusyError.
+        """
+        self._locking("begin_books(%s)", first_day)
+
     def prepare(self, period: Period, allowed: Mapping[str, str]) -> Id:
         """Prepare to close `period`; `allowed`, by kind, says why something may be in the way.
 

@@ -46,6 +46,7 @@ from cardledger.schema.tables.customers import (
 )
 from cardledger.schema.tables.people import adjustments, person_changes
 from cardledger.schema.tables.periods import (
+    book_beginnings,
     book_verifications,
     closing_exceptions,
     closing_kinds,
@@ -103,6 +104,7 @@ APPEND_ONLY: Final = (
     account_totals,
     closing_exceptions,
     seals,
+    book_beginnings,
     book_verifications,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
@@ -121,6 +123,7 @@ __all__ = [
     "agents",
     "api_tokens",
     "beneficial_owners",
+    "book_beginnings",
     "book_verifications",
     "books",
     "calendars",

@@ -199,3 +199,15 @@ book_verifications = Table(
     PrimaryKeyConstraint("id"),
     comment="Runs of `cardledger verify` after which the proof held, append-only.",
 )
+
+book_beginnings = Table(
+    "book_beginnings",
+    metadata,
+    Column("first_day", Date, nullable=False, comment="First day of the books."),
+    Column("id", BigInteger, Identity(always=True), nullable=False, comment="Ids rise with time."),
+    _done_at("begun_at", "When it was set."),
+    _done_by("begun_by", "The login that set it"),
+    PrimaryKeyConstraint("id"),
+    comment="Days from which the books were opened, before any was closed, append-only; no row:"
+    " from the month of the first entry on.",
+)

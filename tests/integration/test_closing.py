@@ -414,6 +414,7 @@ def test_functions_are_for_exactly_one_right_and_tables_for_none(office: Office)
         "approve_closing": names[Right.APPROVE],
         "seal_closing": names[Right.APPROVE],
         "reject_closing": names[Right.APPROVE],
+        "begin_books": names[Right.APPROVE],
         "prepare_move": names[Right.PREPARE],
         "prepare_write_off": names[Right.PREPARE],
         "prepare_suspense_resolution": names[Right.PREPARE],
@@ -611,3 +612,58 @@ def test_a_batch_that_read_the_books_before_a_closing_is_decided_again(
     assert office.dates(event) == {(OPEN, LAST)}
     assert office.world.count("stalled_queues") == 0
     assert office.world.count("rejections") == 0
+
+
+# --- the beginning of the books -------------------------------------------------------------------
+
+
+def test_the_books_begin_on_the_day_that_a_person_sets(office: Office) -> None:
+    earlier = FIRST - timedelta(days=1)
+    assert "permission denied" in office.refusal(office.anna, "begin", str(earlier))
+
+    begun = office.close(office.ben, "begin", str(earlier))
+
+    assert (begun.returncode, begun.stdout) == (0, f"the books begin on {earlier}\n")
+    made = office.world.cardholder(office.world.platform(), 1_000)
+    event = office.world.clearing(made, "T1", 700, occurredAt=noon(earlier))
+    assert office.process(made, event) == ["APPLIED"]
+    assert office.dates(event) == {(earlier, None)}
+    assert office.verify().returncode == 0
+    assert office.world.rows(
+        "SELECT person, subject FROM finance.audit WHERE action = %s", "BOOKS_BEGUN"
+    ) == [(office.ben.role, str(earlier))]
+
+
+@pytest.mark.usefixtures("cardholder")
+@pytest.mark.parametrize(
+    ("day", "problem"),
+    [
+        (TODAY + timedelta(days=2), "not in the future"),
+        (FIRST + timedelta(days=1), f"an entry is posted on {FIRST}"),
+    ],
+)
+def test_the_books_begin_before_their_entries(office: Office, day: date, problem: str) -> None:
+    assert problem in office.refusal(office.ben, "begin", str(day))
+    assert office.first_open_day() == FIRST
+
+
+def test_the_beginning_moves_no_entry_of_an_earlier_day(
+    office: Office, cardholder: Cardholder
+) -> None:
+    earlier = FIRST - timedelta(days=9)
+    event = office.world.clearing(cardholder, "T9", 700, occurredAt=noon(earlier))
+    assert office.process(cardholder, event) == ["APPLIED"]
+
+    refusal = office.refusal(office.ben, "begin", str(earlier))
+
+    assert f"an entry of an earlier day is posted on {FIRST}" in refusal
+
+
+@pytest.mark.usefixtures("cardholder")
+def test_the_beginning_is_final_once_a_period_is_closed(office: Office) -> None:
+    office.closed()
+
+    refusal = office.refusal(office.ben, "begin", str(FIRST - timedelta(days=1)))
+
+    assert "a period has been closed" in refusal
+    assert "YYYY-MM-DD" in office.refusal(office.ben, "begin", "october", code=2)

@@ -63,6 +63,7 @@ FUNCTIONS: Final = {
     "reject_closing(uuid,text)",
     "seal_closing(uuid,integer,text,bigint)",
     "balance(uuid,date,timestamp with time zone)",
+    "begin_books(date)",
     "json_or_null(text)",
     "open_holds(date,timestamp with time zone)",
     "prepare_move(uuid,text,text,bigint,text,text)",

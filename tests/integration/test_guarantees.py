@@ -55,6 +55,7 @@ def cardholder(world: World) -> Cardholder:
         " INSERT INTO seals (closing_id, version, sha256, entries, late_entries, trial_balance)"
         " SELECT id, 1, repeat('0', 64), 0, 0, '[]' FROM closed"
     )
+    world.connection.execute("INSERT INTO book_beginnings (first_day) VALUES ('2019-01-01')")
     world.connection.execute("INSERT INTO book_verifications (days) VALUES ('{}')")
     world.connection.execute(
         "INSERT INTO rejection_retries VALUES (%s, %s, %s, now())",

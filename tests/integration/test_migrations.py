@@ -184,6 +184,8 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "reject_closing",
         "closing_findings",
         "closing_trial_balance",
+        "begin_books",
+        "moved_by_beginning",
         "guard_adjustment",
         "prepare_adjustment",
     }

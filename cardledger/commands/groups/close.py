@@ -52,6 +52,28 @@ Reason = Annotated[
 
 
 @app.command()
+def begin(
+    day: Annotated[str, typer.Argument(metavar="DAY", help="YYYY-MM-DD.")],
+    *,
+    data_dir: DataDir = None,
+) -> None:
+    """Let the books begin on a day, before the first period is closed.
+
+    A movement of an earlier day is posted on it. New books begin with the month in which they were
+    made. Needs the login of a person who may approve.
+    """
+    from cardledger.ledger.books import periods
+
+    try:
+        first_day = periods.day(day).first
+    except ValueError as error:
+        raise CommandError(str(error), code=USAGE) from None
+    with _opened(data_dir) as closings:
+        closings.begin(first_day)
+    print(f"the books begin on {first_day}")
+
+
+@app.command()
 def prepare(  # noqa: PLR0913 - the options of the command
     month: Annotated[
         str | None, typer.Argument(metavar="MONTH", help="YYYY-MM.", show_default=False)
