@@ -103,6 +103,13 @@ def demo(  # noqa: PLR0913 - the options of the command
     check: Annotated[
         bool, typer.Option("--check", help="Also check the exact amounts of the story.")
     ] = False,
+    finance: Annotated[
+        bool,
+        typer.Option(
+            "--finance",
+            help="Play a month of the books, from its first entry to its close.",
+        ),
+    ] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep running afterwards, until Ctrl-C.")
     ] = False,
@@ -114,11 +121,14 @@ def demo(  # noqa: PLR0913 - the options of the command
 
     Plays a restaurant tip and generated traffic. Starts everything as `up` does, in a temporary
     directory unless --data-dir is given. The exit code is 0 only if every check passes.
+    With --finance: October 2026 as a controller sees it, with its close (docs/finance.md).
     """
     from cardledger.commands.demo import play
     from cardledger.commands.demo.result import Options
 
-    options = Options(events=events, seed=seed, as_json=as_json, check=check, keep=keep)
+    options = Options(
+        events=events, seed=seed, as_json=as_json, check=check, keep=keep, finance=finance
+    )
     raise typer.Exit(play.run(options, host=host, port=port, data_dir=data_dir))
 
 

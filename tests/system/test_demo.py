@@ -142,3 +142,46 @@ def test_the_journal_has_one_width_on_a_slow_machine_too(seconds: float, shown: 
     began = datetime(2026, 1, 1, tzinfo=UTC)
 
     assert text.after(began + timedelta(seconds=seconds), began) == shown
+
+
+# --- a controller's month -------------------------------------------------------------------------
+
+_VARYING = (
+    (r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "<id>"),
+    (r"sha256 [0-9a-f]{64}", "sha256 <digest>"),
+    (r"known at \S+Z", "known at <time>"),
+    (r"in [0-9.]+ s( \([0-9]+/s\))?", "in <seconds>"),
+)
+
+
+def without_what_varies(text: str) -> str:
+    for pattern, name in _VARYING:
+        text = re.sub(pattern, name, text)
+    return text
+
+
+def test_the_month_of_the_finance_page_is_what_the_demo_prints(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "finance.md"
+    expected = without_what_varies(page.read_text(encoding="utf-8"))
+
+    played = run("demo", "--finance", "--json", "--port", "0", cwd=tmp_path)
+
+    assert played.returncode == 0, played.stdout + played.stderr
+    document = json.loads(played.stdout)
+    assert document["holds"]
+    assert set(document["findings"].values()) == {True}
+    assert len(document["findings"]) == 9
+    place = expected.index("## A month")
+    for each in document["commands"][:-1]:  # The last one verifies again.
+        mark = "=>" if each["command"].startswith("SELECT") else "$"
+        block = f"{each['who']}{mark} {each['command']}\n{each['output']}".rstrip("\n")
+        place = expected.index(without_what_varies(block), place)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_month_is_played_in_books_of_its_own(tmp_path: Path) -> None:
+    played = run("demo", "--finance", "--data-dir", str(tmp_path / "mine"), cwd=tmp_path)
+
+    assert played.returncode == 2
+    assert "leave out --data-dir and DATABASE_URL" in played.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -17,13 +17,14 @@ from typing import Final
 
 from rich.console import Console
 
-from cardledger.commands.demo import restaurant_tip, text, verification
+from cardledger.commands.demo import controller, restaurant_tip, text, verification
+from cardledger.commands.demo.controller import Month, Office
 from cardledger.commands.demo.result import Customer, Options, Played, Result, Role
 from cardledger.commands.demo.traffic import CardInUse, Sent, Traffic
 from cardledger.commands.demo.verification import Verification, Webhooks
 from cardledger.config import configuration
 from cardledger.config import console as terminal
-from cardledger.config.errors import FAILURE, CommandError
+from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.config.settings import Settings
 from cardledger.embedded import directories
 from cardledger.embedded.servers import DatabaseUrl
@@ -56,6 +57,11 @@ def run(options: Options, *, host: str | None, port: int | None, data_dir: Path 
     """Run the demo; return the exit code."""
     with ExitStack() as stack:
         settings = _settings(stack, host=host, port=port, data_dir=data_dir)
+        if options.finance and (data_dir is not None or settings.database_url is not None):
+            raise CommandError(
+                "--finance plays a month of its own: leave out --data-dir and DATABASE_URL",
+                code=USAGE,
+            )
         out = terminal.console()
         out.quiet = options.as_json
         result = Result(options=options)
@@ -67,8 +73,9 @@ def run(options: Options, *, host: str | None, port: int | None, data_dir: Path 
             log=logs.write,
             on_step=lambda step: _step(out, result, step),
         )
+        story = _play_month if options.finance else _play
         try:
-            _play(out, system, settings, result)
+            story(out, system, settings, result)
             if options.as_json:
                 print(json.dumps(text.as_dict(result), indent=2), flush=True)
             if options.keep:
@@ -111,6 +118,17 @@ def _play(out: Console, system: System, settings: Settings, result: Result) -> N
             text.where_to_look(out, running, result.tip, settings.data_dir)
         else:
             text.what_next(out)
+
+
+def _play_month(out: Console, system: System, settings: Settings, result: Result) -> None:
+    text.title(out, result)
+    month = result.month = Month()
+    running = result.running = system.start()
+    files = configuration.writable_directory(settings.data_dir / "october")
+    office = Office(out=out, data_dir=settings.data_dir, files=files, month=month)
+    controller.play(office, running)
+    result.seconds = time.monotonic() - result.began
+    text.month(out, result, month)
 
 
 # --- simulated traffic -----------------------------------------------------------------------

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from cardledger.commands.demo.controller import Month
 from cardledger.commands.demo.restaurant_tip import Tip
 from cardledger.commands.demo.traffic import Counts
 from cardledger.commands.demo.verification import Verification
@@ -20,6 +21,7 @@ class Options:
     as_json: bool
     check: bool
     keep: bool
+    finance: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class Result:
     tip: Tip | None = None
     played: Played | None = None
     verification: Verification | None = None
+    month: Month | None = None
     seconds: float = 0.0
 
     @property
@@ -74,5 +77,7 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """Whether the verification passed."""
+        """Whether the verification passed, or every finding of the month holds."""
+        if self.month is not None:
+            return self.month.holds
         return bool(self.verification and self.verification.holds and not self.deviations)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from cardledger import __version__
+from cardledger.commands.demo.controller import Month
 from cardledger.commands.demo.restaurant_tip import AUTHORIZED, CLEARED, FUNDED, JournalLine, Tip
 from cardledger.commands.demo.result import Played, Result
 from cardledger.commands.demo.verification import Verification, Webhooks
@@ -22,6 +23,7 @@ __all__ = [
     "after",
     "as_dict",
     "goodbye",
+    "month",
     "port_taken",
     "step",
     "tip",
@@ -39,6 +41,9 @@ _LABEL: Final = 15  # The column where the text after a label begins.
 
 def title(out: Console, result: Result) -> None:
     """Print the version, the seed and the number of events."""
+    if result.options.finance:
+        out.print(Text.assemble(("cardledger demo --finance", "bold"), f"   {__version__}"))
+        return
     seed, events = result.options.seed, result.options.events
     out.print(
         Text.assemble(
@@ -51,6 +56,14 @@ def title(out: Console, result: Result) -> None:
 def port_taken(out: Console, wanted: int, got: int) -> None:
     """Print which port is used instead of `wanted`."""
     out.print(Text(f"    {'':11}port {wanted} is in use; using {got}", style="yellow"))
+
+
+def month(out: Console, result: Result, month: Month) -> None:
+    """Print what was found in the month."""
+    _heading(out, "October 2026", f"{len(month.commands)} commands in {result.seconds:.0f} s")
+    for finding, holds in month.findings.items():
+        mark = ("ok     ", "green") if holds else ("WRONG  ", "bold red")
+        out.print(Text.assemble(" ", mark, finding))
 
 
 # --- the restaurant tip ----------------------------------------------------------------------
@@ -277,6 +290,8 @@ def goodbye(out: Console, *, kept: Path | None) -> None:
 
 def as_dict(result: Result) -> dict[str, Any]:
     """Return the run as JSON; amounts in minor units."""
+    if result.month is not None:
+        return _month_as_dict(result, result.month)
     assert result.tip is not None, "the run has ended"
     assert result.played is not None
     assert result.verification is not None
@@ -305,6 +320,16 @@ def as_dict(result: Result) -> dict[str, Any]:
             "redisUrl": result.running.redis_url,
         }
     return document
+
+
+def _month_as_dict(result: Result, month: Month) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "holds": result.holds,
+        "seconds": round(result.seconds, 3),
+        "commands": month.commands,
+        "findings": month.findings,
+    }
 
 
 def _story_as_dict(tip: Tip) -> dict[str, Any]:
