@@ -64,6 +64,7 @@ FUNCTIONS: Final = {
         "prepare_closing(date, date, jsonb)",
         "prepare_reopening(uuid, text)",
         "refuse_second_request()",
+        "lock_books()",
         "reject_closing(uuid, text)",
         "seal_closing(uuid, integer, text, bigint)",
     ),

@@ -13,7 +13,6 @@ from datetime import date, datetime
 from typing import Any, Final
 
 import psycopg
-from psycopg import IsolationLevel
 from psycopg.rows import class_row
 
 from cardledger.ledger.books import seals
@@ -190,6 +189,13 @@ class Closings:
         return statement.replace("finance.", f'"{self._schema}".').encode()
 
 
+# Whatever is set for others: functions that close must see what was committed before their lock.
+_SETTINGS: Final = """
+    SELECT set_config(name, value, false) FROM (VALUES ('statement_timeout', '0'),
+        ('default_transaction_isolation', 'read committed')) AS setting (name, value)
+"""
+
+
 @contextmanager
 def opened(url: str) -> Iterator[Closings]:
     """Yield the periods of the database at `url`, for the login in it.
@@ -199,8 +205,7 @@ def opened(url: str) -> Iterator[Closings]:
     """
     with connections.connect(url, reply_limit_s=None, autocommit=True) as connection:
         ids.register(connection.adapters)
-        connection.isolation_level = IsolationLevel.READ_COMMITTED
-        connection.execute("SELECT set_config('statement_timeout', '0', false)")
+        connection.execute(_SETTINGS)
         statement = f"SELECT {finance.find(location.name_in(url))}"
         row: Sequence[Any] | None = connection.execute(statement.encode()).fetchone()
         assert row is not None

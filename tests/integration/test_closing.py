@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import psycopg
 import pytest
-from psycopg import errors
+from psycopg import IsolationLevel, errors
 
 from cardledger.embedded.child_server import files_of_wheel
 from cardledger.embedded.servers import DatabaseUrl
@@ -27,6 +27,7 @@ from tests.databases import PASSWORD
 from tests.integration import office as offices
 from tests.integration.office import FIRST, LAST, MONTH, OPEN, TODAY, Office
 from tests.system.support import environment
+from tests.waiting import eventually
 from tests.world import Cardholder, outcomes_of
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "finance.md").read_text(encoding="utf-8")
@@ -632,6 +633,38 @@ def test_the_books_begin_on_the_day_that_a_person_sets(office: Office) -> None:
     assert office.world.rows(
         "SELECT person, subject FROM finance.audit WHERE action = %s", "BOOKS_BEGUN"
     ) == [(office.ben.role, str(earlier))]
+
+
+def test_the_books_do_not_begin_after_entries_that_the_transaction_does_not_see(
+    office: Office,
+) -> None:
+    with psycopg.connect(office.ben) as ben:
+        ben.isolation_level = IsolationLevel.REPEATABLE_READ
+        assert ben.execute("SELECT FROM finance.journal").fetchall() == []
+        made = office.world.cardholder(office.world.platform(), 1_000)
+        event = office.world.clearing(made, "T1", 700, occurredAt=noon(FIRST))
+        assert office.process(made, event) == ["APPLIED"]
+
+        with pytest.raises(psycopg.DatabaseError, match="READ COMMITTED"):
+            ben.execute("SELECT finance.begin_books(%s)", [OPEN])
+    assert office.first_open_day() == FIRST
+
+
+def test_a_session_that_closes_and_does_not_commit_is_ended(
+    office: Office, cardholder: Cardholder
+) -> None:
+    assert office.verify().returncode == 0
+    key = office.state(office.anna, MONTH)["id"]
+    with psycopg.connect(office.ben) as ben:
+        assert ben.execute("SELECT finance.approve_closing(%s)", [key]).fetchone() == ("APPROVED",)
+        event = office.world.deposit(cardholder, 100)
+        office.world.accept([(cardholder, event)])
+
+        eventually(lambda: bool(office.world.drain(office.world.engine())))
+
+        with pytest.raises(errors.IdleInTransactionSessionTimeout):
+            ben.execute("SELECT 1")
+    assert office.first_open_day() == FIRST
 
 
 @pytest.mark.usefixtures("cardholder")

@@ -177,6 +177,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "end_of_business_day",
         "find_closing",
         "refuse_second_request",
+        "lock_books",
         "prepare_closing",
         "prepare_reopening",
         "approve_closing",

@@ -19,6 +19,7 @@ _FUNCTIONS: Final = (
     "end_of_business_day(date)",
     "find_closing(uuid)",
     "refuse_second_request()",
+    "lock_books()",
     "prepare_closing(date, date, jsonb)",
     "prepare_reopening(uuid, text)",
     "approve_closing(uuid)",

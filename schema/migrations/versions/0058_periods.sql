@@ -287,8 +287,20 @@ BEGIN
     RETURN made;
 END $body$;
 
--- The lock of `books` is held until the commit, which follows at once; see refuse_closed_day. The
--- time of the decision is after the lock, so every entry that was posted before is older.
+-- The lock is held until the commit, and batches wait for it; see refuse_closed_day. A session
+-- that leaves its database transaction open is ended, so that batches go on.
+-- In another isolation level what is read after the lock would be from before it.
+CREATE FUNCTION lock_books() RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS $body$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'periods are changed in the isolation level READ COMMITTED only'
+            USING ERRCODE = 'CL002';
+    END IF;
+    LOCK TABLE books IN EXCLUSIVE MODE;
+    PERFORM set_config('idle_in_transaction_session_timeout', '1s', true);
+END $body$;
+
+-- The time of the decision is after the lock, so every entry that was posted before is older.
 CREATE FUNCTION approve_closing(closing uuid) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '100ms' SET datestyle = 'ISO' AS $body$
 DECLARE
@@ -318,7 +330,7 @@ BEGIN
                 USING ERRCODE = 'CL003';
         END IF;
     END IF;
-    LOCK TABLE books IN EXCLUSIVE MODE;
+    PERFORM lock_books();
     SELECT b.first_open_day INTO open_day FROM books b;
     IF open_day <> (CASE c.kind WHEN 'CLOSE' THEN c.first_day ELSE c.last_day + 1 END) THEN
         RAISE EXCEPTION 'the first open day is % now: reject % and prepare it again', open_day, c.id

@@ -43,7 +43,7 @@ BEGIN
             USING ERRCODE = 'CL002';
     END IF;
     IF wrong IS NULL THEN
-        LOCK TABLE books IN EXCLUSIVE MODE;
+        PERFORM lock_books();
         wrong := moved_by_beginning(day, open_day, read_at - interval '1 minute');
     END IF;
     IF EXISTS (SELECT FROM closings c WHERE c.state IN ('APPROVED', 'SEALED', 'REOPENED')) THEN
