@@ -635,6 +635,18 @@ def test_the_books_begin_on_the_day_that_a_person_sets(office: Office) -> None:
     ) == [(office.ben.role, str(earlier))]
 
 
+@pytest.mark.parametrize("day", ["-infinity", "0044-03-15 BC", "1969-12-31", "infinity", None])
+def test_the_books_begin_on_a_day_that_every_program_can_read(
+    office: Office, day: str | None
+) -> None:
+    with (
+        psycopg.connect(office.ben, autocommit=True) as connection,
+        pytest.raises(psycopg.DatabaseError, match="from 1970-01-01 until today"),
+    ):
+        connection.execute("SELECT finance.begin_books(%s::text::date)", [day])
+    assert office.first_open_day() == FIRST
+
+
 def test_the_books_do_not_begin_after_entries_that_the_transaction_does_not_see(
     office: Office,
 ) -> None:
@@ -671,7 +683,7 @@ def test_a_session_that_closes_and_does_not_commit_is_ended(
 @pytest.mark.parametrize(
     ("day", "problem"),
     [
-        (TODAY + timedelta(days=2), "not in the future"),
+        (TODAY + timedelta(days=2), "from 1970-01-01 until today"),
         (FIRST + timedelta(days=1), f"an entry is posted on {FIRST}"),
     ],
 )
