@@ -287,33 +287,37 @@ def test_holds_and_receivables_of_any_moment_tie_to_their_control_accounts(
     known = counted(entries, *moment)
 
     holds = finance.execute(
-        "SELECT card_transaction_id, held FROM finance.open_holds(%s, %s)", moment
+        "SELECT card_transaction_id, held, age_days FROM finance.open_holds(%s, %s)", moment
     ).fetchall()
     owed = finance.execute(
         "SELECT card_transaction_id, owed, owed_since, age_days FROM finance.receivables(%s, %s)",
         moment,
     ).fetchall()
+    ages = finance.execute("SELECT age_days FROM finance.suspense(%s, %s)", moment).fetchall()
     balances = "SELECT account, net FROM finance.trial_balance(%s, %s)"
     control = dict(finance.execute(balances, moment).fetchall())
 
-    assert dict(holds) == by_subject(known, "CARD_HOLDS", raises="C")
+    assert {row[0]: row[1] for row in holds} == by_subject(known, "CARD_HOLDS", raises="C")
+    assert all(row[2] >= 0 for row in holds)
+    assert all(age >= 0 for (age,) in ages)
     assert {row[0]: row[1] for row in owed} == by_subject(known, "RECEIVABLE", raises="D")
     assert sum(row[1] for row in holds) == -control.get("CARD_HOLDS", 0)
     assert sum(row[1] for row in owed) == control.get("RECEIVABLE", 0)
     for subject, amount, since, age in owed:
         if amount > 0:
-            assert since == debt_since(known, subject)
-            assert age == (moment[0] - since.date()).days
+            began, posted = debt_since(known, subject)
+            assert since == began
+            assert age == (moment[0] - min(since.date(), posted)).days >= 0
 
 
-def debt_since(entries: Sequence[Entry], subject: Id) -> datetime | None:
-    """Return when the debt of `subject` last rose from nothing."""
-    owed, since = 0, None
+def debt_since(entries: Sequence[Entry], subject: Id) -> tuple[datetime, date]:
+    """Return when the debt of `subject` last rose from nothing, and its earliest posting day."""
+    owed, risen = 0, list[Entry]()
     for entry in entries:
         if entry.subject == subject and "RECEIVABLE" in {entry.debit_kind, entry.credit_kind}:
             owed += entry.amount if entry.debit_kind == "RECEIVABLE" else -entry.amount
-            since = None if owed <= 0 else since or entry.recorded_at
-    return since
+            risen = [*risen, entry] if owed > 0 else []
+    return risen[0].recorded_at, min(entry.posted_on for entry in risen)
 
 
 # --- now ------------------------------------------------------------------------------------------

@@ -83,7 +83,8 @@ SELECT i.id AS suspense_id, i.platform_id, i.customer_id, i.card_id, i.source, i
         WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN -i.amount ELSE i.amount
         END AS open_amount,
     i.cause, i.reason, i.recorded_at, i.posted_on,
-    (now() AT TIME ZONE 'UTC')::date - (i.recorded_at AT TIME ZONE 'UTC')::date AS age_days,
+    (now() AT TIME ZONE 'UTC')::date
+        - least((i.recorded_at AT TIME ZONE 'UTC')::date, i.posted_on) AS age_days,
     i.resolved_at, i.resolved_by
 FROM suspense_items i;
 COMMENT ON VIEW finance.suspense IS 'Items of SUSPENSE: movements of the network that were rejected or parked, also those that are resolved; the sum of open_amount is the balance of SUSPENSE.';
@@ -101,7 +102,7 @@ COMMENT ON COLUMN finance.suspense.cause IS 'REJECTED or PARKED.';
 COMMENT ON COLUMN finance.suspense.reason IS 'Why it was rejected; null: it is parked.';
 COMMENT ON COLUMN finance.suspense.recorded_at IS 'When it was booked.';
 COMMENT ON COLUMN finance.suspense.posted_on IS 'The day in whose books it was booked.';
-COMMENT ON COLUMN finance.suspense.age_days IS 'Days since it was booked, until today (UTC).';
+COMMENT ON COLUMN finance.suspense.age_days IS 'Days since it was booked, or since `posted_on` if that is earlier, until today (UTC).';
 COMMENT ON COLUMN finance.suspense.resolved_at IS 'When it was taken back; null: it is open.';
 COMMENT ON COLUMN finance.suspense.resolved_by IS 'The message or adjustment that resolved it; null: it is open.';
 
@@ -118,7 +119,7 @@ BEGIN ATOMIC
         i.amount, CASE WHEN i.type IN ('CLEARING', 'RETURN_REVERSAL') THEN -i.amount ELSE i.amount
         END, i.cause, i.reason, i.recorded_at, i.posted_on,
         coalesce(suspense.on_date, (now() AT TIME ZONE 'UTC')::date)
-            - (i.recorded_at AT TIME ZONE 'UTC')::date
+            - least((i.recorded_at AT TIME ZONE 'UTC')::date, i.posted_on)
     FROM suspense_items i
     WHERE i.posted_on <= coalesce(suspense.on_date, 'infinity')
         AND i.recorded_at <= coalesce(suspense.known_at, 'infinity')
