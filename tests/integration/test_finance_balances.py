@@ -320,6 +320,20 @@ def debt_since(entries: Sequence[Entry], subject: Id) -> tuple[datetime, date]:
     return risen[0].recorded_at, min(entry.posted_on for entry in risen)
 
 
+def test_a_statement_says_of_an_entry_what_the_journal_says(
+    finance: psycopg.Connection[Any],
+) -> None:
+    found = finance.execute(
+        "SELECT j.event, s.event = j.event FROM finance.accounts a"
+        " CROSS JOIN finance.statement(a.account_id, NULL, NULL) s"
+        " JOIN finance.journal j ON j.entry_id = s.entry_id GROUP BY 1, 2"
+    ).fetchall()
+
+    events = {event for event, _ in found}
+    assert events >= {"CLEARED", "DEPOSITED", "TRANSFERRED", "SUSPENDED", "SUSPENSE_RESOLVED"}
+    assert all(is_same for _, is_same in found)
+
+
 # --- now ------------------------------------------------------------------------------------------
 
 

@@ -138,7 +138,7 @@ LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 BEGIN ATOMIC
     WITH opening AS MATERIALIZED (
-        SELECT a.normal_side,
+        SELECT a.normal_side, a.kind,
             CASE WHEN statement.from_date IS NULL THEN 0 ELSE finance.balance(
                 statement.account_id, statement.from_date - 1, statement.known_at
             ) END AS balance
@@ -146,7 +146,9 @@ BEGIN ATOMIC
     ), moved AS MATERIALIZED (
         SELECT e.posted_on, e.recorded_at, e.account_version, e.subject_id, e.sequence, e.line,
             e.customer_id, e.amount,
-            CASE e.debit_account_id WHEN statement.account_id THEN 'D' ELSE 'C' END AS side
+            CASE e.debit_account_id WHEN statement.account_id THEN 'D' ELSE 'C' END AS side,
+            CASE e.debit_account_id WHEN statement.account_id THEN e.credit_account_id
+                ELSE e.debit_account_id END AS other_id
         FROM (
             SELECT DISTINCT t.first_version, t.last_version
             FROM account_totals t
@@ -159,7 +161,7 @@ BEGIN ATOMIC
         ) p
         CROSS JOIN LATERAL (
             SELECT e.posted_on, e.recorded_at, e.account_version, e.subject_id, e.sequence, e.line,
-                e.customer_id, e.amount, e.debit_account_id
+                e.customer_id, e.amount, e.debit_account_id, e.credit_account_id
             FROM entries e
             WHERE e.account_id = statement.account_id
                 AND e.account_version BETWEEN p.first_version AND p.last_version
@@ -171,7 +173,9 @@ BEGIN ATOMIC
         UNION ALL
         SELECT e.posted_on, e.recorded_at, e.account_version, e.subject_id, e.sequence, e.line,
             e.customer_id, e.amount,
-            CASE e.debit_account_id WHEN statement.account_id THEN 'D' ELSE 'C' END
+            CASE e.debit_account_id WHEN statement.account_id THEN 'D' ELSE 'C' END,
+            CASE e.debit_account_id WHEN statement.account_id THEN e.credit_account_id
+                ELSE e.debit_account_id END
         FROM entries e
         WHERE statement.account_id IN (e.debit_account_id, e.credit_account_id)
             AND (SELECT true FROM system_accounts s WHERE s.id = statement.account_id)
@@ -209,14 +213,17 @@ BEGIN ATOMIC
         UNION ALL
         SELECT l.place, l.posted_on, l.recorded_at,
             l.subject_id || ':' || l.sequence || ':' || l.line,
-            coalesce(f.kind, CASE WHEN p.id IS NOT NULL THEN 'DEPOSITED'
-                WHEN t.id IS NOT NULL THEN 'TRANSFERRED' ELSE 'BOOKED' END),
+            coalesce(f.kind, CASE WHEN 'TRANSFERS' IN (o.kind, c.kind) THEN 'TRANSFERRED'
+                WHEN l.customer_id = '00000000-0000-0000-0000-000000000000' THEN 'ADJUSTED'
+                WHEN 'SUSPENSE' IN (o.kind, c.kind) THEN
+                    CASE l.sequence WHEN 0 THEN 'SUSPENDED' ELSE 'SUSPENSE_RESOLVED' END
+                WHEN p.id IS NOT NULL THEN 'DEPOSITED' ELSE 'BOOKED' END),
             l.side, l.amount, o.balance + l.change
         FROM line l CROSS JOIN opening o
         LEFT JOIN card_transaction_events f ON f.card_transaction_id = l.subject_id
             AND f.sequence = l.sequence AND f.customer_id = l.customer_id
         LEFT JOIN deposits p ON p.id = l.subject_id AND p.customer_id = l.customer_id
-        LEFT JOIN transfers t ON t.id = l.subject_id AND t.customer_id = l.customer_id
+        LEFT JOIN system_accounts c ON c.id = l.other_id
     ) s
     ORDER BY s.place;
 END;
