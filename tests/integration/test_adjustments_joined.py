@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -184,3 +186,47 @@ def test_an_item_that_was_applied_meanwhile_is_refused(world: World, office: Off
     assert row(world, key)["refusal"] == "The item of suspense is resolved already."
     assert len(sides(world, item)) == 2
     assert world.drain(world.engine(), Lane.BULK) == []
+
+
+def test_a_network_day_has_what_stands_in_suspense_until_its_message_is_corrected(
+    world: World, office: Office
+) -> None:
+    world.connection.execute("UPDATE books SET first_open_day = '2026-01-01'")
+    cardholder = world.cardholder(world.platform(), 5_000)
+    event = world.clearing(cardholder, "T", 700, settlement=of_visa(date(2026, 2, 3)))
+    lost = world.clearing(cardholder, "T2", 40, settlement=of_visa(date(2026, 2, 4)))
+    process = partial(world.process, world.engine())
+    process([(cardholder, each | {"final": "perhaps"}) for each in (event, lost)])
+    assert network_days(world, cardholder) == {
+        (date(2026, 2, 3), "VISA"): (700, 700),
+        (date(2026, 2, 4), "VISA"): (40, 40),
+    }
+
+    world.connection.execute("UPDATE books SET first_open_day = '2026-03-01'")
+    process([(cardholder, event)])
+    [(item,)] = world.rows(
+        "SELECT id FROM suspense_items WHERE resolved_at IS NULL AND customer_id = %s",
+        cardholder.owner.customer_id,
+    )
+    call(office.ben, APPROVE, call(office.anna, RESOLVE, item))
+    book(world)
+
+    assert network_days(world, cardholder) == {
+        (date(2026, 2, 3), "VISA"): (700, 700),
+        (date(2026, 2, 4), "VISA"): (40, 40),
+        (datetime.now(UTC).date(), "VISA"): (-40, -40),
+    }
+
+
+def of_visa(day: date) -> dict[str, str]:
+    return {"network": "VISA", "settlementDate": str(day)}
+
+
+def network_days(world: World, cardholder: Cardholder) -> dict[tuple[date, str], tuple[int, int]]:
+    """Return presentments and net of each day and network of the platform."""
+    rows = world.rows(
+        "SELECT settlement_date, network, presentments, net FROM finance.network_days"
+        " WHERE platform_id = %s",
+        cardholder.owner.platform_id,
+    )
+    return {(day, network): (presented, net) for day, network, presented, net in rows}

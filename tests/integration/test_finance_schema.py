@@ -317,7 +317,7 @@ def test_a_network_day_has_what_the_network_says_of_it(
     assert rows == [
         (day, "VISA", "1", 900, 0, 0, 0, "12.3456", 900, 0, 900),
         # With 100 of a rejected clearing and 50 of a parked reversal, which stand in SUSPENSE.
-        (today, None, None, 9_000, 300, 0, 0, "0", 8_750, 0, 8_750),
+        (today, None, None, 9_100, 300, 50, 0, "0", 8_750, 0, 8_750),
     ]
     assert without == [(None, 9_650, 9_650)]
 

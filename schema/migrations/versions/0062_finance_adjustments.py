@@ -8,6 +8,8 @@ from cardledger.schema.migrations import finance
 revision = "0062"
 down_revision = "0061"
 
+_BEFORE: Final = Path(__file__).with_name("0046_finance_on_totals.sql")
+
 _ACTS: Final = {
     "prepare": (
         "prepare_move(uuid, text, text, bigint, text, text)",
@@ -32,4 +34,13 @@ def downgrade() -> None:
     for functions in _ACTS.values():
         for function in functions:
             finance.run(f"DROP FUNCTION finance.{function}")
+    finance.run(_network_days_before())
     finance.run("DROP VIEW finance.adjustments")
+
+
+def _network_days_before() -> str:
+    """Return the statements that replace the view by what revision 0046 made."""
+    statements = _BEFORE.read_text(encoding="utf-8")
+    return statements[statements.index("CREATE VIEW finance.network_days") :].replace(
+        "CREATE VIEW", "CREATE OR REPLACE VIEW", 1
+    )

@@ -75,3 +75,53 @@ BEGIN ATOMIC
     RETURNING state;
 END;
 COMMENT ON FUNCTION finance.reject_adjustment(uuid, text) IS 'Reject an adjustment that another person has prepared; it is never booked. Returns its state; null: there is no such adjustment.';
+
+-- What stands in SUSPENSE is of the day and network of its message, and is taken back there by the
+-- message that takes its place. What a person resolves the network settles on the day of that.
+CREATE OR REPLACE VIEW finance.network_days AS
+SELECT n.settlement_date, n.network, n.cycle, n.currency, n.platform_id,
+    sum(CASE WHEN n.kind = 'CLEARED' THEN n.due ELSE 0 END) AS presentments,
+    -sum(CASE WHEN n.kind IN ('REFUNDED', 'CREDITED') THEN n.due ELSE 0 END) AS credits,
+    -sum(CASE WHEN n.kind IN ('CLEARING_REVERSED', 'REFUND_REVERSED') THEN n.due ELSE 0
+        END) AS reversals,
+    sum(CASE WHEN n.other = 'NETWORK_FEES' THEN n.due ELSE 0 END) AS fees,
+    trim_scale(sum(n.interchange)) AS interchange,
+    sum(CASE WHEN n.other = 'SETTLEMENT_BANK' THEN 0 ELSE n.due END) AS net,
+    -sum(CASE WHEN n.other = 'SETTLEMENT_BANK' THEN n.due ELSE 0 END) AS paid,
+    sum(n.due) AS open
+FROM (
+    SELECT coalesce(x.settlement_date,
+            CASE WHEN e.sequence = 0 OR j.id IS NULL THEN coalesce(i.settlement_date, i.posted_on)
+                END,
+            e.posted_on) AS settlement_date,
+        coalesce(x.network, i.network) AS network, x.cycle, a.currency, a.platform_id,
+        coalesce(f.kind, CASE i.type WHEN 'CLEARING' THEN 'CLEARED' WHEN 'RETURN' THEN 'REFUNDED'
+            WHEN 'FINANCIAL_CREDIT_AUTHORIZATION' THEN 'CREDITED'
+            WHEN 'CLEARING_REVERSAL' THEN 'CLEARING_REVERSED'
+            WHEN 'RETURN_REVERSAL' THEN 'REFUND_REVERSED' END) AS kind,
+        CASE WHEN a.id = c.id THEN d.kind ELSE c.kind END AS other,
+        CASE WHEN a.id = c.id THEN e.amount ELSE -e.amount END AS due,
+        0::numeric AS interchange
+    FROM entries e
+    LEFT JOIN system_accounts d ON d.id = e.debit_account_id
+    LEFT JOIN system_accounts c ON c.id = e.credit_account_id
+    JOIN system_accounts a ON a.kind = 'NETWORK_SETTLEMENT'
+        AND a.id = CASE WHEN c.kind = 'NETWORK_SETTLEMENT' THEN c.id ELSE d.id END
+    LEFT JOIN card_transaction_events f ON f.card_transaction_id = e.subject_id
+        AND f.sequence = e.sequence AND f.customer_id = e.customer_id
+    LEFT JOIN settlement_details x ON x.card_transaction_id = e.subject_id
+        AND x.customer_id = e.customer_id AND x.message_id = f.message_id
+    LEFT JOIN suspense_items i ON i.id = e.subject_id AND i.customer_id = e.customer_id
+    LEFT JOIN adjustments j ON j.id = i.resolved_by
+    UNION ALL
+    SELECT x.settlement_date, x.network, x.cycle, t.currency, x.platform_id, NULL, NULL, 0,
+        x.interchange * ('1e' || m.decimals)::numeric
+    FROM settlement_details x
+    JOIN card_transactions t ON t.id = x.card_transaction_id AND t.customer_id = x.customer_id
+    JOIN currencies m ON m.code = t.currency
+    WHERE x.interchange IS NOT NULL
+) n
+GROUP BY n.settlement_date, n.network, n.cycle, n.currency, n.platform_id;
+COMMENT ON COLUMN finance.network_days.presentments IS 'Clearings, also those in SUSPENSE: due to the network.';
+COMMENT ON COLUMN finance.network_days.credits IS 'Refunds and credits, also those in SUSPENSE: due from the network.';
+COMMENT ON COLUMN finance.network_days.reversals IS 'Reversed clearings less reversed refunds, also those in SUSPENSE: due from the network.';
