@@ -109,4 +109,6 @@ def opened(postgres_url: str, folder: Path) -> Iterator[Office]:
             yield Office(world, anna, ben, carla, folder)
         for person in people.listed(url):
             people.remove(url, person.name)
-        migrate.downgrade(url, "base")
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for role_name in roles.names_in(url):
+            connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role_name)))

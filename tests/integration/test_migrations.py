@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
@@ -14,6 +14,7 @@ from psycopg import sql
 from psycopg.types.json import Json
 from sqlalchemy import CheckConstraint, NullPool, create_engine
 from sqlalchemy.dialects import postgresql
+from sqlalchemy.exc import DatabaseError
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import SHARDS, Lane
@@ -579,3 +580,34 @@ def test_only_a_new_database_takes_the_rights_of_earlier_releases_at_once(
 
     migrate.finish(empty_url)
     assert rights() == (False, False)
+
+
+_MOVED_MONEY: Final = {
+    ("0049", "suspense_items"): (
+        "INSERT INTO suspense_items (id, customer_id, platform_id, card_id, type, currency, amount,"
+        " cause, recorded_at, posted_on) SELECT x, x, x, x, 'CLEARING', 'USD', 1, 'REJECTED',"
+        " now(), now() FROM gen_random_uuid() AS x"
+    ),
+    ("0060", "adjustments"): (
+        "INSERT INTO adjustments (id, kind, platform_id, currency, amount, from_kind, to_kind,"
+        " reason, state, decided_by, decided_at, booked_at) SELECT x, 'MOVE', x, 'USD', 1,"
+        " 'SETTLEMENT_BANK', 'NETWORK_FEES', 'fees', 'BOOKED', 'ben', now(), now()"
+        " FROM gen_random_uuid() AS x"
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "table"), _MOVED_MONEY)
+def test_what_has_moved_money_is_not_removed(
+    empty_url: DatabaseUrl, before: str, table: str
+) -> None:
+    migrate.upgrade(empty_url)
+    statements = f"ALTER TABLE {table} DISABLE TRIGGER USER; {_MOVED_MONEY[before, table]}"
+    with psycopg.connect(empty_url) as connection:
+        connection.execute(statements.encode())
+
+    with pytest.raises(DatabaseError, match="have moved money: their entries stay"):
+        migrate.downgrade(empty_url, before)
+
+    with psycopg.connect(empty_url) as connection:
+        connection.execute(f"TRUNCATE {table}".encode())

@@ -19,6 +19,16 @@ _RIGHTS: Final = {
 }
 
 
+# The release before would apply a corrected event beside what is booked of the rejected one.
+_NOTHING_WAS_BOOKED: Final = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM suspense_items) THEN
+        RAISE EXCEPTION 'items of suspense have moved money: their entries stay, so do they';
+    END IF;
+END $$
+"""
+
+
 def upgrade() -> None:
     """Create the table, of which a row can only be resolved."""
     op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
@@ -30,7 +40,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it, and the right."""
+    """Remove it, and the right; refused once an item was booked."""
+    op.execute(_NOTHING_WAS_BOOKED)
     op.execute("DROP TABLE suspense_items")
     op.execute(
         "DO $$ DECLARE role text := current_database() || '_worker'; BEGIN"

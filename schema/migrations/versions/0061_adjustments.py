@@ -27,6 +27,15 @@ END $$
 """
 
 
+_NOTHING_WAS_BOOKED: Final = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM adjustments WHERE state = 'BOOKED') THEN
+        RAISE EXCEPTION 'adjustments have moved money: their entries stay, so do they';
+    END IF;
+END $$
+"""
+
+
 def upgrade() -> None:
     """Create the table with its guards."""
     op.execute(Path(__file__).with_suffix(".sql").read_text(encoding="utf-8"))
@@ -34,7 +43,8 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove them; the entries that adjustments made stay."""
+    """Remove them; refused once an adjustment was booked."""
+    op.execute(_NOTHING_WAS_BOOKED)
     op.execute("DROP TABLE adjustments")
     op.execute("DROP FUNCTION guard_adjustment()")
     op.execute("DROP FUNCTION prepare_adjustment()")
