@@ -263,7 +263,7 @@ _CHECKS: Final = (
             SELECT account_id, sum(greatest(ahead, 0)) AS held,
                    sum(greatest(-ahead, 0) + unpaid) AS owed, sum(pending) AS pending
             FROM card_transactions CROSS JOIN LATERAL (
-                SELECT pulled - released - settled + written_off - debits_written_off AS ahead
+                SELECT pulled - released - settled + (written_off - debits_written_off) AS ahead
             ) a
             GROUP BY account_id
         ) t ON t.account_id = a.id
@@ -458,7 +458,7 @@ _CHECKS: Final = (
             SELECT platform_id, currency, kind, sum(amount) AS made FROM (
                 SELECT platform_id, currency, c.kind, c.amount
                 FROM card_transactions CROSS JOIN LATERAL (
-                    SELECT pulled - released - settled + written_off - debits_written_off AS ahead
+                    SELECT pulled - released - settled + (written_off - debits_written_off) AS ahead
                 ) a CROSS JOIN LATERAL (VALUES
                     ('CARD_HOLDS', greatest(ahead, 0)::numeric),
                     ('RECEIVABLE', -(greatest(-ahead, 0)::numeric + unpaid)),

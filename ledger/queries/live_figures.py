@@ -147,8 +147,9 @@ GROUPED: Final[Mapping[str, str]] = {
             extract(epoch FROM now() - min(debt_since))::float8
         FROM (
             SELECT currency, debt_since,
-                greatest(settled - pulled + released - written_off + debits_written_off, 0)::numeric
-                    + unpaid AS owed
+                greatest(
+                    settled - pulled + released - (written_off - debits_written_off), 0
+                )::numeric + unpaid AS owed
             FROM card_transactions WHERE debt_id IS NOT NULL AND status = 'EXCEPTION'
             LIMIT %(limit)s
         ) owing

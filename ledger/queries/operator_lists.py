@@ -172,7 +172,7 @@ def _exception(row: Sequence[Any]) -> OpenException:
 _OWED: Final = """
     SELECT currency, bucket, count(*), sum(owed)::numeric FROM (
         SELECT currency,
-            greatest(settled - pulled + released - written_off + debits_written_off, 0)::numeric
+            greatest(settled - pulled + released - (written_off - debits_written_off), 0)::numeric
                 + unpaid AS owed,
             greatest(
                 width_bucket(extract(epoch FROM now() - debt_since) / 86400, %(days)s::numeric[]), 1

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
@@ -268,6 +269,37 @@ def test_the_outcome_by_sql_is_the_card_transaction_of_the_api(
     [(resource,)] = world.rows("SELECT card_transaction_json(%s)", after.identity.id)
 
     assert resource == card_transaction.wire(after)
+
+
+def test_the_largest_hold_beside_a_loss_of_the_same_card_transaction_can_be_read(
+    world: World, office: Office, engine: Engine, platform: Id
+) -> None:
+    cardholder = world.cardholder(platform, 0)
+    saved = world.another_account(cardholder)
+    given = [
+        world.event("RETURN", cardholder, "T1", 100),
+        world.transfer(cardholder, saved, 100),
+        world.event("RETURN_REVERSAL", cardholder, "T1", 100),
+    ]
+    world.process(engine, [(cardholder, event) for event in given])
+    after = written_off_by(write_off(world, office, cardholder, "T1", 100))
+    largest = [
+        world.deposit(cardholder, MAX_AMOUNT),
+        world.authorization(cardholder, "T1", MAX_AMOUNT),
+    ]
+
+    world.process(engine, [(cardholder, event) for event in largest])
+
+    assert world.account(cardholder)["held"] == MAX_AMOUNT
+    assert world.verify().holds
+    key = after.identity.id
+    with psycopg.connect(as_role(world.app_url, Role.FINANCE)) as finance:
+        row = finance.execute(
+            "SELECT held, owed FROM finance.card_transactions WHERE card_transaction_id = %s", [key]
+        ).fetchone()
+    [(resource,)] = world.rows("SELECT card_transaction_json(%s)", key)
+    assert row == (MAX_AMOUNT, 0)
+    assert resource["status"] == "AUTHORIZED"
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ CREATE OR REPLACE FUNCTION card_transaction_json(key uuid) RETURNS jsonb LANGUAG
             CASE WHEN t.closed_by = 'CREDITED' THEN t.refunded ELSE 0 END AS credited
     ) r
     CROSS JOIN LATERAL (
-        SELECT t.pulled - t.released - t.settled + t.written_off - t.debits_written_off AS ahead
+        SELECT t.pulled - t.released - t.settled + (t.written_off - t.debits_written_off) AS ahead
     ) d
     CROSS JOIN LATERAL (
         SELECT to_char(t.created_at AT TIME ZONE 'UTC', f.format) AS created_at,

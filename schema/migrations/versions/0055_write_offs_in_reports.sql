@@ -15,7 +15,7 @@ SELECT t.id AS card_transaction_id, t.platform_id, t.customer_id, t.card_id, t.a
     t.created_at AS recorded_at, t.expires_at, t.updated_at, t.written_off
 FROM card_transactions t
 CROSS JOIN LATERAL (
-    SELECT t.pulled - t.released - t.settled + t.written_off - t.debits_written_off AS ahead
+    SELECT t.pulled - t.released - t.settled + (t.written_off - t.debits_written_off) AS ahead
 ) a;
 COMMENT ON COLUMN finance.card_transactions.owed IS 'Cleared, not funded and not written off: owed by the customer, minor units.';
 COMMENT ON COLUMN finance.card_transactions.written_off IS 'Written off as a loss, less what came back, minor units; the sum is the balance of OPERATOR_LOSS.';
@@ -34,7 +34,7 @@ SELECT t.id AS card_transaction_id, t.platform_id, t.customer_id, t.card_id, t.a
     t.written_off
 FROM card_transactions t
 CROSS JOIN LATERAL (
-    SELECT t.pulled - t.released - t.settled + t.written_off - t.debits_written_off AS ahead
+    SELECT t.pulled - t.released - t.settled + (t.written_off - t.debits_written_off) AS ahead
 ) a
 WHERE t.debt_id IS NOT NULL AND greatest(-a.ahead, 0) + t.unpaid > 0;
 COMMENT ON COLUMN finance.receivables.owed IS 'Cleared, not funded and not written off, minor units.';
