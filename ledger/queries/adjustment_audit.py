@@ -62,6 +62,21 @@ _CHECKS: Final = (
     ),
     (
         """
+        SELECT j.id, j.state, j.suspense_id FROM adjustments j
+        LEFT JOIN suspense_items i ON i.id = j.suspense_id
+        WHERE j.kind = 'RESOLVE_SUSPENSE' AND (
+            (i.platform_id, i.currency, i.amount)
+                IS DISTINCT FROM (j.platform_id, j.currency, j.amount)
+            OR CASE j.state
+                WHEN 'BOOKED' THEN
+                    (i.resolved_by, i.resolved_at) IS DISTINCT FROM (j.id, j.booked_at)
+                ELSE i.resolved_by IS NOT DISTINCT FROM j.id END
+        )
+        """,
+        "Adjustment {}: state is {}; item of suspense {} does not match",
+    ),
+    (
+        """
         SELECT j.id, j.card_transaction_id FROM adjustments j
         LEFT JOIN outcomes o ON (o.reference, o.source, o.platform_id)
             = (j.id::text, 'adjustments', j.platform_id)

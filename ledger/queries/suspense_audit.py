@@ -30,14 +30,15 @@ def differences(connection: Connection[Any]) -> Iterator[str]:
 def _without_item(connection: Connection[Any], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
     """Yield which of `rows`, rejections without an item, have moved money of a known card."""
     moved: dict[Any, NetworkMoney] = {}
-    for key, _, _, body, _ in rows:
-        if money := money_in_text(body):
+    for key, _, _, body, _, of_used_key in rows:
+        money = money_in_text(body)
+        if money and f"{money.type} {money.card_id} {money.amount}" not in (of_used_key or ()):
             moved[key] = money
     if not moved:
         return
     ids = list({money.card_id for money in moved.values()})
     cards = {row[0]: row[1:] for row in connection.execute(_CARDS, [ids])}
-    for key, customer, platform, _, recorded_at in rows:
+    for key, customer, platform, _, recorded_at, _ in rows:
         money_of_row = moved.get(key)
         card = cards.get(money_of_row.card_id) if money_of_row else None
         if money_of_row is None or card is None:
@@ -54,27 +55,39 @@ def _without_item(connection: Connection[Any], rows: Sequence[Sequence[Any]]) ->
 _CARDS: Final = "SELECT id, customer_id, platform_id, created_at FROM cards WHERE id = ANY(%s)"
 
 # The nil UUID stands for what is not known. An unknown card was unknown then: it may exist by now.
+# A rejection for a used key has the item of its own movement, which Python compares.
 _WITHOUT_ITEM: Final = """
     WITH waiting AS (
         SELECT b.body ->> 'rejectionId' AS id, b.body -> 'event' ->> 'source' AS source,
             b.body -> 'event' ->> 'reference' AS reference
         FROM inbox b WHERE b.source = 'engine' AND b.reference LIKE '%/suspense'
     )
-    SELECT r.id, nullif(r.customer_id, n.nil), nullif(r.platform_id, n.nil), r.body, r.recorded_at
+    SELECT r.id, nullif(r.customer_id, n.nil), nullif(r.platform_id, n.nil), r.body, r.recorded_at,
+        u.movements
     FROM rejections r
     CROSS JOIN (SELECT '00000000-0000-0000-0000-000000000000'::uuid) AS n (nil)
+    LEFT JOIN LATERAL (
+        SELECT array_agg(concat_ws(' ', i.type, i.card_id, i.amount)) AS movements
+        FROM suspense_items i
+        WHERE r.reason = 'KEY_REUSED' AND i.reason = 'KEY_REUSED'
+            AND md5(i.reference) = md5(r.reference) AND i.reference = r.reference
+            AND i.source = r.source AND r.platform_id IN (i.platform_id, n.nil)
+            AND r.customer_id IN (i.customer_id, n.nil)
+    ) u ON true
     WHERE r.recorded_at >= (SELECT suspense_since FROM books) AND r.reason <> 'UNKNOWN_CARD'
         AND NOT EXISTS (SELECT FROM suspense_items i WHERE i.id = r.id)
-        AND NOT EXISTS (
+        AND (r.reason = 'KEY_REUSED' OR NOT EXISTS (
             SELECT FROM suspense_items i
             WHERE md5(i.reference) = md5(r.reference) AND i.reference = r.reference
                 AND i.source = r.source AND r.platform_id IN (i.platform_id, n.nil)
-                AND (i.reason IS NOT DISTINCT FROM 'KEY_REUSED') = (r.reason = 'KEY_REUSED')
-        )
+                AND r.customer_id IN (i.customer_id, n.nil)
+                AND i.reason IS DISTINCT FROM 'KEY_REUSED'
+        ))
         AND (r.reason = 'KEY_REUSED' OR NOT EXISTS (
             SELECT FROM outcomes o
             WHERE o.reference = r.reference AND o.source = r.source
                 AND r.platform_id IN (o.platform_id, n.nil)
+                AND r.customer_id IN (o.customer_id, n.nil)
         ))
         AND NOT EXISTS (SELECT FROM waiting w WHERE w.id = r.id::text)
         AND NOT EXISTS (
@@ -139,6 +152,36 @@ _CHECKS: Final = (
         HAVING count(*) > 1 AND count(i.reference) > 1 AND count(i.source) > 1
         """,
         "Item of suspense {}: {} from {} is in suspense {} times instead of once",
+    ),
+    # By the message that decided its key, by itself once it was applied, or by an adjustment.
+    (
+        """
+        SELECT i.id, i.resolved_by FROM suspense_items i
+        LEFT JOIN outcomes o ON o.message_id = i.resolved_by AND o.customer_id = i.customer_id
+        LEFT JOIN (
+            SELECT f.message_id, f.customer_id, max(f.recorded_at) AS recorded_at
+            FROM card_transaction_events f
+            JOIN suspense_items s ON s.id = f.message_id AND s.customer_id = f.customer_id
+            GROUP BY f.message_id, f.customer_id
+        ) f ON f.message_id = i.id AND f.customer_id = i.customer_id
+        LEFT JOIN adjustments j ON j.id = i.resolved_by AND j.suspense_id = i.id
+            AND j.state = 'BOOKED' AND j.booked_at = i.resolved_at
+        WHERE i.resolved_at IS NOT NULL AND j.id IS NULL AND CASE i.cause
+            WHEN 'PARKED' THEN
+                (i.resolved_by, i.resolved_at) IS DISTINCT FROM (i.id, f.recorded_at)
+            ELSE i.reason = 'KEY_REUSED'
+                OR (o.reference, o.source, o.platform_id, o.recorded_at)
+                    IS DISTINCT FROM (i.reference, i.source, i.platform_id, i.resolved_at) END
+        """,
+        "Item of suspense {}: {} did not resolve it",
+    ),
+    (
+        """
+        SELECT i.id, i.reference, i.source FROM suspense_items i
+        JOIN outcomes o USING (reference, source, platform_id, customer_id)
+        WHERE i.resolved_at IS NULL AND i.cause = 'REJECTED' AND i.reason <> 'KEY_REUSED'
+        """,
+        "Item of suspense {}: is open, but {} from {} is decided",
     ),
     (
         """

@@ -11,6 +11,7 @@ import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.messaging.inbox import Lane
+from cardledger.ledger.queries.audit import verify_in_transaction
 from cardledger.schema.ids import Id
 from tests.integration.test_adjust_commands import adjust
 from tests.integration.test_adjustments import APPROVE, book, row
@@ -230,3 +231,31 @@ def network_days(world: World, cardholder: Cardholder) -> dict[tuple[date, str],
         cardholder.owner.platform_id,
     )
     return {(day, network): (presented, net) for day, network, presented, net in rows}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE adjustments SET amount = amount + 1 WHERE id = '{}'",
+        "UPDATE adjustments SET suspense_id = gen_random_uuid() WHERE id = '{}'",
+        "UPDATE adjustments SET booked_at = booked_at - interval '1 second' WHERE id = '{}'",
+        "UPDATE suspense_items SET resolved_by = gen_random_uuid() WHERE resolved_by = '{}'",
+    ],
+)
+def test_a_resolution_that_does_not_match_its_item_is_found(
+    world: World, office: Office, change: str
+) -> None:
+    _, _, item = suspended(world)
+    key = call(office.anna, RESOLVE, item)
+    call(office.ben, APPROVE, key)
+    assert book(world) == ["APPLIED"]
+    assert world.verify().holds
+
+    with psycopg.connect(world.url) as connection:
+        connection.execute("ALTER TABLE adjustments DISABLE TRIGGER history")
+        connection.execute("ALTER TABLE suspense_items DISABLE TRIGGER resolved_once")
+        connection.execute(change.format(key).encode())
+        report = verify_in_transaction(connection, lambda _done, _total: None)
+        connection.rollback()
+
+    assert any(f"Adjustment {key}: state is BOOKED" in problem for problem in report.differences)

@@ -623,6 +623,23 @@ CHANGES: Final = {
         "UPDATE suspense_items SET resolved_at = NULL, resolved_by = NULL"
         " WHERE resolved_at IS NOT NULL"
     ),
+    "what resolved an item": (
+        "UPDATE suspense_items SET resolved_by = gen_random_uuid()"
+        " WHERE resolved_at IS NOT NULL AND cause = '{}'"
+    ),
+    "an item that nothing has resolved": (
+        "WITH item AS (UPDATE suspense_items SET resolved_at = now(), resolved_by = id"
+        " WHERE resolved_at IS NULL AND cause = '{}' RETURNING id)"
+        " INSERT INTO entries (subject_id, sequence, line, customer_id, debit_account_id,"
+        " credit_account_id, amount, recorded_at, occurred_at, posted_on)"
+        " SELECT subject_id, 1, line, customer_id, credit_account_id, debit_account_id, amount,"
+        " now(), now(), (now() AT TIME ZONE 'UTC')::date FROM entries JOIN item ON subject_id = id"
+    ),
+    "an item that was never taken back": (
+        "WITH item AS (UPDATE suspense_items SET resolved_at = NULL, resolved_by = NULL"
+        " WHERE resolved_at IS NOT NULL AND cause = '{}' RETURNING id)"
+        " DELETE FROM entries e USING item WHERE e.subject_id = item.id AND e.sequence = 1"
+    ),
     "a missing item": "DELETE FROM suspense_items WHERE cause = 'REJECTED'",
     "a missing item and its entries": (
         "WITH gone AS (DELETE FROM suspense_items WHERE resolved_at IS NULL"
@@ -644,6 +661,13 @@ CHANGES: Final = {
         "DELETE FROM entries e USING suspense_items i WHERE i.id = e.subject_id AND e.sequence = 1"
     ),
 }
+
+
+UNGUARDED: Final = (
+    "SET session_replication_role = replica",
+    "ALTER TABLE entries DISABLE TRIGGER append_only",
+    "ALTER TABLE suspense_items DISABLE TRIGGER no_removal",
+)
 
 
 def verified_after(world: World, *statements: str) -> list[str]:
@@ -676,13 +700,45 @@ def test_a_change_of_an_item_or_an_entry_is_found(
     change: str,
     cause: str,
 ) -> None:
-    guards = ["SET session_replication_role = replica"]
-    guards.append("ALTER TABLE entries DISABLE TRIGGER append_only")
-    guards.append("ALTER TABLE suspense_items DISABLE TRIGGER no_removal")
-    guards.append("ALTER TABLE suspense_items DISABLE TRIGGER resolved_once")
+    guards = [*UNGUARDED, "ALTER TABLE suspense_items DISABLE TRIGGER resolved_once"]
 
     assert verified_after(world, *guards) == []
     assert verified_after(world, *guards, CHANGES[change].replace("{}", cause))
+
+
+def without_item(world: World, cardholder: Cardholder, amount: int) -> list[str]:
+    """Return what the audit finds when an item of `amount` is missing, with its entries."""
+    removed = (
+        "WITH gone AS (DELETE FROM suspense_items"
+        f" WHERE customer_id = '{cardholder.owner.customer_id}' AND amount = {amount}"
+        " RETURNING id) DELETE FROM entries USING gone WHERE subject_id = gone.id"
+    )
+    return verified_after(world, *UNGUARDED, removed)
+
+
+def test_each_movement_under_a_used_key_is_missed(
+    world: World, engine: Engine, cardholder: Cardholder
+) -> None:
+    first = world.clearing(cardholder, "T1", 700)
+    outcomes(world, engine, cardholder, first, first | {"amount": 800}, first | {"amount": 900})
+
+    [problem] = without_item(world, cardholder, 900)
+
+    assert "a CLEARING of 900 minor units has no item in suspense" in problem
+
+
+def test_an_outcome_under_the_key_of_another_cardholder_excuses_no_missing_item(
+    world: World, engine: Engine, platform: Id, cardholder: Cardholder
+) -> None:
+    other = world.cardholder(platform, 1_000)
+    applied = world.clearing(other, "T1", 70)
+    outcomes(world, engine, other, applied)
+    wrong = world.clearing(cardholder, "T1", 71, currency="EUR")
+    outcomes(world, engine, cardholder, wrong | {"reference": applied["reference"]})
+
+    [problem] = without_item(world, cardholder, 71)
+
+    assert "a CLEARING of 71 minor units has no item in suspense" in problem
 
 
 @pytest.mark.parametrize(
