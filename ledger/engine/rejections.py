@@ -11,7 +11,7 @@ import structlog
 from psycopg import AsyncConnection, Connection
 
 from cardledger.ledger.books import calendars
-from cardledger.ledger.books.suspense import NetworkMoney, event_in, money_in_text
+from cardledger.ledger.books.suspense import NetworkMoney, event_in, money_in
 from cardledger.ledger.books.system_accounts import SystemAccounts
 from cardledger.ledger.engine import reads, writes
 from cardledger.ledger.engine.change_set import BatchSnapshot
@@ -88,14 +88,31 @@ def money_of(records: Sequence[RejectionRecord]) -> dict[Id, NetworkMoney]:
     moved: dict[Id, NetworkMoney] = {}
     known: set[tuple[object, ...]] = set()
     for record in records:
-        money = money_in_text(record.body)
+        sent = event_in(record.body) or {}
+        money = money_in(sent)
         if money is None:
             continue
-        movement = (record.platform_id, record.source, record.reference, money.card_id)
-        if None in movement or movement not in known:
+        sender = _sender(record, sent)
+        movement = (record.platform_id, sender, money.card_id)
+        if sender is None or movement not in known:
             moved[record.id] = money
             known.add(movement)
     return moved
+
+
+def _sender(record: RejectionRecord, sent: Mapping[str, object]) -> tuple[str, str] | None:
+    """Return source and reference of the event `sent`, which `record` keeps.
+
+    None where one of them is missing, or was too long and is cut: other events may have the same
+    beginning.
+    """
+    if not record.source or not record.reference:
+        return None
+    for name, kept in (("source", record.source), ("reference", record.reference)):
+        text = sent.get(name)
+        if isinstance(text, str) and text != kept:
+            return None
+    return record.source, record.reference
 
 
 def suspensions(
@@ -135,15 +152,11 @@ def _event(record: RejectionRecord, money: NetworkMoney) -> dict[str, object]:
     sent = event_in(record.body) or {}
     settlement = sent.get("settlement")
     named = settlement if isinstance(settlement, dict) else {}
-    texts: dict[str, object] = {
-        name: text
-        for name, text in [
-            ("source", record.source),
-            ("reference", record.reference),
-            ("occurredAt", _short(sent.get("occurredAt"))),
-        ]
-        if text
-    }
+    texts: dict[str, object] = {}
+    if sender := _sender(record, sent):
+        texts["source"], texts["reference"] = sender
+    if occurred_at := _short(sent.get("occurredAt")):
+        texts["occurredAt"] = occurred_at
     dates = {name: _short(named.get(name)) for name in ("network", "settlementDate")}
     if all(dates.values()):
         texts["settlement"] = dates

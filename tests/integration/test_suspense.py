@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from secrets import token_hex
 from typing import Any, Final
@@ -23,6 +23,7 @@ from cardledger.ledger.queries.audit import verify_in_transaction
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
+from cardledger.workers.client import parsing
 from cardledger.workers.process.mover import Mover
 from tests.databases import as_role
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
@@ -451,12 +452,16 @@ def keep(world: World, platform_id: Id | None, *bodies: object) -> list[Id]:
         for body, each in zip(bodies, fields, strict=True)
     ]
 
+    keep_records(world, records)
+    return [record.id for record in records]
+
+
+def keep_records(world: World, records: Sequence[RejectionRecord]) -> None:
     async def run() -> None:
         async with await psycopg.AsyncConnection.connect(world.api_url) as connection:
             await kept.keep(connection, records, INBOX_KEY)
 
     asyncio.run(run())
-    return [record.id for record in records]
 
 
 @pytest.mark.parametrize("is_operator", [True, False])
@@ -525,6 +530,28 @@ def test_without_a_reference_each_rejection_is_a_movement(
     assert outcomes_of(world.drain(engine, Lane.BULK)) == ["APPLIED", "APPLIED"]
 
     assert items(world, cardholder) == [("RETURN", 5, "REJECTED", "MALFORMED", True)] * 2
+    check(world, cardholder)
+
+
+@pytest.mark.parametrize("references", [("", ""), ("7" * 255 + "1", "7" * 255 + "2")])
+def test_with_a_reference_that_is_empty_or_cut_each_rejection_is_a_movement(
+    world: World,
+    engine: Engine,
+    platform: Id,
+    cardholder: Cardholder,
+    references: tuple[str, str],
+) -> None:
+    records = []
+    for reference in references:
+        found = parsing.read(world.clearing(cardholder, "T1", 5) | {"reference": reference})
+        assert isinstance(found, parsing.Malformed)
+        records.append(found.rejection(new_id(), datetime.now(UTC), platform))
+
+    keep_records(world, records)
+    decided = world.drain(engine, Lane.BULK)
+
+    assert outcomes_of(decided) == ["APPLIED", "APPLIED"]
+    assert items(world, cardholder) == [("CLEARING", 5, "REJECTED", "MALFORMED", True)] * 2
     check(world, cardholder)
 
 
