@@ -39,7 +39,7 @@ SAMPLE: Final = 4
 HELD_LIMIT: Final = 100
 """Cardholders that wait alone in one lane; when more fail, their queues stop."""
 
-CLOSED_DAY: Final = "CL001"
+CLOSED_DAY: Final = "CL004"
 """SQLSTATE of the trigger of `entries` that refuses a day for which the books are closed."""
 
 Result = TypeVar("Result")

@@ -39,7 +39,7 @@ _COLUMNS: Final = 100
 _TIMEOUT_S: Final = 60.0
 _POLL_S: Final = 0.05
 _SUSPENSE: Final = ("SUSPENSE", "USD")
-_CLOSED: Final = "CL001"  # SQLSTATE of an entry of a closed day.
+_CLOSED: Final = "CL004"  # SQLSTATE of an entry of a closed day.
 
 _TRIAL_BALANCE: Final = """
     SELECT account, currency, net FROM finance.trial_balance(%s, NULL) ORDER BY account, currency

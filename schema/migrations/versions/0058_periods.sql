@@ -151,7 +151,7 @@ BEGIN
     IF earliest < open_day THEN
         RAISE EXCEPTION 'the books are closed before %: an entry posted on % is refused',
             open_day, earliest
-            USING ERRCODE = 'CL001', HINT = 'Post it on the first open day, with late_from.';
+            USING ERRCODE = 'CL004', HINT = 'Post it on the first open day, with late_from.';
     END IF;
     RETURN NULL;
 END $body$;
