@@ -42,7 +42,6 @@ from cardledger.ledger.engine.parsing import (
 )
 from cardledger.ledger.engine.records import Claimed, Decided, SuspenseItem
 from cardledger.ledger.engine.stalls import (
-    CLOSED_DAY,
     SAMPLE,
     DeadlinePassedError,
     FailedError,
@@ -55,6 +54,7 @@ from cardledger.ledger.engine.stalls import (
     is_systemic,
     is_unavailable,
     log_ids,
+    open_days,
     repeated,
 )
 from cardledger.ledger.messaging import claims
@@ -396,12 +396,8 @@ class Engine:
         now = self._clock() if self._clock else reading.at
         batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
-        try:
+        with open_days():
             writes.append(connection, batch.writes, now, self._key)
-        except psycopg.DatabaseError as error:
-            if error.sqlstate != CLOSED_DAY:
-                raise
-            raise StaleSnapshotError from error
         with connection.pipeline():
             updates = list(writes.change(connection, batch.writes, now))
             claims.remove(connection, lane, messages)

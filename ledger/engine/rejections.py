@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import psycopg
@@ -26,6 +27,7 @@ from cardledger.ledger.engine.parsing import (
     transfers_of,
 )
 from cardledger.ledger.engine.records import Decided, RejectionRecord
+from cardledger.ledger.engine.stalls import open_days, repeated
 from cardledger.ledger.messaging import claims, inbox
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Message, Owner
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -261,11 +263,7 @@ def _suspend(connection: Connection[Any], messages: Sequence[Message], now: date
     if not cards:
         return
     try:
-        with connection.transaction():
-            batch = Batch(_suspense_snapshot(connection, messages, cards), now=now, rail=None)
-            batch.suspend(messages, RejectionReason.INTERNAL_ERROR)
-            writes.append_entries(connection, batch.writes.entries)
-            writes.append_suspense(connection, batch.writes.suspended)
+        repeated(partial(_book, connection, messages, cards, now))
     except psycopg.OperationalError:
         raise
     except Exception:  # noqa: BLE001 - a defect of ours must not stop the queue
@@ -275,16 +273,28 @@ def _suspend(connection: Connection[Any], messages: Sequence[Message], now: date
         )
 
 
-def _suspense_snapshot(
-    connection: Connection[Any], messages: Sequence[Message], cards: Collection[Id]
-) -> BatchSnapshot:
-    accounts = reads.lock_accounts(connection, list({each.customer_id for each in messages}))()
-    charts = {(account.platform_id, account.currency) for account in accounts.values()}
-    return BatchSnapshot(
-        cards=reads.cards(connection, cards)(),
-        accounts=accounts,
-        system_accounts=SystemAccounts().of(connection, charts),
-        suspense_items=reads.suspense_items(connection, [], map(key_of, messages)),
-        calendars=calendars.rules(calendars.read(connection)),
-        first_open_day=reads.state_of_books(connection)().first_open_day,
-    )
+def _book(
+    connection: Connection[Any], messages: Sequence[Message], cards: Collection[Id], now: datetime
+) -> None:
+    """Book in a savepoint what quarantined `messages` have moved, of `cards`.
+
+    Raises: StaleSnapshotError when the books were closed for its day meanwhile.
+    """
+    with connection.transaction():
+        accounts = reads.lock_accounts(connection, list({each.customer_id for each in messages}))()
+        books = reads.state_of_books(connection)()
+        charts = {(account.platform_id, account.currency) for account in accounts.values()}
+        snapshot = BatchSnapshot(
+            cards=reads.cards(connection, cards)(),
+            accounts=accounts,
+            system_accounts=SystemAccounts().of(connection, charts),
+            suspense_items=reads.suspense_items(connection, [], map(key_of, messages)),
+            calendars=calendars.rules(calendars.read(connection)),
+            first_open_day=books.first_open_day,
+        )
+        # Not before a closing that has moved the first open day.
+        batch = Batch(snapshot, now=max(now, books.reading.at), rail=None)
+        batch.suspend(messages, RejectionReason.INTERNAL_ERROR)
+        with open_days():
+            writes.append_entries(connection, batch.writes.entries)
+        writes.append_suspense(connection, batch.writes.suspended)

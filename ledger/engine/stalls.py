@@ -10,7 +10,8 @@ workers that are started later.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -39,7 +40,7 @@ SAMPLE: Final = 4
 HELD_LIMIT: Final = 100
 """Cardholders that wait alone in one lane; when more fail, their queues stop."""
 
-CLOSED_DAY: Final = "CL004"
+_CLOSED_DAY: Final = "CL004"
 """SQLSTATE of the trigger of `entries` that refuses a day for which the books are closed."""
 
 Result = TypeVar("Result")
@@ -81,6 +82,20 @@ class StaleSnapshotError(Exception):
     A card, a card transaction or a transfer is on an account that is not locked, or the books were
     closed for a day on which an entry was to be posted.
     """
+
+
+@contextmanager
+def open_days() -> Iterator[None]:
+    """Have entries written on days that are open.
+
+    Raises: StaleSnapshotError when the books were closed for one of them meanwhile.
+    """
+    try:
+        yield
+    except psycopg.DatabaseError as error:
+        if error.sqlstate != _CLOSED_DAY:
+            raise
+        raise StaleSnapshotError from error
 
 
 def repeated(decide: Callable[[], Result]) -> Result:

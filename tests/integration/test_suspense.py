@@ -26,6 +26,7 @@ from cardledger.schema.roles import Role
 from cardledger.workers.client import parsing
 from cardledger.workers.process.mover import Mover
 from tests.databases import as_role
+from tests.people_of_finance import open_office
 from tests.world import INBOX_KEY, Cardholder, World, open_world, outcomes_of
 
 DUE: Final = {
@@ -605,6 +606,34 @@ def test_what_is_quarantined_is_booked(
     assert sorted(outcomes_of(decided)) == ["APPLIED", "REJECTED"]
     assert items(world, cardholder) == [("CLEARING", 700, "REJECTED", "INTERNAL_ERROR", True)]
     check(world, cardholder)
+
+
+def test_what_is_quarantined_while_its_day_is_closed_is_booked_on_the_next(
+    postgres_url: DatabaseUrl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_open_day = "UPDATE books SET first_open_day = %s"
+    today = datetime.now(UTC).date()
+    with open_office(postgres_url) as office, open_world(office.owner, office.app) as world:
+        world.connection.execute(first_open_day, [YESTERDAY.date()])
+        cardholder = world.cardholder(world.platform(), 1_000)
+        endless = token_hex(20_000)
+        event = world.clearing(cardholder, "T1", 700, occurredAt=YESTERDAY.isoformat())
+        body = json.dumps(event | {"reference": endless})
+        key = world.insert_unchecked(cardholder, body, reference=endless)
+        world.accept([(cardholder, world.deposit(cardholder, 7))])
+        append_entries = kept.writes.append_entries
+
+        def close_first(connection: Any, records: Any) -> None:  # noqa: ANN401 - as it is called
+            if [record[0] for record in records] == [key]:  # Of the item, not of the attempts.
+                world.connection.execute(first_open_day, [today])
+            append_entries(connection, records)
+
+        monkeypatch.setattr(kept.writes, "append_entries", close_first)
+        world.drain(world.engine())
+
+        dates = world.rows("SELECT posted_on, late_from FROM entries WHERE subject_id = %s", key)
+        assert dates == [(today, YESTERDAY.date())]
+        check(world, cardholder)
 
 
 # --- the books of a platform ----------------------------------------------------------------------
