@@ -396,6 +396,8 @@ class Engine:
         now = self._clock() if self._clock else reading.at
         batch = Batch(snapshot, now=now, rail=self._rail)
         decided = batch.decide(messages)
+        if batch.writes.suspended:
+            batch.leave_out(reads.resolved_by_people(connection, batch.writes.suspended))
         with open_days():
             writes.append(connection, batch.writes, now, self._key)
         with connection.pipeline():

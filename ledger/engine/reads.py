@@ -299,6 +299,27 @@ def suspense_items(
     return [SuspenseItem(*row) for row in cursor.fetchall()]
 
 
+_RESOLVED_BY_PEOPLE: Final = f"""
+    SELECT {_ITEM}
+    FROM unnest(%s, %s, %s, %s) AS k (reference, source, platform_id, customer_id)
+    JOIN suspense_items i ON md5(i.reference) = md5(k.reference) AND i.reference = k.reference
+        AND i.source = k.source AND i.platform_id = k.platform_id AND i.customer_id = k.customer_id
+    JOIN adjustments j ON j.id = i.resolved_by
+"""
+
+
+def resolved_by_people(
+    connection: Connection[Any], items: Sequence[SuspenseItem]
+) -> list[SuspenseItem]:
+    """Return the items with the keys of `items` that adjustments have resolved."""
+    keys = {item.key for item in items if item.key}
+    if not keys:
+        return []
+    of_keys = pg_arrays.columns(keys, "text", "text", "uuid", "uuid")
+    cursor = connection.cursor(binary=True).execute(_RESOLVED_BY_PEOPLE, of_keys)
+    return [SuspenseItem(*row) for row in cursor.fetchall()]
+
+
 # By token, which is the index of a card's transactions: closed ones are read, too, so that a page
 # is bounded whatever has become of them.
 _CLOSING: Final = f"""

@@ -295,6 +295,7 @@ def _book(
         # Not before a closing that has moved the first open day.
         batch = Batch(snapshot, now=max(now, books.reading.at), rail=None)
         batch.suspend(messages, RejectionReason.INTERNAL_ERROR)
+        batch.leave_out(reads.resolved_by_people(connection, batch.writes.suspended))
         with open_days():
             writes.append_entries(connection, batch.writes.entries)
         writes.append_suspense(connection, batch.writes.suspended)

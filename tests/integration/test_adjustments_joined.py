@@ -14,7 +14,7 @@ from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.queries.audit import verify_in_transaction
 from cardledger.schema.ids import Id
 from tests.integration.test_adjust_commands import adjust
-from tests.integration.test_adjustments import APPROVE, book, row
+from tests.integration.test_adjustments import APPROVE, book, enqueue, row
 from tests.integration.workers import dead_redis, working
 from tests.people_of_finance import Office, call, open_office
 from tests.world import Cardholder, World, open_world
@@ -259,3 +259,41 @@ def test_a_resolution_that_does_not_match_its_item_is_found(
         connection.rollback()
 
     assert any(f"Adjustment {key}: state is BOOKED" in problem for problem in report.differences)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_repetition_of_what_people_have_resolved_is_not_booked_again(
+    world: World, office: Office, *, together: bool
+) -> None:
+    cardholder, event, item = suspended(world)
+    used = event | {"reference": f"{event['reference']}-used"}
+    sent = [used, used | {"amount": 800}]
+    world.process(world.engine(), [(cardholder, each) for each in sent])
+    [(of_used_key,)] = world.rows(
+        "SELECT id FROM suspense_items WHERE reference = %s", used["reference"]
+    )
+    for each in (item, of_used_key):
+        call(office.ben, APPROVE, call(office.anna, RESOLVE, each))
+    repetitions = [event | {"final": "perhaps"}, used | {"amount": 800}]
+    if together:
+        enqueue(world)
+    else:
+        book(world)
+    world.accept([(cardholder, each) for each in repetitions], Lane.BULK)
+
+    world.drain(world.engine(), Lane.BULK)
+
+    assert len(sides(world, item)) == len(sides(world, of_used_key)) == 2
+    owner = cardholder.owner.customer_id
+    assert world.rows("SELECT count(*) FROM suspense_items WHERE customer_id = %s", owner) == [(2,)]
+    listed = world.rows(
+        "SELECT u.message_id FROM finance.unapplied u JOIN rejections r ON r.id = u.message_id"
+        " WHERE r.customer_id = %s",
+        owner,
+    )
+    assert listed == []
+    report = world.verify()
+    assert report.holds, report.differences
+    [applied] = world.process(world.engine(), [(cardholder, event)])
+    assert applied.outcome == "APPLIED"
+    world.check_books(cardholder)

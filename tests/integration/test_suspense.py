@@ -14,6 +14,7 @@ from psycopg import errors
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine import rejections as kept
+from cardledger.ledger.engine import writes
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging import inbox, rejections
@@ -621,14 +622,14 @@ def test_what_is_quarantined_while_its_day_is_closed_is_booked_on_the_next(
         body = json.dumps(event | {"reference": endless})
         key = world.insert_unchecked(cardholder, body, reference=endless)
         world.accept([(cardholder, world.deposit(cardholder, 7))])
-        append_entries = kept.writes.append_entries
+        append_entries = writes.append_entries
 
         def close_first(connection: Any, records: Any) -> None:  # noqa: ANN401 - as it is called
             if [record[0] for record in records] == [key]:  # Of the item, not of the attempts.
                 world.connection.execute(first_open_day, [today])
             append_entries(connection, records)
 
-        monkeypatch.setattr(kept.writes, "append_entries", close_first)
+        monkeypatch.setattr(writes, "append_entries", close_first)
         world.drain(world.engine())
 
         dates = world.rows("SELECT posted_on, late_from FROM entries WHERE subject_id = %s", key)

@@ -106,4 +106,4 @@ class Adjustments:
         if item is None:
             raise RefusedError("The item of suspense is resolved already.")
         dates = self._changes.dates_of(message)
-        self._suspense.take_back(item, resolved_by=adjustment.id, dates=dates)
+        self._suspense.settle(item, adjustment_id=adjustment.id, dates=dates)

@@ -1,6 +1,6 @@
 """One batch: decide its messages in order, each on the state that its predecessors left."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -26,7 +26,7 @@ from cardledger.ledger.engine.parsing import (
     reversal_key_of,
     type_of,
 )
-from cardledger.ledger.engine.records import Decided, OutcomeRow
+from cardledger.ledger.engine.records import Decided, OutcomeRow, SuspenseItem
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
@@ -82,6 +82,10 @@ class Batch:
         """Book what `messages`, which are rejected for `reason`, have moved at the network."""
         for message in messages:
             self._suspense.hold(message, reason)
+
+    def leave_out(self, resolved: Sequence[SuspenseItem]) -> None:
+        """Leave out of suspense what repeats `resolved`, items that people have resolved."""
+        self._suspense.leave_out(resolved)
 
     def _decide(self, message: Message) -> Decided:
         if message.customer_id >= inbox.CANARIES_FROM:

@@ -6,7 +6,7 @@ locks of the cardholder's accounts, so one key never has two open items.
 Source: docs/decisions/0067-suspense.md
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Final
@@ -46,6 +46,7 @@ class Suspense:
         self.open: Final[dict[Id, SuspenseItem]] = {}  # Those that the batch may concern.
         self._of_key: Final[dict[Key, list[SuspenseItem]]] = {}
         self._held: Final[set[Id]] = set()  # By this batch: not in the database yet.
+        self._settled: Final[dict[Key, list[SuspenseItem]]] = {}  # By adjustments of this batch.
         for item in changes.snapshot.suspense_items:
             self._add(item)
 
@@ -93,6 +94,24 @@ class Suspense:
             self._changes.writes.resolved.append(item)
         self._remove(item)
 
+    def settle(self, item: SuspenseItem, *, adjustment_id: Id, dates: Dates) -> None:
+        """Book `item` back, because two people have resolved it; repetitions are resolved, too."""
+        self.take_back(item, resolved_by=adjustment_id, dates=dates)
+        if key := item.key:
+            self._settled.setdefault(key, []).append(item)
+
+    def leave_out(self, resolved: Sequence[SuspenseItem]) -> None:
+        """Leave out what was booked of repetitions of `resolved`, which people have resolved."""
+        writes = self._changes.writes
+        repeated = {
+            item.id
+            for item in writes.suspended
+            if any(item.key == other.key and _repeats(item, other) for other in resolved)
+        }
+        if repeated:
+            writes.suspended[:] = [each for each in writes.suspended if each.id not in repeated]
+            writes.entries[:] = [entry for entry in writes.entries if entry[0] not in repeated]
+
     def take_back_decided(self, message: Message, outcome: OutcomeType) -> None:
         """Take back what was booked of earlier messages with the key of decided `message`.
 
@@ -126,8 +145,6 @@ class Suspense:
     def _book(
         self, message: Message, money: NetworkMoney, card: Card, reason: RejectionReason | None
     ) -> bool:
-        if self._is_booked(message, money, reason):
-            return False
         changes, dates = self._changes, self._dates_of(message)
         settlement = dates.settlement
         item = SuspenseItem(
@@ -147,6 +164,8 @@ class Suspense:
             network=settlement.network if settlement else None,
             settlement_date=settlement.settlement_date if settlement else None,
         )
+        if self._is_booked(item):
+            return False
         changes.book_system(
             item.id,
             0,
@@ -161,22 +180,14 @@ class Suspense:
         self._add(item)
         return True
 
-    def _is_booked(
-        self, message: Message, money: NetworkMoney, reason: RejectionReason | None
-    ) -> bool:
-        """Return whether the movement of `message` is booked.
-
-        Its key has an item; of a reused key, one with the same type, card and amount.
-        """
-        if message.id in self.open:
+    def _is_booked(self, item: SuspenseItem) -> bool:
+        """Return whether the movement of `item` is booked, or resolved by people."""
+        if item.id in self.open:
             return True
-        for item in self._of_key.get(key_of(message), ()):
-            if (item.reason == _REUSED) != (reason is _REUSED):
-                continue
-            moved = NetworkMoney(item.type, item.card_id, item.amount)
-            if reason is not _REUSED or moved == money:
-                return True
-        return False
+        if item.key is None:
+            return False
+        known = *self._of_key.get(item.key, ()), *self._settled.get(item.key, ())
+        return any(_repeats(item, other) for other in known)
 
     def _dates_of(self, message: Message) -> Dates:
         try:
@@ -193,6 +204,22 @@ class Suspense:
         del self.open[item.id]
         if key := item.key:
             self._of_key[key].remove(item)
+
+
+def _repeats(item: SuspenseItem, other: SuspenseItem) -> bool:
+    """Return whether `item` is the movement of `other`, which has its key.
+
+    What is parked was not rejected before it. Of a used key, each type, card and amount is a
+    movement.
+    """
+    is_reused = item.reason == _REUSED
+    if item.reason is None or is_reused != (other.reason == _REUSED):
+        return False
+    return not is_reused or (item.type, item.card_id, item.amount) == (
+        other.type,
+        other.card_id,
+        other.amount,
+    )
 
 
 def _not_before(day: date, dates: Dates) -> Dates:

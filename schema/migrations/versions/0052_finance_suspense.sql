@@ -53,7 +53,7 @@ FROM (
     ) of_key ON true
     WHERE CASE WHEN own.id IS NOT NULL THEN own.resolved_at IS NULL
         WHEN of_key.open_id IS NOT NULL THEN true
-        WHEN of_key.resolved_at >= r.recorded_at THEN false
+        WHEN of_key.resolved_at IS NOT NULL THEN false
         ELSE NOT EXISTS (SELECT FROM rejection_retries s WHERE s.rejection_id = r.id)
             AND (r.reason = 'KEY_REUSED' OR NOT EXISTS (
                 SELECT FROM outcomes o
