@@ -34,6 +34,9 @@ _AT_A_TIME_IN_ORDER: Final = 4_000  # So that entries are about in the order of 
 OnWritten = Callable[[int], None]
 """Called now and then with how many more events there are."""
 
+# New books begin with this month, and PostgreSQL refuses entries of earlier days.
+_BEGIN_BOOKS: Final = "UPDATE books SET first_open_day = least(first_open_day, (now() - %s)::date)"
+
 
 def write(
     bench: Bench,
@@ -48,6 +51,9 @@ def write(
     No other process may use the accounts of `cardholders` meanwhile. Events and entries are
     recorded and posted over the last `days`, 500 purchases at a moment; with 0, now.
     """
+    if days:
+        with psycopg.connect(bench.owner_url, autocommit=True) as connection:
+            connection.execute(_BEGIN_BOOKS, [timedelta(days=days + 1)])
     share = ceil(len(cardholders) / _CONNECTIONS)
     parts = [
         _Part(bench.owner_url, part, wanted=events * len(part) // len(cardholders), days=days)
