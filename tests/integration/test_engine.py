@@ -399,7 +399,7 @@ def rows_of(world: World, cardholder: Cardholder) -> list[list[tuple[Any, ...]]]
                 " LEFT JOIN card_transactions t ON t.id = e.subject_id"
                 " LEFT JOIN system_accounts d ON d.id = e.debit_account_id"
                 " LEFT JOIN system_accounts c ON c.id = e.credit_account_id"
-                " WHERE e.customer_id = %s ORDER BY 1, e.account_version, 2, 3"
+                " WHERE e.customer_id = %s ORDER BY 1, e.account_version, 2, 3, 4, 5, 6"
             ),
             (
                 "SELECT balance, held, owed, pending, version FROM internal_accounts"
