@@ -45,6 +45,7 @@ from cardledger.ledger.testing.strategies import Scene
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role
 from tests.databases import as_role
+from tests.waiting import eventually
 
 SECRET_KEY: Final = "a server key for tests, 32 characters and more"
 INBOX_KEY: Final = InboxKey(SECRET_KEY)
@@ -373,7 +374,23 @@ class World:
         return [d for d in self.drain(engine, lane) if d.message.id in ids]
 
     def add_totals(self, *, page_entries: int, account_entries: int) -> None:
-        """Add totals of all entries, as a worker does, but for the last that fill no page."""
+        """Add totals of all entries, but for the last that fill no page.
+
+        Waits until older database transactions have ended, those in other databases of the server.
+        """
+        lacking = (
+            "SELECT count(*) < %s FROM posting_totals_progress p"
+            " JOIN entries e ON e.recorded_at > greatest(p.recorded_until, '1970-01-01')"
+        )
+
+        def are_added() -> bool:
+            self.advance_totals(page_entries=page_entries, account_entries=account_entries)
+            return self.rows(lacking, page_entries) == [(True,)]
+
+        eventually(are_added)
+
+    def advance_totals(self, *, page_entries: int, account_entries: int) -> None:
+        """Add what totals can be added now, as a worker does."""
         has_more = True
         while has_more:
             with self.database.begin() as outer:
