@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 from sqlalchemy import Engine as Database
 from sqlalchemy import NullPool
 
+from cardledger.ledger.audit.verification import Report, verify
 from cardledger.ledger.books import totals
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Clock, Engine
@@ -34,7 +35,6 @@ from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import history
-from cardledger.ledger.queries.audit import Report, verify
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.ledger.storage.engines import async_engine, driver

@@ -17,8 +17,8 @@ from cardledger.config.errors import FAILURE, CommandError
 from cardledger.config.settings import HEALTH_DIR, Settings
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import databases, discovery
-from cardledger.ledger.queries.audit import Progress, Report
-from cardledger.ledger.queries.audit import verify as prove
+from cardledger.ledger.audit.verification import Progress, Report
+from cardledger.ledger.audit.verification import verify as prove
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.schema import connections
 from cardledger.workers.metrics import verified

@@ -11,7 +11,7 @@ import pytest
 
 from cardledger.api.app import ApiConfig
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries.audit import verify
+from cardledger.ledger.audit.verification import verify
 from cardledger.ledger.storage.engines import sync_engine
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import (

@@ -10,7 +10,7 @@ import pytest
 from psycopg import errors
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries.audit import Report
+from cardledger.ledger.audit.verification import Report
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id

@@ -12,10 +12,10 @@ import pytest
 from psycopg import errors
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit import verification
 from cardledger.ledger.engine.approved_adjustments import ApprovedAdjustments
 from cardledger.ledger.engine.stalls import UnavailableError
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane
-from cardledger.ledger.queries import audit
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Right, Role
@@ -627,6 +627,6 @@ def test_the_audit_finds_what_was_changed(
         for table in ("entries", "adjustments"):
             world.connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER ALL".encode())
         world.connection.execute(tampering.encode(), {"key": key})
-        report = audit.verify_in_transaction(world.connection, lambda _done, _total: None)
+        report = verification.verify_in_transaction(world.connection, lambda _done, _total: None)
 
     assert any(found in difference for difference in report.differences), report.differences

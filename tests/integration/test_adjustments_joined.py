@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit.verification import verify_in_transaction
 from cardledger.ledger.messaging.inbox import Lane
-from cardledger.ledger.queries.audit import verify_in_transaction
 from cardledger.schema.ids import Id
 from tests.integration.test_adjust_commands import adjust
 from tests.integration.test_adjustments import APPROVE, book, enqueue, row

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
-from cardledger.ledger.queries.audit import DIFFERENCE_LIMIT, Report, verify_in_transaction
+from cardledger.ledger.audit.verification import DIFFERENCE_LIMIT, Report, verify_in_transaction
 from tests.world import World, open_world
 
 GUARDED: Final[tuple[LiteralString, ...]] = (

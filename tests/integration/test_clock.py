@@ -12,11 +12,11 @@ import structlog
 from structlog.testing import capture_logs
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit import acceptances
 from cardledger.ledger.engine import timers
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging.inbox import Lane
-from cardledger.ledger.queries import acceptances
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeFlag, OutcomeType
 from cardledger.workers.client import Client

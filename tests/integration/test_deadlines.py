@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit import acceptances
 from cardledger.ledger.messaging.timeout_reversals import SOURCE
-from cardledger.ledger.queries import acceptances
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.outcomes import Outcome, OutcomeType
 from cardledger.workers.client import Client, UnavailableError, submit

@@ -18,12 +18,12 @@ import pytest
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import message_findings
 from cardledger.install.findings import FAIL
+from cardledger.ledger.audit import acceptances
 from cardledger.ledger.engine.commit import Engine
 from cardledger.ledger.engine.timers import Timers
 from cardledger.ledger.messaging import canaries, forged_messages, inbox
 from cardledger.ledger.messaging.inbox import Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.queries import acceptances
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema import migrate
 from cardledger.schema.ids import Id

@@ -12,6 +12,7 @@ import pytest
 from psycopg import errors
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit.verification import verify_in_transaction
 from cardledger.ledger.core.money import MAX_AMOUNT
 from cardledger.ledger.engine import rejections as kept
 from cardledger.ledger.engine import writes
@@ -20,7 +21,6 @@ from cardledger.ledger.engine.records import RejectionRecord
 from cardledger.ledger.messaging import inbox, rejections
 from cardledger.ledger.messaging.inbox import UNROUTED, Lane, Owner
 from cardledger.ledger.messaging.rejections import Filter
-from cardledger.ledger.queries.audit import verify_in_transaction
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
 from cardledger.schema.roles import Role

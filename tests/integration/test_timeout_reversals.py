@@ -12,10 +12,11 @@ import pytest
 from sqlalchemy import NullPool
 
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit import acceptances, verification
 from cardledger.ledger.engine.records import Decided
 from cardledger.ledger.messaging import inbox, timeout_reversals
 from cardledger.ledger.messaging.inbox import Lane, Message
-from cardledger.ledger.queries import acceptances, audit, card_transactions
+from cardledger.ledger.queries import card_transactions
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.schema.ids import Id
@@ -383,5 +384,5 @@ def test_every_message_is_accounted_for(world: World, cardholder: Cardholder) ->
 
     with psycopg.connect(world.url) as connection:
         assert list(acceptances.differences(connection)) == []
-        report = audit.verify_in_transaction(connection, lambda *_: None)
+        report = verification.verify_in_transaction(connection, lambda *_: None)
         assert report.differences == []

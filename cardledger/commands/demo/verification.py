@@ -8,8 +8,8 @@ from typing import Final
 
 from cardledger.commands import verify
 from cardledger.embedded.servers import DatabaseUrl
+from cardledger.ledger.audit.verification import Report
 from cardledger.ledger.core.entries import ChartAccount
-from cardledger.ledger.queries.audit import Report
 from cardledger.schema import connections
 from cardledger.schema.ids import Id
 from cardledger.webhooks.receiver import Arrival, Receiver

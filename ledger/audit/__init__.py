@@ -1,0 +1,1 @@
+"""The audit behind `cardledger verify`: stored rows against a new fold of every event."""

@@ -1,0 +1,234 @@
+"""The audit: derive roll-ups, entries and balances from the events and compare the stored rows.
+
+It also proves that every accepted message was decided or waits (`acceptances`).
+
+The audit reads one snapshot, so that it can run beside live traffic, and streams rows, so that
+memory does not grow with the ledger. It shares the rules with the engine and nothing else: the
+stored rows were written by COPY and UPDATE, the expected ones come from `fold` and `entries`.
+
+It checks sums, references, ownership, posting days and the seals of closed periods. It cannot check
+data that is stored only once: when the network says an event occurred, the name of a merchant,
+which account of a cardholder a declined authorization was decided on, and what webhooks contained.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import groupby, zip_longest
+from operator import itemgetter
+from typing import Any, Final
+
+from psycopg import Connection, IsolationLevel
+from sqlalchemy import Engine
+
+from cardledger.ledger.audit import (
+    acceptances,
+    adjustments,
+    books,
+    posting,
+    seals,
+    suspense,
+    totals,
+)
+from cardledger.ledger.core.entries import ChartAccount, Entry, entries
+from cardledger.ledger.projections import card_transaction_rows, history
+from cardledger.ledger.projections.card_transaction import Identity
+from cardledger.ledger.projections.event_rows import EventRow, from_row
+from cardledger.ledger.storage import cursors
+from cardledger.ledger.storage.engines import driver
+from cardledger.schema.ids import Id
+
+Progress = Callable[[int, int], None]
+"""Called at intervals with the number of events folded and the number of all events."""
+
+DIFFERENCE_LIMIT: Final = 100
+"""Differences that a report describes; further ones are only counted."""
+
+_EVENTS_PER_PROGRESS_CALL: Final = 1000
+
+_Row = Sequence[Any]
+_SystemAccounts = dict[tuple[Id, str, str], Id]
+
+
+@dataclass(slots=True)
+class Report:
+    """What was audited, and the differences between stored and expected rows."""
+
+    events: int = 0
+    card_transactions: int = 0
+    accounts: int = 0
+    entries: int = 0
+    deposits: int = 0
+    transfers: int = 0
+    accepted: int = 0  # Messages, from the first acceptance on.
+    waiting: int = 0  # Of them, those not yet decided.
+    open_days: dict[date, int] = field(default_factory=dict)  # Entries of each day still open.
+    difference_count: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        """Whether every stored row is the one that the events give."""
+        return not self.difference_count
+
+    def add_difference(self, description: str) -> None:
+        """Count a difference, and describe it while there are fewer than `DIFFERENCE_LIMIT`."""
+        self.difference_count += 1
+        if len(self.differences) < DIFFERENCE_LIMIT:
+            self.differences.append(description)
+
+
+def verify(engine: Engine, progress: Progress | None = None) -> Report:
+    """Compare stored roll-ups, entries and balances with a fold of every event.
+
+    Raises: OperationalError when PostgreSQL is unavailable.
+    """
+    with engine.connect() as outer:
+        connection = driver(outer)
+        connection.isolation_level = IsolationLevel.REPEATABLE_READ
+        try:
+            with connection.transaction():
+                return verify_in_transaction(connection, progress or (lambda _done, _total: None))
+        finally:
+            connection.isolation_level = None
+
+
+def verify_in_transaction(connection: Connection[Any], progress: Progress) -> Report:
+    """Do as `verify` does, in the open database transaction of `connection`."""
+    report = Report()
+    connection.execute("SET LOCAL statement_timeout = 0")
+    report.accounts = _count(connection, "internal_accounts")
+    report.deposits = _count(connection, "deposits")
+    report.entries = _count(connection, "entries")
+    report.transfers = _count(connection, "transfers")
+    total = _count(connection, "card_transaction_events")
+    system_accounts = _system_accounts(connection)
+    for stored, events, stored_entries in _card_transactions(connection):
+        report.card_transactions += 1
+        _check_card_transaction(report, stored, events, stored_entries, system_accounts)
+        before, report.events = report.events, report.events + len(events)
+        if before // _EVENTS_PER_PROGRESS_CALL != report.events // _EVENTS_PER_PROGRESS_CALL:
+            progress(report.events, total)
+    report.accepted, report.waiting = acceptances.totals(connection)
+    for check in (books, acceptances, posting, totals, suspense, adjustments, seals):
+        for description in check.differences(connection):
+            report.add_difference(description)
+    report.open_days = seals.open_days(connection)
+    if report.events != total:
+        report.add_difference(f"{total - report.events} events have no card transaction")
+    progress(total, total)
+    return report
+
+
+def _check_card_transaction(
+    report: Report,
+    stored: _Row,
+    events: Sequence[_Row],
+    stored_entries: Sequence[_Row],
+    system_accounts: _SystemAccounts,
+) -> None:
+    roll_up = card_transaction_rows.from_row(stored)
+    name = f"CardTransaction:{roll_up.identity.id}"
+    try:
+        folded = list(history.refold(roll_up, events))
+        entry_rows = list(_expected_entries(roll_up.identity, events, system_accounts))
+    except (ValueError, KeyError) as error:
+        report.add_difference(f"{name}: its events cannot be folded: {error!r}")
+        return
+    if not folded:
+        report.add_difference(f"{name}: has no events")
+        return
+    if events[0][1] != roll_up.identity.created_at:
+        report.add_difference(f"{name}: created_at is not the time of its first event")
+    columns = zip(
+        card_transaction_rows.COLUMNS,
+        stored,
+        card_transaction_rows.to_row(folded[-1]),
+        strict=False,
+    )
+    for column, actual, expected in columns:
+        if actual != expected:
+            report.add_difference(
+                f"{name}: stored {column} is {actual}; its events give {expected}"
+            )
+    pairs = zip_longest(map(tuple, stored_entries), entry_rows)
+    for number, (actual, expected) in enumerate(pairs, start=1):
+        if actual != expected:
+            report.add_difference(
+                f"{name}: stored entry {number} is {actual}; its events give {expected}"
+            )
+
+
+def _expected_entries(
+    identity: Identity, events: Iterable[_Row], system_accounts: _SystemAccounts
+) -> Iterator[_Row]:
+    """Yield (sequence, line, debit, credit, amount) of every entry of `events`."""
+
+    def account(role: ChartAccount) -> Id:
+        if role is ChartAccount.CUSTOMER:
+            return identity.account_id
+        return system_accounts[identity.platform_id, identity.currency, role]
+
+    def row(sequence: int, line: int, entry: Entry) -> _Row:
+        return (sequence, line, account(entry.debit), account(entry.credit), entry.amount)
+
+    for sequence, (_, _, *columns) in enumerate(events, start=1):
+        for line, entry in enumerate(entries(from_row(EventRow(*columns)))):
+            yield row(sequence, line, entry)
+
+
+_EVENTS: Final = """
+    SELECT card_transaction_id, message_id, recorded_at, kind, amount, unfunded, final, reason
+    FROM card_transaction_events ORDER BY card_transaction_id, sequence
+"""
+
+_ENTRIES: Final = """
+    SELECT subject_id, sequence, line, debit_account_id, credit_account_id, amount
+    FROM entries WHERE sequence > 0 ORDER BY subject_id, sequence, line
+"""
+
+_ROLL_UPS: Final = f"""
+    SELECT {", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)},
+        u.platform_customer_id
+    FROM card_transactions t JOIN customers u ON u.id = t.customer_id ORDER BY t.id
+"""
+
+
+def _card_transactions(
+    connection: Connection[Any],
+) -> Iterator[tuple[_Row, list[_Row], list[_Row]]]:
+    """Yield every card transaction with its events and its entries, in ascending id."""
+    events = _Grouped(connection, "events", _EVENTS)
+    stored_entries = _Grouped(connection, "entries", _ENTRIES)
+    for row in cursors.stream(connection, "card_transactions", _ROLL_UPS):
+        yield row, events.of(row[0]), stored_entries.of(row[0])
+
+
+class _Grouped:
+    """Rows of a stream grouped by their first column, read in ascending order of that column."""
+
+    def __init__(self, connection: Connection[Any], name: str, query: str) -> None:
+        rows = cursors.stream(connection, name, query)
+        self._groups = groupby(rows, key=itemgetter(0))
+        self._ahead: tuple[Id, list[_Row]] | None = None
+
+    def of(self, key: Id) -> list[_Row]:
+        """Return the other columns of the rows of `key`; rows of lower keys are skipped."""
+        while self._ahead is None or self._ahead[0] < key:
+            group = next(self._groups, None)
+            if group is None:
+                return []
+            self._ahead = group[0], [row[1:] for row in group[1]]
+        return self._ahead[1] if self._ahead[0] == key else []
+
+
+def _system_accounts(connection: Connection[Any]) -> _SystemAccounts:
+    rows = connection.execute("SELECT platform_id, currency, kind, id FROM system_accounts")
+    return {(platform, currency, kind): key for platform, currency, kind, key in rows}
+
+
+def _count(connection: Connection[Any], table: str) -> int:
+    row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    assert row is not None, "count(*) returns a row"
+    count: int = row[0]
+    return count
