@@ -27,6 +27,7 @@ from cardledger.commands.groups import (
     reports,
     webhooks,
 )
+from cardledger.commands.network_files import register as network_files
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.config.options import FailOnOutcomes, Host, InstallationDir, Port, Prod
@@ -416,6 +417,7 @@ def openapi(
 
 processes.register(app)
 daily.register(app)
+network_files.register(app)
 
 
 def _fail(message: str, code: int) -> NoReturn:

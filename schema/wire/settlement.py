@@ -11,7 +11,9 @@ from cardledger.schema.wire.common import Amount, Currency, Day, Request, ShortN
 RESERVED_NETWORK: Final = "BOOKS"
 """The calendar of everything that has no network's: no network has its name."""
 
-_NETWORK: Final = r"^[A-Z0-9][A-Z0-9_-]{0,63}$"
+NETWORK_PATTERN: Final = r"^[A-Z0-9][A-Z0-9_-]{0,63}$"
+"""What names of networks look like."""
+
 _INTERCHANGE: Final = r"^[+-]?[0-9]{1,12}(\.[0-9]{1,6})?$"
 
 
@@ -41,7 +43,7 @@ class Settlement(Request):
     """What the network says about how it settles this event; finance reconciles by it."""
 
     network: Annotated[
-        Annotated[str, StringConstraints(strict=True, pattern=_NETWORK)],
+        Annotated[str, StringConstraints(strict=True, pattern=NETWORK_PATTERN)],
         AfterValidator(_not_reserved),
         Field(
             description="The network, as its calendar is called (`cardledger calendar`).",

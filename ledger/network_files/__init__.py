@@ -1,0 +1,4 @@
+"""Settlement files of networks, read one row at a time: the canonical form and profiles for others.
+
+Source: docs/network-files.md
+"""
