@@ -45,9 +45,11 @@ from cardledger.api.routes.customers import (
     registry,
     verifications,
 )
+from cardledger.api.routes.exchange import directory, exchange_rates
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
+from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
 from cardledger.ledger.storage.platform_connections import PlatformConnections
@@ -77,6 +79,8 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     verifications.router,
     cards.router,
     tokens.router,
+    exchange_rates.router,
+    directory.router,
     me.router,
     actions.router,
     approvals.router,
@@ -107,6 +111,7 @@ class ApiConfig:
     sandbox: bool = True
     loopback_webhooks: bool = True  # In a sandbox only.
     sandbox_delay_s: float = 30.0
+    exchange_spread_bps: int = 50
     rate_limit: str = sliding_window.OFF
     failure_limit: str = sliding_window.OFF
     in_progress_limit: int = DEFAULT_LIMIT
@@ -142,6 +147,7 @@ def create_app(
         # Paths are matched in order, and the simulators are called most.
         app.include_router(simulators.router, prefix=BASE_PATH)
         app.include_router(sandbox.router, prefix=BASE_PATH)
+        app.include_router(exchange_rates.sandbox_router, prefix=BASE_PATH)
     for router in (
         health.router,
         card_embed.router,
@@ -200,6 +206,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
             readiness = Readiness(
                 health_engine, client, schema_head=compatibility.head(), clock=clock
             )
+            adapters = _adapters(config, keys)
             yield Services(
                 platforms=platforms,
                 installation=installation,
@@ -222,7 +229,12 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 clock=clock,
                 reply_timeout=timedelta(seconds=config.reply_timeout_s),
                 body_timeout_s=config.body_timeout_s,
-                adapters=_adapters(config, keys),
+                adapters=adapters,
+                pricing=Pricing(
+                    reference=adapters.reference_rates,
+                    spread_bps=config.exchange_spread_bps,
+                    with_own=config.sandbox,
+                ),
                 allow_loopback=config.sandbox and config.loopback_webhooks,
                 readiness=readiness,
                 public_url=config.public_url,

@@ -12,6 +12,7 @@ at a system outside is requested and answered by messages (decision 43).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import Any, Final, Protocol
 
 from cardledger.ledger.core.events import DeclineReason
@@ -162,6 +163,57 @@ class FundingRail(Protocol):
         """Return when a pull that is pending since `requested_at` gets its confirmation."""
 
 
+class ReferenceRates(Protocol):
+    """Knows exchange rates where the installation has none of its own."""
+
+    def per_dollar(self, currency: str) -> Fraction | None:
+        """Return how many units of `currency` there are for one US dollar; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bank:
+    """A bank or a provider of mobile money; `bank_name` is what external accounts call it."""
+
+    bank_name: str
+    display_name: str
+    country: str
+    currency: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UmaProvider:
+    """A provider of UMA addresses; payments to it are allowed or not."""
+
+    name: str
+    domain: str
+    supported_regions: Sequence[str]
+    supported_currencies: Sequence[str]
+    is_allowed: bool
+    logo_url: str | None = None
+    lei: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vasp:
+    """A provider of wallets (virtual asset service provider)."""
+
+    name: str
+    url: str | None = None
+
+
+class Directory(Protocol):
+    """Knows who can be paid outside the service."""
+
+    def banks(self) -> Sequence[Bank]:
+        """Return banks and providers of mobile money."""
+
+    def uma_providers(self) -> Sequence[UmaProvider]:
+        """Return the providers of UMA addresses."""
+
+    def vasps(self) -> Sequence[Vasp]:
+        """Return the providers of wallets."""
+
+
 # --- composition -------------------------------------------------------------------------------
 
 
@@ -173,6 +225,8 @@ class Adapters:
     identity_verifier: IdentityVerifier | None = None
     account_verifier: AccountVerifier | None = None
     funding_rail: FundingRail | None = None
+    reference_rates: ReferenceRates | None = None
+    directory: Directory | None = None
 
 
 NONE_CONNECTED: Final = Adapters()

@@ -30,6 +30,7 @@ VIEWS: Final = (
     "outbox",
     "outcomes",
     "parked",
+    "platform_exchange_rates",
     "platforms",
     "rejection_retries",
     "rejections",

@@ -50,6 +50,7 @@ CREATED: Final = {
     "0058": ("book_verifications", "closing_exceptions", "closing_kinds", "closings", "seals"),
     "0061": ("adjustments",),
     "0063": ("book_beginnings",),
+    "0065": ("exchange_rates", "platform_exchange_rates"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

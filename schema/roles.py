@@ -101,7 +101,9 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "cards": {Role.API: "aw", Role.WORKER: "w"},
     "customers": {Role.API: "aw"},
     "external_accounts": {Role.API: "aw"},
+    "exchange_rates": _NONE,  # By the operator.
     "idempotency_keys": {Role.API: "aw"},
+    "platform_exchange_rates": {Role.API: "a"},
     "platforms": {Role.API: "w"},
     "row_counts": _NONE,  # By the trigger of each table that is counted.
     "row_quotas": _NONE,  # By the operator.

@@ -45,7 +45,8 @@ class Access:
     `admit` authenticates the caller or raises. `send` sends the operation's event, where the
     effect of the operation is an event: it may be sent again. `secrets` are the fields of its
     response, by paths such as `deviceCode.code`, that a repetition does not return. An endpoint
-    with a `stream` reads the body and takes its slot itself, and has no idempotency key.
+    with a `stream` reads the body and takes its slot itself, and has no idempotency key. The query
+    parameters in `lists` may be sent several times.
     """
 
     admit: Callable[[Request], Awaitable[RequestContext]]
@@ -54,6 +55,7 @@ class Access:
     send: Sender | None = None
     secrets: Sequence[str] = ()
     stream: EventStream | None = None
+    lists: Sequence[str] = ()
 
 
 _ACCESS: Final[dict[Callable[..., object], Access]] = {}

@@ -19,6 +19,7 @@ from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.ingestion_limits import IngestionLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
+from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.scopes import Token
 from cardledger.ledger.ports import Adapters
@@ -56,6 +57,7 @@ class Services:
     reply_timeout: timedelta
     body_timeout_s: float
     adapters: Adapters
+    pricing: Pricing
     allow_loopback: bool  # Webhooks to loopback, without TLS: in the sandbox of `up`.
     readiness: Readiness
     public_url: str | None

@@ -68,11 +68,13 @@ def requires(
     send: idempotency.Sender | None = None,
     secrets: Sequence[str] = (),
     stream: EventStream | None = None,
+    lists: Sequence[str] = (),
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
     `send` is for endpoints whose effect is an event, `secrets` for those that return secrets,
-    `stream` for those that take many events: see `operations.Access`.
+    `stream` for those that take many events, `lists` for query parameters that may be sent several
+    times: see `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -90,6 +92,7 @@ def requires(
             send=send,
             secrets=secrets,
             stream=stream,
+            lists=lists,
         )
     )
 
@@ -126,10 +129,10 @@ class _GuardedRoute(Guarded):
         async def guarded(request: Request) -> Response:
             request.state.call = await access.admit(request)
             if access.stream is not None:
-                _refuse_repeated_parameters(request)
+                _refuse_repeated_parameters(request, access.lists)
                 return await handle(request)
             key = idempotency.key_of(request)
-            _refuse_repeated_parameters(request)
+            _refuse_repeated_parameters(request, access.lists)
             # A POST without a body of its own is read as well: unknown fields are refused.
             reads_body = takes_body or request.method == "POST"
             parsed = await _parsed(request) if reads_body else request
@@ -277,11 +280,11 @@ def _check_content_type(request: Request) -> None:
     raise ApiError(Code.INVALID_INPUT, message, details={"header": "Content-Type"})
 
 
-def _refuse_repeated_parameters(request: Request) -> None:
+def _refuse_repeated_parameters(request: Request, lists: Sequence[str] = ()) -> None:
     if not request.scope["query_string"]:
         return
     counts = Counter(name for name, _ in request.query_params.multi_items())
-    repeated = [name for name, count in counts.items() if count > 1]
+    repeated = [name for name, count in counts.items() if count > 1 and name not in lists]
     if repeated:
         message = "is a duplicate query parameter; send it once"
         raise invalid([FieldError(field=dotted([name]), message=message) for name in repeated])

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cardledger.api.openapi.account_glossary import ACCOUNT_DESCRIPTIONS
+from cardledger.api.openapi.exchange_glossary import EXCHANGE_DESCRIPTIONS
 
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
     # --- parameters
@@ -398,7 +399,11 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "FieldError.constraint": "Constraint that the value must meet, for programs.",
 }
 
-DESCRIPTIONS: Final[Mapping[str, str]] = {**ACCOUNT_DESCRIPTIONS, **_DESCRIPTIONS}
+DESCRIPTIONS: Final[Mapping[str, str]] = {
+    **ACCOUNT_DESCRIPTIONS,
+    **EXCHANGE_DESCRIPTIONS,
+    **_DESCRIPTIONS,
+}
 """The meaning of every name, or of a name in one model."""
 
 

@@ -139,20 +139,6 @@ TABLE: Final[Sequence[Area]] = (
         },
     ),
     Area(
-        tag="Exchange Rates",
-        reason="No source of exchange rates is connected.",
-        operations={"listExchangeRates": "GET /exchange-rates"},
-    ),
-    Area(
-        tag="Discoveries",
-        reason="No payment rail is connected.",
-        operations={
-            "listDiscoveries": "GET /discoveries",
-            "listUmaProviders": "GET /uma-providers",
-            "listVasps": "GET /vasps",
-        },
-    ),
-    Area(
         tag="Invitations",
         reason="UMA invitations are not supported.",
         operations={

@@ -61,8 +61,8 @@ async def update_config(body: ConfigUpdate, call: PlatformCall) -> Response:
     A `webhookEndpoint` needs the permission `VIEW` as well: its receiver reads what happens.
     `supportedCurrencies` replaces the list: 409 when it omits a currency of an open account. The
     two configurations are changed field by field. `feeConfigs` adds fees, or replaces those with
-    the same `feeType` and `sourceCurrency`. Only the currencies and `umaDomain` have an effect in
-    this installation; the other settings are stored and returned.
+    the same `feeType` and `sourceCurrency`; they are charged for conversions. The appearance of
+    wallets and codes is stored and returned, without effect in this installation.
     """
     if not body.model_fields_set:
         message = "Nothing to change; send a setting, such as webhookEndpoint."

@@ -23,6 +23,7 @@ from cardledger.commands.groups import (
     people,
     platforms,
     processes,
+    rates,
     rejections,
     reports,
     webhooks,
@@ -50,6 +51,7 @@ app.add_typer(platforms.app)
 app.add_typer(people.app)
 app.add_typer(keys.app)
 app.add_typer(calendars.app)
+app.add_typer(rates.app)
 app.add_typer(reports.app)
 app.add_typer(close.app)
 app.add_typer(adjust.app)

@@ -182,6 +182,13 @@ class Settings(BaseSettings):
         description="How long, in the sandbox, a card with suffix 005 takes to become ACTIVE, and"
         " a pull with suffix 005 or 006 stays pending.",
     )
+    exchange_spread_bps: int = Field(
+        default=50,
+        ge=0,
+        le=5000,
+        description="What the installation adds to the market rate of a conversion, in basis"
+        " points (hundredths of a percent). A rate that a platform sets in a sandbox has none.",
+    )
     rate_limit: str = Field(
         default="300000/minute",
         description="Maximum number of requests of one platform, and as many of its agents: a"

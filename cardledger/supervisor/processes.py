@@ -116,6 +116,7 @@ def api_config(settings: Settings) -> "ApiConfig":
         sandbox=settings.sandbox,
         loopback_webhooks=settings.loopback_webhooks,
         sandbox_delay_s=settings.sandbox_delay_s,
+        exchange_spread_bps=settings.exchange_spread_bps,
         rate_limit=settings.rate_limit,
         failure_limit=settings.failure_limit,
         in_progress_limit=settings.in_progress_limit,

@@ -8,6 +8,8 @@ from datetime import timedelta
 
 from cardledger.ledger.ports import Adapters
 from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
+from cardledger.ledger.sandbox.directory import SandboxDirectory
+from cardledger.ledger.sandbox.exchange_rates import SandboxExchangeRates
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.sandbox.issuer import SandboxIssuer
@@ -21,4 +23,6 @@ def adapters(keys: KeyRing, *, delay: timedelta) -> Adapters:
         identity_verifier=SandboxIdentityVerifier(),
         account_verifier=SandboxAccountVerifier(),
         funding_rail=SandboxFundingRail(delay=delay),
+        reference_rates=SandboxExchangeRates(),
+        directory=SandboxDirectory(),
     )

@@ -44,6 +44,7 @@ from cardledger.schema.tables.customers import (
     external_accounts,
     verifications,
 )
+from cardledger.schema.tables.exchange import exchange_rates, platform_exchange_rates
 from cardledger.schema.tables.people import adjustments, person_changes
 from cardledger.schema.tables.periods import (
     book_beginnings,
@@ -106,6 +107,8 @@ APPEND_ONLY: Final = (
     seals,
     book_beginnings,
     book_verifications,
+    exchange_rates,
+    platform_exchange_rates,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -142,6 +145,7 @@ __all__ = [
     "enqueued_events",
     "enqueued_events_progress",
     "entries",
+    "exchange_rates",
     "external_accounts",
     "forged_messages",
     "idempotency_keys",
@@ -155,6 +159,7 @@ __all__ = [
     "parked",
     "pending_pulls",
     "person_changes",
+    "platform_exchange_rates",
     "platforms",
     "posting_totals",
     "posting_totals_progress",

@@ -262,7 +262,7 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.NOT_IMPLEMENTED: ErrorSpec(
         501,
         "This operation, or this part of it, is not implemented in this installation.",
-        "`GET /exchange-rates`",
+        "`GET /stablecoins`",
     ),
     Code.UNRECOGNIZED_MANDATORY_PAYEE_DATA_KEY: ErrorSpec(
         501, "The counterparty requires unknown payee data."

@@ -425,7 +425,7 @@ def test_an_unknown_method_is_405_with_the_allowed_methods(
     assert body["message"] == f"Method {method} not allowed; allowed: {allowed}."
 
 
-@pytest.mark.parametrize("path", ["/config", "/customers", "/cards/{card}", "/exchange-rates"])
+@pytest.mark.parametrize("path", ["/config", "/customers", "/cards/{card}", "/stablecoins"])
 def test_head_returns_the_headers_of_get_and_no_body(
     api: Api, card: dict[str, Any], path: str
 ) -> None:

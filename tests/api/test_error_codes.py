@@ -160,7 +160,7 @@ PROVOKE: dict[Code, Provoke] = {
     Code.CARD_ALREADY_CLOSED: lambda api: closed(api, {"state": "CLOSED"}),
     Code.CARD_NOT_MUTABLE: lambda api: closed(api, {"maxSpendPerTransaction": 1}),
     Code.CUSTOMER_DELETED: deleted,
-    Code.NOT_IMPLEMENTED: lambda api: api.get("/exchange-rates"),
+    Code.NOT_IMPLEMENTED: lambda api: api.get("/stablecoins"),
 }
 
 

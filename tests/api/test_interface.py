@@ -505,7 +505,7 @@ def test_an_error_is_the_envelope_of_the_interface_whatever_went_wrong(
         api.get(f"/cards/{missing}"),
         api.http.put("/cards"),
         agent.post(EXTERNAL, body("USD_ACCOUNT")),
-        api.get("/exchange-rates"),
+        api.get("/stablecoins"),
     ]
 
     assert [answer.status_code for answer in answers] == [400, 401, 404, 405, 409, 501]

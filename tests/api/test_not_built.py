@@ -82,7 +82,7 @@ def test_other_methods_of_such_a_path_are_405(api: Api) -> None:
     refused(answer, 405, "METHOD_NOT_ALLOWED")
     assert answer.headers["allow"] == "POST"
     assert api.http.head("/quotes").status_code == 405
-    assert api.http.head("/exchange-rates").status_code == 501
+    assert api.http.head("/stablecoins").status_code == 501
 
 
 def test_an_implemented_path_is_not_hidden_by_one_that_is_not(api: Api) -> None:

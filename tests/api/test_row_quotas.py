@@ -126,6 +126,8 @@ def test_every_row_of_a_resource_with_a_quota_is_counted(own: Api, database_url:
     company = str(business(own)["id"])
     made(own.post("/beneficial-owners", owner | {"customerId": company}))
     assert own.post("/verifications", {"customerId": company}).is_success
+    rate = {"sourceCurrency": "USD", "destinationCurrency": "EUR", "exchangeRate": 1.25}
+    assert own.post("/sandbox/exchange-rates", rate).is_success
 
     with psycopg.connect(database_url) as connection:
         found = connection.execute("SELECT DISTINCT resource FROM row_quotas").fetchall()

@@ -240,6 +240,11 @@ BODIES: Final[dict[str, Callable[[Ids], Any]]] = {
         "since": "2020-01-01T00:00:00Z",
         "endpointId": ids["webhookEndpointId"],
     },
+    "POST /sandbox/exchange-rates": lambda _: {
+        "sourceCurrency": "USD",
+        "destinationCurrency": "EUR",
+        "exchangeRate": 1.25,
+    },
     "PATCH /config": lambda _: {"umaDomain": "eve.example.com"},
     **{
         f"POST /sandbox/cards/{{cardId}}/simulate/{name}": lambda _: authorization(10)
@@ -829,6 +834,8 @@ def filled(owner: Platform, other: Platform, database_url: str) -> None:
         key = {"Idempotency-Key": str(uuid4())}
         made(one.api.http.post("/tokens", json={"name": "x", "permissions": ["VIEW"]}, headers=key))
         ok(one.api.post("/webhooks/signing-keys/rotate", {"overlapHours": 1}))
+        rate = {"sourceCurrency": "USD", "destinationCurrency": "EUR", "exchangeRate": 1.25}
+        ok(one.api.post("/sandbox/exchange-rates", rate))
         with psycopg.connect(database_url) as connection:
             psycopg.ClientCursor(connection).execute(_FILL, {"id": str(one.api.tenant.platform_id)})
 

@@ -203,6 +203,7 @@ def test_the_api_reads_no_other_table_but_what_is_of_the_installation(
         "alembic_version",
         "enqueued_events",
         "enqueued_events_progress",
+        "exchange_rates",
         "forged_messages",
         "inbox",
         "inbox_macs",

@@ -1,0 +1,1 @@
+"""Quotes: what a payment in another currency costs, and its execution."""
