@@ -101,7 +101,9 @@ class System:
         """Return a new platform with a token that may do everything."""
         kept = credentials.load(self._data_dir)
         keys = KeyRing(credentials.secret_key(kept, None))
-        return credentials.create_platform(self.running.database_url, name, keys)
+        return credentials.create_platform(
+            self.running.database_url, name, keys, currencies=credentials.SANDBOX_CURRENCIES
+        )
 
 
 def _environment() -> dict[str, str]:

@@ -15,7 +15,7 @@ from cardledger.api.http.responses import resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.platforms.scopes import Permission
-from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, money
+from cardledger.schema.wire.common import CURRENCIES, MAX_AMOUNT, NO_CURRENCY, money
 from cardledger.schema.wire.config import (
     ConfigUpdate,
     EmbeddedWalletConfig,
@@ -136,7 +136,7 @@ def _currencies(wanted: Sequence[SupportedCurrencyUpdate]) -> dict[str, dict[str
         message = "has a duplicate currency; send every currency once"
         raise invalid_field("supportedCurrencies", message)
     if unknown := [code for code in settings if code not in CURRENCIES]:
-        message = f"contains {unknown[0]}; supported are {', '.join(CURRENCIES)}"
+        message = f"contains {unknown[0]}, which {NO_CURRENCY}"
         raise invalid_field("supportedCurrencies", message, Code.INVALID_CURRENCY)
     return settings
 

@@ -8,6 +8,7 @@ of both are kept.
 import asyncio
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +28,10 @@ from cardledger.schema.roles import Role
 
 FILE: Final = "credentials.json"
 SANDBOX: Final = "sandbox"
+
+SANDBOX_CURRENCIES: Final = ("USD", "USDC", "USDB")
+"""The currencies that a platform of a sandbox starts with, as in the interface."""
+
 _CURRENCIES: Final = ("USD",)
 
 
@@ -141,14 +146,16 @@ def enter(credentials: Credentials, database_url: str, keys: KeyRing) -> Sandbox
     return asyncio.run(_enter(credentials, database_url, keys))
 
 
-def create_platform(database_url: str, name: str, keys: KeyRing) -> Sandbox:
+def create_platform(
+    database_url: str, name: str, keys: KeyRing, *, currencies: Sequence[str] = _CURRENCIES
+) -> Sandbox:
     """Set up a platform with a token that may do everything; its secret is shown here only."""
 
     async def run() -> Sandbox:
         engine = async_engine(database_url)
         try:
             async with engine.begin() as connection:
-                access = await _create(connection, name, keys)
+                access = await _create(connection, name, keys, currencies)
                 return await _sandbox(connection, access, keys, is_new=True)
         finally:
             await engine.dispose()
@@ -163,7 +170,7 @@ async def _enter(credentials: Credentials, database_url: str, keys: KeyRing) -> 
             access = await _known(connection, credentials, keys)
             is_new = access is None
             if access is None:
-                access = await _create(connection, SANDBOX, keys)
+                access = await _create(connection, SANDBOX, keys, SANDBOX_CURRENCIES)
             sandbox = await _sandbox(connection, access, keys, is_new=is_new)
     finally:
         await engine.dispose()
@@ -185,8 +192,12 @@ async def _known(
     return None
 
 
-async def _create(connection: AsyncConnection, name: str, keys: KeyRing) -> Access:
-    platform = await platforms.create(connection, name=name, keys=keys, currencies=_CURRENCIES)
+async def _create(
+    connection: AsyncConnection, name: str, keys: KeyRing, currencies: Sequence[str]
+) -> Access:
+    platform = await platforms.create(
+        connection, name=name, keys=keys, currencies=tuple(currencies)
+    )
     client_id, client_secret = await api_tokens.create(
         connection, platform_id=platform.id, name=name, permissions=list(Permission), keys=keys
     )

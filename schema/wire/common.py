@@ -28,6 +28,7 @@ from pydantic_core import CoreSchema
 from typing_extensions import override
 
 from cardledger.schema.ids import Id
+from cardledger.schema.wire import iso4217
 
 MAX_AMOUNT: Final = 2**63 - 1
 
@@ -189,6 +190,8 @@ AgentId = _id_type("Agent")
 AgentActionId = _id_type("AgentAction")
 RejectionId = _id_type("Rejection")
 ParkedEventId = _id_type("ParkedEvent")
+ScaChallengeId = _id_type("ScaChallenge")
+ScaResetId = _id_type("ScaReset")
 
 Amount = Annotated[int, Field(strict=True, gt=0, le=MAX_AMOUNT)]
 """Minor units, above zero."""
@@ -311,23 +314,26 @@ class CurrencyInfo(Response):
     decimals: int
 
 
-CURRENCIES: Final[Mapping[str, CurrencyInfo]] = {
-    info.code: info
-    for info in (
-        CurrencyInfo(code="USD", name="United States Dollar", symbol="$", decimals=2),
-        CurrencyInfo(code="EUR", name="Euro", symbol="€", decimals=2),
-        CurrencyInfo(code="GBP", name="Pound Sterling", symbol="£", decimals=2),
-        CurrencyInfo(code="INR", name="Indian Rupee", symbol="₹", decimals=2),
-        CurrencyInfo(code="MXN", name="Mexican Peso", symbol="$", decimals=2),
-        CurrencyInfo(code="JPY", name="Japanese Yen", symbol="¥", decimals=0),
-        CurrencyInfo(code="USDC", name="USD Coin", symbol="", decimals=6),
-        CurrencyInfo(code="USDB", name="USDB", symbol="", decimals=6),
-        CurrencyInfo(code="BTC", name="Bitcoin", symbol="₿", decimals=8),
-    )
-}
-"""The currencies of the ledger, with their number of decimals."""
+_FIRST: Final = ("USD", "EUR", "GBP", "INR", "MXN", "JPY")
+"""The currencies that come first in lists."""
 
-CRYPTO: Final = frozenset({"USDC", "USDB", "BTC"})
+_TICKERS: Final = (
+    CurrencyInfo(code="USDC", name="USD Coin", symbol="", decimals=6),
+    CurrencyInfo(code="USDB", name="USDB", symbol="", decimals=6),
+    CurrencyInfo(code="BTC", name="Bitcoin", symbol="₿", decimals=8),
+)
+
+CURRENCIES: Final[Mapping[str, CurrencyInfo]] = {
+    code: CurrencyInfo(code=code, name=iso.name, symbol=iso.symbol, decimals=iso.decimals)
+    for code in dict.fromkeys((*_FIRST, *iso4217.CURRENCIES))
+    for iso in (iso4217.CURRENCIES[code],)
+} | {info.code: info for info in _TICKERS}
+"""The currencies of the ledger, with their number of decimals: ISO 4217 and three tickers."""
+
+CRYPTO: Final = frozenset(info.code for info in _TICKERS)
+
+NO_CURRENCY: Final = f"is not an active code of ISO 4217, nor one of {', '.join(sorted(CRYPTO))}"
+"""What is wrong with a code that the ledger does not know."""
 
 
 class CurrencyAmount(Response):

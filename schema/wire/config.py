@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from cardledger.schema.wire.common import (
-    CURRENCIES,
     NOT_NULLABLE,
     STORABLE,
     Currency,
@@ -22,6 +21,14 @@ from cardledger.schema.wire.common import (
 from cardledger.schema.wire.customers.people import Email
 from cardledger.schema.wire.sandbox import CurrencyCode
 from cardledger.schema.wire.webhooks.urls import WebhookUrl, webhook_url
+
+MAX_CURRENCIES: Final = 100
+"""Currencies of a platform: a customer has an account in each, and a batch locks all of them."""
+
+MAX_ENTRIES: Final = 100
+"""Entries in the lists of all currencies together, so that every valid request is small."""
+
+_MAX_FEES: Final = 3  # There is one type of fee, in one currency.
 
 DOMAIN: Final = r"^(?=.{1,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}$"
 
@@ -111,6 +118,35 @@ class SupportedCurrencyUpdate(Request):
         return self
 
 
+def _few_entries(wanted: list[SupportedCurrencyUpdate]) -> list[SupportedCurrencyUpdate]:
+    lists = (
+        entries
+        for currency in wanted
+        for entries in (
+            currency.required_counterparty_fields,
+            currency.provider_required_customer_fields,
+            currency.provider_required_counterparty_customer_fields,
+        )
+    )
+    count = sum(len(entries or ()) for entries in lists)
+    if count > MAX_ENTRIES:
+        message = f"has {count} fields of counterparties and customers; send {MAX_ENTRIES} at most"
+        raise ValueError(message)
+    return wanted
+
+
+SupportedCurrencies = Annotated[
+    list[SupportedCurrencyUpdate],
+    Field(
+        min_length=1,
+        max_length=MAX_CURRENCIES,
+        json_schema_extra={"x-maxEntries": MAX_ENTRIES},
+    ),
+    AfterValidator(_few_entries),
+]
+"""The currencies of a platform; the lists in them have `MAX_ENTRIES` entries together."""
+
+
 class EmbeddedWalletConfigUpdate(Request):
     """A change of the appearance of embedded wallets."""
 
@@ -179,17 +215,13 @@ class ConfigUpdate(Request):
 
     webhook_endpoint: WebhookUrl | None = None
     uma_domain: Domain | None = None
-    supported_currencies: Annotated[
-        Annotated[list[SupportedCurrencyUpdate], Field(min_length=1, max_length=len(CURRENCIES))]
-        | None,
-        NOT_NULLABLE,
-    ] = None
+    supported_currencies: Annotated[SupportedCurrencies | None, NOT_NULLABLE] = None
     embedded_wallet_config: EmbeddedWalletConfigUpdate | None = None
     card_tokenization_2fa_config: Annotated[
         CardTokenization2faConfig | None, Field(alias="cardTokenization2faConfig")
     ] = None
     fee_configs: Annotated[
-        Annotated[list[FeeConfigUpdate], Field(max_length=len(CURRENCIES))] | None, NOT_NULLABLE
+        Annotated[list[FeeConfigUpdate], Field(max_length=_MAX_FEES)] | None, NOT_NULLABLE
     ] = None
 
 

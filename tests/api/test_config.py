@@ -8,6 +8,10 @@ import httpx2
 import pytest
 
 from cardledger.api.app import ApiConfig
+from cardledger.schema.wire import iso4217
+from cardledger.schema.wire.common import CRYPTO
+from cardledger.schema.wire.config import MAX_CURRENCIES
+from cardledger.schema.wire.customers.account_variants import VARIANTS
 from tests.api.support import Api, Tenant, made, new_tenant, ok, refused
 
 USD = {
@@ -313,3 +317,62 @@ def test_an_invalid_configuration_is_refused_as_a_whole(
     refused(configure(api, **fields), 400, code)
 
     assert ok(api.get("/config")) == before
+
+
+# --- every currency ------------------------------------------------------------------------------
+
+
+def test_every_currency_that_external_accounts_know_can_be_enabled(own: Api) -> None:
+    known = [*sorted(iso4217.CODES), *sorted(CRYPTO)]
+    before = ok(own.get("/config"))["supportedCurrencies"]
+    named = {name for variant in VARIANTS.values() for name in variant.currencies or ()}
+
+    assert named - {"SLV"} <= set(known), "SLV names a country"
+    for some in (known[:MAX_CURRENCIES], known[MAX_CURRENCIES:]):
+        after = ok(configure(own, supportedCurrencies=[in_currency(code) for code in some]))
+        assert codes(after) == some
+    ok(configure(own, supportedCurrencies=before))
+
+
+def test_a_platform_enables_a_hundred_currencies_at_most(own: Api) -> None:
+    some = sorted(iso4217.CODES)[: MAX_CURRENCIES + 1]
+
+    answer = configure(own, supportedCurrencies=[in_currency(code) for code in some])
+
+    [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+    assert error == {"field": "supportedCurrencies", "message": "must have at most 100 items"}
+
+
+def test_the_fields_of_all_currencies_are_counted_together(own: Api) -> None:
+    names = [{"name": "FULL_NAME", "mandatory": True}] * 20
+    some = [in_currency(code, requiredCounterpartyFields=names) for code in ("USD", "EUR", "GBP")]
+    some += [in_currency(code, requiredCounterpartyFields=names) for code in ("CHF", "SEK", "NOK")]
+
+    answer = configure(own, supportedCurrencies=some)
+
+    [error] = refused(answer, 400, "INVALID_INPUT")["details"]["errors"]
+    assert error["message"] == "has 120 fields of counterparties and customers; send 100 at most"
+
+
+@pytest.mark.parametrize(("code", "decimals"), [("JPY", 0), ("KWD", 3), ("CLF", 4), ("BTC", 8)])
+def test_an_account_in_a_new_currency_holds_its_minor_units(
+    own: Api, code: str, decimals: int
+) -> None:
+    before = ok(own.get("/config"))["supportedCurrencies"]
+    ok(configure(own, supportedCurrencies=[*before, in_currency(code)]))
+
+    customer = own.customer(currencies=[code])
+
+    [account] = ok(own.get("/customers/internal-accounts", customerId=customer["id"]))["data"]
+    paid = ok(own.post(f"/sandbox/internal-accounts/{account['id']}/fund", {"amount": 12_345}))
+    assert paid["balance"]["amount"] == 12_345
+    assert paid["balance"]["currency"]["decimals"] == decimals
+
+
+def test_an_unknown_currency_is_named_and_the_error_is_short(own: Api) -> None:
+    answer = configure(own, supportedCurrencies=[in_currency("ZZZ")])
+
+    [error] = refused(answer, 400, "INVALID_CURRENCY")["details"]["errors"]
+    assert error["message"] == (
+        "contains ZZZ, which is not an active code of ISO 4217, nor one of BTC, USDB, USDC"
+    )

@@ -221,11 +221,38 @@ def largest(schema: Json) -> Size:
             )
         case "array":
             item, count = largest(schema["items"]), schema["maxItems"]
+            if "x-maxEntries" in schema:
+                return largest_with_few_entries(schema)
             return Size(2 + count * (item.bytes + 1), count * item.keys, 1 + item.depth)
         case "string":
             return Size(2 + largest_string(schema))
         case _:
             return Size(25)
+
+
+def largest_with_few_entries(schema: Json) -> Size:
+    """Return the size of an array of objects, the lists in which have a number of entries in all.
+
+    Lists without references are few and short; they count with all of their entries.
+    """
+    fields = resolved(schema["items"])["properties"]
+    lists = {
+        name: listed
+        for name, field in fields.items()
+        for listed in [field, *field.get("anyOf", [])]
+        if listed.get("type") == "array" and listed["maxItems"] > 2
+    }
+    without = largest({"type": "object", "properties": {
+        name: {"type": "array", "maxItems": 0, "items": {"const": None}} if name in lists else field
+        for name, field in fields.items()
+    }})  # fmt: skip
+    entries = [largest(listed["items"]) for listed in lists.values()]
+    count, entry_count = schema["maxItems"], schema["x-maxEntries"]
+    return Size(
+        2 + count * (without.bytes + 1) + entry_count * max(entry.bytes + 1 for entry in entries),
+        count * without.keys + entry_count * max(entry.keys for entry in entries),
+        1 + max(1 + max(entry.depth for entry in entries), without.depth),
+    )
 
 
 SIZES = ("bytes", "keys", "depth")

@@ -116,7 +116,13 @@ def story_of(name: str) -> Story:
 
 def _new_scene(api: HttpApi) -> Scene:
     customer = api.post(
-        "/customers", {"customerType": "INDIVIDUAL", "fullName": _CARDHOLDER, "region": "US"}
+        "/customers",
+        {
+            "customerType": "INDIVIDUAL",
+            "fullName": _CARDHOLDER,
+            "region": "US",
+            "currencies": ["USD"],
+        },
     )
     account = restaurant_tip.account_of(api, customer["id"])
     api.post(f"/sandbox/internal-accounts/{account}/fund", {"amount": START_BALANCE})

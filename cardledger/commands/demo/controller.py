@@ -227,7 +227,12 @@ def _issue_cards(running: Running) -> Cards:
         ids = []
         for cardholder in CARDHOLDERS:
             customer = api.post(
-                "/customers", {"customerType": "INDIVIDUAL", "fullName": cardholder.name}
+                "/customers",
+                {
+                    "customerType": "INDIVIDUAL",
+                    "fullName": cardholder.name,
+                    "currencies": ["USD"],
+                },
             )
             account = restaurant_tip.account_of(api, customer["id"])
             deposit = {"amount": cardholder.funds, "occurredAt": october.FUNDED_AT}

@@ -173,7 +173,10 @@ def _simulate_traffic(
 
 
 def _customer(api: HttpApi, role: Role) -> Customer:
-    customer = api.post("/customers", {"customerType": "INDIVIDUAL", "fullName": role.name})
+    customer = api.post(
+        "/customers",
+        {"customerType": "INDIVIDUAL", "fullName": role.name, "currencies": ["USD"]},
+    )
     account = restaurant_tip.account_of(api, customer["id"])
     api.post(f"/sandbox/internal-accounts/{account}/fund", {"amount": role.funds})
     request = {"cardholderId": customer["id"], "form": "VIRTUAL", "fundingSources": [account]}

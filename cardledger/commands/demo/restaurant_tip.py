@@ -85,7 +85,13 @@ def play(api: HttpApi, receiver: Receiver, database_url: DatabaseUrl) -> Tip:
     Raises: CommandError when a request fails or a webhook does not arrive.
     """
     customer = api.post(
-        "/customers", {"customerType": "INDIVIDUAL", "fullName": "Ada Lovelace", "region": "US"}
+        "/customers",
+        {
+            "customerType": "INDIVIDUAL",
+            "fullName": "Ada Lovelace",
+            "region": "US",
+            "currencies": ["USD"],
+        },
     )
     account = account_of(api, customer["id"])
     api.post(f"/sandbox/internal-accounts/{account}/fund", {"amount": FUNDED})

@@ -62,7 +62,7 @@ _NO_ROOM: Final = "revoke a token first, or use --revoke-others"
 def create(
     name: Annotated[str, typer.Argument(help="Display name.")], *, data_dir: DataDir = None
 ) -> None:
-    """Create a platform with an API token.
+    """Create a platform with an API token; in a sandbox with the currencies USD, USDC and USDB.
 
     Prints its secrets once, as JSON. Not needed with `up`, which creates a sandbox platform.
     """
@@ -72,7 +72,12 @@ def create(
     keys = _keys(settings)
     with discovery.database(settings) as database_url:
         key_check.check(database_url, keys)
-        made = credentials.create_platform(database_url, name, keys)
+        made = credentials.create_platform(
+            database_url,
+            name,
+            keys,
+            currencies=credentials.SANDBOX_CURRENCIES if settings.sandbox else ("USD",),
+        )
     _print(
         {
             "platformId": made.access.platform_id,

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from cardledger.schema.wire.common import (
     CURRENCIES,
+    NO_CURRENCY,
     NOT_NULLABLE,
     AgentId,
     Currency,
@@ -48,8 +49,7 @@ def _each_once(value: list[AgentPermissionName]) -> list[AgentPermissionName]:
 
 def _known(value: str) -> str:
     if value not in CURRENCIES:
-        message = f"must be one of {', '.join(CURRENCIES)}"
-        raise ValueError(message)
+        raise ValueError(NO_CURRENCY)
     return value
 
 
