@@ -130,8 +130,11 @@ class AccountCheck:
 class AccountVerifier(Protocol):
     """Checks external accounts and the names of their holders with a payment rail."""
 
+    def checks_digits(self) -> bool:
+        """Return whether check digits and checksums of identifiers count, beside their forms."""
+
     def check(self, info: AccountInfo) -> AccountCheck:
-        """Return what the rail reports of an account whose check digits are right."""
+        """Return what the rail reports of an account whose identifier is valid."""
 
 
 # --- money -------------------------------------------------------------------------------------

@@ -95,10 +95,12 @@ class ExternalAccountFilters:
 # --- rules, pure -------------------------------------------------------------------------------
 
 
-def refusal_of(wanted: Registration) -> RegistrationRefusedError | None:
+def refusal_of(
+    wanted: Registration, *, check_digits: bool = True
+) -> RegistrationRefusedError | None:
     """Return why `wanted` cannot be registered, by its own data; None when it can.
 
-    In this order: missing fields, the currency, the check digits.
+    In this order: missing fields, the currency, the identifier, with its check digits or without.
     """
     if missing := list(shortcomings(wanted.info)):
         return RegistrationRefusedError(RegistrationRefusal.INPUT, *missing)
@@ -111,7 +113,10 @@ def refusal_of(wanted: Registration) -> RegistrationRefusedError | None:
         return RegistrationRefusedError(
             RegistrationRefusal.CURRENCY, _other_currency(wanted.info, currencies)
         )
-    if identifier_errors := list(account_numbers.identifier_errors(wanted.info)):
+    identifier_errors = list(
+        account_numbers.identifier_errors(wanted.info, check_digits=check_digits)
+    )
+    if identifier_errors:
         return RegistrationRefusedError(RegistrationRefusal.NUMBER, *identifier_errors)
     return None
 
@@ -121,7 +126,8 @@ def checked(wanted: Registration, verifier: AccountVerifier | None) -> AccountCh
 
     Raises: RegistrationRefusedError.
     """
-    if refused := refusal_of(wanted):
+    check_digits = verifier is None or verifier.checks_digits()
+    if refused := refusal_of(wanted, check_digits=check_digits):
         raise refused
     if verifier is None:
         return None

@@ -190,17 +190,90 @@ def _polymod(values: Sequence[int]) -> int:
     return checksum
 
 
-CHECKS: Final[Mapping[str, Mapping[str, Callable[[str], bool]]]] = {
-    "BASE_WALLET": {"address": is_evm},
-    "ETHEREUM_WALLET": {"address": is_evm},
+# --- by account type and field -----------------------------------------------------------------
+
+Objection = Callable[[str], str | None]
+"""What is wrong with an address; None: nothing."""
+
+
+def _unless(is_right: Callable[[str], bool], message: str) -> Objection:
+    return lambda address: None if is_right(address) else message
+
+
+def _form(pattern: str, described: str) -> Objection:
+    compiled = re.compile(pattern)
+    return _unless(lambda text: compiled.fullmatch(text) is not None, f"must be {described}")
+
+
+_EVM_ADDRESS: Final = _unless(
+    is_evm,
+    "is not a valid address of this network: it must be 0x and 40 hexadecimal digits, in the case"
+    " of EIP-55 or in one case",
+)
+_LIGHTNING_FORM: Final = _unless(
+    is_lightning_address, "is not a valid Lightning address: it must be of the form name@domain"
+)
+
+OBJECTIONS: Final[Mapping[str, Mapping[str, Objection]]] = {
+    "BASE_WALLET": {"address": _EVM_ADDRESS},
+    "ETHEREUM_WALLET": {"address": _EVM_ADDRESS},
     "LIGHTNING": {
-        "invoice": is_invoice,
-        "bolt12": is_offer,
-        "lightning_address": is_lightning_address,
+        "invoice": _unless(
+            is_invoice,
+            "is not a valid invoice of BOLT 11: its prefix, its characters or its checksum are"
+            " wrong",
+        ),
+        "bolt12": _unless(
+            is_offer, "is not a valid offer of BOLT 12: its prefix or its characters are wrong"
+        ),
+        "lightning_address": _LIGHTNING_FORM,
     },
-    "POLYGON_WALLET": {"address": is_evm},
-    "SOLANA_WALLET": {"address": is_solana},
-    "SPARK_WALLET": {"address": is_spark},
-    "TRON_WALLET": {"address": is_tron},
+    "POLYGON_WALLET": {"address": _EVM_ADDRESS},
+    "SOLANA_WALLET": {
+        "address": _unless(
+            is_solana,
+            "is not a valid Solana address: it must be a public key of 32 bytes in Base58, whose"
+            " alphabet has no 0, O, I and l",
+        )
+    },
+    "SPARK_WALLET": {
+        "address": _unless(
+            is_spark,
+            "is not a valid Spark address: its prefix, its characters (Bech32m) or its checksum are"
+            " wrong",
+        )
+    },
+    "TRON_WALLET": {
+        "address": _unless(
+            is_tron,
+            "is not a valid Tron address: its alphabet (Base58, no 0, O, I and l), its length or"
+            " its checksum is wrong",
+        )
+    },
 }
-"""By account type and field."""
+"""Where a network is real: its alphabet, its length and its checksum."""
+
+_EVM_FORM: Final = _form(_EVM.pattern, "0x and 40 hexadecimal digits")
+
+FORMS: Final[Mapping[str, Mapping[str, Objection]]] = {
+    "BASE_WALLET": {"address": _EVM_FORM},
+    "ETHEREUM_WALLET": {"address": _EVM_FORM},
+    "LIGHTNING": {
+        "invoice": _form(_INVOICE.pattern + "1[0-9A-Za-z]{20,}", "of the form lnbc…1… of BOLT 11"),
+        "bolt12": _form("lno1[0-9A-Za-z]+", "of the form lno1… of BOLT 12"),
+        "lightning_address": _LIGHTNING_FORM,
+    },
+    "POLYGON_WALLET": {"address": _EVM_FORM},
+    "SOLANA_WALLET": {"address": _form("[0-9A-Za-z]{32,44}", "32 to 44 letters and digits")},
+    "SPARK_WALLET": {
+        "address": _form(
+            f"(?:{'|'.join(_SPARK)})1[0-9a-z]{{20,}}",
+            "the prefix of a Spark network, such as spark1, and at least 20 letters and digits",
+        )
+    },
+    "TRON_WALLET": {"address": _form("T[0-9A-Za-z]{33}", "T and 33 letters and digits")},
+}
+"""In a sandbox, where an address may end in anything: any letters and digits, no checksum.
+
+The alphabets of Base58 and Bech32 lack digits that magic suffixes have.
+"""

@@ -149,11 +149,6 @@ def test_lists_are_filtered_and_come_in_pages(api: Api, customer_id: str) -> Non
             "accountInfo.routingNumber",
         ),
         (
-            {"accountInfo": info("USD_ACCOUNT", routingNumber="021000022")},
-            "INVALID_BANK_ACCOUNT",
-            "accountInfo.routingNumber",
-        ),
-        (
             {"accountInfo": info("USD_ACCOUNT", accountNumber="555105")},
             "INVALID_BANK_ACCOUNT",
             "accountInfo",
@@ -365,5 +360,35 @@ def test_without_an_account_verifier_an_account_stays_pending(api_config: ApiCon
     with server(config) as root, Api(root, new_tenant(config.database_url)) as real:
         created = made(real.post(PLATFORM, usd("1234105")))
 
+        wrong = info("USD_ACCOUNT", routingNumber="123456789")
+        refusal = refused(
+            real.post(PLATFORM, body("USD_ACCOUNT", accountInfo=wrong)), 400, "INVALID_BANK_ACCOUNT"
+        )
+
     assert (created["status"], created["beneficiaryVerificationStatus"]) == ("PENDING", "PENDING")
     assert "beneficiaryVerifiedData" not in created
+    [error] = refusal["details"]["errors"]
+    assert error["field"] == "accountInfo.routingNumber"
+    assert "check digit" in error["message"]
+
+
+def test_the_sandbox_accepts_what_the_interface_shows(api: Api, customer_id: str) -> None:
+    shown = info("USD_ACCOUNT", routingNumber="123456789", accountNumber="123456789")
+
+    created = made(
+        api.post(CUSTOMERS, body("USD_ACCOUNT", accountInfo=shown, customerId=customer_id))
+    )
+
+    assert created["accountInfo"]["routingNumber"] == "123456789"
+
+
+@pytest.mark.parametrize(
+    ("iban", "status"),
+    [("DE89370400440532013102", "NOT_MATCHED"), ("DE89370400440532013103", "PARTIAL_MATCH")],
+)
+def test_the_suffix_of_an_iban_selects_the_name_check(api: Api, iban: str, status: str) -> None:
+    wish = body("EUR_ACCOUNT", accountInfo=info("EUR_ACCOUNT", iban=iban))
+
+    created = made(api.post(PLATFORM, wish))
+
+    assert created["beneficiaryVerificationStatus"] == status

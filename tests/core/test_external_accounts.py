@@ -63,8 +63,10 @@ def changed(account_type: str, **changes: object) -> dict[str, Any]:
     return body(account_type, accountInfo=info(account_type, **changes))
 
 
-def refusal(sent: dict[str, Any]) -> RegistrationRefusal | None:
-    error = refused(parsed(sent))
+def refusal(
+    sent: dict[str, Any], verifier: AccountVerifier | None = SANDBOX
+) -> RegistrationRefusal | None:
+    error = refused(parsed(sent), verifier)
     return error.refusal if error else None
 
 
@@ -310,18 +312,115 @@ def test_the_currency_must_fit_the_account_type(account_type: str) -> None:
         ("LIGHTNING", "lightningAddress", "ada"),
     ],
 )
-def test_an_invalid_identifier_is_refused(account_type: str, field: str, value: str) -> None:
+def test_an_invalid_identifier_is_refused_where_a_rail_is_real(
+    account_type: str, field: str, value: str
+) -> None:
+    sent = changed(account_type, **{field: value})
+
+    assert refusal(sent, None) is RegistrationRefusal.NUMBER
+    assert wrong(sent, None) == {f"accountInfo.{field}"}
+
+
+@pytest.mark.parametrize("account_type", EXAMPLES)
+def test_a_valid_account_is_accepted_where_a_rail_is_real(account_type: str) -> None:
+    assert wrong(body(account_type), None) == set()
+
+
+@pytest.mark.parametrize("suffix", ["002", "003", "005", "102", "105", "107"])
+@pytest.mark.parametrize(
+    ("account_type", "field"),
+    [
+        ("AED_ACCOUNT", "iban"),
+        ("EUR_ACCOUNT", "iban"),
+        ("SWIFT_ACCOUNT", "iban"),
+        ("USD_ACCOUNT", "routingNumber"),
+        ("MXN_ACCOUNT", "clabeNumber"),
+        ("BASE_WALLET", "address"),
+        ("SOLANA_WALLET", "address"),
+        ("SPARK_WALLET", "address"),
+        ("TRON_WALLET", "address"),
+        ("LIGHTNING", "bolt12"),
+        ("LIGHTNING", "invoice"),
+    ],
+)
+def test_in_a_sandbox_an_identifier_may_end_in_every_suffix(
+    account_type: str, field: str, suffix: str
+) -> None:
+    # An account has one way of being identified here.
+    alone = {"iban": {"accountNumber": None} if account_type == "SWIFT_ACCOUNT" else {}}
+    alone |= {name: {"lightningAddress": None} for name in ("bolt12", "invoice")}
+    valid = info(account_type).get(field) or ENDLESS[field]
+    sent = changed(account_type, **{field: valid[:-3] + suffix}, **alone.get(field, {}))
+
+    error = refused(parsed(sent))
+
+    # An unknown account is the verdict of the rail, which has understood the identifier.
+    is_identifier = field != "routingNumber"
+    expected = ["accountInfo"] if suffix == "105" and is_identifier else []
+    assert [one.field for one in (error.errors if error else ())] == expected
+
+
+ENDLESS = {
+    "bolt12": "lno1qgsqvgnwgcg35z6ee2h3yczraddm72xrfua9uve2rlrm9deu7xyfzrcgqyqs",
+    "invoice": "lnbc2500u1pvjluezpp5qqqsyqcyq5rqwzqfqqqsyqcyq5rqwzqfqqqsyqcyq5rqwzqfqypqdq5xysxx",
+    "iban": "DE89370400440532013000",
+}
+"""Identifiers of types whose example is identified by another field."""
+
+
+@pytest.mark.parametrize(
+    ("account_type", "field", "value"),
+    [
+        ("ETHEREUM_WALLET", "address", EVM[:-1]),
+        ("POLYGON_WALLET", "address", EVM[2:]),
+        ("SOLANA_WALLET", "address", "0xabc"),
+        ("TRON_WALLET", "address", "XR7NHqjeKQxGTCi8q8ZY4pL8otSzgjLj6t"),
+        ("SPARK_WALLET", "address", "spark1qqqqqqqq"),
+        ("SPARK_WALLET", "address", "bc1qw508d6qejxtdg4y5r3zarvary0c5xw7kv8f3t4"),
+        ("LIGHTNING", "lightningAddress", "ada"),
+    ],
+)
+def test_in_a_sandbox_the_form_of_an_identifier_counts(
+    account_type: str, field: str, value: str
+) -> None:
     sent = changed(account_type, **{field: value})
 
     assert refusal(sent) is RegistrationRefusal.NUMBER
     assert wrong(sent) == {f"accountInfo.{field}"}
 
 
+def test_the_routing_number_that_the_interface_shows_is_accepted_in_a_sandbox_only() -> None:
+    sent = changed("USD_ACCOUNT", routingNumber="123456789")
+
+    assert wrong(sent) == set()
+    assert wrong(sent, None) == {"accountInfo.routingNumber"}
+
+
+@pytest.mark.parametrize(
+    ("iban", "problem"),
+    [
+        ("DE89370400440532013001", "check digits"),
+        ("GB82WEST12345698765432", None),
+        ("ZZ22370400440532013000", "ZZ is not a country"),
+        ("DE5137040044053201300", "length or structure is not that of DE"),
+        ("MA5701151900000120500053492", "must have 28 characters in MA"),
+    ],
+)
+def test_the_error_of_an_iban_says_what_is_wrong(iban: str, problem: str | None) -> None:
+    objection = account_numbers.iban_objection(iban)
+
+    assert (objection is None) == (problem is None)
+    assert (problem or "") in (objection or "")
+
+
 @given(st.from_regex(r"\A[A-Z]{2}[0-9]{2}[A-Za-z0-9]{11,30}\Z"), st.text())
 def test_any_text_is_accepted_or_refused_without_an_exception(iban: str, text: str) -> None:
     assert account_numbers.is_iban(iban) in {True, False}
-    for checks in wallet_addresses.CHECKS.values():
-        assert {is_right(text) for is_right in checks.values()} <= {True, False}
+    assert isinstance(account_numbers.iban_objection(iban), str | None)
+    for table in (wallet_addresses.OBJECTIONS, wallet_addresses.FORMS):
+        for checks in table.values():
+            for object_to in checks.values():
+                assert isinstance(object_to(text), str | None)
 
 
 def one_digit_off(number: str) -> Iterable[str]:
