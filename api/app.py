@@ -20,7 +20,7 @@ from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turns
 from cardledger.api.http.last_use import LastUses
 from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, templates
 from cardledger.api.http.rate_limits import RateLimits
-from cardledger.api.http.request_context import Services
+from cardledger.api.http.request_context import EndUserTerms, Services
 from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
 from cardledger.api.ingestion_limits import IngestionLimits
 from cardledger.api.openapi import docs_page, not_implemented
@@ -40,10 +40,18 @@ from cardledger.api.routes import (
 from cardledger.api.routes.agents import actions, approvals, device_codes, management, me
 from cardledger.api.routes.customers import (
     beneficial_owners,
+    end_user_terms,
     external_accounts,
     internal_accounts,
     registry,
     verifications,
+)
+from cardledger.api.routes.customers.authentication import (
+    contacts,
+    factors,
+    logins,
+    resets,
+    trust,
 )
 from cardledger.api.routes.exchange import directory, exchange_rates
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
@@ -65,8 +73,8 @@ _CONNECTIONS: Final = 20
 _INSTALLATION_CONNECTIONS: Final = 10  # Four writes to the inbox at a time, eight look-ups.
 _POOL_TIMEOUT_S: Final = 5.0
 
-# The lists of accounts come before `registry`, whose paths would read `internal-accounts` as an id;
-# `me` comes before `management` for the same reason.
+# The lists of accounts and the terms come before `registry`, whose paths would read their names as
+# ids; `me` comes before `management` for the same reason.
 _ROUTERS: Final[tuple[APIRouter, ...]] = (
     transactions.router,
     rejections.router,
@@ -74,7 +82,13 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     platform_config.router,
     internal_accounts.router,
     external_accounts.router,
+    end_user_terms.router,
     registry.router,
+    contacts.router,
+    resets.router,
+    factors.router,
+    logins.router,
+    trust.router,
     beneficial_owners.router,
     verifications.router,
     cards.router,
@@ -118,6 +132,7 @@ class ApiConfig:
     slot_wait_s: float = DEFAULT_WAIT_S
     body_timeout_s: float = 30.0
     public_url: str | None = None
+    end_user_terms: EndUserTerms | None = None  # None in a sandbox: its own.
     metrics: Access = THIS_MACHINE  # Who may read them.
 
 
@@ -147,6 +162,7 @@ def create_app(
         # Paths are matched in order, and the simulators are called most.
         app.include_router(simulators.router, prefix=BASE_PATH)
         app.include_router(sandbox.router, prefix=BASE_PATH)
+        app.include_router(end_user_terms.page_router)
         app.include_router(exchange_rates.sandbox_router, prefix=BASE_PATH)
     for router in (
         health.router,
@@ -238,6 +254,8 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 allow_loopback=config.sandbox and config.loopback_webhooks,
                 readiness=readiness,
                 public_url=config.public_url,
+                is_sandbox=config.sandbox,
+                end_user_terms=config.end_user_terms,
             )
             await readiness.close()
     finally:

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fractions import Fraction
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from cardledger.ledger.core.events import DeclineReason
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import external_accounts
+from cardledger.schema.wire.customers.authentication import Channel
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.external_accounts import AccountInfo
 from cardledger.schema.wire.customers.people import KycStatus
@@ -96,8 +97,19 @@ class VerificationResult:
     problems: Sequence[VerificationProblem] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Liveness:
+    """The check that a customer is alive and itself; `link` where it has to go for it."""
+
+    status: Literal["INITIATED", "PENDING_REVIEW", "LIVENESS_PASSED", "REJECTED"]
+    link: str | None = None
+
+
 class IdentityVerifier(Protocol):
     """Verifies identities (KYC) and businesses (KYB)."""
+
+    def check_liveness(self, customer_id: Id) -> Liveness:
+        """Begin to check that a customer who has lost a factor is alive and itself."""
 
     def initial_kyc_status(self, full_name: str | None) -> KycStatus:
         """Return the status of an individual who has just become a customer."""
@@ -109,6 +121,23 @@ class IdentityVerifier(Protocol):
 
     def owner_kyc_status(self, last_name: str) -> KycStatus:
         """Return the status of a beneficial owner whose business has been decided."""
+
+
+class CodeSender(Protocol):
+    """Sends one-time codes to customers by e-mail and SMS.
+
+    It is connected where a payment provider requires verified contacts and strong customer
+    authentication; without it no customer needs either.
+    """
+
+    def new_code(self) -> str:
+        """Return a code of six digits that nothing predicts."""
+
+    def send(self, channel: Channel, address: str, code: str) -> None:
+        """Hand a code over for delivery to an e-mail address or a phone number."""
+
+    def accepts_as_totp(self, code: str) -> bool:
+        """Return whether `code` counts as that of any authenticator: in a sandbox."""
 
 
 # --- external accounts -------------------------------------------------------------------------
@@ -226,6 +255,7 @@ class Adapters:
 
     issuer: Issuer | None = None
     identity_verifier: IdentityVerifier | None = None
+    code_sender: CodeSender | None = None
     account_verifier: AccountVerifier | None = None
     funding_rail: FundingRail | None = None
     reference_rates: ReferenceRates | None = None

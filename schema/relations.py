@@ -51,6 +51,11 @@ CREATED: Final = {
     "0061": ("adjustments",),
     "0063": ("book_beginnings",),
     "0065": ("exchange_rates", "platform_exchange_rates"),
+    "0067": (
+        "authentication_challenges",
+        "authentication_resets",
+        "customer_authentication",
+    ),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -122,6 +122,9 @@ def test_a_variable_like_no_other_is_refused_with_the_whole_list(
         ("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com/?a=b"),
         ("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com:99999"),
         ("CARDLEDGER_PUBLIC_URL", "https://led ger.example.com"),
+        ("CARDLEDGER_END_USER_TERMS_URL", "http://ledger.example.com/terms"),
+        ("CARDLEDGER_END_USER_TERMS_URL", "https://ledger.example.com/terms"),  # No version.
+        ("CARDLEDGER_END_USER_TERMS_VERSION", "2026-01"),
         ("DATABASE_URL", "mysql://root@db/x"),
         ("REDIS_URL", "http://cache"),
     ],
@@ -230,6 +233,8 @@ def test_every_limit_reaches_the_process_that_it_is_for(monkeypatch: pytest.Monk
         "CARDLEDGER_STALL_TIMEOUT_S": "13",
         "CARDLEDGER_KEEP_ALIVE_S": "14",
         "CARDLEDGER_PUBLIC_URL": "https://ledger.example.com",
+        "CARDLEDGER_END_USER_TERMS_URL": "https://ledger.example.com/terms",
+        "CARDLEDGER_END_USER_TERMS_VERSION": "2026-01",
         "CARDLEDGER_WEBHOOK_RETENTION_DAYS": "15",
     }
     for name, value in given.items():
@@ -241,6 +246,9 @@ def test_every_limit_reaches_the_process_that_it_is_for(monkeypatch: pytest.Monk
 
     assert (api.rate_limit, api.failure_limit, api.in_progress_limit) == ("7/minute", "8/minute", 9)
     assert (api.body_timeout_s, api.public_url) == (12, "https://ledger.example.com")
+    assert api.end_user_terms is not None
+    assert api.end_user_terms.version == "2026-01"
+    assert api.end_user_terms.url == "https://ledger.example.com/terms"
     assert (limits.head_timeout_s, limits.body_timeout_s, limits.stall_timeout_s) == (11, 12, 13)
     assert limits.keep_alive_s == 14
     assert worker.webhook_retention == timedelta(days=15)

@@ -39,6 +39,14 @@ _CODE_WRITERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndUserTerms:
+    """The terms that end users accept: the version, and the address of the text."""
+
+    version: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """Everything that outlives a request; one per event loop."""
 
@@ -61,6 +69,8 @@ class Services:
     allow_loopback: bool  # Webhooks to loopback, without TLS: in the sandbox of `up`.
     readiness: Readiness
     public_url: str | None
+    is_sandbox: bool
+    end_user_terms: EndUserTerms | None
 
     @property
     def wait_limit(self) -> timedelta:

@@ -7,7 +7,10 @@ details are in `cardledger.api.openapi.account_glossary`.
 from collections.abc import Mapping
 from typing import Final
 
-from cardledger.api.openapi.account_glossary import ACCOUNT_DESCRIPTIONS
+from cardledger.api.openapi.account_glossary import (
+    ACCOUNT_DESCRIPTIONS,
+    AUTHENTICATION_DESCRIPTIONS,
+)
 from cardledger.api.openapi.exchange_glossary import EXCHANGE_DESCRIPTIONS
 
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
@@ -402,6 +405,7 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
 DESCRIPTIONS: Final[Mapping[str, str]] = {
     **ACCOUNT_DESCRIPTIONS,
     **EXCHANGE_DESCRIPTIONS,
+    **AUTHENTICATION_DESCRIPTIONS,
     **_DESCRIPTIONS,
 }
 """The meaning of every name, or of a name in one model."""

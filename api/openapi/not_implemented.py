@@ -42,41 +42,10 @@ _PROVIDER: Final = "/stablecoin-provider-accounts"
 
 TABLE: Final[Sequence[Area]] = (
     Area(
-        tag="Contact Verification",
-        reason="No connected payment provider requires it.",
-        operations={
-            "startEmailVerification": "POST /customers/{customerId}/verify-email",
-            "confirmEmailVerification": "POST /customers/{customerId}/verify-email/confirm",
-            "startPhoneVerification": "POST /customers/{customerId}/verify-phone",
-            "confirmPhoneVerification": "POST /customers/{customerId}/verify-phone/confirm",
-        },
-    ),
-    Area(
-        tag="Strong Customer Authentication",
-        reason="No supported region requires it.",
-        operations={
-            "listScaFactors": "GET /sca/factors",
-            "createScaFactor": "POST /sca/factors",
-            "confirmScaFactor": "POST /sca/factors/confirm",
-            "deleteScaFactor": "DELETE /sca/factors/{credentialId}",
-            "startScaLogin": "POST /sca/login/start",
-            "completeScaLogin": "POST /sca/login/complete",
-            "recordScaEvent": "POST /sca/record-event",
-            "startScaReset": "POST /sca/factors/reset",
-            "getScaReset": "GET /sca/factors/reset/{resetId}",
-            "completeScaReset": "POST /sca/factors/reset/{resetId}/complete",
-            "trustExternalAccount": f"POST {_EXTERNAL}/trust",
-            "confirmExternalAccountTrust": f"POST {_EXTERNAL}/trust/confirm",
-            "untrustExternalAccount": f"POST {_EXTERNAL}/untrust",
-            "confirmExternalAccountUntrust": f"POST {_EXTERNAL}/untrust/confirm",
-        },
-    ),
-    Area(
         tag="KYC/KYB Verifications",
         reason="No verification provider with hosted pages is connected.",
         operations={
             "createKycLink": "POST /customers/{customerId}/kyc-link",
-            "getEndUserTerms": "GET /customers/end-user-terms",
         },
     ),
     Area(
@@ -212,7 +181,7 @@ def scheme_of(path: str) -> str:
 def routes(prefix: str, *, sandbox: bool) -> list[Route]:
     """Return routes that authenticate the caller and respond 501.
 
-    They come before all others: `/customers/end-user-terms` is not a customer id.
+    They come before all others, whose paths may read a name as an id.
     """
     return [
         _route(prefix + path, method, _not_implemented(area, path))

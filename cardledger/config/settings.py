@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -245,6 +245,19 @@ class Settings(BaseSettings):
         description="URL at which clients reach the API, as https://ledger.example.com; URLs in"
         " responses begin with it (default: the address that the request arrived at).",
     )
+    end_user_terms_url: str | None = Field(
+        default=None,
+        max_length=2048,
+        pattern=r"^https://[!-~]+$",
+        description="Address of the terms that end users accept, which starts with https://"
+        " (default: a page of the sandbox; outside it GET /customers/end-user-terms is 501).",
+    )
+    end_user_terms_version: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=255,
+        description="Version of the terms at CARDLEDGER_END_USER_TERMS_URL; both or neither.",
+    )
     accept_unsafe: str = Field(
         default="",
         description="What is accepted although it is unsafe on a network, by names separated by"
@@ -355,6 +368,12 @@ class Settings(BaseSettings):
     @classmethod
     def _is_root_url(cls, url: str | None) -> str | None:
         return url if url is None else _root_url(url)
+
+    @model_validator(mode="after")
+    def _has_whole_terms(self) -> Self:
+        if (self.end_user_terms_url is None) != (self.end_user_terms_version is None):
+            raise ValueError("set END_USER_TERMS_URL and END_USER_TERMS_VERSION, or neither")
+        return self
 
     @field_validator("data_dir")
     @classmethod

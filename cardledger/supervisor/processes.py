@@ -106,6 +106,7 @@ def run_worker(settings: Settings, *, role: WorkerRole | None, supervised: bool)
 def api_config(settings: Settings) -> "ApiConfig":
     """Return the configuration of the API."""
     from cardledger.api.app import ApiConfig
+    from cardledger.api.http.request_context import EndUserTerms
     from cardledger.workers.metrics.access import Access
 
     return ApiConfig(
@@ -122,6 +123,13 @@ def api_config(settings: Settings) -> "ApiConfig":
         in_progress_limit=settings.in_progress_limit,
         body_timeout_s=settings.body_timeout_s,
         public_url=settings.public_url,
+        end_user_terms=(
+            EndUserTerms(
+                version=settings.end_user_terms_version or "", url=settings.end_user_terms_url
+            )
+            if settings.end_user_terms_url
+            else None
+        ),
         metrics=Access(
             token=secret_of(settings.metrics_token),
             is_behind_proxy=bool(settings.forwarded_allow_ips or settings.public_url),

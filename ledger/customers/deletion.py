@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.customers import registry
+from cardledger.ledger.customers.authentication import state
 from cardledger.ledger.customers.registry import locked
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -45,6 +46,7 @@ async def delete(
         .where(tables.customers.c.id == customer_id)
         .values(is_deleted=True, updated_at=at)
     )
+    await state.forget(connection, customer_id=customer_id)
     return await registry.get(connection, platform_id=platform_id, customer_id=customer_id)
 
 

@@ -12,6 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers import beneficial_owners
+from cardledger.ledger.customers.authentication import contacts
+from cardledger.ledger.customers.authentication.state import Person
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.ports import IdentityVerifier
@@ -24,6 +26,7 @@ from cardledger.ledger.storage.secrets.sealed_columns import CUSTOMER_IDENTIFIER
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import identity
+from cardledger.schema.wire.customers.authentication import ContactVerification
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.customers import (
     BusinessCustomerResource,
@@ -222,7 +225,8 @@ async def get(
     if row is None:
         return None
     owners = await beneficial_owners.of_customers(connection, [customer_id])
-    return _render(row, owners.get(customer_id, []))
+    verified = await _contacts_of(connection, platform_id, [row])
+    return _render(row, owners.get(customer_id, []), verified.get(customer_id))
 
 
 async def page(
@@ -255,8 +259,9 @@ async def page(
         item=lambda row: row,
     )
     owners = await beneficial_owners.of_customers(connection, [row.id for row in rows.items])
+    verified = await _contacts_of(connection, platform_id, rows.items)
     return paging.Page(
-        items=[_render(row, owners.get(row.id, [])) for row in rows.items],
+        items=[_render(row, owners.get(row.id, []), verified.get(row.id)) for row in rows.items],
         last=rows.last,
         total_count=rows.total_count,
     )
@@ -376,10 +381,30 @@ def unique_fields() -> Iterator[None]:
         raise CustomerExistsError(field) from error
 
 
+async def _contacts_of(
+    connection: AsyncConnection, platform_id: Id, rows: Sequence[Row[*tuple[Any, ...]]]
+) -> Mapping[Id, ContactVerification]:
+    """Return which contacts are verified; no statement where no customer's region requires it."""
+    people = [
+        Person(
+            id=row.id,
+            platform_id=platform_id,
+            region=row.region,
+            email=row.email,
+            phone_number=row.phone_number,
+        )
+        for row in rows
+    ]
+    return await contacts.of_customers(connection, people)
+
+
 def _render(
-    row: Row[*tuple[Any, ...]], owners: Sequence[BeneficialOwnerResource]
+    row: Row[*tuple[Any, ...]],
+    owners: Sequence[BeneficialOwnerResource],
+    verified: ContactVerification | None,
 ) -> CustomerResource:
     fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+    fields["contact_verification"] = verified
     fields |= fields.pop("due_diligence") or {}
     fields["country_of_issuance"] = identity.issued_in(row.id_type, row.country_of_issuance)
     if row.customer_type == "BUSINESS":

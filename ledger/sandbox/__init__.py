@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from cardledger.ledger.ports import Adapters
 from cardledger.ledger.sandbox.account_verifier import SandboxAccountVerifier
+from cardledger.ledger.sandbox.code_sender import SandboxCodeSender
 from cardledger.ledger.sandbox.directory import SandboxDirectory
 from cardledger.ledger.sandbox.exchange_rates import SandboxExchangeRates
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
@@ -21,6 +22,7 @@ def adapters(keys: KeyRing, *, delay: timedelta) -> Adapters:
     return Adapters(
         issuer=SandboxIssuer(keys, delay=delay),
         identity_verifier=SandboxIdentityVerifier(),
+        code_sender=SandboxCodeSender(),
         account_verifier=SandboxAccountVerifier(),
         funding_rail=SandboxFundingRail(delay=delay),
         reference_rates=SandboxExchangeRates(),

@@ -5,7 +5,8 @@ from typing import Final
 
 from typing_extensions import override
 
-from cardledger.ledger.ports import Applicant, IdentityVerifier, VerificationResult
+from cardledger.ledger.ports import Applicant, IdentityVerifier, Liveness, VerificationResult
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.customers.people import KycStatus
 from cardledger.schema.wire.customers.verifications import VerificationProblem
@@ -56,6 +57,10 @@ class SandboxIdentityVerifier(IdentityVerifier):
             problem = _unreadable_document(applicant)
             return VerificationResult(status="RESOLVE_ERRORS", problems=[problem])
         return VerificationResult(status="PENDING_MANUAL_REVIEW" if is_ordinary else "APPROVED")
+
+    @override
+    def check_liveness(self, customer_id: Id) -> Liveness:
+        return Liveness(status="LIVENESS_PASSED")
 
     @override
     def owner_kyc_status(self, last_name: str) -> KycStatus:

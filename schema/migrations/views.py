@@ -58,6 +58,32 @@ _RESTORE: Final = """
 """
 
 
+_CREATE: Final = """
+DO $$ DECLARE
+    views_in text := current_schema() || '_api';
+    names text;
+BEGIN
+    SELECT string_agg(format('t.%I', attname), ', ' ORDER BY attnum) INTO STRICT names
+    FROM pg_attribute
+    WHERE attrelid = '{table}'::regclass AND attnum > 0 AND NOT attisdropped;
+    EXECUTE format('CREATE VIEW %I.{table} AS SELECT %s FROM {table} t WHERE t.platform_id ='
+        ' (SELECT nullif(current_setting(%L, true), %L)::uuid) WITH LOCAL CHECK OPTION',
+        views_in, names, 'cardledger.platform_id', '');
+    EXECUTE format('COMMENT ON VIEW %I.{table} IS %L', views_in, '{comment}');
+    EXECUTE format('GRANT {rights} ON %I.{table} TO %I, %I',
+        views_in, current_database() || '_api', current_database() || '_app');
+END $$
+"""
+
+
+def create_view(table: str, rights: str) -> None:
+    """Create the view of a new `table` that has a `platform_id`.
+
+    `rights` are those of the API's role on it: "SELECT, INSERT, UPDATE (status)".
+    """
+    op.execute(_CREATE.format(table=table, rights=rights, comment=_COMMENT))
+
+
 def add_to_table_and_view(table: str, change: str) -> None:
     """Execute ALTER TABLE `table` with the `change`, and show new columns in its view.
 

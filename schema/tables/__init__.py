@@ -24,6 +24,11 @@ from cardledger.schema.tables.agents import (
     agent_device_codes,
     agents,
 )
+from cardledger.schema.tables.authentication import (
+    authentication_challenges,
+    authentication_resets,
+    customer_authentication,
+)
 from cardledger.schema.tables.books import (
     card_transaction_events,
     card_transactions,
@@ -125,6 +130,8 @@ __all__ = [
     "agent_device_codes",
     "agents",
     "api_tokens",
+    "authentication_challenges",
+    "authentication_resets",
     "beneficial_owners",
     "book_beginnings",
     "book_verifications",
@@ -139,6 +146,7 @@ __all__ = [
     "closing_kinds",
     "closings",
     "currencies",
+    "customer_authentication",
     "customers",
     "deposits",
     "duplicates",

@@ -218,6 +218,11 @@ external_accounts = Table(
         "Name of the account holder as returned by the payment rail; null: not returned.",
         nullable=True,
     ),
+    timestamp(
+        "trusted_at",
+        "When its customer trusted it by strong authentication; null: it is not trusted.",
+        nullable=True,
+    ),
     timestamp("created_at", "Time of registration."),
     timestamp("updated_at", "Time of the last change."),
     timestamp("deleted_at", "When the platform deleted it; null: not deleted.", nullable=True),

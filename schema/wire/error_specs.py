@@ -74,8 +74,8 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.INVALID_REQUEST_FORMAT: ErrorSpec(400, "A counterparty's request cannot be parsed."),
     Code.INVALID_BANK_ACCOUNT: ErrorSpec(
         400,
-        "The account number has a wrong check digit, or the account does not exist.",
-        "register an external account with the IBAN `DE00370400440532013000`",
+        "The account number has a wrong form or check digit, or the account does not exist.",
+        "register an external account in a sandbox with the IBAN `DE89370400440532013105`",
     ),
     Code.SELF_PAYMENT: ErrorSpec(
         400,
@@ -234,7 +234,9 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         412, "The counterparty's version of UMA is not supported."
     ),
     Code.ACCOUNT_LOCKED: ErrorSpec(
-        423, "The account is locked after too many wrong one-time codes."
+        423,
+        "The customer is locked after too many wrong one-time codes; `details.lockedUntil`.",
+        "record six `FAILED_LOGIN_ATTEMPT` events of a customer with `region` `DE`",
     ),
     Code.PAYREQ_REQUEST_FAILED: ErrorSpec(424, "The payreq request to the counterparty failed."),
     Code.COUNTERPARTY_PUBKEY_FETCH_ERROR: ErrorSpec(

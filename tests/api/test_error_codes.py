@@ -42,9 +42,9 @@ def card_of(api: Api, customer_id: str, account_id: str) -> httpx2.Response:
     return api.post("/cards", body)
 
 
-def bad_iban(api: Api) -> httpx2.Response:
+def unknown_iban(api: Api) -> httpx2.Response:
     owner = {"beneficiaryType": "INDIVIDUAL", "fullName": "Ada", "countryOfResidence": "DE"}
-    iban = "DE00370400440532013000"
+    iban = "DE89370400440532013105"
     info = {"accountType": "EUR_ACCOUNT", "iban": iban, "beneficiary": owner}
     return api.post("/platform/external-accounts", {"currency": "EUR", "accountInfo": info})
 
@@ -128,6 +128,16 @@ def to_a_closed_port(api: Api) -> httpx2.Response:
     return api.post("/sandbox/webhooks/test", None)
 
 
+def locked(api: Api) -> httpx2.Response:
+    contacts = {"region": "DE", "email": "ada@example.com", "phoneNumber": "+4915112345678"}
+    customer_id = ok(individual(api, **contacts), 201)["id"]
+    wrong = {"eventType": "FAILED_LOGIN_ATTEMPT"}
+    path = f"/sca/record-event?customerId={customer_id}"
+    for _ in range(5):
+        ok(api.post(path, wrong))
+    return api.post(path, wrong)
+
+
 def not_waiting(api: Api) -> httpx2.Response:
     bought = api.authorize(api.active_card()["id"], 100)
     return api.post(f"/transactions/{bought['id']}/approve", None)
@@ -139,7 +149,7 @@ PROVOKE: dict[Code, Provoke] = {
     Code.INVALID_UMA_ADDRESS: lambda api: individual(api, umaAddress="ada"),
     Code.AMOUNT_OUT_OF_RANGE: too_much,
     Code.INVALID_CURRENCY: other_currency,
-    Code.INVALID_BANK_ACCOUNT: bad_iban,
+    Code.INVALID_BANK_ACCOUNT: unknown_iban,
     Code.SELF_PAYMENT: to_itself,
     Code.INVALID_AMOUNT: without_amount,
     Code.WEBHOOK_ENDPOINT_NOT_SET: without_endpoint,
@@ -160,6 +170,7 @@ PROVOKE: dict[Code, Provoke] = {
     Code.CARD_ALREADY_CLOSED: lambda api: closed(api, {"state": "CLOSED"}),
     Code.CARD_NOT_MUTABLE: lambda api: closed(api, {"maxSpendPerTransaction": 1}),
     Code.CUSTOMER_DELETED: deleted,
+    Code.ACCOUNT_LOCKED: locked,
     Code.NOT_IMPLEMENTED: lambda api: api.get("/stablecoins"),
 }
 

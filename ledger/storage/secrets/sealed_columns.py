@@ -33,6 +33,7 @@ ENDPOINT_SECRET: Final = SealedColumn("webhook_endpoints", "secret")
 FORMER_ENDPOINT_SECRET: Final = SealedColumn("webhook_endpoints", "former_secret")
 CUSTOMER_IDENTIFIER: Final = SealedColumn("customers", "identifier")
 OWNER_IDENTIFIER: Final = SealedColumn("beneficial_owners", "identifier")
+TOTP_SECRET: Final = SealedColumn("customer_authentication", "totp_secret")
 ANSWER: Final = SealedColumn("idempotency_keys", "answer", key="key")
 
 ALL: Final = (
@@ -43,6 +44,7 @@ ALL: Final = (
     FORMER_ENDPOINT_SECRET,
     CUSTOMER_IDENTIFIER,
     OWNER_IDENTIFIER,
+    TOTP_SECRET,
     ANSWER,
 )
 """Every sealed column; `cardledger keys rotate` seals them again."""

@@ -21,6 +21,7 @@ from cardledger.schema.wire.common import (
     Response,
     Time,
 )
+from cardledger.schema.wire.customers.authentication import ContactVerification
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
 from cardledger.schema.wire.customers.identity import PersonIdType
 from cardledger.schema.wire.customers.people import Address, Email, KycStatus, PhoneNumber
@@ -309,6 +310,7 @@ class _CustomerResource(Response):
     uma_address: str
     address: Annotated[dict[str, Any], Documented(Address)] | None = None
     end_user_terms_consent: Annotated[dict[str, Any], Documented(EndUserTermsConsent)] | None = None
+    contact_verification: ContactVerification | None = None
     created_at: Time
     updated_at: Time
     is_deleted: bool

@@ -1,0 +1,1 @@
+"""Contact verification and strong customer authentication."""
