@@ -243,12 +243,14 @@ class Flood:
     def __init__(self) -> None:
         """Begin with none."""
         self.statuses: Final[Counter[int]] = Counter()
+        self.bodies: Final[dict[int, bytes]] = {}  # By status, the first that was answered.
         self.largest = 0
         self.example = b""
 
     def note(self, answer: Answer) -> None:
         """Count an answer."""
         self.statuses[answer.status] += 1
+        self.bodies.setdefault(answer.status, answer.body[:200])
         if answer.size > self.largest:
             self.largest, self.example = answer.size, answer.body[:200]
 
@@ -276,9 +278,14 @@ class Flood:
         """
         struck = sum(self.statuses[status] for status in intended)
         others = self.sent - struck - self.statuses[0]
+        unintended = [
+            body.decode(errors="replace")
+            for status, body in self.bodies.items()
+            if status and status not in intended
+        ]
         return Strike(
             struck=struck,
-            proof=f"{self.words()}{proof}",
+            proof="; ".join([f"{self.words()}{proof}", *unintended]),
             measures=[
                 Measure(name="answers of other statuses", value=others, limit=0),
                 Measure(name="answers 500", value=self.errors, limit=0),

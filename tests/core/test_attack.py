@@ -165,6 +165,15 @@ def test_an_attack_that_gets_another_answer_than_intended_is_not_withstood() -> 
     assert broken(list(flood.strike(400).measures)) == ["answers of other statuses"]
 
 
+def test_a_report_quotes_the_first_answer_of_each_status_that_was_not_intended() -> None:
+    flood = Flood()
+    for status, body in [(201, b"made"), (400, b"why"), (400, b"later"), (0, b"")]:
+        flood.note(wire.Answer(status, body=body))
+
+    assert flood.strike(201).proof == f"{flood.words()}; why"
+    assert flood.strike(201, 400).proof == flood.words()
+
+
 def test_an_absolute_limit_judges_the_longest_wait() -> None:
     taken = judge.figures(samples(*[0.005] * 200, 2.1))
 
