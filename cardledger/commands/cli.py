@@ -32,12 +32,13 @@ from cardledger.commands.network_files import register as network_files
 from cardledger.config import gc_tuning
 from cardledger.config.errors import FAILURE, USAGE, CommandError
 from cardledger.config.options import FailOnOutcomes, Host, InstallationDir, Port, Prod
-from cardledger.config.pipes import ending_with_reader
+from cardledger.config.pipes import Commands
 
 _INTERRUPTED = 130
 
 app = typer.Typer(
     name="cardledger",
+    cls=Commands,
     help="An event-driven card-transaction ledger. Try `cardledger demo` first.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -200,15 +201,14 @@ def submit(  # noqa: PLR0913 - the options of the command
     """
     from cardledger.commands import submit as command
 
-    with ending_with_reader():
-        command.run(
-            file,
-            wait=wait,
-            platform=platform,
-            fail_on=fail_on,
-            timeout_s=timeout,
-            data_dir=data_dir,
-        )
+    command.run(
+        file,
+        wait=wait,
+        platform=platform,
+        fail_on=fail_on,
+        timeout_s=timeout,
+        data_dir=data_dir,
+    )
 
 
 @app.command()
@@ -298,8 +298,7 @@ def listen(  # noqa: PLR0913 - the options of the command
         ready_file=ready_file,
         data_dir=data_dir,
     )
-    with ending_with_reader():
-        command.run(options)
+    command.run(options)
 
 
 @app.command()

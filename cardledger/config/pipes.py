@@ -4,12 +4,23 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
+from typing_extensions import override
 
 BROKEN_PIPE: Final = 141
 """The exit code of a process that SIGPIPE has ended, as a shell shows it."""
+
+
+class Commands(TyperGroup):
+    """Commands that end with `BROKEN_PIPE` once nothing reads their output; Click ends with 1."""
+
+    @override
+    def invoke(self, ctx: typer.Context) -> Any:
+        with ending_with_reader():
+            return super().invoke(ctx)
 
 
 @contextmanager

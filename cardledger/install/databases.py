@@ -123,27 +123,32 @@ def upgrade(
 def current(url: DatabaseUrl) -> str | None:
     """Return the revision of a database.
 
-    Raises: CommandError when it does not answer.
+    Raises: CommandError when it does not answer, or may not be read.
     """
     try:
         return migrate.current(url)
     except DBAPIError as error:
-        raise CommandError(
-            f"PostgreSQL at {url.redacted} does not answer: {_first_line(error.orig)}"
-        ) from None
+        raise _unreadable(url, error.orig) from None
 
 
 def schema_problem(url: DatabaseUrl) -> str | None:
     """Return why this release cannot use the schema of a database; None when it can.
 
-    Raises: CommandError when it does not answer.
+    Raises: CommandError when it does not answer, or may not be read.
     """
     try:
         return migrate.problem(url)
     except DBAPIError as error:
-        raise CommandError(
-            f"PostgreSQL at {url.redacted} does not answer: {_first_line(error.orig)}"
-        ) from None
+        raise _unreadable(url, error.orig) from None
+
+
+def _unreadable(url: DatabaseUrl, error: BaseException | None) -> CommandError:
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return CommandError(
+            f"role {role_of(url)} may not read the tables of the ledger ({_first_line(error)}); set"
+            " DATABASE_URL to the login of the operator or of a role that reads them"
+        )
+    return CommandError(f"PostgreSQL at {url.redacted} does not answer: {_first_line(error)}")
 
 
 def check_schema(url: DatabaseUrl) -> None:

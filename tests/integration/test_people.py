@@ -72,6 +72,18 @@ def test_a_person_logs_in_reads_the_books_and_is_who_the_database_says(
     assert changes(owner, name) == [("ADDED", ["prepare"], owner.role)]
 
 
+def test_a_person_who_runs_a_command_of_the_operator_learns_whose_login_it_needs(
+    owner: DatabaseUrl, name: str
+) -> None:
+    added = people.add(owner, name, [Right.PREPARE])
+
+    finished = run_command("verify", env=environment(DATABASE_URL=added.database_url))
+
+    assert finished.returncode == 1
+    assert f"role {name} may not read the tables of the ledger" in finished.stderr
+    assert "set DATABASE_URL to the login of the operator" in finished.stderr
+
+
 def test_a_person_cannot_become_another_one(owner: DatabaseUrl, name: str) -> None:
     people.add(owner, f"{name}-b", [Right.APPROVE])
     added = people.add(owner, f"{name}-a", [Right.PREPARE])

@@ -113,6 +113,8 @@ def test_a_usage_error_of_any_command_exits_with_2(command: str, tmp_path: Path)
         ("listen --forward-to x", "--forward-to takes a URL"),
         ("worker --only both", "'both' is not one of"),
         ("webhooks show", "Missing argument"),
+        ("webhooks show nix", "nix is not the id of a delivery or an endpoint"),
+        ("webhooks test nix", "nix is not the id of a delivery or an endpoint"),
     ],
 )
 def test_a_wrong_value_exits_with_2(arguments: str, message: str, tmp_path: Path) -> None:

@@ -52,7 +52,18 @@ def test_a_story_ends_with_its_figures(system: Up, name: str) -> None:
     assert played["steps"][-1]["cardTransaction"]["status"] == last.status
 
 
-@pytest.mark.parametrize("arguments", ["transactions", "transactions --json", "exceptions", "top"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "transactions",
+        "transactions --json",
+        "exceptions",
+        "top",
+        "parked list",
+        "rejections list",
+        "webhooks deliveries",
+    ],
+)
 def test_a_reader_that_has_left_is_one_exit_code(system: Up, arguments: str) -> None:
     reads, writes = os.pipe()
     os.close(reads)

@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from cardledger.config.options import DataDir, Json
-from cardledger.config.pipes import ending_with_reader
 from cardledger.ledger.core.status import Status
 
 Platform = Annotated[
@@ -75,8 +74,7 @@ def transactions(  # noqa: PLR0913 - the options of the command
         as_json=as_json,
         data_dir=data_dir,
     )
-    with ending_with_reader():
-        command.run(options)
+    command.run(options)
 
 
 def explain(
@@ -99,8 +97,7 @@ def explain(
     """
     from cardledger.commands.daily import explain as command
 
-    with ending_with_reader():
-        command.run(name, platform=platform, as_json=as_json, data_dir=data_dir)
+    command.run(name, platform=platform, as_json=as_json, data_dir=data_dir)
 
 
 def exceptions(
@@ -117,8 +114,7 @@ def exceptions(
     """
     from cardledger.commands.daily import exceptions as command
 
-    with ending_with_reader():
-        command.run(platform=platform, after=after, limit=limit, as_json=as_json, data_dir=data_dir)
+    command.run(platform=platform, after=after, limit=limit, as_json=as_json, data_dir=data_dir)
 
 
 def top(
@@ -136,8 +132,7 @@ def top(
     """
     from cardledger.commands.daily import top as command
 
-    with ending_with_reader():
-        command.run(once=once, as_json=as_json, data_dir=data_dir)
+    command.run(once=once, as_json=as_json, data_dir=data_dir)
 
 
 def trigger(
@@ -166,6 +161,5 @@ def trigger(
     """
     from cardledger.commands.daily import trigger as command
 
-    with ending_with_reader():
-        code = command.run(story, card=card, as_json=as_json, data_dir=data_dir)
+    code = command.run(story, card=card, as_json=as_json, data_dir=data_dir)
     raise typer.Exit(code)

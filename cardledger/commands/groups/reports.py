@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from cardledger.config.options import DataDir, ReportFormat
-from cardledger.config.pipes import ending_with_reader
 
 app = typer.Typer(
     name="report",
@@ -251,8 +250,7 @@ def explain(
     from cardledger.commands.reports.scopes import Wanted
 
     wanted = Wanted(report=command.NAME, platform=platform, data_dir=data_dir)
-    with ending_with_reader():
-        command.run(name, wanted, Target.of(fmt, output))
+    command.run(name, wanted, Target.of(fmt, output))
 
 
 def _run(  # noqa: PLR0913 - the options of all reports
@@ -283,5 +281,4 @@ def _run(  # noqa: PLR0913 - the options of all reports
         platform=platform,
         data_dir=data_dir,
     )
-    with ending_with_reader():
-        command.run(wanted, command.Target.of(fmt, output))
+    command.run(wanted, command.Target.of(fmt, output))

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import typer
 
+from cardledger.commands.groups.database import identifier
 from cardledger.config.options import DataDir, Json
 
 if TYPE_CHECKING:
@@ -47,7 +48,14 @@ Since = Annotated[
 Until = Annotated[
     str | None, typer.Option(metavar="TIME", help="Until this time.", show_default=False)
 ]
-Id = Annotated[str, typer.Argument(metavar="ID")]
+
+
+def _identifier(text: str) -> str:
+    identifier(text.rpartition(":")[2], "a delivery or an endpoint")
+    return text
+
+
+Id = Annotated[str, typer.Argument(metavar="ID", callback=_identifier)]
 
 _PAGE: Final = 100
 _ENDPOINT_COLUMNS: Final = ("id", "state", "disabledReason", "mode", "eventTypes", "url")
@@ -172,7 +180,12 @@ def replay(  # noqa: PLR0913 - the options of the command
 
 @app.command("test")
 def try_out(
-    endpoint: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
+    endpoint: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ID]", callback=lambda text: text and _identifier(text), show_default=False
+        ),
+    ] = None,
     *,
     as_json: Json = False,
     data_dir: DataDir = None,
