@@ -21,7 +21,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from cardledger.ledger.messaging import canaries, enqueued_events, forged_messages, inbox
 from cardledger.ledger.messaging.enqueued_events import Waiting
 from cardledger.ledger.storage import database_clock
-from cardledger.ledger.storage.engines import UNAVAILABLE_ERRORS, driver_async
+from cardledger.ledger.storage.engines import (
+    COMMIT_WITHOUT_FLUSH,
+    UNAVAILABLE_ERRORS,
+    driver_async,
+)
 from cardledger.schema import compatibility
 from cardledger.workers.client import Client
 
@@ -238,6 +242,7 @@ class Readiness:
             sent = [canaries.canary(queue, observation.at) for queue in self._watch.due(now)]
             if sent:
                 await inbox.accept_async(connection, sent, self._client.inbox_key)
+                await connection.execute(COMMIT_WITHOUT_FLUSH)
                 self._watch.sent(sent, now)
             took = timedelta(seconds=now - asked_at)
             return Observed(

@@ -58,13 +58,13 @@ from cardledger.ledger.engine.stalls import (
     repeated,
 )
 from cardledger.ledger.messaging import claims
-from cardledger.ledger.messaging.inbox import Lane, Message
+from cardledger.ledger.messaging.inbox import CANARIES_FROM, Lane, Message
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.messaging.queue_positions import QueuePositions
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.storage import database_clock
 from cardledger.ledger.storage.database_clock import Reading
-from cardledger.ledger.storage.engines import driver
+from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH, driver
 from cardledger.schema.ids import Id
 
 Clock = Callable[[], datetime]
@@ -405,6 +405,8 @@ class Engine:
             claims.remove(connection, lane, messages)
         for update in updates:
             update.check()
+        if all(message.customer_id >= CANARIES_FROM for message in messages):
+            connection.execute(COMMIT_WITHOUT_FLUSH)
         if batch.first_deadline and (
             (self._clock() if self._clock else reading.now()) > batch.first_deadline
         ):

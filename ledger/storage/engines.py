@@ -43,6 +43,13 @@ _SETTING: Final = re.compile(r"-c (\w+)=(\S+)")
 _UNABLE_STATES = ("08", "25006", "40", "53", "55P03", "57", "58")
 
 
+COMMIT_WITHOUT_FLUSH: Final = "SET LOCAL synchronous_commit TO off"
+"""Commit this database transaction without waiting for the disk.
+
+For what may be lost with the server's last moments: a flush delays the commits of others.
+"""
+
+
 def driver(connection: Connection) -> psycopg.Connection[Any]:
     """Return psycopg's connection below `connection`, in its database transaction.
 

@@ -66,6 +66,38 @@ def test_a_canary_of_every_queue_is_decided_and_leaves_no_row(world: World) -> N
     assert rows_by_table(world) == before
 
 
+_RECORD_COMMITS = """
+    CREATE TABLE IF NOT EXISTS commits (synchronous text);
+    GRANT INSERT ON commits TO PUBLIC;
+    CREATE FUNCTION note_commit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+        INSERT INTO commits VALUES (current_setting('synchronous_commit'));
+        RETURN NULL;
+    END $$;
+    CREATE CONSTRAINT TRIGGER note_commit AFTER DELETE ON inbox
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note_commit()
+"""
+_FORGET_COMMITS = "DROP TRIGGER note_commit ON inbox; DROP FUNCTION note_commit; DROP TABLE commits"
+
+
+def test_only_a_batch_of_canaries_is_committed_without_waiting_for_the_disk(world: World) -> None:
+    engine, owner = world.engine(), world.connection
+    cardholder = world.cardholder(world.platform(), 100)
+    owner.execute(_RECORD_COMMITS)
+    try:
+        send(world)
+        world.drain(engine)
+        of_canaries = set(owner.execute("DELETE FROM commits RETURNING *").fetchall())
+        send(world)
+        world.process(engine, [(cardholder, world.deposit(cardholder, 100))])
+        of_all = owner.execute("TABLE commits").fetchall()
+    finally:
+        owner.execute(_FORGET_COMMITS)
+
+    assert of_canaries == {("off",)}
+    # One commit took the deposit and the canary of its queue, and those of no other queue.
+    assert of_all.count(("on",)) == 2
+
+
 def test_a_canary_that_waits_is_no_difference_to_the_audit(world: World) -> None:
     send(world)
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from cardledger.ledger.messaging import canaries, inbox
 from cardledger.ledger.messaging.inbox_key import InboxKey
-from cardledger.ledger.storage.engines import driver
+from cardledger.ledger.storage.engines import COMMIT_WITHOUT_FLUSH, driver
 from cardledger.workers.signals.periodic_task import PeriodicTask
 
 _EVERY_S: Final = 0.5
@@ -57,5 +57,6 @@ class QueueProbe:
             sent = [canaries.canary(queue, observed.at) for queue in self._watch.due(now)]
             if sent:
                 inbox.accept(connection, sent, self._key)
+                connection.execute(COMMIT_WITHOUT_FLUSH)
         self._watch.sent(sent, now)
         return False
