@@ -18,7 +18,7 @@ class Commands(TyperGroup):
     """Commands that end with `BROKEN_PIPE` once nothing reads their output; Click ends with 1."""
 
     @override
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         with ending_with_reader():
             return super().invoke(ctx)
 
