@@ -12,6 +12,8 @@ from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
 from cardledger.api import BASE_PATH
+from cardledger.api.background.customer_uploads import CustomerUploads
+from cardledger.api.background.upkeep import Upkeep
 from cardledger.api.fair_slots import DEFAULT_LIMIT, DEFAULT_WAIT_S, FairSlots
 from cardledger.api.health.readiness import Readiness
 from cardledger.api.http import errors, sliding_window
@@ -22,7 +24,12 @@ from cardledger.api.http.middleware import Edge, hide_tokens_in_access_log, temp
 from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.http.request_context import EndUserTerms, Services
 from cardledger.api.http.routing import AGENT_REQUESTS, REQUESTS
-from cardledger.api.ingestion_limits import IngestionLimits
+from cardledger.api.ingestion_limits import (
+    UPLOADS,
+    UPLOADS_OF_PLATFORM,
+    FilesInProgress,
+    IngestionLimits,
+)
 from cardledger.api.openapi import docs_page, not_implemented
 from cardledger.api.routes import (
     card_embed,
@@ -40,10 +47,12 @@ from cardledger.api.routes import (
 from cardledger.api.routes.agents import actions, approvals, device_codes, management, me
 from cardledger.api.routes.customers import (
     beneficial_owners,
+    documents,
     end_user_terms,
     external_accounts,
     internal_accounts,
     registry,
+    uploads,
     verifications,
 )
 from cardledger.api.routes.customers.authentication import (
@@ -57,6 +66,7 @@ from cardledger.api.routes.exchange import directory, exchange_rates
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
+from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
 from cardledger.ledger.storage.engines import async_engine
@@ -83,6 +93,7 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     internal_accounts.router,
     external_accounts.router,
     end_user_terms.router,
+    uploads.router,
     registry.router,
     contacts.router,
     resets.router,
@@ -91,6 +102,7 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     trust.router,
     beneficial_owners.router,
     verifications.router,
+    documents.router,
     cards.router,
     tokens.router,
     exchange_rates.router,
@@ -131,6 +143,7 @@ class ApiConfig:
     in_progress_limit: int = DEFAULT_LIMIT
     slot_wait_s: float = DEFAULT_WAIT_S
     body_timeout_s: float = 30.0
+    document_bytes: int = 10 * 2**30  # Of a platform.
     public_url: str | None = None
     end_user_terms: EndUserTerms | None = None  # None in a sandbox: its own.
     metrics: Access = THIS_MACHINE  # Who may read them.
@@ -202,6 +215,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
     # Requests that use every connection do not make the process unready.
     health_engine = async_engine(config.database_url, keyed=True, pool_size=1, max_overflow=0)
     keys = KeyRing(config.secret_key)
+    adapters = _adapters(config, keys)
     client = Client(
         installation,
         config.redis_url,
@@ -218,7 +232,19 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
         config.secret_key,
     )
     try:
-        async with client, limits, LastUses(installation, clock) as last_uses:
+        async with (
+            client,
+            limits,
+            LastUses(installation, clock) as last_uses,
+            Upkeep(platforms, installation, clock=clock),
+            CustomerUploads(
+                platforms,
+                installation,
+                verifier=adapters.identity_verifier,
+                keys=keys,
+                clock=clock,
+            ) as customer_uploads,
+        ):
             readiness = Readiness(
                 health_engine, client, schema_head=compatibility.head(), clock=clock
             )
@@ -232,6 +258,8 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 turns=Turns(),
                 slots=FairSlots(limit=config.in_progress_limit, wait_s=config.slot_wait_s),
                 ingestion=IngestionLimits(),
+                uploads=FilesInProgress(limit=UPLOADS, of_platform=UPLOADS_OF_PLATFORM),
+                document_limits=StorageLimits(bytes_of_platform=config.document_bytes),
                 keys=keys,
                 authenticator=Authenticator(
                     installation.execution_options(isolation_level="AUTOCOMMIT"),
@@ -251,6 +279,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                     spread_bps=config.exchange_spread_bps,
                     with_own=config.sandbox,
                 ),
+                customer_uploads=customer_uploads,
                 allow_loopback=config.sandbox and config.loopback_webhooks,
                 readiness=readiness,
                 public_url=config.public_url,

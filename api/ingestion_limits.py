@@ -20,6 +20,11 @@ events until they are decided."""
 
 FILES_OF_PLATFORM: Final = 1
 
+UPLOADS: Final = 6
+"""Forms with a large file in one process; each takes up to 40 MB, plain and encrypted."""
+
+UPLOADS_OF_PLATFORM: Final = 3
+
 
 class TooManyEventsError(Exception):
     """The platform has too much in progress; nothing was accepted. The message says what."""
@@ -28,7 +33,10 @@ class TooManyEventsError(Exception):
 class FilesInProgress:
     """Counts the requests with large bodies in this process, by platform."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, limit: int = FILES, of_platform: int = FILES_OF_PLATFORM) -> None:
+        """Let `limit` of them be in progress, and `of_platform` of one platform."""
+        self._limit: Final = limit
+        self._of_platform: Final = of_platform
         self._files: Final[Counter[Id]] = Counter()
 
     def begin(self, platform_id: Id) -> None:
@@ -36,10 +44,10 @@ class FilesInProgress:
 
         Raises: TooManyEventsError.
         """
-        if self._files[platform_id] >= FILES_OF_PLATFORM:
-            raise TooManyEventsError("another large request of this platform is in progress")
-        if self._files.total() >= FILES:
-            raise TooManyEventsError(f"{FILES} large requests are in progress")
+        if self._files[platform_id] >= self._of_platform:
+            raise TooManyEventsError("this platform has too many large requests in progress")
+        if self._files.total() >= self._limit:
+            raise TooManyEventsError(f"{self._limit} large requests are in progress")
         self._files[platform_id] += 1
 
     def end(self, platform_id: Id) -> None:

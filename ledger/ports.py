@@ -20,6 +20,7 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers import external_accounts
 from cardledger.schema.wire.customers.authentication import Channel
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerResource
+from cardledger.schema.wire.customers.documents import DocumentType, Fault
 from cardledger.schema.wire.customers.external_accounts import AccountInfo
 from cardledger.schema.wire.customers.people import KycStatus
 from cardledger.schema.wire.customers.verifications import VerificationProblem, VerificationStatus
@@ -80,6 +81,16 @@ class Issuer(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A document as a verifier sees it, of the customer or owner `holder`, both as on the wire."""
+
+    id: str
+    holder: str
+    document_type: DocumentType
+    document_number: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Applicant:
     """A customer to be verified; `fields` by their names on the wire."""
 
@@ -87,6 +98,7 @@ class Applicant:
     is_business: bool
     fields: Mapping[str, Any]
     owners: Sequence[BeneficialOwnerResource] = ()
+    documents: Sequence[Evidence] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +130,9 @@ class IdentityVerifier(Protocol):
         self, applicant: Applicant, problems: Sequence[VerificationProblem]
     ) -> VerificationResult:
         """Return the result for `applicant`, of which `problems` are known already."""
+
+    def document_fault(self, document_number: str | None) -> Fault | None:
+        """Return what is wrong with a document that is being uploaded; None: it is accepted."""
 
     def owner_kyc_status(self, last_name: str) -> KycStatus:
         """Return the status of a beneficial owner whose business has been decided."""

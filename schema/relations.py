@@ -56,6 +56,8 @@ CREATED: Final = {
         "authentication_resets",
         "customer_authentication",
     ),
+    "0069": ("document_contents", "document_usage", "documents"),
+    "0070": ("customer_upload_parts", "customer_uploads"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

@@ -102,7 +102,12 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "card_reveals": {Role.API: "aw"},
     "cards": {Role.API: "aw", Role.WORKER: "w"},
     "customer_authentication": {Role.API: "adw"},
+    "customer_upload_parts": {Role.API: "ad"},
+    "customer_uploads": {Role.API: "adw"},
     "customers": {Role.API: "aw"},
+    "document_contents": {Role.API: "adw"},
+    "document_usage": {Role.API: "aw"},
+    "documents": {Role.API: "adw"},
     "external_accounts": {Role.API: "aw"},
     "exchange_rates": _NONE,  # By the operator.
     "idempotency_keys": {Role.API: "aw"},
@@ -152,10 +157,14 @@ API_ON_TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "customers": ("SELECT (id, platform_customer_id, is_deleted)",),
     "outcomes": ("SELECT",),
     "rejections": ("SELECT (id, reason, detail)", "INSERT"),
+    # Whose jobs are to be done, and whose documents are due to be deleted?
+    "customer_uploads": ("SELECT (id, platform_id, status, completed_at)",),
+    "documents": ("SELECT (platform_id, delete_after)",),
 }
 """What the API may do to tables that have a view, for requests of any platform.
 
-It authenticates callers, accepts events and finds their outcomes, many in one statement.
+It authenticates callers, accepts events and finds their outcomes, many in one statement, and it
+looks for what is due.
 """
 
 UNREAD_BY_API: Final = ("acceptances", "duplicates", "entries", "pending_pulls")
@@ -176,6 +185,8 @@ SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "card_reveals": ("token_hash",),
     "customer_authentication": ("totp_secret", "recovery_hashes"),
     "customers": ("identifier",),
+    "document_contents": ("content",),
+    "documents": ("content_key", "document_number"),
     "idempotency_keys": ("answer",),
     "platforms": ("signing_key", "webhook_secret"),
     "server_keys": ("card_key",),

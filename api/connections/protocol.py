@@ -29,6 +29,7 @@ from cardledger.api.connections.request_head import (
     MAX_HEAD,
     host_error,
     is_body_within,
+    is_form,
     is_one_request,
     piece_end,
 )
@@ -43,6 +44,7 @@ from cardledger.api.http.middleware import PROBES, REQUEST_ID
 from cardledger.api.http.routing import MAX_BODY
 from cardledger.api.ingestion.bodies import MAX_BODY as MAX_EVENTS_BODY
 from cardledger.api.ingestion.bodies import PATH as EVENTS_PATH
+from cardledger.api.uploads.limits import form_limit
 from cardledger.schema.wire.errors import Code
 
 MAX_REQUEST: Final = 16 * MAX_BODY
@@ -243,6 +245,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_size = 0
         if self.scope["path"] == EVENTS_PATH:
             self._size_limit = _EVENTS_REQUEST
+        elif is_form(self.headers):
+            self._size_limit = MAX_REQUEST + form_limit(self.scope["path"])
         cycle = self.cycle
         cycle.transport = _ResponseTransport(self)
         if self._is_for_health_only:

@@ -7,6 +7,8 @@ from typing import Final
 MAX_HEAD: Final = 16 * 1024
 """Bytes of a request line with its headers."""
 
+_FORM: Final = b"multipart/form-data"
+
 HEAD_END: Final = b"\r\n\r\n"
 PIECE: Final = 4096
 """The parser gets no more at once where more than one request may be in it."""
@@ -38,6 +40,13 @@ def is_body_within(limit: int, headers: Sequence[tuple[bytes, bytes]]) -> bool:
         if name == b"content-length":  # Digits only: the parser has checked it.
             return len(value) <= len(str(limit)) and int(value) <= limit
     return True
+
+
+def is_form(headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether the body is said to be a form, which may have a large file."""
+    return any(
+        name == b"content-type" and value[: len(_FORM)].lower() == _FORM for name, value in headers
+    )
 
 
 def is_one_request(data: bytes) -> bool:

@@ -60,6 +60,7 @@ _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 NOT_FOUND: Final[Mapping[str, Code]] = {
     "customer_id": Code.USER_NOT_FOUND,
+    "job_id": Code.BULK_UPLOAD_JOB_NOT_FOUND,
     "token_id": Code.TOKEN_NOT_FOUND,
     "transaction_id": Code.TRANSACTION_NOT_FOUND,
 }

@@ -201,5 +201,8 @@ async def _first_response(call: RequestContext, claim: Claim) -> Response:
 
 
 def _hash(parts: list[object]) -> bytes:
-    """Return a hash that is equal for repetitions, with names in any order."""
-    return sha256(json.dumps(parts, sort_keys=True).encode()).digest()
+    """Return a hash that is equal for repetitions, with names in any order.
+
+    A file counts by its name and a hash of its own, which `str` returns of an upload.
+    """
+    return sha256(json.dumps(parts, sort_keys=True, default=str).encode()).digest()

@@ -5,6 +5,7 @@ all operations share are added there.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -39,6 +40,18 @@ class EventStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """The body of an operation that takes a form with a file (`multipart/form-data`).
+
+    `receive` returns the request whose body is read as JSON from there on; until its end the form
+    counts as in progress. A body has at most `max_body` bytes.
+    """
+
+    receive: Callable[[Request], AbstractAsyncContextManager[Request]]
+    max_body: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """Who may call an operation.
 
@@ -46,7 +59,8 @@ class Access:
     effect of the operation is an event: it may be sent again. `secrets` are the fields of its
     response, by paths such as `deviceCode.code`, that a repetition does not return. An endpoint
     with a `stream` reads the body and takes its slot itself, and has no idempotency key. The query
-    parameters in `lists` may be sent several times.
+    parameters in `lists` may be sent several times. With a `form` the body is a form instead of
+    JSON.
     """
 
     admit: Callable[[Request], Awaitable[RequestContext]]
@@ -56,6 +70,7 @@ class Access:
     secrets: Sequence[str] = ()
     stream: EventStream | None = None
     lists: Sequence[str] = ()
+    form: Form | None = None
 
 
 _ACCESS: Final[dict[Callable[..., object], Access]] = {}

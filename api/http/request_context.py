@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -16,9 +16,10 @@ from cardledger.api.health.readiness import Readiness
 from cardledger.api.http.authentication import Authenticator
 from cardledger.api.http.in_flight import ConcurrencyLimit, InFlight, Turn, Turns
 from cardledger.api.http.rate_limits import RateLimits
-from cardledger.api.ingestion_limits import IngestionLimits
+from cardledger.api.ingestion_limits import FilesInProgress, IngestionLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
+from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
 from cardledger.ledger.platforms.scopes import Token
@@ -36,6 +37,13 @@ _WAIT_SHARE: Final = 0.9  # Of the reply time-out, so that the response still co
 _PLATFORM_WRITERS: Final = 12
 _AGENT_WRITERS: Final = 6  # Of all agents of a platform, which leave it its own.
 _CODE_WRITERS: Final = 2
+
+
+class Wakeable(Protocol):
+    """A task between requests that looks for work by itself, and at once when it is woken."""
+
+    def wake(self) -> None:
+        """Look for work at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +66,9 @@ class Services:
     turns: Turns
     slots: FairSlots
     ingestion: IngestionLimits
+    uploads: FilesInProgress
+    document_limits: StorageLimits
+    customer_uploads: Wakeable
     keys: KeyRing
     authenticator: Authenticator
     limits: RateLimits

@@ -7,9 +7,10 @@ and body, then the endpoint. So a caller without credentials learns nothing abou
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from email.message import Message
+from functools import partial
 from typing import Any, Final
 
 from fastapi import APIRouter, Request, Response
@@ -31,6 +32,7 @@ from cardledger.api.http.operations import (
     Access,
     Endpoint,
     EventStream,
+    Form,
     Guarded,
     declare,
 )
@@ -69,12 +71,13 @@ def requires(
     secrets: Sequence[str] = (),
     stream: EventStream | None = None,
     lists: Sequence[str] = (),
+    form: Form | None = None,
 ) -> Callable[[Endpoint], Endpoint]:
     """Declare that platforms call an endpoint, with a token that has all `permissions`.
 
     `send` is for endpoints whose effect is an event, `secrets` for those that return secrets,
     `stream` for those that take many events, `lists` for query parameters that may be sent several
-    times: see `operations.Access`.
+    times, `form` for those that take a file: see `operations.Access`.
     """
 
     async def admit(request: Request) -> PlatformContext:
@@ -93,6 +96,7 @@ def requires(
             secrets=secrets,
             stream=stream,
             lists=lists,
+            form=form,
         )
     )
 
@@ -125,6 +129,11 @@ class _GuardedRoute(Guarded):
         handle = super().get_route_handler()
         access = self.access
         takes_body = self.body_field is not None
+        receive: Callable[[Request], AbstractAsyncContextManager[Request]] = (
+            partial(_received, takes_body=takes_body)
+            if access.form is None
+            else access.form.receive
+        )
 
         async def guarded(request: Request) -> Response:
             request.state.call = await access.admit(request)
@@ -133,13 +142,8 @@ class _GuardedRoute(Guarded):
                 return await handle(request)
             key = idempotency.key_of(request)
             _refuse_repeated_parameters(request, access.lists)
-            # A POST without a body of its own is read as well: unknown fields are refused.
-            reads_body = takes_body or request.method == "POST"
-            parsed = await _parsed(request) if reads_body else request
-            if reads_body and not takes_body:
-                _require_empty(await parsed.json())
-            # The client has sent everything: from here on the time is the server's.
-            async with slot_of(request):
+            # In the slot the client has sent everything: from there on the time is the server's.
+            async with receive(request) as parsed, slot_of(request):
                 if key is None:
                     return await handle(parsed)
                 body = await parsed.json() if takes_body else None
@@ -148,6 +152,19 @@ class _GuardedRoute(Guarded):
                 )
 
         return guarded
+
+
+@asynccontextmanager
+async def _received(request: Request, *, takes_body: bool) -> AsyncIterator[Request]:
+    """Yield `request` with its body, parsed, if it has one."""
+    # A POST without a body of its own is read as well: unknown fields are refused.
+    if not takes_body and request.method != "POST":
+        yield request
+        return
+    parsed = await _parsed(request)
+    if not takes_body:
+        _require_empty(await parsed.json())
+    yield parsed
 
 
 def slot_of(request: Request) -> AbstractAsyncContextManager[None]:
@@ -181,7 +198,7 @@ async def agent_of(request: Request) -> Agent:
     return agent
 
 
-class _ParsedRequest(Request):
+class ParsedRequest(Request):
     """A request whose body has been read and parsed; FastAPI reads both from it."""
 
     def __init__(self, request: Request, raw: bytes, value: object) -> None:
@@ -201,10 +218,10 @@ class _ParsedRequest(Request):
 async def _parsed(request: Request) -> Request:
     raw = await read_body(request)
     if not raw.strip():
-        return _ParsedRequest(request, b"", None)  # FastAPI reports missing fields.
+        return ParsedRequest(request, b"", None)  # FastAPI reports missing fields.
     _check_content_type(request)
     try:
-        return _ParsedRequest(request, raw, json_body.parse(raw))
+        return ParsedRequest(request, raw, json_body.parse(raw))
     except json_body.JsonError as error:
         raise invalid_field(error.field, str(error)) from None
 
@@ -216,18 +233,12 @@ async def read_body(
 
     Calls `on_large` once more than `MAX_BODY` bytes have arrived. Raises: ApiError INVALID_INPUT.
     """
-    timeout_s = services_of(request).body_timeout_s
-    try:
-        async with asyncio.timeout(timeout_s):
-            return await _whole_body(request, limit, on_large)
-    except TimeoutError:
-        message = f"Request body timed out after {timeout_s:g} s."
-        headers = {"Connection": "close"}
-        raise ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers) from None
+    async with in_time(request):
+        return await _whole_body(request, limit, on_large)
 
 
 async def _whole_body(request: Request, limit: int, on_large: Callable[[], None]) -> bytes:
-    declared = _declared_length(request)
+    declared = declared_length(request)
     if declared is None or declared <= limit:
         raw = bytearray()
         async for chunk in request.stream():
@@ -238,12 +249,33 @@ async def _whole_body(request: Request, limit: int, on_large: Callable[[], None]
                 break
         else:
             return bytes(raw)
+    raise too_large(limit)
+
+
+def too_large(limit: int) -> ApiError:
+    """Return the error of a body of more than `limit` bytes."""
     message = f"Request body too large; send at most {limit} bytes."
     # The rest of the body stays unread, so the connection cannot be used again.
-    raise ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
+    return ApiError(Code.INVALID_INPUT, message, status=TOO_LARGE, headers={"Connection": "close"})
 
 
-def _declared_length(request: Request) -> int | None:
+@asynccontextmanager
+async def in_time(request: Request) -> AsyncIterator[None]:
+    """Limit the time in which the block receives the body of `request`.
+
+    Raises: ApiError INVALID_INPUT.
+    """
+    timeout_s = services_of(request).body_timeout_s
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError:
+        message = f"Request body timed out after {timeout_s:g} s."
+        headers = {"Connection": "close"}
+        raise ApiError(Code.INVALID_INPUT, message, status=TOO_SLOW, headers=headers) from None
+
+
+def declared_length(request: Request) -> int | None:
     """Return how many bytes the body has, as its head says; None when the head does not say."""
     declared = request.headers.get("content-length", "")
     if not declared.isdecimal():

@@ -29,6 +29,7 @@ from cardledger.api.http.operations import (
     AGENT,
     BASIC,
     EventStream,
+    Form,
     Guarded,
     codes_in,
     ever_succeeds,
@@ -48,6 +49,7 @@ from cardledger.api.openapi.glossary import description_of
 from cardledger.api.openapi.shared_types import ENUMS, UNIONS
 from cardledger.api.openapi.signatures import Key, SchemaRequests, Signature, signature
 from cardledger.api.openapi.tags import TAGS
+from cardledger.api.uploads.multipart import FORM
 from cardledger.schema.wire.error_specs import STATUS
 from cardledger.schema.wire.errors import Code
 from cardledger.schema.wire.webhooks.payloads import PAYLOADS
@@ -66,9 +68,9 @@ Amounts are integers in minor units of their currency. Times are RFC 3339 in UTC
 `<Type>:<uuid>`. Unknown fields are rejected. Every `POST` accepts an `Idempotency-Key`. Every error
 has the same body; its codes are listed with each operation.
 
-A body has at most {MAX_BODY:,} bytes, {MAX_KEYS:,} keys and {MAX_DEPTH} levels, a query at most
-{MAX_PARAMETERS} parameters, a request at most {MAX_HEADERS} headers and, with its request line,
-{MAX_HEAD:,} bytes of them. An error has at most {MAX_ERROR_BODY:,} bytes, and lists at most
+A body of JSON has at most {MAX_BODY:,} bytes, {MAX_KEYS:,} keys and {MAX_DEPTH} levels, a query
+at most {MAX_PARAMETERS} parameters, a request at most {MAX_HEADERS} headers and, with its request
+line, {MAX_HEAD:,} bytes of them. An error has at most {MAX_ERROR_BODY:,} bytes, and lists at most
 {MAX_ERRORS} invalid fields.
 """
 
@@ -190,6 +192,11 @@ class _Operation:
         """The body with many events, if the operation takes one."""
         return _stream_of(self.route)
 
+    @property
+    def form(self) -> Form | None:
+        """The form with a file that the operation takes instead of JSON, if it does."""
+        return None if self.guard is None else self.guard.access.form
+
     def render(
         self, schemas: Mapping[Key, Json], components: Components, responses: Responses
     ) -> Json:
@@ -210,7 +217,7 @@ class _Operation:
         if "body" in parts:
             rendered["requestBody"] = {
                 "required": self.types.is_body_required,
-                "content": {"application/json": {"schema": parts["body"]}},
+                "content": {FORM if self.form else JSON: {"schema": parts["body"]}},
             }
         if "item" in parts:
             rendered["requestBody"] = {"required": True, "content": _each(parts["item"])}
@@ -300,6 +307,7 @@ _SUCCESSES: Final[Mapping[str, str]] = {
     "AgentConnection": "The agent and its access token.",
     "AgentCreated": "The new agent and its device code.",
     "CardTransactionEventList": "The events of the card transaction.",
+    "CustomerUploadAccepted": "The job that creates the customers.",
     "DeviceCodeStatus": "The status of the device code.",
     "Inquiry": "The result of the balance inquiry.",
     "PlatformAccounts": "The platform's internal accounts.",

@@ -45,7 +45,7 @@ _HEADERS_OF: Final[Mapping[int, Sequence[str]]] = {
 # Statuses for which the interface has no code of its own.
 _OF_BODIES: Final[Mapping[int, str]] = {
     TOO_SLOW: "The request body timed out.",
-    TOO_LARGE: f"The request body is larger than {MAX_BODY:,} bytes.",
+    TOO_LARGE: f"The request body is larger than {MAX_BODY:,} bytes, or than its form may be.",
 }
 
 

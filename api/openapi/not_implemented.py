@@ -49,25 +49,6 @@ TABLE: Final[Sequence[Area]] = (
         },
     ),
     Area(
-        tag="Documents",
-        reason="Documents are not stored.",
-        operations={
-            "listDocuments": "GET /documents",
-            "createDocument": "POST /documents",
-            "getDocument": "GET /documents/{documentId}",
-            "replaceDocument": "PUT /documents/{documentId}",
-            "deleteDocument": "DELETE /documents/{documentId}",
-        },
-    ),
-    Area(
-        tag="Customers",
-        reason="Create customers one by one with `POST /customers`.",
-        operations={
-            "uploadCustomers": "POST /customers/bulk/csv",
-            "getCustomerUpload": "GET /customers/bulk/jobs/{jobId}",
-        },
-    ),
-    Area(
         tag="External Accounts",
         reason="Ownership of an external account is not verified.",
         operations={

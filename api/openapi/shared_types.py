@@ -18,9 +18,11 @@ from cardledger.schema.wire.customers import (
     beneficial_owners,
     beneficiaries,
     customers,
+    documents,
     external_accounts,
     identity,
     people,
+    uploads,
     verifications,
 )
 from cardledger.schema.wire.webhooks import endpoints
@@ -55,6 +57,8 @@ ENUMS: Final[Mapping[str, Any]] = {
     "CounterpartyFieldName": config.CounterpartyFieldName,
     "CustomerType": customers.CustomerType,
     "DeclineReason": card_transactions.DeclineReason,
+    "DocumentSide": documents.Side,
+    "DocumentType": documents.DocumentType,
     "EntityType": customers.EntityType,
     "ExecutionMode": agents.ExecutionModeName,
     "ExternalAccountStatus": external_accounts.Status,
@@ -80,6 +84,7 @@ ENUMS: Final[Mapping[str, Any]] = {
     "TransactionType": transactions.TransactionType,
     "TransferFailureReason": transactions.FailureReason,
     "TransferStatus": transactions.OutgoingStatus,
+    "UploadStatus": uploads.UploadStatus,
     "VerificationProblemType": verifications.ProblemType,
     "VerificationStatus": verifications.VerificationStatus,
     "WebhookDeliveryState": endpoints.DeliveryState,

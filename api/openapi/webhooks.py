@@ -48,6 +48,10 @@ DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
     WebhookType.INCOMING_PAYMENT_COMPLETED: "A deposit has arrived in an internal account.",
     WebhookType.AGENT_ACTION_PENDING_APPROVAL: "An action of an agent awaits an approval.",
     WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED: "The balance of an internal account has changed.",
+    WebhookType.BULK_UPLOAD_COMPLETED: (
+        "Every row of a file of customers was processed; some may have failed."
+    ),
+    WebhookType.BULK_UPLOAD_FAILED: "A file of customers could not be read.",
     WebhookType.WEBHOOK_ENDPOINT_DISABLED: (
         "A webhook endpoint was disabled after persistent failures; sent to the other endpoints."
     ),

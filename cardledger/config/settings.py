@@ -211,6 +211,12 @@ class Settings(BaseSettings):
     body_timeout_s: Seconds = Field(
         default=30, description="Seconds a client may take to send the body of a request."
     )
+    document_bytes: int = Field(
+        default=10 * 2**30,
+        ge=0,
+        description="Bytes of the files of documents that one platform may have; a small file"
+        " counts as 4096.",
+    )
     stall_timeout_s: Seconds = Field(
         default=10,
         description="Seconds in which a client must send some bytes of a body, or read some of a"

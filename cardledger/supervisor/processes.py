@@ -122,6 +122,7 @@ def api_config(settings: Settings) -> "ApiConfig":
         failure_limit=settings.failure_limit,
         in_progress_limit=settings.in_progress_limit,
         body_timeout_s=settings.body_timeout_s,
+        document_bytes=settings.document_bytes,
         public_url=settings.public_url,
         end_user_terms=(
             EndUserTerms(

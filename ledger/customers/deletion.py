@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from cardledger.ledger.agents import registry as agents
 from cardledger.ledger.customers import registry
 from cardledger.ledger.customers.authentication import state
+from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.registry import locked
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -28,6 +29,8 @@ async def delete(
 ) -> CustomerResource | None:
     """Delete a customer and its agents, and close its accounts; entries and events are kept.
 
+    Documents that no verification relies on are deleted, the others when their time is over.
+
     None when the platform has no such customer.
     Raises: CustomerDeletedError; CustomerInUseError while it has an open card, or money.
     """
@@ -37,6 +40,9 @@ async def delete(
     # Before the accounts: a transfer of an agent locks the agent before the accounts, too.
     await agents.delete_of_customer(connection, customer_id=customer_id, at=at)
     await _check_unused(connection, customer_id)
+    await documents.remove_of_customer(
+        connection, platform_id=platform_id, customer_id=customer_id, at=at
+    )
     own = tables.internal_accounts.c.customer_id == customer_id
     await connection.execute(
         tables.internal_accounts.update().where(own).values(status="CLOSED", updated_at=at)

@@ -1,7 +1,6 @@
 """Verifications of customers (KYC, KYB) by the connected identity verifier.
 
-Whether required data is missing is decided here, the rest by the verifier. Documents cannot be
-uploaded yet, so none is required.
+Whether required data or documents are missing is decided here, the rest by the verifier.
 """
 
 from collections.abc import Mapping
@@ -14,6 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers import beneficial_owners
 from cardledger.ledger.customers import registry as customers
+from cardledger.ledger.customers.documents import registry as documents
+from cardledger.ledger.customers.documents.requirements import missing_documents
 from cardledger.ledger.messaging import outbox
 from cardledger.ledger.ports import (
     Applicant,
@@ -23,6 +24,7 @@ from cardledger.ledger.ports import (
 )
 from cardledger.ledger.storage import paging
 from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.ledger.storage.tenancy import own
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
@@ -54,6 +56,9 @@ _KYC: Final[Mapping[VerificationStatus, KycStatus]] = {
 }
 """The customer's KYC status after a verification; any other result does not change it."""
 
+_RELIED_ON: Final = frozenset({"IN_PROGRESS", "PENDING_MANUAL_REVIEW", "APPROVED", "REJECTED"})
+"""The results of verifications whose documents must stay as they are."""
+
 
 class AlreadyDecidedError(Exception):
     """The customer is already approved or rejected, which is final."""
@@ -74,8 +79,12 @@ class VerificationFilters:
 # --- rules, pure -------------------------------------------------------------------------------
 
 
-def missing_data(applicant: Applicant) -> list[VerificationProblem]:
-    """Return the required data that is missing."""
+def missing(applicant: Applicant) -> list[VerificationProblem]:
+    """Return what is required and missing: data, then documents."""
+    return [*_missing_data(applicant), *missing_documents(applicant)]
+
+
+def _missing_data(applicant: Applicant) -> list[VerificationProblem]:
     if not applicant.is_business:
         needed = ("fullName", "birthDate", "nationality", "idType", "identifier", "address")
         return [_missing(applicant, name) for name in needed if not applicant.fields.get(name)]
@@ -114,12 +123,13 @@ def _problem(
 # --- the record --------------------------------------------------------------------------------
 
 
-async def submit(
+async def submit(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     platform_id: Id,
     customer_id: Id,
     verifier: IdentityVerifier | None,
+    keys: KeyRing,
     at: datetime,
 ) -> VerificationResource | None:
     """Verify a customer; None when the platform has no such customer.
@@ -136,8 +146,10 @@ async def submit(
         return None
     if row.kyc_status in customers.DECIDED:
         raise AlreadyDecidedError(row.kyc_status)
-    applicant = await _applicant(connection, row)
-    result = verifier.verify(applicant, missing_data(applicant))
+    applicant = await _applicant(connection, platform_id, row, keys)
+    result = verifier.verify(applicant, missing(applicant))
+    if result.status in _RELIED_ON:
+        await documents.submit_all(connection, customer_id=customer_id, at=at)
     written = await _write(connection, platform_id, customer_id, result, at)
     status = _KYC.get(result.status)
     if status is not None and status != row.kyc_status:
@@ -214,7 +226,9 @@ async def _locked(
     return rows.one_or_none()
 
 
-async def _applicant(connection: AsyncConnection, row: Row[*tuple[Any, ...]]) -> Applicant:
+async def _applicant(
+    connection: AsyncConnection, platform_id: Id, row: Row[*tuple[Any, ...]], keys: KeyRing
+) -> Applicant:
     owners = await beneficial_owners.of_customers(connection, [row.id])
     return Applicant(
         id=row.id,
@@ -229,6 +243,9 @@ async def _applicant(connection: AsyncConnection, row: Row[*tuple[Any, ...]]) ->
             "businessInfo": row.business_info,
         },
         owners=owners.get(row.id, []),
+        documents=await documents.evidence_of(
+            connection, platform_id=platform_id, customer_id=row.id, keys=keys
+        ),
     )
 
 

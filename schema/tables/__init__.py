@@ -49,6 +49,7 @@ from cardledger.schema.tables.customers import (
     external_accounts,
     verifications,
 )
+from cardledger.schema.tables.documents import document_contents, document_usage, documents
 from cardledger.schema.tables.exchange import exchange_rates, platform_exchange_rates
 from cardledger.schema.tables.people import adjustments, person_changes
 from cardledger.schema.tables.periods import (
@@ -85,6 +86,7 @@ from cardledger.schema.tables.queues import (
     stalled_queues,
 )
 from cardledger.schema.tables.totals import account_totals, posting_totals, posting_totals_progress
+from cardledger.schema.tables.uploads import customer_upload_parts, customer_uploads
 from cardledger.schema.tables.webhooks import (
     outbox,
     webhook_attempts,
@@ -147,8 +149,13 @@ __all__ = [
     "closings",
     "currencies",
     "customer_authentication",
+    "customer_upload_parts",
+    "customer_uploads",
     "customers",
     "deposits",
+    "document_contents",
+    "document_usage",
+    "documents",
     "duplicates",
     "enqueued_events",
     "enqueued_events_progress",

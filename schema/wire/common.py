@@ -164,6 +164,7 @@ def _any_id_type(*resources: str) -> Any:  # noqa: ANN401 - a type made for a fi
     return Annotated[
         str,
         AfterValidator(parse),
+        PlainSerializer(lambda typed: public_id(typed.resource, typed.key), return_type=str),
         Field(
             examples=[f"{resources[0]}:019542f5-b3e7-7d02-0000-00000000a1b4"],
             json_schema_extra={"pattern": f"^({'|'.join(resources)}):{_UUID}$"},
@@ -186,6 +187,9 @@ WebhookDeliveryId = _id_type("WebhookDelivery")
 TokenId = _id_type("Token")
 BeneficialOwnerId = _id_type("BeneficialOwner")
 VerificationId = _id_type("Verification")
+DocumentId = _id_type("Document")
+JobId = _id_type("Job")
+HolderId = _any_id_type("Customer", "BeneficialOwner")
 AgentId = _id_type("Agent")
 AgentActionId = _id_type("AgentAction")
 RejectionId = _id_type("Rejection")

@@ -101,12 +101,36 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "The test webhook could not be delivered.",
         "set `webhookEndpoint` to a port that is closed, then `POST /sandbox/webhooks/test`",
     ),
-    Code.LOW_QUALITY: ErrorSpec(400, "The document is not legible."),
-    Code.DATA_MISMATCH: ErrorSpec(400, "The document does not match the customer's data."),
-    Code.EXPIRED: ErrorSpec(400, "The document has expired."),
-    Code.SUSPECTED_FRAUD: ErrorSpec(400, "The document may not be genuine."),
-    Code.UNSUITABLE_DOCUMENT: ErrorSpec(400, "The document is not of an accepted type."),
-    Code.INCOMPLETE: ErrorSpec(400, "Parts of the document are missing."),
+    Code.LOW_QUALITY: ErrorSpec(
+        400,
+        "The document is not legible.",
+        "upload an image of 100 by 100 pixels, or a `documentNumber` that ends in `201`",
+    ),
+    Code.DATA_MISMATCH: ErrorSpec(
+        400,
+        "The document does not match the customer's data.",
+        "upload a document whose `documentNumber` ends in `202`",
+    ),
+    Code.EXPIRED: ErrorSpec(
+        400,
+        "The document has expired.",
+        "upload a document whose `documentNumber` ends in `203`",
+    ),
+    Code.SUSPECTED_FRAUD: ErrorSpec(
+        400,
+        "The document may not be genuine.",
+        "upload a document whose `documentNumber` ends in `204`",
+    ),
+    Code.UNSUITABLE_DOCUMENT: ErrorSpec(
+        400,
+        "The document is not of an accepted type.",
+        "upload a program named `passport.pdf`, or a `documentNumber` that ends in `205`",
+    ),
+    Code.INCOMPLETE: ErrorSpec(
+        400,
+        "Parts of the document are missing.",
+        "upload the first half of a PDF, or a `documentNumber` that ends in `206`",
+    ),
     Code.EMAIL_OTP_CREDENTIAL_ALREADY_EXISTS: ErrorSpec(
         400, "The internal account already has an e-mail credential."
     ),
@@ -171,7 +195,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
         "The token does not exist.",
         "read `/tokens/Token:` and a new UUID",
     ),
-    Code.BULK_UPLOAD_JOB_NOT_FOUND: ErrorSpec(404, "The bulk upload does not exist."),
+    Code.BULK_UPLOAD_JOB_NOT_FOUND: ErrorSpec(
+        404,
+        "The bulk upload does not exist.",
+        "read `/customers/bulk/jobs/Job:` and a new UUID",
+    ),
     Code.REFERENCE_NOT_FOUND: ErrorSpec(
         404,
         "The resource or the path does not exist.",

@@ -23,6 +23,7 @@ from tests.api.support import (
     server,
 )
 from tests.api.test_transfers import scene_of
+from tests.files import PDF, form, png
 
 API = Path(__file__).parents[2] / "api"
 Provoke = Callable[[Api], httpx2.Response]
@@ -143,6 +144,10 @@ def not_waiting(api: Api) -> httpx2.Response:
     return api.post(f"/transactions/{bought['id']}/approve", None)
 
 
+def upload(api: Api, content: bytes = PDF, **fields: str) -> httpx2.Response:
+    return api.http.post("/documents", **form(api.customer()["id"], content, **fields))
+
+
 PROVOKE: dict[Code, Provoke] = {
     Code.INVALID_INPUT: lambda api: api.get("/cards", limit=0),
     Code.MISSING_MANDATORY_USER_INFO: unreachable_person,
@@ -154,6 +159,12 @@ PROVOKE: dict[Code, Provoke] = {
     Code.INVALID_AMOUNT: without_amount,
     Code.WEBHOOK_ENDPOINT_NOT_SET: without_endpoint,
     Code.WEBHOOK_DELIVERY_ERROR: to_a_closed_port,
+    Code.LOW_QUALITY: lambda api: upload(api, png(100, 100)),
+    Code.DATA_MISMATCH: lambda api: upload(api, documentNumber="X202"),
+    Code.EXPIRED: lambda api: upload(api, documentNumber="X203"),
+    Code.SUSPECTED_FRAUD: lambda api: upload(api, documentNumber="X204"),
+    Code.UNSUITABLE_DOCUMENT: lambda api: upload(api, b"MZ" + bytes(100)),
+    Code.INCOMPLETE: lambda api: upload(api, PDF[:100]),
     Code.CARDHOLDER_KYC_NOT_APPROVED: not_approved,
     Code.FUNDING_SOURCE_INELIGIBLE: not_mine,
     Code.UNAUTHORIZED: lambda api: httpx2.get(api.root + BASE_PATH + "/config"),
@@ -161,6 +172,7 @@ PROVOKE: dict[Code, Provoke] = {
     Code.TRANSACTION_NOT_FOUND: lambda api: api.get(f"/transactions/CardTransaction:{new_id()}"),
     Code.USER_NOT_FOUND: lambda api: api.get(f"/customers/Customer:{new_id()}"),
     Code.TOKEN_NOT_FOUND: lambda api: api.get(f"/tokens/Token:{new_id()}"),
+    Code.BULK_UPLOAD_JOB_NOT_FOUND: lambda api: api.get(f"/customers/bulk/jobs/Job:{new_id()}"),
     Code.REFERENCE_NOT_FOUND: lambda api: api.get(f"/cards/Card:{new_id()}"),
     Code.METHOD_NOT_ALLOWED: lambda api: api.http.put("/customers"),
     Code.TRANSACTION_NOT_PENDING_PLATFORM_APPROVAL: not_waiting,

@@ -256,6 +256,8 @@ def something_of_each(api: Api) -> None:
     spent = api.authorize(card["id"], 1250)
     api.clear(card["id"], spent["id"], 1500)
     ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
+    files = {"file": ("customers.csv", b"nothing")}
+    ok(api.http.post("/customers/bulk/csv", files=files), 202)
     waits = api.customer(fullName="Ada 001")
     ok(api.post("/verifications", {"customerId": waits["id"]}))
     scene = scene_of(api, defaultExecutionMode="APPROVAL_REQUIRED")

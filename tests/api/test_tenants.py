@@ -11,6 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -48,6 +49,7 @@ from tests.api.support import (
 from tests.api.test_beneficial_owners import PERSON
 from tests.api.test_idempotency import BUSINESS
 from tests.external_accounts import body as external_account
+from tests.files import form
 from tests.waiting import eventually
 
 ID: Final = re.compile(r"([A-Z][A-Za-z]+):([0-9a-f-]{36})")
@@ -93,6 +95,15 @@ def _beneficial_owner(one: "Platform") -> str:
 
 def _verification(one: "Platform") -> str:
     return str(ok(one.api.post("/verifications", {"customerId": one.ids["businessId"]}))["id"])
+
+
+def _document(one: "Platform") -> str:
+    return str(made(one.api.http.post("/documents", **form(one.ids["customerId"])))["id"])
+
+
+def _upload(one: "Platform") -> str:
+    sent = one.api.http.post("/customers/bulk/csv", files={"file": ("a.csv", b"a")})
+    return str(ok(sent, 202)["jobId"])
 
 
 def _agent(one: "Platform") -> str:
@@ -173,6 +184,8 @@ MAKERS: Final[dict[str, Callable[["Platform"], str]]] = {
     "businessId": _business,
     "beneficialOwnerId": _beneficial_owner,
     "verificationId": _verification,
+    "documentId": _document,
+    "jobId": _upload,
     "externalAccountId": _external_account,
     "/platform/external-accounts/externalAccountId": _platform_external_account,
     "/agents/me/external-accounts/externalAccountId": lambda one: one.ids["externalAccountId"],
@@ -220,6 +233,7 @@ QUERIES: Final[dict[str, str]] = {
     "endpointId": "webhookEndpointId",
     "subjectId": "cardId",
     "/beneficial-owners?customerId": "businessId",
+    "documentHolder": "customerId",
     "accountIdentifier": "internalAccountId",
     "senderAccountIdentifier": "internalAccountId",
     "receiverAccountIdentifier": "internalAccountId",
@@ -290,6 +304,9 @@ BODIES: Final[dict[str, Callable[[Ids], Any]]] = {
         for way in ("trust", "untrust")
     },
     "PATCH /beneficial-owners/{beneficialOwnerId}": lambda _: {"ownershipPercentage": 2},
+    "POST /customers/bulk/csv": lambda _: {"files": {"file": ("a.csv", b"a")}},
+    "POST /documents": lambda ids: form(ids["customerId"]),
+    "PUT /documents/{documentId}": lambda _: form(None),
     "POST /verifications": lambda ids: {"customerId": ids["businessId"]},
     "POST /webhooks/endpoints": lambda _: _NOWHERE,
     "PATCH /webhooks/endpoints/{webhookEndpointId}": lambda _: {"description": "Eve"},
@@ -359,6 +376,8 @@ class Platform:
     ) -> httpx2.Response:
         """Call `operation` as this platform, with `ids` in its path."""
         path = operation.path_with(ids) + (f"?{urlencode(query)}" if query else "")
+        if operation.takes_form and isinstance(body, dict):
+            return self.api.http.request(operation.method, path, **body)
         content = b"" if body is None else json.dumps(body).encode()
         for beginning, header in CALLERS.items():
             if operation.path.startswith(beginning):
@@ -380,6 +399,7 @@ class Operation:
     queries: tuple[str, ...]
     needed: tuple[str, ...]
     takes_body: bool
+    takes_form: bool
     is_not_built: bool
 
     def __str__(self) -> str:
@@ -431,6 +451,7 @@ def _operations() -> Iterator[Operation]:
             tuple(one["name"] for one in given if one["in"] == "query"),
             tuple(one["name"] for one in given if one["in"] == "query" and one["required"]),
             "requestBody" in sent_body,
+            "multipart/form-data" in sent_body.get("requestBody", {}).get("content", {}),
             bool(sent_body.get("x-unimplemented")),
         )
 
@@ -653,7 +674,7 @@ def test_every_resource_is_in_some_list_of_its_owner(owner: Platform) -> None:
 def _filters() -> Iterator[tuple[Operation, str]]:
     for operation in OPERATIONS:
         for query in operation.queries:
-            if re.search(r"(Id|Identifier)$", query) and query not in NAMES:
+            if re.search(r"(Id|Identifier|Holder)$", query) and query not in NAMES:
                 yield operation, query
 
 
@@ -684,6 +705,7 @@ COPIED: Final = {
     "card_transactions": "issuer_transaction_token = gen_random_uuid()::text",
     "cards": "platform_card_id = gen_random_uuid()::text",
     "deposits": "",
+    "documents": "",
     "external_accounts": "fingerprint = decode(md5(random()::text), 'hex')",
     "internal_accounts": "",
     "transfers": "",
@@ -786,7 +808,7 @@ def places(value: object, place: tuple[str | int, ...] = ()) -> Iterator[tuple[s
 
 def put(value: Any, place: tuple[str | int, ...], new: str) -> Any:  # noqa: ANN401 - JSON
     """Return a copy of `value` with `new` at `place`."""
-    copy = json.loads(json.dumps(value))
+    copy = deepcopy(value)
     inner = copy
     for step in place[:-1]:
         inner = inner[step]
@@ -881,7 +903,10 @@ _FILL: Final = """
     SELECT gen_random_uuid(), id, platform_id, 'X', id, '{}', now(), 'infinity'
     FROM customers WHERE platform_id = %(id)s LIMIT 1;
     INSERT INTO rejection_retries (rejection_id, platform_id, message_id, retried_at)
-    SELECT id, platform_id, id, now() FROM rejections WHERE platform_id = %(id)s LIMIT 1
+    SELECT id, platform_id, id, now() FROM rejections WHERE platform_id = %(id)s LIMIT 1;
+    INSERT INTO customer_upload_parts (upload_id, number, platform_id, rows)
+    SELECT id, 0, platform_id, '[]' FROM customer_uploads
+    WHERE platform_id = %(id)s AND completed_at IS NOT NULL LIMIT 1
 """
 """Rows of tables in which no request leaves any for long."""
 

@@ -13,6 +13,7 @@ from cardledger.api.app import ApiConfig
 from cardledger.ledger.storage.ids import new_id
 from tests.api.support import Api, made, new_tenant, ok, refused, server, webhooks
 from tests.api.test_beneficial_owners import PERSON, add, business
+from tests.files import form
 
 ADDRESS = {"line1": "1 Main Street", "postalCode": "10001", "country": "US"}
 COMPLETE = {
@@ -134,6 +135,8 @@ def test_a_business_without_a_deciding_suffix_must_be_complete(
     info = {"countriesOfOperation": ["US"]}
     request = {"customerType": "BUSINESS", "businessInfo": info, "address": ADDRESS}
     ok(api.patch(f"/customers/{customer['id']}", request))
+    for kind in ("STATE_COMPANY_REGISTRY", "UTILITY_BILL"):
+        made(api.http.post("/documents", **form(customer["id"], documentType=kind)))
     made(add(api, customer))
     second = ok(submit(api, customer))
     owner = made(add(api, customer, roles=["CONTROL_PERSON"]))
@@ -146,6 +149,10 @@ def test_a_business_without_a_deciding_suffix_must_be_complete(
         ("MISSING_FIELD", "address"),
         ("MISSING_BENEFICIAL_OWNER", None),
         ("MISSING_CONTROL_PERSON", None),
+        ("MISSING_LEGAL_PRESENCE_DOCUMENT", None),
+        ("MISSING_OWNERSHIP_STRUCTURE_DOCUMENT", None),
+        ("MISSING_CONTROL_STRUCTURE_DOCUMENT", None),
+        ("MISSING_PROOF_OF_ADDRESS_DOCUMENT", None),
     ]
     assert {error["resourceId"] for error in first["errors"]} == {customer["id"]}
     assert all(error["reason"] for error in first["errors"])
@@ -169,6 +176,7 @@ def test_an_individual_in_manual_review_is_approved_under_another_name(
     api: Api, database_url: str
 ) -> None:
     customer = api.customer(fullName="Ada 001", **COMPLETE)
+    made(api.http.post("/documents", **form(customer["id"])))
 
     waiting = ok(submit(api, customer))
     still = customer_of(api, customer)
@@ -188,6 +196,7 @@ def test_an_individual_in_manual_review_is_approved_under_another_name(
 
 def test_an_individual_with_a_poor_document_stays_unverified(api: Api) -> None:
     customer = api.customer(fullName="Ada 003", **COMPLETE)
+    made(api.http.post("/documents", **form(customer["id"])))
 
     verification = ok(submit(api, customer))
 
@@ -208,7 +217,8 @@ def test_missing_data_of_an_individual_is_reported(api: Api) -> None:
     verification = ok(submit(api, customer))
 
     missing = ["birthDate", "nationality", "idType", "identifier", "address"]
-    assert kinds(verification) == [("MISSING_FIELD", name) for name in missing]
+    fields = [("MISSING_FIELD", name) for name in missing]
+    assert kinds(verification) == [*fields, ("MISSING_IDENTITY_DOCUMENT", None)]
 
 
 def test_a_decided_customer_is_not_verified_again(api: Api) -> None:

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from cardledger.ledger.customers.verifications import missing_data
-from cardledger.ledger.ports import Applicant, VerificationResult
+from cardledger.ledger.customers.verifications import missing
+from cardledger.ledger.ports import Applicant, Evidence, VerificationResult
 from cardledger.ledger.sandbox.identity_verifier import SandboxIdentityVerifier
 from cardledger.ledger.storage.ids import new_id
+from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.customers.beneficial_owners import BeneficialOwnerUpdate, Percentage
 from cardledger.schema.wire.customers.customers import merged, missing_contacts, undescribed
 from cardledger.schema.wire.customers.identity import identifier_errors, issued_in
@@ -30,8 +31,13 @@ PERSON = {
 }
 
 
-def person(**fields: object) -> Applicant:
-    return Applicant(id=new_id(), is_business=False, fields=PERSON | fields)
+def person(*, is_documented: bool = True, **fields: object) -> Applicant:
+    key = new_id()
+    passport = Evidence(
+        id="Document:1", holder=public_id("Customer", key), document_type="PASSPORT"
+    )
+    documents = [passport] if is_documented else []
+    return Applicant(id=key, is_business=False, fields=PERSON | fields, documents=documents)
 
 
 def business(**info: object) -> Applicant:
@@ -39,7 +45,7 @@ def business(**info: object) -> Applicant:
 
 
 def verified(applicant: Applicant) -> VerificationResult:
-    return SANDBOX.verify(applicant, missing_data(applicant))
+    return SANDBOX.verify(applicant, missing(applicant))
 
 
 # --- shares ------------------------------------------------------------------------------------
@@ -160,6 +166,8 @@ def test_the_economic_area_requires_email_and_phone_number() -> None:
         (person(fullName="A 003"), "RESOLVE_ERRORS"),
         (person(fullName=None), "RESOLVE_ERRORS"),
         (person(identifier=None), "RESOLVE_ERRORS"),
+        (person(is_documented=False), "RESOLVE_ERRORS"),
+        (person(is_documented=False, fullName="A 002"), "REJECTED"),
         (business(), "APPROVED"),
         (business(registrationNumber="x-002"), "REJECTED"),
         (business(registrationNumber="x-001"), "RESOLVE_ERRORS"),
@@ -180,12 +188,13 @@ def test_the_sandbox_decides_an_applicant_by_its_suffix_and_its_missing_data(
         (person(fullName="A 002", address=None), False),
         (person(fullName=None), False),
         (person(identifier=None), False),
+        (person(is_documented=False), False),
         (business(), False),
         (business(registrationNumber="x-002"), False),
     ],
 )
 def test_no_suffix_replaces_missing_data(applicant: Applicant, *, is_complete: bool) -> None:
-    assert (not missing_data(applicant)) == is_complete
+    assert (not missing(applicant)) == is_complete
 
 
 @given(st.text())

@@ -28,6 +28,7 @@ from cardledger.schema.wire.customers.customers import (
     DueDiligence,
     IndividualCreate,
     IndividualUpdate,
+    UploadedBusiness,
     merged,
     missing_contacts,
     undescribed,
@@ -65,14 +66,13 @@ async def create_customer(body: CustomerCreate, call: PlatformCall) -> Response:
     In the European Economic Area `email` and `phoneNumber` are required. `identifier` is stored
     encrypted and never returned.
     """
-    _check(body.uma_address, body.currencies)
-    _check_new(body)
-    with _api_errors():
+    check_new(body)
+    with creating():
         async with call.writing() as connection:
             created = await customers.create(
                 connection,
                 platform_id=call.platform_id,
-                person=_applicant(body),
+                person=applicant(body),
                 verifier=call.services.adapters.identity_verifier,
                 keys=call.keys,
                 at=call.now(),
@@ -139,7 +139,7 @@ async def update_customer(
     changes = _changes(body)
     _check(body.uma_address, body.currencies)
     try:
-        with _api_errors():
+        with creating():
             async with call.writing() as connection:
                 changed = await updates.change(
                     connection,
@@ -187,9 +187,10 @@ async def delete_customer(customer_id: CustomerId, call: PlatformCall) -> Respon
     return resource_response(deleted)
 
 
-def _applicant(
-    body: IndividualCreate | BusinessCreate,
+def applicant(
+    body: IndividualCreate | BusinessCreate | UploadedBusiness,
 ) -> customers.Individual | customers.Business:
+    """Return whom `body`, which `check_new` has checked, describes."""
     common: dict[str, Any] = {
         "platform_customer_id": body.platform_customer_id,
         "uma_address": body.uma_address,
@@ -200,7 +201,7 @@ def _applicant(
         "address": _object(body.address),
         "end_user_terms_consent": _object(body.end_user_terms_consent),
     }
-    if isinstance(body, BusinessCreate):
+    if not isinstance(body, IndividualCreate):
         return customers.Business(**common, info=_object(body.business_info) or {})
     return customers.Individual(
         **common,
@@ -264,13 +265,18 @@ def _check(uma_address: str | None, currencies: list[str] | None) -> None:
         raise invalid_field("currencies", "has a duplicate currency; send every currency once")
 
 
-def _check_new(body: IndividualCreate | BusinessCreate) -> None:
+def check_new(body: IndividualCreate | BusinessCreate | UploadedBusiness) -> None:
+    """Check the rules across the fields of a new customer.
+
+    Raises: ApiError.
+    """
+    _check(body.uma_address, body.currencies)
     missing = list(
         missing_contacts(region=body.region, email=body.email, phone_number=body.phone_number)
     )
     if missing:
         raise invalid(missing, Code.MISSING_MANDATORY_USER_INFO)
-    if isinstance(body, BusinessCreate):
+    if not isinstance(body, IndividualCreate):
         errors = list(undescribed(_object(body.business_info) or {}, within="businessInfo."))
     else:
         errors = list(undescribed(_due_diligence(body)))
@@ -282,7 +288,8 @@ def _check_new(body: IndividualCreate | BusinessCreate) -> None:
 
 
 @contextmanager
-def _api_errors() -> Iterator[None]:
+def creating() -> Iterator[None]:
+    """Answer what the block refuses of a new customer, or of a change."""
     try:
         yield
     except customers.UnsupportedCurrencyError as error:

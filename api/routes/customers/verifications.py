@@ -34,9 +34,11 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
     """Start or resume the verification of a customer; 400 when it is `APPROVED` or `REJECTED`.
 
     In the sandbox the last three characters of an individual's `fullName` decide: `002` rejected;
-    missing information is required first; then `003` poor document, `001` manual review, anything
-    else approved. For a business those of `registrationNumber` decide: `002` rejected; `001` and
-    `003` the regular process (missing information, then manual review); anything else approved.
+    missing information and an identity document are required first; then `003` poor document, `001`
+    manual review, anything else approved. For a business those of `registrationNumber` decide:
+    `002` rejected; `001` and `003` the regular process (missing information and documents, then
+    manual review); anything else approved. Documents of a verification that is not to be corrected
+    are submitted: they cannot be changed any more.
     Without a connected identity verifier it is 501.
     """
     try:
@@ -46,6 +48,7 @@ async def create_verification(body: VerificationCreate, call: PlatformCall) -> R
                 platform_id=call.platform_id,
                 customer_id=body.customer_id,
                 verifier=call.services.adapters.identity_verifier,
+                keys=call.keys,
                 at=call.now(),
             )
     except verifications.AlreadyDecidedError as error:

@@ -34,6 +34,8 @@ FORMER_ENDPOINT_SECRET: Final = SealedColumn("webhook_endpoints", "former_secret
 CUSTOMER_IDENTIFIER: Final = SealedColumn("customers", "identifier")
 OWNER_IDENTIFIER: Final = SealedColumn("beneficial_owners", "identifier")
 TOTP_SECRET: Final = SealedColumn("customer_authentication", "totp_secret")
+DOCUMENT_KEY: Final = SealedColumn("documents", "content_key")
+DOCUMENT_NUMBER: Final = SealedColumn("documents", "document_number")
 ANSWER: Final = SealedColumn("idempotency_keys", "answer", key="key")
 
 ALL: Final = (
@@ -45,6 +47,8 @@ ALL: Final = (
     CUSTOMER_IDENTIFIER,
     OWNER_IDENTIFIER,
     TOTP_SECRET,
+    DOCUMENT_KEY,
+    DOCUMENT_NUMBER,
     ANSWER,
 )
 """Every sealed column; `cardledger keys rotate` seals them again."""

@@ -243,6 +243,21 @@ class BusinessCreate(_Create):
     business_info: BusinessInfo
 
 
+class KnownBusinessInfo(_BusinessDetails):
+    """The details of a business, of which some may not be known yet."""
+
+    legal_name: Name
+    tax_id: Name | None = None
+    incorporated_on: Day | None = None
+
+
+class UploadedBusiness(_Create):
+    """A business in a file of customers, which has fewer columns than a body has fields."""
+
+    customer_type: Literal["BUSINESS"]
+    business_info: KnownBusinessInfo
+
+
 CustomerCreate = Annotated[IndividualCreate | BusinessCreate, Field(discriminator="customer_type")]
 
 
@@ -348,7 +363,7 @@ class BusinessCustomerResource(_CustomerResource):
 
     customer_type: Literal["BUSINESS"]
     kyb_status: KycStatus | None = None
-    business_info: Annotated[dict[str, Any], Documented(BusinessInfo)] | None = None
+    business_info: Annotated[dict[str, Any], Documented(KnownBusinessInfo)] | None = None
     beneficial_owners: list[BeneficialOwnerResource] | None = None
 
 

@@ -21,9 +21,22 @@ VerificationStatus = Literal[
 ]
 
 ProblemType = Literal[
-    "MISSING_FIELD", "MISSING_BENEFICIAL_OWNER", "MISSING_CONTROL_PERSON", "POOR_QUALITY_DOCUMENT"
+    "MISSING_FIELD",
+    "MISSING_BENEFICIAL_OWNER",
+    "MISSING_CONTROL_PERSON",
+    "MISSING_IDENTITY_DOCUMENT",
+    "MISSING_LEGAL_PRESENCE_DOCUMENT",
+    "MISSING_OWNERSHIP_STRUCTURE_DOCUMENT",
+    "MISSING_CONTROL_STRUCTURE_DOCUMENT",
+    "MISSING_PROOF_OF_ADDRESS_DOCUMENT",
+    "POOR_QUALITY_DOCUMENT",
+    "INVALID_DOCUMENT",
+    "EXPIRED_DOCUMENT",
+    "SUSPECTED_FRAUD_DOCUMENT",
+    "WRONG_DOCUMENT_TYPE",
+    "INCOMPLETE_DOCUMENT",
 ]
-"""The problems that are detected; the interface has more, of documents."""
+"""The problems that are detected; the interface has more."""
 
 
 class VerificationCreate(Request):

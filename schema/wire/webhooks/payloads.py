@@ -9,11 +9,13 @@ from cardledger.schema.wire.cards.cards import CardResource
 from cardledger.schema.wire.cards.transactions import IncomingTransaction, OutgoingTransaction
 from cardledger.schema.wire.customers.accounts import InternalAccountResource
 from cardledger.schema.wire.customers.customers import CustomerResource
+from cardledger.schema.wire.customers.uploads import CustomerUploadResource
 from cardledger.schema.wire.customers.verifications import VerificationResource
 from cardledger.schema.wire.webhooks.endpoints import WebhookEndpointDisabled
 
 PAYLOADS: Final[Mapping[str, Any]] = {
     "AGENT_ACTION": AgentActionResource,
+    "BULK_UPLOAD": CustomerUploadResource,
     "CARD": CardResource,
     "CARD_TRANSACTION": CardTransactionResource,
     "CUSTOMER": CustomerResource,

@@ -1,0 +1,99 @@
+"""Forms of operations: read within the limits of size, time and number, then prepared.
+
+Source: docs/decisions/0073-documents.md
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+from typing import Any, Final
+
+from fastapi import Request
+from starlette.datastructures import MutableHeaders
+
+from cardledger.api.http.errors import invalid_field, too_many_waiting
+from cardledger.api.http.operations import Form
+from cardledger.api.http.request_context import RequestContext, services_of
+from cardledger.api.http.routing import (
+    MAX_BODY,
+    ParsedRequest,
+    declared_length,
+    in_time,
+    too_large,
+)
+from cardledger.api.ingestion_limits import TooManyEventsError
+from cardledger.api.uploads.limits import FORM_REST
+from cardledger.api.uploads.multipart import FileTooLargeError, FormReader, boundary_of
+from cardledger.schema.wire.uploads import Upload
+from cardledger.workers.metrics import counted
+
+_FILE: Final = "file"
+
+
+def form_with_file(*, max_file: int, prepare: Callable[[Upload], Any]) -> Form:
+    """Return a form with a `file` of at most `max_file` bytes.
+
+    What `prepare` makes of the file, in a thread and before a connection to the database is used,
+    is what `prepared` returns; it raises ApiError for a file that is refused.
+    """
+    limit = max_file + FORM_REST
+
+    @asynccontextmanager
+    async def receive(request: Request) -> AsyncIterator[Request]:
+        boundary = boundary_of(
+            request.headers.getlist("content-type"), request.headers.get("content-encoding", "")
+        )
+        declared = declared_length(request)
+        if declared is not None and declared > limit:
+            raise too_large(max_file)
+        reader = FormReader(boundary, max_file=max_file)
+        with ExitStack() as held:
+            try:
+                async with in_time(request):
+                    await _read(request, reader, limit, held)
+            except FileTooLargeError:
+                raise too_large(max_file) from None
+            body = dict(reader.finish())
+            upload = body.get(_FILE)
+            if isinstance(upload, Upload) and upload.content:
+                request.state.prepared = await asyncio.to_thread(prepare, upload)
+            yield _as_json(request, body)
+
+    return Form(receive=receive, max_body=limit)
+
+
+def prepared(request: Request) -> Any:  # noqa: ANN401 - what the form's `prepare` has returned
+    """Return what was made of the file of `request`, whose body is valid."""
+    return request.state.prepared
+
+
+async def _read(request: Request, reader: FormReader, limit: int, held: ExitStack) -> None:
+    """Feed the body of `request` to `reader`; a large one counts as in progress until `held`.
+
+    Raises: ApiError INVALID_INPUT, RATE_LIMITED; FileTooLargeError.
+    """
+    call: RequestContext = request.state.call
+    files = services_of(request).uploads
+    size = 0
+    async for chunk in request.stream():
+        if size <= MAX_BODY < size + len(chunk):
+            try:
+                files.begin(call.platform_id)
+            except TooManyEventsError as error:
+                counted.refuse(counted.Refusal.IN_PROGRESS)
+                message = f"{str(error).capitalize()}; send this one again when they are answered."
+                raise too_many_waiting(message) from None
+            held.callback(files.end, call.platform_id)
+        size += len(chunk)
+        if size > limit:
+            raise too_large(limit)
+        reader.feed(chunk)
+    if not size:
+        raise invalid_field(_FILE, "is required")
+
+
+def _as_json(request: Request, body: dict[str, Any]) -> Request:
+    """Return `request` with the form as its JSON body, which FastAPI reads and validates."""
+    scope = {**request.scope, "headers": list(request.scope["headers"])}
+    MutableHeaders(scope=scope)["content-type"] = "application/json"
+    return ParsedRequest(Request(scope, request.receive), b"{}", body)

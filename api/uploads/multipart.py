@@ -1,0 +1,164 @@
+"""A parser of forms that keeps no more than their limits allow, whatever a sender claims.
+
+Chunks are fed as they arrive; the first one beyond a limit ends the form. Python-Multipart finds
+the parts; what they mean is decided here.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+
+from cardledger.api.http.errors import ApiError, invalid_field
+from cardledger.schema.wire.errors import Code
+from cardledger.schema.wire.uploads import Upload
+
+FORM: Final = "multipart/form-data"
+
+PARTS_LIMIT: Final = 50
+"""Parts of a form; no operation has as many fields."""
+
+FIELDS_LIMIT: Final = 64 * 1024
+"""Bytes of all fields that are no file."""
+
+_HEADERS_LIMIT: Final = 8  # Of a part.
+_HEADER_LIMIT: Final = 1_024  # Bytes of a header of a part.
+_CONTENT_TYPE_LIMIT: Final = 255  # Characters.
+_PLAIN: Final = frozenset({b"", b"binary", b"7bit", b"8bit"})
+
+
+def boundary_of(content_types: list[str], content_encoding: str) -> bytes:
+    """Return the boundary of a form, by the headers Content-Type of its request.
+
+    Raises: ApiError INVALID_INPUT when it is no form, or compressed.
+    """
+    if content_encoding.strip().lower() not in {"", "identity"}:
+        message = "Unsupported Content-Encoding; send the body uncompressed."
+        raise ApiError(Code.INVALID_INPUT, message, details={"header": "Content-Encoding"})
+    if len(content_types) == 1 and len(content_types[0]) <= _CONTENT_TYPE_LIMIT:
+        media_type, options = parse_options_header(content_types[0])
+        boundary = options.get(b"boundary", b"")
+        if media_type == FORM.encode() and 0 < len(boundary) <= 70:  # noqa: PLR2004 - RFC 2046
+            return boundary
+    message = f"Unsupported content type; send the header Content-Type: {FORM} with a boundary."
+    raise ApiError(Code.INVALID_INPUT, message, details={"header": "Content-Type"})
+
+
+class FileTooLargeError(Exception):
+    """A file of the form has more bytes than it may have."""
+
+
+class FormReader:
+    """Collects the parts of one form from its bytes."""
+
+    def __init__(self, boundary: bytes, *, max_file: int) -> None:
+        """Let the one file of the form have `max_file` bytes."""
+        self._max_file: Final = max_file
+        self._body: Final[dict[str, Any]] = {}
+        self._fields_size = 0
+        self._parts = 0
+        self._is_whole = False
+        self._header = bytearray()
+        self._header_value = bytearray()
+        self._headers: dict[bytes, bytes] = {}
+        self._name = ""
+        self._file_name: str | None = None
+        self._content = bytearray()
+        self._parser: Final = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin_part,
+                "on_part_data": self._add_data,
+                "on_part_end": self._end_part,
+                "on_header_field": self._add_to_header,
+                "on_header_value": self._add_to_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._end_headers,
+                "on_end": self._end,
+            },
+            max_header_count=_HEADERS_LIMIT,
+            max_header_size=_HEADER_LIMIT,
+        )
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the form.
+
+        Raises: ApiError INVALID_INPUT, FileTooLargeError.
+        """
+        try:
+            self._parser.write(chunk)
+        except FormParserError:
+            raise _malformed("it cannot be parsed") from None
+
+    def finish(self) -> Mapping[str, Any]:
+        """Return the fields by name: texts, and each file as an `Upload`.
+
+        Raises: ApiError INVALID_INPUT when the form is cut off.
+        """
+        if not self._is_whole:
+            raise _malformed("its last boundary is missing")
+        return self._body
+
+    def _begin_part(self) -> None:
+        self._parts += 1
+        if self._parts > PARTS_LIMIT:
+            raise _malformed(f"it has more than {PARTS_LIMIT} parts")
+        self._headers = {}
+        self._content = bytearray()
+
+    def _add_to_header(self, data: bytes, start: int, end: int) -> None:
+        self._header += data[start:end]
+
+    def _add_to_value(self, data: bytes, start: int, end: int) -> None:
+        self._header_value += data[start:end]
+
+    def _end_header(self) -> None:
+        self._headers[bytes(self._header).lower()] = bytes(self._header_value)
+        self._header, self._header_value = bytearray(), bytearray()
+
+    def _end_headers(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        kind, options = parse_options_header(disposition)
+        name = options.get(b"name", b"")
+        if kind != b"form-data" or not name:
+            raise _malformed("each part needs the header Content-Disposition with a name")
+        self._name = _text(name, "name")
+        if self._name in self._body:
+            raise invalid_field(self._name, "is a duplicate part of the form; send it once")
+        encoding = self._headers.get(b"content-transfer-encoding", b"").strip().lower()
+        if encoding not in _PLAIN:
+            raise invalid_field(self._name, "must be sent as it is, without a transfer encoding")
+        stated = options.get(b"filename")
+        self._file_name = None if stated is None else stated.decode("utf-8", "replace")
+
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
+        self._content += data[start:end]
+        if self._file_name is not None:
+            files = (one for one in self._body.values() if isinstance(one, Upload))
+            if len(self._content) + sum(len(one.content) for one in files) > self._max_file:
+                raise FileTooLargeError
+        elif self._fields_size + len(self._content) > FIELDS_LIMIT:
+            raise _malformed(f"its fields have more than {FIELDS_LIMIT} bytes")
+
+    def _end_part(self) -> None:
+        if self._file_name is not None:
+            self._body[self._name] = Upload(self._file_name, bytes(self._content))
+        else:
+            self._fields_size += len(self._content)
+            self._body[self._name] = _text(bytes(self._content), self._name)
+        self._content = bytearray()
+
+    def _end(self) -> None:
+        self._is_whole = True
+
+
+def _text(raw: bytes, field: str) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise invalid_field(field, f"must be UTF-8; byte {error.start} is not valid") from None
+
+
+def _malformed(what: str) -> ApiError:
+    return invalid_field("", f"must be a form ({FORM}): {what}")

@@ -1,0 +1,1 @@
+"""Documents of customers and beneficial owners: evidence for their verification."""

@@ -1,0 +1,458 @@
+"""Documents in the record: uploaded, listed, replaced, deleted; read by verifications only.
+
+The file of a document is encrypted with a key of its own, and that with the server key: a rotation
+seals the small keys again and no file. No operation returns a file.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from sqlalchemy import Row, delete, select
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from cardledger.ledger.customers.documents import file_names, formats
+from cardledger.ledger.customers.documents.formats import DocumentRefusedError
+from cardledger.ledger.ports import Evidence, IdentityVerifier
+from cardledger.ledger.storage import caps, paging
+from cardledger.ledger.storage.caps import CapReachedError
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY, DOCUMENT_NUMBER
+from cardledger.ledger.storage.tenancy import own
+from cardledger.schema import tables
+from cardledger.schema.ids import Id
+from cardledger.schema.wire.common import TypedId, public_id
+from cardledger.schema.wire.customers.documents import (
+    DocumentReplace,
+    DocumentResource,
+    Fault,
+)
+from cardledger.schema.wire.uploads import Upload
+
+DOCUMENT_LIMIT: Final = 100
+"""The most documents of a customer, with those of its beneficial owners."""
+
+RETENTION: Final = timedelta(days=5 * 365 + 1)
+"""How long a document that has been submitted is kept after its customer was deleted: five years,
+as the rules against money laundering require (Directive (EU) 2015/849, article 40)."""
+
+_LEAST_CHARGED: Final = 4 * 1024
+
+_NONCE: Final = bytes(12)  # Each key encrypts one file.
+
+_DOCUMENTS: Final = tables.documents.c
+_CONTENTS: Final = tables.document_contents.c
+_USAGE: Final = tables.document_usage.c
+_CUSTOMERS: Final = tables.customers.c
+_OWNERS: Final = tables.beneficial_owners.c
+
+_SHOWN: Final = select(tables.documents)
+
+_FAULTS: Final[Mapping[Fault, str]] = {
+    Fault.LOW_QUALITY: "The document cannot be read; send a sharper picture.",
+    Fault.DATA_MISMATCH: "The document does not match the holder's data; correct one of them.",
+    Fault.EXPIRED: "The document has expired; send a valid one.",
+    Fault.SUSPECTED_FRAUD: "The document may not be genuine; send the original.",
+    Fault.UNSUITABLE_DOCUMENT: "The document is not of the stated type; send another one.",
+    Fault.INCOMPLETE: "Parts of the document are missing; send all of it.",
+}
+
+
+class UnknownHolderError(Exception):
+    """The platform has no such customer or beneficial owner, or has deleted the customer."""
+
+
+class SubmittedError(Exception):
+    """The document was submitted for a verification, which relies on it: it stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageLimits:
+    """How many bytes of files a platform may have."""
+
+    bytes_of_platform: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckedFile:
+    """A file that is accepted, encrypted with `key`. Without a `repr`: no log shows it."""
+
+    name: str
+    media_type: str
+    size: int
+    key: bytes
+    sealed: bytes
+
+
+# --- without a database ------------------------------------------------------------------------
+
+
+def checked(upload: Upload) -> CheckedFile:
+    """Return the file of `upload`, checked by its content and encrypted.
+
+    Takes some 30 ms for a large file. Raises: DocumentRefusedError.
+    """
+    media_type = formats.media_type_of(upload.content)
+    key = AESGCM.generate_key(bit_length=256)
+    return CheckedFile(
+        name=file_names.shown(upload.name),
+        media_type=media_type,
+        size=len(upload.content),
+        key=key,
+        sealed=AESGCM(key).encrypt(_NONCE, upload.content, None),
+    )
+
+
+def opened(sealed: bytes, key: bytes) -> bytes:
+    """Return the file that was `sealed` with the key of its document."""
+    return AESGCM(key).decrypt(_NONCE, sealed, None)
+
+
+def check_number(document_number: str | None, verifier: IdentityVerifier | None) -> None:
+    """Check what the verifier says at once of a document; without one nothing is said.
+
+    Raises: DocumentRefusedError.
+    """
+    fault = None if verifier is None else verifier.document_fault(document_number)
+    if fault is not None:
+        raise DocumentRefusedError(fault, _FAULTS[fault])
+
+
+# --- the record --------------------------------------------------------------------------------
+
+
+async def create(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    holder: TypedId,
+    stated: DocumentReplace,
+    file: CheckedFile,
+    limits: StorageLimits,
+    keys: KeyRing,
+    at: datetime,
+) -> DocumentResource:
+    """Add a document of a customer or of a beneficial owner.
+
+    Raises: UnknownHolderError; CapReachedError, after which the database transaction must be rolled
+    back.
+    """
+    customer_id = await _lock_holder(connection, platform_id, holder)
+    await caps.check(
+        connection,
+        tables.documents,
+        platform_id=platform_id,
+        customer_id=customer_id,
+        limit=DOCUMENT_LIMIT,
+        noun="documents",
+    )
+    key = new_id()
+    row = {
+        "id": key,
+        "platform_id": platform_id,
+        "customer_id": customer_id,
+        "beneficial_owner_id": holder.key if holder.resource == "BeneficialOwner" else None,
+        "created_at": at,
+        "updated_at": at,
+        **_columns(platform_id, key, stated, file, keys),
+    }
+    await connection.execute(tables.documents.insert().values(**row))
+    await connection.execute(
+        tables.document_contents.insert().values(
+            document_id=key, platform_id=platform_id, content=file.sealed
+        )
+    )
+    await _take_room(connection, platform_id, _charged(file.size), limits)
+    created = await get(connection, platform_id=platform_id, document_id=key, keys=keys)
+    assert created is not None
+    return created
+
+
+async def get(
+    connection: AsyncConnection, *, platform_id: Id, document_id: Id, keys: KeyRing
+) -> DocumentResource | None:
+    """Return the platform's document, or None when it has no such document."""
+    rows = await connection.execute(
+        _SHOWN.where(_DOCUMENTS.id == document_id, _DOCUMENTS.platform_id == platform_id)
+    )
+    row = rows.one_or_none()
+    return None if row is None else _render(row, keys)
+
+
+async def page(
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    holder: TypedId | None,
+    wanted: paging.Wanted,
+    keys: KeyRing,
+) -> paging.Page[DocumentResource]:
+    """Return one page of the platform's documents, or of those of a holder.
+
+    Documents of its owners are not a customer's own.
+    """
+    matching = [_DOCUMENTS.platform_id == platform_id]
+    if holder is not None and holder.resource == "BeneficialOwner":
+        owner = own(tables.beneficial_owners, holder.key, platform_id=platform_id)
+        matching.append(_DOCUMENTS.beneficial_owner_id == owner)
+    elif holder is not None:
+        matching += [
+            _DOCUMENTS.customer_id == own(tables.customers, holder.key, platform_id=platform_id),
+            _DOCUMENTS.beneficial_owner_id.is_(None),
+        ]
+    return await paging.read(
+        connection,
+        _SHOWN,
+        table=tables.documents,
+        matching=matching,
+        wanted=wanted,
+        item=lambda row: _render(row, keys),
+    )
+
+
+async def replace(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    *,
+    platform_id: Id,
+    document_id: Id,
+    stated: DocumentReplace,
+    file: CheckedFile,
+    limits: StorageLimits,
+    keys: KeyRing,
+    at: datetime,
+) -> DocumentResource | None:
+    """Replace a document's file and what is stated of it; None: there is no such document.
+
+    Raises: SubmittedError; CapReachedError, after which the database transaction must be rolled
+    back.
+    """
+    row = await _locked(connection, platform_id, document_id)
+    if row is None:
+        return None
+    values = _columns(platform_id, document_id, stated, file, keys)
+    await connection.execute(
+        tables.documents.update()
+        .where(_DOCUMENTS.id == document_id)
+        .values(updated_at=at, **values)
+    )
+    await connection.execute(
+        tables.document_contents.update()
+        .where(_CONTENTS.document_id == document_id)
+        .values(content=file.sealed)
+    )
+    more = _charged(file.size) - _charged(row.size)
+    await _take_room(connection, platform_id, more, limits)
+    return await get(connection, platform_id=platform_id, document_id=document_id, keys=keys)
+
+
+async def remove(connection: AsyncConnection, *, platform_id: Id, document_id: Id) -> bool:
+    """Delete a document and its file; returns whether the platform had it.
+
+    Raises: SubmittedError.
+    """
+    if await _locked(connection, platform_id, document_id) is None:
+        return False
+    await _erase(connection, platform_id, [document_id])
+    return True
+
+
+async def remove_of_customer(
+    connection: AsyncConnection, *, platform_id: Id, customer_id: Id, at: datetime
+) -> None:
+    """Delete the documents of a customer that is being deleted, and of its owners.
+
+    What was submitted for a verification is kept for `RETENTION`, and deleted by `remove_due`.
+    """
+    mine = _DOCUMENTS.customer_id == customer_id
+    unused = await connection.scalars(
+        select(_DOCUMENTS.id).where(mine, _DOCUMENTS.submitted_at.is_(None))
+    )
+    await _erase(connection, platform_id, list(unused))
+    await connection.execute(
+        tables.documents.update().where(mine).values(delete_after=at + RETENTION)
+    )
+
+
+async def remove_due(
+    connection: AsyncConnection, *, platform_id: Id, at: datetime, limit: int
+) -> int:
+    """Delete documents of deleted customers whose time is over; returns how many, up to `limit`."""
+    due = list(
+        await connection.scalars(
+            select(_DOCUMENTS.id)
+            .where(_DOCUMENTS.platform_id == platform_id, _DOCUMENTS.delete_after <= at)
+            .limit(limit)
+        )
+    )
+    await _erase(connection, platform_id, due)
+    return len(due)
+
+
+async def evidence_of(
+    connection: AsyncConnection, *, platform_id: Id, customer_id: Id, keys: KeyRing
+) -> Sequence[Evidence]:
+    """Return the documents of a customer and of its owners, as a verifier sees them."""
+    rows = await connection.execute(
+        _SHOWN.where(
+            _DOCUMENTS.platform_id == platform_id, _DOCUMENTS.customer_id == customer_id
+        ).order_by(_DOCUMENTS.id)
+    )
+    return [
+        Evidence(
+            id=public_id("Document", row.id),
+            holder=_holder(row),
+            document_type=row.document_type,
+            document_number=_number(row, keys),
+        )
+        for row in rows.all()
+    ]
+
+
+async def submit_all(connection: AsyncConnection, *, customer_id: Id, at: datetime) -> None:
+    """Record that a verification relies on the documents of a customer and of its owners."""
+    await connection.execute(
+        tables.documents.update()
+        .where(_DOCUMENTS.customer_id == customer_id, _DOCUMENTS.submitted_at.is_(None))
+        .values(submitted_at=at)
+    )
+
+
+async def _lock_holder(connection: AsyncConnection, platform_id: Id, holder: TypedId) -> Id:
+    """Return the customer of `holder`, which is not deleted before the transaction ends.
+
+    Raises: UnknownHolderError.
+    """
+    customer_id: Id | None = holder.key
+    if holder.resource == "BeneficialOwner":
+        customer_id = await connection.scalar(
+            select(_OWNERS.customer_id).where(
+                _OWNERS.id == holder.key, _OWNERS.platform_id == platform_id
+            )
+        )
+    locked_id: Id | None = await connection.scalar(
+        select(_CUSTOMERS.id)
+        .where(
+            _CUSTOMERS.id == customer_id,
+            _CUSTOMERS.platform_id == platform_id,
+            ~_CUSTOMERS.is_deleted,
+        )
+        .with_for_update(key_share=True, read=True)
+    )
+    if locked_id is None:
+        raise UnknownHolderError
+    return locked_id
+
+
+async def _locked(
+    connection: AsyncConnection, platform_id: Id, document_id: Id
+) -> Row[*tuple[Any, ...]] | None:
+    """Lock and return a document that may be changed; None: the platform has no such document.
+
+    Raises: SubmittedError.
+    """
+    rows = await connection.execute(
+        select(_DOCUMENTS.size, _DOCUMENTS.submitted_at)
+        .where(_DOCUMENTS.id == document_id, _DOCUMENTS.platform_id == platform_id)
+        .with_for_update()
+    )
+    row = rows.one_or_none()
+    if row is not None and row.submitted_at is not None:
+        raise SubmittedError("the document was submitted for a verification")
+    return row
+
+
+async def _take_room(
+    connection: AsyncConnection, platform_id: Id, size: int, limits: StorageLimits
+) -> None:
+    """Count `size` more bytes of files of a platform, if it may have them.
+
+    Its other uploads wait here for each other until they are committed.
+    Raises: CapReachedError.
+    """
+    new = insert(tables.document_usage).values(platform_id=platform_id, bytes=size)
+    used = await connection.scalar(
+        new.on_conflict_do_update(
+            index_elements=[_USAGE.platform_id],
+            set_={"bytes": _USAGE.bytes + size},
+            where=_USAGE.bytes + size <= limits.bytes_of_platform,
+        ).returning(_USAGE.bytes)
+    )
+    if used is None or used > limits.bytes_of_platform:
+        message = (
+            f"The documents of the platform have {limits.bytes_of_platform:,} bytes at most;"
+            " delete some first."
+        )
+        raise CapReachedError(message, limit=limits.bytes_of_platform)
+
+
+async def _erase(connection: AsyncConnection, platform_id: Id, document_ids: Sequence[Id]) -> None:
+    """Delete documents with their files, and count fewer bytes."""
+    if not document_ids:
+        return
+    await connection.execute(
+        delete(tables.document_contents).where(_CONTENTS.document_id.in_(document_ids))
+    )
+    sizes = await connection.scalars(
+        delete(tables.documents).where(_DOCUMENTS.id.in_(document_ids)).returning(_DOCUMENTS.size)
+    )
+    await connection.execute(
+        tables.document_usage.update()
+        .where(_USAGE.platform_id == platform_id)
+        .values(bytes=_USAGE.bytes - sum(map(_charged, sizes)))
+    )
+
+
+def _charged(size: int) -> int:
+    """Return the bytes that a file of `size` counts as: its row takes space, too."""
+    return max(size, _LEAST_CHARGED)
+
+
+def _columns(
+    platform_id: Id, document_id: Id, stated: DocumentReplace, file: CheckedFile, keys: KeyRing
+) -> dict[str, Any]:
+    number = stated.document_number
+    return {
+        "document_type": stated.document_type,
+        "side": stated.side,
+        "country": stated.country,
+        "document_number": None
+        if number is None
+        else keys.encrypt(number.encode(), DOCUMENT_NUMBER.of(platform_id, document_id)),
+        "issuing_authority": stated.issuing_authority,
+        "file_name": file.name,
+        "media_type": file.media_type,
+        "size": file.size,
+        "content_key": keys.encrypt(file.key, DOCUMENT_KEY.of(platform_id, document_id)),
+    }
+
+
+def _number(row: Row[*tuple[Any, ...]], keys: KeyRing) -> str | None:
+    if row.document_number is None:
+        return None
+    location = DOCUMENT_NUMBER.of(row.platform_id, row.id)
+    return keys.decrypt(row.document_number, location).decode()
+
+
+def _holder(row: Row[*tuple[Any, ...]]) -> str:
+    if row.beneficial_owner_id is not None:
+        return public_id("BeneficialOwner", row.beneficial_owner_id)
+    return public_id("Customer", row.customer_id)
+
+
+def _render(row: Row[*tuple[Any, ...]], keys: KeyRing) -> DocumentResource:
+    return DocumentResource(
+        id=row.id,
+        document_holder=_holder(row),
+        document_type=row.document_type,
+        side=row.side,
+        country=row.country,
+        document_number=_number(row, keys),
+        issuing_authority=row.issuing_authority,
+        file_name=row.file_name,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+    )

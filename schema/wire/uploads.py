@@ -1,0 +1,39 @@
+"""Files that are uploaded as a part of a form (RFC 7578)."""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Annotated
+
+from pydantic import PlainValidator, WithJsonSchema
+from typing_extensions import override
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Upload:
+    """A file of a form. Without a `repr`, so that no log can show its content."""
+
+    name: str  # As the sender states it: not safe as a path.
+    content: bytes
+
+    @override
+    def __str__(self) -> str:
+        """Return what is equal for repetitions of a request: its name and a hash."""
+        return f"{self.name} {sha256(self.content).hexdigest()}"
+
+
+def _file(value: object) -> Upload:
+    if not isinstance(value, Upload):
+        message = "must be a file: a part of the form with a filename"
+        raise ValueError(message)  # noqa: TRY004 - Pydantic wants a ValueError
+    if not value.content:
+        message = "is empty; send a file with content"
+        raise ValueError(message)
+    return value
+
+
+UploadedFile = Annotated[
+    Upload,
+    PlainValidator(_file),
+    WithJsonSchema({"type": "string", "format": "binary"}),
+]
+"""A file in the body of a request."""

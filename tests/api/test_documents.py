@@ -1,0 +1,504 @@
+"""Documents: uploaded, listed, replaced, deleted; and what verifications make of them."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import httpx2
+import psycopg
+import pytest
+
+from cardledger.api import BASE_PATH
+from cardledger.api.app import ApiConfig
+from cardledger.api.uploads.limits import DOCUMENT_FILE
+from cardledger.ledger.customers.documents import registry
+from cardledger.ledger.storage.ids import new_id
+from cardledger.ledger.storage.secrets.key_ring import KeyRing
+from cardledger.ledger.storage.secrets.sealed_columns import DOCUMENT_KEY
+from tests.api.support import SECRET_KEY, TIMEOUT_S, Api, made, new_tenant, ok, refused, server
+from tests.api.test_beneficial_owners import add, business
+from tests.api.test_verifications import ADDRESS, COMPLETE, kinds, submit
+from tests.files import PASSPORT, PDF, form, jpeg, pdf_of, png
+
+PROOFS = ("STATE_COMPANY_REGISTRY", "UTILITY_BILL")
+
+
+@pytest.fixture
+def own(root: str, api_config: ApiConfig) -> Iterator[Api]:
+    """The interface as seen by a platform of this test alone."""
+    with Api(root, new_tenant(api_config.database_url)) as client:
+        yield client
+
+
+def post(api: Api, **arguments: Any) -> httpx2.Response:  # noqa: ANN401 - of a request
+    return api.http.post("/documents", **arguments)
+
+
+def upload(api: Api, holder: str, content: bytes = PDF, **fields: str) -> dict[str, Any]:
+    return made(post(api, **form(holder, content, **fields)))
+
+
+def put(api: Api, document: dict[str, Any], content: bytes = PDF, **fields: str) -> httpx2.Response:
+    return api.http.put(f"/documents/{document['id']}", **form(None, content, **fields))
+
+
+def rows(url: str, query: str, *values: object) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        return connection.execute(query.encode(), values).fetchall()
+
+
+# --- the life of a document --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [PDF, png(), jpeg()])
+def test_a_document_is_uploaded_read_and_deleted_with_its_file(
+    api: Api, database_url: str, content: bytes
+) -> None:
+    holder = api.customer()["id"]
+    stated = {"side": "FRONT", "documentNumber": "X1", "issuingAuthority": "State"}
+
+    document = upload(api, holder, content, **stated)
+    read = ok(api.get(f"/documents/{document['id']}"))
+    key = document["id"].removeprefix("Document:")
+    [(sealed, sealed_key, platform_id)] = rows(
+        database_url,
+        "SELECT c.content, d.content_key, d.platform_id FROM document_contents c"
+        " JOIN documents d ON d.id = c.document_id WHERE d.id = %s",
+        key,
+    )
+    gone = api.delete(f"/documents/{document['id']}")
+
+    assert document == {
+        "id": document["id"],
+        "documentHolder": holder,
+        **PASSPORT,
+        **stated,
+        "fileName": "passport.pdf",
+        "createdAt": document["createdAt"],
+        "updatedAt": document["createdAt"],
+    }
+    assert read == document
+    location = DOCUMENT_KEY.of(bytes(platform_id), document_id_bytes(key))
+    opened = registry.opened(sealed, KeyRing(SECRET_KEY).decrypt(sealed_key, location))
+    assert content not in sealed
+    assert opened == content
+    assert gone.status_code == 204
+    refused(api.get(f"/documents/{document['id']}"), 404, "REFERENCE_NOT_FOUND")
+    refused(api.delete(f"/documents/{document['id']}"), 404, "REFERENCE_NOT_FOUND")
+    assert not rows(database_url, "SELECT FROM document_contents WHERE document_id = %s", key)
+
+
+def document_id_bytes(key: str) -> bytes:
+    return bytes.fromhex(key.replace("-", ""))
+
+
+def test_a_document_is_replaced_as_a_whole(api: Api) -> None:
+    document = upload(api, api.customer()["id"], side="FRONT", documentNumber="X1")
+
+    replaced = ok(put(api, document, png(), documentType="NATIONAL_ID", country="DE"))
+
+    assert replaced == {
+        "id": document["id"],
+        "documentHolder": document["documentHolder"],
+        "documentType": "NATIONAL_ID",
+        "country": "DE",
+        "fileName": "passport.pdf",
+        "createdAt": document["createdAt"],
+        "updatedAt": replaced["updatedAt"],
+    }
+    assert ok(api.get(f"/documents/{document['id']}")) == replaced
+    other_holder = form(document["documentHolder"])
+    refused(api.http.put(f"/documents/{document['id']}", **other_holder), 400, "INVALID_INPUT")
+    unknown = {"id": f"Document:{new_id()}"}
+    refused(put(api, unknown), 404, "REFERENCE_NOT_FOUND")
+
+
+def test_documents_are_listed_newest_first_by_holder(own: Api) -> None:
+    person, acme = own.customer()["id"], business(own)
+    owner = made(add(own, acme))["id"]
+    of_person, of_acme, of_owner = (upload(own, one) for one in (person, acme["id"], owner))
+
+    def listed(**query: str) -> list[dict[str, Any]]:
+        data = ok(own.get("/documents", **query))["data"]
+        assert isinstance(data, list)
+        return data
+
+    assert listed() == [of_owner, of_acme, of_person]
+    assert listed(documentHolder=person) == [of_person]
+    assert listed(documentHolder=acme["id"]) == [of_acme]
+    assert listed(documentHolder=owner) == [of_owner]
+    assert listed(documentHolder=f"Customer:{new_id()}") == []
+    first = ok(own.get("/documents", limit=2, documentHolder=person))
+    assert (first["hasMore"], first["totalCount"]) == (False, 1)
+    page = ok(own.get("/documents", limit=2))
+    assert listed(cursor=page["nextCursor"]) == [of_person]
+    refused(own.get("/documents", documentHolder="Card:1"), 400, "INVALID_INPUT")
+
+
+def test_a_holder_must_be_a_customer_or_an_owner_of_the_platform(
+    api: Api, other_platform: Api
+) -> None:
+    gone = api.customer()
+    ok(api.delete(f"/customers/{gone['id']}"))
+    foreign = other_platform.customer()["id"]
+    foreign_owner = made(add(other_platform, business(other_platform)))["id"]
+
+    for holder in (f"Customer:{new_id()}", gone["id"], foreign):
+        refused(post(api, **form(holder)), 404, "USER_NOT_FOUND")
+    for holder in (f"BeneficialOwner:{new_id()}", foreign_owner):
+        refused(post(api, **form(holder)), 404, "REFERENCE_NOT_FOUND")
+    refused(post(api, **form(f"Card:{new_id()}")), 400, "INVALID_INPUT")
+
+
+def test_another_platform_neither_reads_nor_changes_a_document(
+    api: Api, other_platform: Api
+) -> None:
+    document = upload(api, api.customer()["id"])
+
+    refused(other_platform.get(f"/documents/{document['id']}"), 404, "REFERENCE_NOT_FOUND")
+    refused(put(other_platform, document), 404, "REFERENCE_NOT_FOUND")
+    refused(other_platform.delete(f"/documents/{document['id']}"), 404, "REFERENCE_NOT_FOUND")
+    assert ok(api.get(f"/documents/{document['id']}")) == document
+
+
+def test_an_upload_is_made_once_for_its_key(api: Api) -> None:
+    holder, key = api.customer()["id"], {"Idempotency-Key": str(uuid4())}
+
+    first = made(post(api, **form(holder), headers=key))
+    again = post(api, **form(holder), headers=key)
+    other = post(api, **form(holder, png()), headers=key)
+
+    assert (made(again), again.headers["idempotent-replayed"]) == (first, "true")
+    refused(other, 409, "CONFLICT")
+    assert ok(api.get("/documents", documentHolder=holder))["totalCount"] == 1
+
+
+# --- files that are refused --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"MZ" + bytes(1_000), "UNSUITABLE_DOCUMENT"),
+        (b"PK\x03\x04" + bytes(1_000), "UNSUITABLE_DOCUMENT"),
+        (PDF[:-10], "INCOMPLETE"),
+        (png(100, 100), "LOW_QUALITY"),
+    ],
+)
+def test_a_file_is_judged_by_its_content_not_by_its_name(
+    api: Api, content: bytes, code: str
+) -> None:
+    holder = api.customer()["id"]
+
+    error = refused(post(api, **form(holder, content)), 400, code)
+
+    assert error["details"] == {"field": "file"}
+    assert ok(api.get("/documents", documentHolder=holder))["data"] == []
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("201", "LOW_QUALITY"),
+        ("202", "DATA_MISMATCH"),
+        ("203", "EXPIRED"),
+        ("204", "SUSPECTED_FRAUD"),
+        ("205", "UNSUITABLE_DOCUMENT"),
+        ("206", "INCOMPLETE"),
+    ],
+)
+def test_the_end_of_its_number_decides_about_a_document(api: Api, end: str, code: str) -> None:
+    holder = api.customer()["id"]
+    document = upload(api, holder)
+
+    refused(post(api, **form(holder, documentNumber=f"X{end}")), 400, code)
+    refused(put(api, document, documentNumber=f"X{end}"), 400, code)
+
+    assert ok(api.get("/documents", documentHolder=holder))["data"] == [document]
+
+
+def test_a_file_has_10_mib_at_most(api: Api) -> None:
+    holder = api.customer()["id"]
+
+    upload(api, holder, pdf_of(DOCUMENT_FILE))
+    error = refused(post(api, **form(holder, pdf_of(DOCUMENT_FILE + 1))), 413, "INVALID_INPUT")
+
+    assert str(DOCUMENT_FILE) in error["message"]
+
+
+def test_a_body_that_never_ends_is_refused_without_reading_on(api: Api) -> None:
+    sent = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal sent
+        yield (b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.pdf"\r\n\r\n')
+        while sent < 20 * DOCUMENT_FILE:
+            sent += 65_536
+            yield bytes(65_536)
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    # The server may have closed the connection while the client was still sending.
+    with suppress(httpx2.TransportError):
+        refused(post(api, content=endless(), headers=headers), 413, "INVALID_INPUT")
+
+    assert sent < 4 * DOCUMENT_FILE
+
+
+# --- forms that are refused --------------------------------------------------------------------
+
+BOUNDARY = {"content-type": "multipart/form-data; boundary=b"}
+
+
+def part(name: str, value: bytes, more: bytes = b"", head: bytes = b"") -> bytes:
+    disposition = b'Content-Disposition: form-data; name="' + name.encode() + b'"' + more
+    return b"--b\r\n" + disposition + b"\r\n" + head + b"\r\n" + value + b"\r\n"
+
+
+FILE = part("file", PDF, b'; filename="a.pdf"')
+TYPE = part("documentType", b"PASSPORT")
+COUNTRY = part("country", b"US")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (TYPE + COUNTRY, "file"),
+        (part("file", PDF) + TYPE + COUNTRY, "file"),
+        (part("file", b"", b'; filename="a.pdf"') + TYPE + COUNTRY, "file"),
+        (FILE + COUNTRY, "documentType"),
+        (FILE + part("documentType", b"LETTER") + COUNTRY, "documentType"),
+        (FILE + TYPE + part("country", b"us"), "country"),
+        (FILE + TYPE + COUNTRY + part("side", b"LEFT"), "side"),
+        (FILE + TYPE + COUNTRY + part("documentNumber", b""), "documentNumber"),
+        (FILE + TYPE + COUNTRY + part("documentNumber", b"\xff"), "documentNumber"),
+        (FILE + TYPE + COUNTRY + part("documentNumber", b"\0"), "documentNumber"),
+        (FILE + TYPE + COUNTRY + part("surprise", b"1"), "surprise"),
+        (FILE + TYPE + TYPE + COUNTRY, "documentType"),
+        (FILE + FILE + TYPE + COUNTRY, "file"),
+        (FILE + TYPE + COUNTRY + part("x", PDF, b'; filename="b.pdf"'), "x"),
+        (
+            part("file", PDF, b'; filename="a.pdf"', b"Content-Transfer-Encoding: base64\r\n")
+            + TYPE
+            + COUNTRY,
+            "file",
+        ),
+    ],
+)
+def test_an_invalid_field_is_named(api: Api, body: bytes, field: str) -> None:
+    holder = part("documentHolder", api.customer()["id"].encode())
+
+    answer = post(api, content=holder + body + b"--b--\r\n", headers=BOUNDARY)
+
+    error = refused(answer, 400, "INVALID_INPUT")
+    assert field in [each["field"] for each in error["details"]["errors"]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"--b--\r\n",
+        b"nonsense",
+        FILE,
+        FILE + TYPE + b"--b",
+        b"--b\r\n\r\nno name\r\n--b--\r\n",
+        b"--b\r\n" + b"A: b\r\n" * 100 + b"\r\nx\r\n--b--\r\n",
+        b"--b\r\nA: " + b"b" * 100_000 + b"\r\n\r\nx\r\n--b--\r\n",
+        b"".join(part(f"f{number}", b"") for number in range(100)) + b"--b--\r\n",
+        part("documentNumber", b"1" * 100_000) + b"--b--\r\n",
+    ],
+)
+def test_a_body_that_is_no_whole_form_is_refused(api: Api, body: bytes) -> None:
+    refused(post(api, content=body, headers=BOUNDARY), 400, "INVALID_INPUT")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "application/json"},
+        {"content-type": "multipart/form-data"},
+        {"content-type": "multipart/mixed; boundary=b"},
+        {"content-type": f"multipart/form-data; boundary={'b' * 100}"},
+        {"content-type": "multipart/form-data; boundary=b" + "; x=y" * 100},
+        BOUNDARY | {"content-encoding": "gzip"},
+    ],
+)
+def test_only_a_plain_form_is_read(api: Api, headers: dict[str, str]) -> None:
+    refused(post(api, content=FILE, headers=headers), 400, "INVALID_INPUT")
+
+
+def test_credentials_and_the_permission_come_before_the_body(
+    api: Api, api_config: ApiConfig
+) -> None:
+    viewer = new_tenant(api_config.database_url, permissions=("VIEW",), of=api.tenant)
+
+    unknown = httpx2.post(
+        f"{api.root}{BASE_PATH}/documents", content=b"nonsense", timeout=TIMEOUT_S
+    )
+
+    refused(unknown, 401, "UNAUTHORIZED")
+    with Api(api.root, viewer) as looks:
+        refused(post(looks, content=b"nonsense"), 403, "FORBIDDEN")
+        assert looks.get("/documents").status_code == 200
+
+
+# --- limits ------------------------------------------------------------------------------------
+
+
+def test_a_customer_has_a_limited_number_of_documents(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "DOCUMENT_LIMIT", 2)
+    holder = api.customer()["id"]
+    first, _ = upload(api, holder), upload(api, holder)
+
+    error = refused(post(api, **form(holder)), 409, "CONFLICT")
+    assert api.delete(f"/documents/{first['id']}").is_success
+
+    assert error["details"] == {"limit": 2}
+    upload(api, holder)
+
+
+def test_the_files_of_a_platform_have_limited_bytes(api_config: ApiConfig) -> None:
+    config = replace(api_config, document_bytes=100_000)
+    with server(config) as root, Api(root, new_tenant(config.database_url)) as api:
+        holder = api.customer()["id"]
+        large, small = upload(api, holder, pdf_of(60_000)), upload(api, holder)
+
+        refused(post(api, **form(holder, pdf_of(40_000))), 409, "CONFLICT")
+        error = refused(put(api, small, pdf_of(40_001)), 409, "CONFLICT")
+        ok(put(api, small, pdf_of(40_000)))
+        refused(post(api, **form(holder)), 409, "CONFLICT")
+        assert api.delete(f"/documents/{large['id']}").is_success
+        upload(api, holder, pdf_of(60_000))
+        first = new_tenant(config.database_url)
+        with Api(root, first) as other:
+            refused(post(other, **form(other.customer()["id"], pdf_of(100_001))), 409, "CONFLICT")
+
+    assert error["details"] == {"limit": 100_000}
+
+
+def test_concurrent_uploads_do_not_exceed_the_bytes_of_a_platform(
+    api_config: ApiConfig, database_url: str
+) -> None:
+    config = replace(api_config, document_bytes=50_000)
+    tenant = new_tenant(config.database_url)
+    with server(config) as root, Api(root, tenant) as api:
+        holders = [api.customer()["id"] for _ in range(12)]
+        with ThreadPoolExecutor(12) as pool:
+            answers = list(
+                pool.map(lambda holder: post(api, **form(holder, pdf_of(10_000))), holders)
+            )
+
+    assert sorted(answer.status_code for answer in answers) == [201] * 5 + [409] * 7
+    [(used,)] = rows(
+        database_url, "SELECT bytes FROM document_usage WHERE platform_id = %s", tenant.platform_id
+    )
+    assert used == 50_000
+
+
+# --- verifications -----------------------------------------------------------------------------
+
+
+def test_an_individual_needs_an_identity_document(api: Api) -> None:
+    customer = api.customer(fullName="Ada 001", **COMPLETE)
+
+    without = ok(submit(api, customer))
+    upload(api, customer["id"], documentType="UTILITY_BILL")
+    with_another = ok(submit(api, customer))
+    upload(api, customer["id"])
+    complete = ok(submit(api, customer))
+
+    assert kinds(without) == kinds(with_another) == [("MISSING_IDENTITY_DOCUMENT", None)]
+    [error] = without["errors"]
+    assert error["resourceId"] == customer["id"]
+    assert error["acceptedDocumentTypes"] == ["PASSPORT", "DRIVERS_LICENSE", "NATIONAL_ID"]
+    assert (complete["verificationStatus"], complete["errors"]) == ("PENDING_MANUAL_REVIEW", [])
+
+
+def test_a_business_needs_documents_of_what_it_is_and_who_owns_it(api: Api) -> None:
+    customer = business(api, registrationNumber="42-001", countriesOfOperation=["US"])
+    ok(api.patch(f"/customers/{customer['id']}", {"customerType": "BUSINESS", "address": ADDRESS}))
+    owner = made(add(api, customer, roles=["UBO", "CONTROL_PERSON"]))
+
+    without = ok(submit(api, customer))
+    for kind in PROOFS:
+        upload(api, owner["id"], documentType=kind)
+    of_owner = ok(submit(api, customer))
+    for kind in PROOFS:
+        upload(api, customer["id"], documentType=kind)
+    complete = ok(submit(api, customer))
+
+    assert kinds(without) == kinds(of_owner)
+    assert [kind for kind, _ in kinds(without)] == [
+        "MISSING_LEGAL_PRESENCE_DOCUMENT",
+        "MISSING_OWNERSHIP_STRUCTURE_DOCUMENT",
+        "MISSING_CONTROL_STRUCTURE_DOCUMENT",
+        "MISSING_PROOF_OF_ADDRESS_DOCUMENT",
+    ]
+    assert complete["verificationStatus"] == "PENDING_MANUAL_REVIEW"
+
+
+@pytest.mark.parametrize(
+    ("end", "kind"),
+    [
+        ("301", "POOR_QUALITY_DOCUMENT"),
+        ("302", "INVALID_DOCUMENT"),
+        ("303", "EXPIRED_DOCUMENT"),
+        ("304", "SUSPECTED_FRAUD_DOCUMENT"),
+        ("305", "WRONG_DOCUMENT_TYPE"),
+        ("306", "INCOMPLETE_DOCUMENT"),
+    ],
+)
+def test_a_verification_names_the_document_to_replace(api: Api, end: str, kind: str) -> None:
+    customer = api.customer(fullName="Ada 001", **COMPLETE)
+    document = upload(api, customer["id"], documentNumber=f"X{end}")
+
+    wrong = ok(submit(api, customer))
+    ok(put(api, document, documentNumber="X"))
+    right = ok(submit(api, customer))
+
+    assert wrong["verificationStatus"] == "RESOLVE_ERRORS"
+    assert [(each["type"], each["resourceId"]) for each in wrong["errors"]] == [
+        (kind, document["id"])
+    ]
+    assert right["verificationStatus"] == "PENDING_MANUAL_REVIEW"
+
+
+def test_a_document_that_was_submitted_stays_as_it_is(api: Api) -> None:
+    customer = api.customer(fullName="Ada 001", **COMPLETE)
+    document = upload(api, customer["id"])
+    ok(submit(api, customer))
+
+    for answer in (api.delete(f"/documents/{document['id']}"), put(api, document)):
+        error = refused(answer, 409, "CONFLICT")
+        assert error["details"] == {"reason": "DOCUMENT_SUBMITTED"}
+
+    assert ok(api.get(f"/documents/{document['id']}")) == document
+    later = upload(api, customer["id"])
+    assert api.delete(f"/documents/{later['id']}").status_code == 204
+
+
+def test_the_documents_of_a_deleted_customer_go_with_it_unless_they_were_submitted(
+    api: Api, database_url: str
+) -> None:
+    customer = api.customer(fullName="Ada 001", **COMPLETE)
+    submitted = upload(api, customer["id"])
+    ok(submit(api, customer))
+    unused = upload(api, customer["id"])
+
+    ok(api.delete(f"/customers/{customer['id']}"))
+
+    refused(api.get(f"/documents/{unused['id']}"), 404, "REFERENCE_NOT_FOUND")
+    assert ok(api.get(f"/documents/{submitted['id']}")) == submitted
+    [(due,)] = rows(
+        database_url,
+        "SELECT delete_after FROM documents WHERE id = %s",
+        submitted["id"].removeprefix("Document:"),
+    )
+    kept_days = (due - datetime.now(UTC)).days
+    assert 5 * 365 - 1 <= kept_days <= 5 * 366
