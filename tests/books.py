@@ -100,8 +100,8 @@ class InMemoryLedger:
             "pullCount": state.pull_count,
             "pulled": state.pulled,
             "released": state.released,
-            "settled": state.settled,
-            "refunded": state.refunded,
+            "settled": state.settled_amount,
+            "refunded": state.refunded - state.credited,
         }
 
     def account(self) -> dict[str, Any]:
@@ -159,12 +159,12 @@ class InMemoryLedger:
                     self._post([taken_back(entry)])
                 self._run(name, self._command(waiting), place)
         first = facts[0]
-        if isinstance(first, events.Declined):
+        if isinstance(first, events.Declined | events.CreditDeclined):
             self.reason = first.reason.value
             return "DECLINED"
         return "APPLIED"
 
-    def _command(self, event: Event) -> commands.Command:  # noqa: C901 - one branch a kind
+    def _command(self, event: Event) -> commands.Command:  # noqa: C901, PLR0912 - one branch a kind
         name, amount = event["issuerTransactionToken"], event.get("amount", 0)
         descriptor = self.descriptors.get(name) or event.get("merchant", {}).get("descriptor", "")
         balance = 0 if SANDBOX.refuses_pull(descriptor) else self.balance()
@@ -190,11 +190,22 @@ class InMemoryLedger:
             case "CLEARING":
                 return clear(amount, final=event.get("final"), balance=balance)
             case "CLEARING_REVERSAL":
-                return commands.ReverseClearing(amount=amount)
+                return commands.ReverseClearing(amount=amount, balance=balance)
             case "RETURN":
                 return commands.Refund(amount=amount)
             case "FINANCIAL_CREDIT_AUTHORIZATION":
                 return commands.Credit(amount=amount)
+            case "CREDIT_AUTHORIZATION":
+                return commands.AuthorizeCredit(
+                    amount=amount,
+                    card_state=self.card_state,
+                    account_usable=True,
+                    issuer_decline=SANDBOX.issuer_decline(descriptor),
+                    decided_at=NOON,
+                    decide_by=None,
+                )
+            case "CREDIT_AUTHORIZATION_ADVICE":
+                return commands.AdviseCredit(total=amount)
             case "RETURN_REVERSAL":
                 return commands.ReverseRefund(amount=amount, balance=balance)
             case "PULL_CONFIRMATION":

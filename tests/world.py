@@ -34,7 +34,7 @@ from cardledger.ledger.messaging.inbox import (
 from cardledger.ledger.messaging.inbox_key import InboxKey
 from cardledger.ledger.platforms import registry as platforms
 from cardledger.ledger.ports import FundingRail
-from cardledger.ledger.projections import history
+from cardledger.ledger.projections import card_transaction_rows, history
 from cardledger.ledger.sandbox.funding_rail import SandboxFundingRail
 from cardledger.ledger.storage.batch_connections import batch_engine
 from cardledger.ledger.storage.engines import async_engine, driver
@@ -61,10 +61,29 @@ RAIL: Final = SandboxFundingRail(delay=timedelta(0))
 
 # Look-ups that the engine's own tables answer about one account.
 _ACCOUNT: Final = "SELECT balance, held, owed, version FROM internal_accounts WHERE id = %s"
-_ROLL_UPS: Final = (
-    "SELECT issuer_transaction_token, status, authorized, declined, pull_count, pulled, released,"
-    " settled, refunded FROM card_transactions WHERE account_id = %s"
-)
+_ROLL_UPS: Final = f"""
+    SELECT {", ".join(f"t.{column}" for column in card_transaction_rows.COLUMNS)},
+        u.platform_customer_id
+    FROM card_transactions t JOIN customers u ON u.id = t.customer_id WHERE t.account_id = %s
+"""
+
+
+_TOKEN: Final = card_transaction_rows.COLUMNS.index("issuer_transaction_token")
+_STATUS: Final = card_transaction_rows.COLUMNS.index("status")
+
+
+def figures_of(row: Sequence[Any]) -> dict[str, Any]:
+    """Return the figures of a stored roll-up with the field names of fixtures/lifecycles.json."""
+    state = card_transaction_rows.from_row(row).state
+    return {
+        "status": row[_STATUS],
+        "authorized": state.authorized_amount,
+        "pullCount": state.pull_count,
+        "pulled": state.pulled,
+        "released": state.released,
+        "settled": state.settled_amount,
+        "refunded": state.refunded - state.credited,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,26 +438,7 @@ class World:
             "held": held,
             "owed": owed,
             "transactions": {
-                token: {
-                    "status": status,
-                    "authorized": authorized or declined,
-                    "pullCount": pull_count,
-                    "pulled": pulled,
-                    "released": released,
-                    "settled": settled,
-                    "refunded": refunded,
-                }
-                for (
-                    token,
-                    status,
-                    authorized,
-                    declined,
-                    pull_count,
-                    pulled,
-                    released,
-                    settled,
-                    refunded,
-                ) in self.rows(_ROLL_UPS, cardholder.account_id)
+                row[_TOKEN]: figures_of(row) for row in self.rows(_ROLL_UPS, cardholder.account_id)
             },
         }
 

@@ -19,11 +19,10 @@ DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
     WebhookType.CARD_TRANSACTION_PARTIALLY_SETTLED: (
         "A part of a card transaction has cleared; more clearings may follow."
     ),
-    WebhookType.CARD_TRANSACTION_SETTLED: "A card transaction has cleared completely.",
-    WebhookType.CARD_TRANSACTION_REFUNDED: "A card transaction was refunded completely.",
-    WebhookType.CARD_TRANSACTION_CREDITED: (
-        "The account was credited without a purchase, such as by a cash deposit."
+    WebhookType.CARD_TRANSACTION_SETTLED: (
+        "A card transaction has cleared completely, or a credit such as a cash deposit was paid."
     ),
+    WebhookType.CARD_TRANSACTION_REFUNDED: "A card transaction was refunded completely.",
     WebhookType.CARD_TRANSACTION_EXCEPTION: (
         "A clearing exceeds the money in the account: an amount is due."
     ),

@@ -120,10 +120,6 @@ _PATH = "/sandbox/cards/{card_id}/simulate"
 
 _AUTHORIZATION_ERRORS = error_responses(Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE)
 _EVENT_ERRORS = error_responses(Code.TRANSACTION_NOT_FOUND, Code.AMOUNT_OUT_OF_RANGE)
-_CREDIT_ERRORS = error_responses(
-    Code.INVALID_CURRENCY, Code.AMOUNT_OUT_OF_RANGE, Code.NOT_IMPLEMENTED
-)
-_UNIMPLEMENTED = error_responses(Code.INVALID_CURRENCY, Code.NOT_IMPLEMENTED, implemented=False)
 
 
 @router.post(
@@ -158,7 +154,7 @@ async def simulate_financial_authorization(
 async def simulate_clearing(
     card_id: CardId, body: SimulateClearing, call: PlatformCall
 ) -> Response:
-    """Clear `amount`; 0 expires an open authorization.
+    """Clear `amount` of a purchase or a credit; 0 expires an open authorization.
 
     A clearing of a closed card transaction is accepted as well, as a force post: the network has
     already moved the money.
@@ -228,12 +224,11 @@ async def simulate_authorization_expiry(
 @requires(Permission.TRANSACT, send=_send)
 @_retrying
 async def simulate_return(card_id: CardId, body: SimulateReturn, call: PlatformCall) -> Response:
-    """Refund `amount`, at most the settled amount that has not been refunded yet."""
+    """Refund `amount`, at most the settled amount of a purchase that is not refunded yet."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
-    refundable = parent.settled - parent.refunded
-    if body.amount > refundable:
+    if body.amount > parent.refundable:
         message = "must be at most the settled amount that has not been refunded"
-        raise _out_of_bounds("OVER_REFUND", message, refundable)
+        raise _out_of_bounds("OVER_REFUND", message, parent.refundable)
     return await _apply(call, card_id, card, parent, EventType.RETURN, {"amount": body.amount})
 
 
@@ -245,7 +240,7 @@ async def simulate_return(card_id: CardId, body: SimulateReturn, call: PlatformC
 async def simulate_return_reversal(
     card_id: CardId, body: SimulateOnParent, call: PlatformCall
 ) -> Response:
-    """Reverse all refunds of a card transaction."""
+    """Reverse all refunds of a card transaction, or all that was credited."""
     card, parent = await _parent(call, card_id, body.card_transaction_id)
     if not parent.refunded:
         raise _wrong_state(parent, "it has no refund to reverse")
@@ -289,7 +284,7 @@ async def simulate_balance_inquiry(
 @router.post(
     _PATH + "/financial_credit_authorization",
     response_model=CardTransactionResource,
-    responses=_CREDIT_ERRORS,
+    responses=_AUTHORIZATION_ERRORS,
 )
 @requires(Permission.TRANSACT, send=_send)
 async def simulate_financial_credit_authorization(
@@ -297,16 +292,58 @@ async def simulate_financial_credit_authorization(
 ) -> Response:
     """Credit `amount` to the card with one message, as a cash deposit or a push payment does.
 
-    Creates a card transaction with direction `CREDIT` and status `CREDITED`, the amount in
-    `creditedAmount`: it is not a refund of a purchase. The network has already moved the money, so
-    the state of the card does not matter. A merchant suffix that requests a decline is 501.
+    Creates a card transaction with direction `CREDIT` and status `SETTLED`, the amount in
+    `settledAmount`: it is not a refund of a purchase. The network has already moved the money, so
+    the state of the card does not matter. A merchant suffix that requests a decline declines it.
     """
-    card = await _card_in(call, card_id, body)
+    return await _credit(card_id, body, call, EventType.FINANCIAL_CREDIT_AUTHORIZATION)
+
+
+@router.post(
+    _PATH + "/credit_authorization",
+    response_model=CardTransactionResource,
+    responses=_AUTHORIZATION_ERRORS,
+)
+@requires(Permission.TRANSACT, send=_send)
+async def simulate_credit_authorization(
+    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
+) -> Response:
+    """Authorize a credit of `amount`, such as a merchant's for goods that were given back.
+
+    Creates a card transaction with direction `CREDIT`. Nothing moves until `clearing` clears it;
+    it can be reversed, advised and expire like a debit. A declined one is 200 as well.
+    """
+    return await _authorize(card_id, body, call, EventType.CREDIT_AUTHORIZATION)
+
+
+@router.post(
+    _PATH + "/credit_authorization_advice",
+    response_model=CardTransactionResource,
+    responses=_AUTHORIZATION_ERRORS,
+)
+@requires(Permission.TRANSACT, send=_send)
+async def simulate_credit_authorization_advice(
+    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
+) -> Response:
+    """Report a credit of `amount` that the network has approved on behalf of the issuer.
+
+    Creates a card transaction with direction `CREDIT`, as `credit_authorization` does, whatever the
+    state of the card. A merchant suffix that requests a decline declines it.
+    """
+    return await _credit(card_id, body, call, EventType.CREDIT_AUTHORIZATION_ADVICE)
+
+
+async def _credit(
+    card_id: Id, body: SimulateAuthorization, call: PlatformContext, event_type: EventType
+) -> Response:
+    """Submit a credit that the network has decided on, or one that the suffix declines."""
     rail = call.services.adapters.funding_rail
     if rail is not None and rail.issuer_decline(body.merchant.descriptor):
-        raise _not_implemented("Credits cannot be declined; use a descriptor without suffix.")
+        # What is declined has not happened: the network has only asked.
+        return await _authorize(card_id, body, call, EventType.CREDIT_AUTHORIZATION)
+    card = await _card_in(call, card_id, body)
     event = {
-        "type": EventType.FINANCIAL_CREDIT_AUTHORIZATION,
+        "type": event_type,
         "issuerTransactionToken": str(uuid4()),
         "amount": body.amount,
         "currency": card.currency,
@@ -314,46 +351,6 @@ async def simulate_financial_credit_authorization(
         "occurredAt": call.now(),
     }
     return await _submit(call, card_id, event)
-
-
-@router.post(
-    _PATH + "/credit_authorization",
-    response_model=CardTransactionResource,
-    responses=_UNIMPLEMENTED,
-)
-@requires(Permission.TRANSACT, send=_send)
-async def simulate_credit_authorization(
-    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
-) -> Response:
-    """Announce a credit that moves no money yet: 501, not implemented."""
-    raise await _pending_credit_error(call, card_id, body)
-
-
-@router.post(
-    _PATH + "/credit_authorization_advice",
-    response_model=CardTransactionResource,
-    responses=_UNIMPLEMENTED,
-)
-@requires(Permission.TRANSACT, send=_send)
-async def simulate_credit_authorization_advice(
-    card_id: CardId, body: SimulateAuthorization, call: PlatformCall
-) -> Response:
-    """Advise of a credit that the network announced: 501, not implemented."""
-    raise await _pending_credit_error(call, card_id, body)
-
-
-async def _pending_credit_error(
-    call: PlatformContext, card_id: Id, body: SimulateAuthorization
-) -> ApiError:
-    await _card_in(call, card_id, body)
-    return _not_implemented(
-        "Announced credits are not implemented; use financial_credit_authorization, which credits"
-        " the account at once."
-    )
-
-
-def _not_implemented(message: str) -> ApiError:
-    return ApiError(Code.NOT_IMPLEMENTED, message)
 
 
 async def _authorize(

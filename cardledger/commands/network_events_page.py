@@ -60,7 +60,7 @@ and its clearing with a tip, as a file:
 {_lines(TIP)}
 ```
 
-- Three types are questions, which can be declined:
+- Four types are questions, which can be declined:
   {_QUESTIONS}.
   Everything else has already happened at the network and is recorded.
 - Amounts are JSON integers in minor units of the card's currency: 1250 is 12.50 USD, and 1250 JPY.

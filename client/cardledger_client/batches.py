@@ -26,7 +26,12 @@ LIVE_EVENTS: Final = 20
 """Events of a request in the live lane."""
 
 _AUTHORIZATIONS: Final = frozenset(
-    {"AUTHORIZATION", "AUTHORIZATION_INCREMENT", "FINANCIAL_AUTHORIZATION"}
+    {
+        "AUTHORIZATION",
+        "AUTHORIZATION_INCREMENT",
+        "CREDIT_AUTHORIZATION",
+        "FINANCIAL_AUTHORIZATION",
+    }
 )
 # A malformed event is rejected; until the rejection is recorded, it is accepted only.
 _OF_ANY_INPUT: Final = frozenset({"REJECTED", "ACCEPTED"})

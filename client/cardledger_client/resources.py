@@ -70,7 +70,6 @@ class CardTransaction(TypedDict):
     authorizedAmount: CurrencyAmount
     settledAmount: NotRequired[CurrencyAmount]
     refundedAmount: NotRequired[CurrencyAmount]
-    creditedAmount: NotRequired[CurrencyAmount]
     heldAmount: CurrencyAmount
     owedAmount: CurrencyAmount
     writtenOffAmount: NotRequired[CurrencyAmount]

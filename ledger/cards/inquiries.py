@@ -10,6 +10,8 @@ from cardledger.ledger.cards.registry import CLOSED
 from cardledger.ledger.core import authorization, commands
 from cardledger.ledger.core.card import CardState
 from cardledger.ledger.core.events import DeclineReason
+from cardledger.ledger.core.state import CardTransaction
+from cardledger.ledger.core.status import Closure
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections import accounts
 from cardledger.schema import tables
@@ -34,13 +36,19 @@ class Parent:
     closed_by: str | None  # None: open, whatever its status.
     sequence: int
     authorized: int
-    settled: int
-    refunded: int
+    settled: int  # Of a credit: what was credited.
+    refunded: int  # Credits as well.
+    is_credit: bool  # An authorized credit without a purchase, or a settled one.
 
     @property
     def is_open(self) -> bool:
         """Whether a further clearing is expected; never of a declined authorization."""
         return self.closed_by is None and bool(self.authorized or self.settled)
+
+    @property
+    def refundable(self) -> int:
+        """What has settled of a purchase and is not refunded."""
+        return 0 if self.is_credit else self.settled - self.refunded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +134,9 @@ async def spending(
             parents.authorized,
             parents.settled,
             parents.refunded,
+            parents.authorizations,
+            parents.settlement_count,
+            parents.credit_authorized,
         )
         .outerjoin_from(
             tables.cards,
@@ -141,13 +152,21 @@ async def spending(
         return None
     parent = None
     if row.issuer_transaction_token is not None:
+        state = CardTransaction(
+            authorizations=row.authorizations,
+            settlement_count=row.settlement_count,
+            closed_by=None if row.closed_by is None else Closure(row.closed_by),
+            credit_authorized=row.credit_authorized,
+        )
+        is_credit = state.has_credit
         parent = Parent(
             issuer_transaction_token=row.issuer_transaction_token,
             status=row.status,
             closed_by=row.closed_by,
             sequence=row.sequence,
-            authorized=row.authorized,
-            settled=row.settled,
+            authorized=(row.credit_authorized or 0) if is_credit else row.authorized,
+            settled=row.refunded if is_credit else row.settled,
             refunded=row.refunded,
+            is_credit=is_credit,
         )
     return Spending(currency=row.currency, parent=parent)

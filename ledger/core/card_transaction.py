@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from cardledger.ledger.core import commands, events, write_offs
+from cardledger.ledger.core import commands, credit, events, write_offs
 from cardledger.ledger.core.authorization import decline_reason
 from cardledger.ledger.core.money import checked
 from cardledger.ledger.core.state import UNKNOWN, CardTransaction
@@ -51,6 +51,8 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
 
     Raises: AmountOutOfRangeError when a total would not fit a `bigint`.
     """
+    if state.credit_authorized is not None and state.is_credit:
+        command = credit.meant(command)
     match command:
         case commands.Authorize():
             return _authorize(state, command)
@@ -80,6 +82,12 @@ def decide(  # noqa: PLR0912, C901 - one branch a command
             if state.authorized or state.settled:
                 return _refund(state, events.Refunded(amount=amount, final=False))
             return _refund(state, events.Credited(amount=amount))
+        case commands.AuthorizeCredit():
+            return _record(state, credit.authorized(command))
+        case commands.AdviseCredit(total=total):
+            return _record(state, credit.advised(state, total))
+        case commands.SettleCredit(amount=amount, final=complete):
+            return _refund(state, credit.settled(state, amount, final=complete))
         case commands.ReverseRefund(amount=amount, balance=balance):
             unfunded = 0 if amount <= balance else amount
             return _record(state, events.RefundReversed(amount=amount, unfunded=unfunded))
@@ -102,9 +110,9 @@ def waits(state: CardTransaction, command: commands.Command) -> bool:
     """Return whether `command` reverses or changes an event that has not arrived yet."""
     match command:
         case commands.Reverse() | commands.Expire() | commands.Advise():
-            return not state.authorizations
+            return not state.authorizations and state.credit_authorized is None
         case commands.ReverseClearing(amount=amount):
-            return amount > state.settled
+            return amount > (state.refunded if state.is_credit else state.settled)
         case commands.ReverseRefund(amount=amount):
             return amount > state.refunded
         case _:
@@ -153,6 +161,8 @@ def _copied(state: CardTransaction) -> CardTransaction:
         declined=state.declined,
         decline_reason=state.decline_reason,
     )
+    if state.credit_authorized is not None:
+        copy.credit_authorized = state.credit_authorized
     if state.written_off:  # Of next to none.
         copy.written_off = state.written_off
         copy.debits_written_off = state.debits_written_off
@@ -216,10 +226,19 @@ def _add(  # noqa: PLR0912, PLR0915, C901 - one branch an event
             draft.refunded = checked(draft.refunded + amount)
             draft.refund_count += 1
             _shut(draft, Closure.REFUNDED if final else None)
-        case events.Credited(amount=amount):
+        case events.Credited(amount=amount, final=final):
             draft.refunded = checked(draft.refunded + amount)
             draft.refund_count += 1
-            _shut(draft, Closure.CREDITED)
+            if final:
+                # As a final clearing does, also after an expiry.
+                _shut(draft, Closure.CREDITED, again=draft.is_credit)
+        case events.CreditAuthorized(amount=amount):
+            credit.approve(draft, checked((draft.credit_authorized or 0) + amount))
+        case events.CreditAdjusted(amount=amount, final=final):
+            credit.approve(draft, amount)
+            _shut(draft, Closure.REVERSED if final else None)
+        case events.CreditDeclined(amount=amount, reason=reason):
+            credit.refuse(draft, amount, reason)
         case events.RefundReversed(amount=amount, unfunded=unfunded):
             draft.refunded = checked(draft.refunded - amount)
             draft.unpaid = checked(draft.unpaid + unfunded)
@@ -258,12 +277,15 @@ def _refuse(draft: CardTransaction, amount: int, reason: events.DeclineReason) -
 
 
 def _cut(draft: CardTransaction, amount: int, closure: Closure | None) -> None:
-    draft.authorized = checked(draft.authorized - amount)
+    if draft.is_credit:
+        draft.credit_authorized = checked((draft.credit_authorized or 0) - amount)
+    else:
+        draft.authorized = checked(draft.authorized - amount)
     _shut(draft, closure)
 
 
-def _shut(draft: CardTransaction, closure: Closure | None) -> None:
-    draft.closed_by = draft.closed_by or closure
+def _shut(draft: CardTransaction, closure: Closure | None, *, again: bool = False) -> None:
+    draft.closed_by = closure if again else draft.closed_by or closure
 
 
 def _pay(draft: CardTransaction, amount: int) -> None:

@@ -81,9 +81,10 @@ class Clear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReverseClearing:
-    """The network has reversed `amount` of the clearings."""
+    """The network has reversed `amount` of the clearings; only of a credit it needs a `balance`."""
 
     amount: int
+    balance: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,36 @@ class Refund:
     """The merchant has refunded `amount`."""
 
     amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuthorizeCredit:
+    """The network requests approval of a credit of `amount` more; it can be declined.
+
+    Neither funds nor limits are checked: nothing is taken from the account.
+    """
+
+    amount: int
+    card_state: CardState
+    account_usable: bool
+    issuer_decline: DeclineReason | None
+    decided_at: datetime
+    decide_by: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviseCredit:
+    """The network reports that the authorized total of the credit is now `total`."""
+
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettleCredit:
+    """The network has moved `amount` of a credit; `final` as in `Clear`."""
+
+    amount: int
+    final: bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +174,9 @@ Command: TypeAlias = (
     | Clear
     | ReverseClearing
     | Refund
+    | AuthorizeCredit
+    | AdviseCredit
+    | SettleCredit
     | Credit
     | ReverseRefund
     | ConfirmPull

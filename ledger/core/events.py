@@ -155,10 +155,34 @@ class Refunded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credited:
-    """The network credited `amount` that belongs to no purchase."""
+class CreditAuthorized:
+    """A credit of `amount` more was authorized; the network has not moved it yet."""
 
     amount: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditDeclined:
+    """The authorization of a credit of `amount` was declined."""
+
+    amount: int
+    reason: DeclineReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreditAdjusted:
+    """The authorized total of the credit is now `amount`; `final` when nothing of it is to come."""
+
+    amount: int
+    final: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credited:
+    """The network credited `amount` that belongs to no purchase; `final`: no more is expected."""
+
+    amount: int
+    final: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,6 +247,9 @@ Event: TypeAlias = (
     | Cleared
     | ClearingReversed
     | Refunded
+    | CreditAuthorized
+    | CreditDeclined
+    | CreditAdjusted
     | Credited
     | RefundReversed
     | DebitRecovered

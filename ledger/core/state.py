@@ -37,6 +37,7 @@ class CardTransaction:
     decline_reason: events.DeclineReason | None = None
     written_off: int = 0  # Of what was owed, less what came back of it.
     debits_written_off: int = 0  # Part of `written_off` that was of refund reversals.
+    credit_authorized: int | None = None  # None: no authorization of a credit is known.
 
     @property
     def closed(self) -> bool:
@@ -46,7 +47,11 @@ class CardTransaction:
     @property
     def stands(self) -> bool:
         """Whether it can still expire or be cancelled; a declined authorization cannot."""
-        return not self.closed and bool(self.authorized or self.settled)
+        if self.closed:
+            return False
+        if self.authorized or self.settled:
+            return True
+        return self.is_credit and bool(self.credit_authorized or self.refunded)
 
     @property
     def funded(self) -> int:
@@ -75,12 +80,33 @@ class CardTransaction:
     @property
     def outstanding(self) -> int:
         """What is authorized and has not cleared."""
+        if self.is_credit:
+            return max((self.credit_authorized or 0) - self.refunded, 0)
         return max(self.authorized - self.settled, 0)
+
+    @property
+    def is_credit(self) -> bool:
+        """Whether messages that name no direction are about a credit: nothing else is known."""
+        return (
+            self.credit_authorized is not None
+            and not self.authorizations
+            and not self.settlement_count
+        )
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether what the network gave is a credit that belongs to no purchase, not a refund."""
+        return self.closed_by is Closure.CREDITED or self.is_credit
 
     @property
     def credited(self) -> int:
         """The amount of a credit that belongs to no purchase; `refunded` includes it."""
-        return self.refunded if self.closed_by is Closure.CREDITED else 0
+        return self.refunded if self.has_credit else 0
+
+    @property
+    def pays_account(self) -> bool:
+        """Whether its direction is CREDIT: the account is paid, and does not pay."""
+        return self.has_credit or not (self.authorizations or self.settlement_count)
 
     @property
     def held(self) -> int:
@@ -121,8 +147,10 @@ class CardTransaction:
             return Status.DECLINED
         if self.in_debt:
             return Status.EXCEPTION
+        if self.refunded and self.has_credit:
+            return Status.SETTLED if self.closed else Status.PARTIALLY_SETTLED
         if self.closed and self.refunded and self.refunded >= self.settled:
-            return Status.CREDITED if self.credited else Status.REFUNDED
+            return Status.REFUNDED
         if self.settled:
             return Status.SETTLED if self.closed else Status.PARTIALLY_SETTLED
         return Status.VOIDED if self.closed else Status.AUTHORIZED
@@ -137,8 +165,24 @@ class CardTransaction:
 
     @property
     def authorized_amount(self) -> int:
-        """The amount that readers see: a declined authorization keeps its amount."""
-        return self.authorized or self.declined
+        """The amount that readers see: a declined authorization keeps its amount.
+
+        A credit with one message authorizes what it credits.
+        """
+        amount = self.authorized or self.declined
+        if amount or not self.has_credit:
+            return amount
+        return self.refunded if self.credit_authorized is None else self.credit_authorized
+
+    @property
+    def settled_amount(self) -> int:
+        """The settled amount that readers see: of a credit what was credited."""
+        return self.refunded if self.has_credit else self.settled
+
+    @property
+    def settlements(self) -> int:
+        """The number of clearings that readers see: of a credit the number of its parts."""
+        return self.refund_count if self.has_credit else self.settlement_count
 
 
 UNKNOWN: Final = CardTransaction()

@@ -11,7 +11,6 @@ class Status(StrEnum):
     PARTIALLY_SETTLED = "PARTIALLY_SETTLED"
     SETTLED = "SETTLED"
     REFUNDED = "REFUNDED"
-    CREDITED = "CREDITED"
     EXCEPTION = "EXCEPTION"
     DECLINED = "DECLINED"
     VOIDED = "VOIDED"
@@ -25,7 +24,7 @@ class Closure(StrEnum):
     EXPIRED = "EXPIRED"
     CARD_CLOSED = "CARD_CLOSED"
     REFUNDED = "REFUNDED"  # A refund without a purchase.
-    CREDITED = "CREDITED"  # A credit that belongs to no purchase, such as a cash deposit.
+    CREDITED = "CREDITED"  # The last part of a credit that belongs to no purchase.
 
 
 WITHOUT_PURCHASE: Final = frozenset({Closure.REFUNDED, Closure.CREDITED})

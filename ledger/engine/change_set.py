@@ -120,6 +120,8 @@ class PendingWrites:
     card_transactions: list[CardTransactionContext] = field(default_factory=list)
     # Of `card_transactions`, those of which an amount is or was written off.
     written_off: set[CardTransactionContext] = field(default_factory=set)
+    # Of `card_transactions`, those with an authorization of a credit.
+    credits: set[CardTransactionContext] = field(default_factory=set)
     accounts: list[LockedAccount] = field(default_factory=list)
 
     @property
@@ -256,6 +258,8 @@ class ChangeSet:
         self._update(context, after)
         if state.written_off or before.state.written_off:
             self.writes.written_off.add(context)
+        if state.credit_authorized is not None:
+            self.writes.credits.add(context)
 
     def book(  # noqa: PLR0913 - the columns of an entry
         self,

@@ -54,9 +54,7 @@ _REJECTIONS: Final = Copy(tables.rejections)
 _PARKED: Final = Copy(tables.parked, without={"platform_id"})  # A trigger writes it.
 _PENDING_PULLS: Final = Copy(tables.pending_pulls)
 _OUTBOX: Final = Copy(tables.outbox, without={"retry_at"})
-_ROLL_UPS: Final = Copy(
-    tables.card_transactions, without=set(card_transaction_rows.WRITE_OFF_COLUMNS)
-)
+_ROLL_UPS: Final = Copy(tables.card_transactions, without=set(card_transaction_rows.RARE_COLUMNS))
 
 
 def append(
@@ -91,6 +89,8 @@ def change(
         yield update_roll_ups(connection, changed)
     if pending.written_off:
         yield update_write_offs(connection, [context.roll_up for context in pending.written_off])
+    if pending.credits:
+        yield update_credits(connection, [context.roll_up for context in pending.credits])
     if pending.accounts:
         yield update_accounts(connection, pending.accounts, now)
     if pending.resolved:
@@ -259,7 +259,7 @@ _FIXED: Final = {"id", "customer_id", "platform_id", "card_id", "account_id", "c
 _MOVING: Final = [
     column
     for column in card_transaction_rows.COLUMNS
-    if column not in _FIXED and column not in card_transaction_rows.WRITE_OFF_COLUMNS
+    if column not in _FIXED and column not in card_transaction_rows.RARE_COLUMNS
 ]
 _values_of: Final = itemgetter(
     *map(card_transaction_rows.COLUMNS.index, ("id", "customer_id", *_MOVING))
@@ -268,6 +268,8 @@ _ROLL_UP_UPDATE: Final = BulkUpdate(tables.card_transactions, _MOVING)
 _WRITE_OFF_UPDATE: Final = BulkUpdate(
     tables.card_transactions, card_transaction_rows.WRITE_OFF_COLUMNS
 )
+
+_CREDIT_UPDATE: Final = BulkUpdate(tables.card_transactions, ("credit_authorized",))
 
 _KEPT: Final = ", ".join(f"'{column}', {column}" for column in accounts.SNAPSHOT_COLUMNS)
 _EMITTING: Final = f"""
@@ -309,6 +311,15 @@ def update_write_offs(connection: Connection[Any], changed: Sequence[RollUp]) ->
         for roll_up in changed
     ]
     return _WRITE_OFF_UPDATE.send(connection, rows)
+
+
+def update_credits(connection: Connection[Any], changed: Sequence[RollUp]) -> SentUpdate:
+    """Write the authorized credits, also of card transactions that did not exist."""
+    rows = [
+        (roll_up.identity.id, roll_up.identity.customer_id, roll_up.state.credit_authorized)
+        for roll_up in changed
+    ]
+    return _CREDIT_UPDATE.send(connection, rows)
 
 
 def update_accounts(

@@ -13,9 +13,23 @@ from cardledger.schema.ids import Id
 from cardledger.schema.wire.cards.card_transactions import CardTransactionResource
 from cardledger.schema.wire.common import amount, public_id, rfc3339
 
-_APPROVALS: Final = frozenset({events.Authorized, events.AuthorizationAdjusted})
+_APPROVALS: Final = frozenset(
+    {
+        events.Authorized,
+        events.AuthorizationAdjusted,
+        events.CreditAuthorized,
+        events.CreditAdjusted,
+    }
+)
 _AT_AUTHORIZATION: Final = frozenset(
-    {events.Authorized, events.Declined, events.Pulled, events.PullPending}
+    {
+        events.Authorized,
+        events.Declined,
+        events.Pulled,
+        events.PullPending,
+        events.CreditAuthorized,
+        events.CreditDeclined,
+    }
 )
 
 
@@ -89,7 +103,11 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
     Built without the model, which would cost more in every outcome and webhook.
     """
     identity, state = roll_up.identity, roll_up.state
-    currency, refunded = identity.currency, state.refunded - state.credited
+    currency = identity.currency
+    if state.has_credit:
+        settled, settlements, refunded = state.refunded, state.refund_count, 0
+    else:
+        settled, settlements, refunded = state.settled, state.settlement_count, state.refunded
     fields = {
         "type": "CARD",
         "id": public_id("CardTransaction", identity.id),
@@ -101,12 +119,11 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
         "status": state.status,
         "statusReason": state.status_reason,
         "declineReason": state.decline_reason,
-        "direction": "DEBIT" if state.authorizations or state.settlement_count else "CREDIT",
+        "direction": "CREDIT" if state.pays_account else "DEBIT",
         "merchant": _merchant(identity),
         "authorizedAmount": amount(state.authorized_amount, currency),
-        "settledAmount": amount(state.settled, currency) if state.settlement_count else None,
+        "settledAmount": amount(settled, currency) if settlements else None,
         "refundedAmount": amount(refunded, currency) if refunded else None,
-        "creditedAmount": amount(state.credited, currency) if state.credited else None,
         "heldAmount": amount(state.held, currency),
         "owedAmount": amount(state.owed, currency),
         "writtenOffAmount": amount(state.written_off, currency) if state.written_off else None,
@@ -115,7 +132,7 @@ def wire(roll_up: RollUp) -> dict[str, Any]:
             "totalAmount": state.pulled,
             "pendingCount": state.pending_count,
         },
-        "settlementSummary": {"count": state.settlement_count, "totalAmount": state.settled},
+        "settlementSummary": {"count": settlements, "totalAmount": settled},
         "refundSummary": {
             "count": state.refund_count if refunded else 0,
             "totalAmount": refunded,
@@ -150,5 +167,6 @@ def _expires_at(
     if not state.stands:
         return None
     if roll_up.expires_at is None or not kinds.isdisjoint(_APPROVALS):
-        return recorded_at + window(roll_up.identity.mcc, max(state.authorized, state.settled))
+        largest = max(state.authorized, state.settled) or state.authorized_amount
+        return recorded_at + window(roll_up.identity.mcc, largest)
     return roll_up.expires_at

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from cardledger.ledger.core.card_transaction import CardTransaction
 from cardledger.ledger.core.events import DeclineReason
-from cardledger.ledger.core.status import Closure
+from cardledger.ledger.core.status import Closure, Status
 from cardledger.ledger.projections.card_transaction import Identity, RollUp
 from cardledger.schema import tables
 
@@ -14,17 +14,32 @@ COLUMNS: Final[tuple[str, ...]] = tuple(column.name for column in tables.card_tr
 
 
 WRITE_OFF_COLUMNS: Final = ("written_off", "debits_written_off")
-"""The last of `COLUMNS`; next to no card transaction has anything but 0 in them."""
+"""Next to no card transaction has anything but 0 in them."""
+
+RARE_COLUMNS: Final = (*WRITE_OFF_COLUMNS, "credit_authorized")
+"""The last of `COLUMNS`: written by statements of their own, where they have a value."""
+
+
+_EARLIER_SETTLED: Final = "CREDITED"
+
+
+def stored_statuses(status: str) -> Sequence[str]:
+    """Return the values of the column for `status`.
+
+    Releases before schema 0071 wrote CREDITED for a settled credit; nothing writes it any more.
+    """
+    return (status, _EARLIER_SETTLED) if status == Status.SETTLED else (status,)
 
 
 def to_row(roll_up: RollUp) -> tuple[Any, ...]:
     """Return the row of `roll_up`, in the order of `COLUMNS`."""
     state = roll_up.state
-    return (*common_row(roll_up), state.written_off, state.debits_written_off)
+    rare = state.written_off, state.debits_written_off, state.credit_authorized
+    return (*common_row(roll_up), *rare)
 
 
 def common_row(roll_up: RollUp) -> tuple[Any, ...]:
-    """Return the row of `roll_up` without `WRITE_OFF_COLUMNS`, in the order of `COLUMNS`."""
+    """Return the row of `roll_up` without `RARE_COLUMNS`, in the order of `COLUMNS`."""
     identity, state = roll_up.identity, roll_up.state
     return (
         identity.id,
@@ -105,6 +120,7 @@ def from_row(row: Sequence[Any]) -> RollUp:
         updated_at,
         written_off,
         debits_written_off,
+        credit_authorized,
         platform_customer_id,
     ) = row
     identity = Identity(
@@ -144,4 +160,6 @@ def from_row(row: Sequence[Any]) -> RollUp:
     if written_off:
         state.written_off = written_off
         state.debits_written_off = debits_written_off
+    if credit_authorized is not None:
+        state.credit_authorized = credit_authorized
     return RollUp(identity, state, debt_since, debt_id, expires_at, last_event_at, updated_at)

@@ -49,6 +49,9 @@ KINDS: Final[dict[type[events.Event], str]] = {
     events.Cleared: "CLEARED",
     events.ClearingReversed: "CLEARING_REVERSED",
     events.Refunded: "REFUNDED",
+    events.CreditAuthorized: "CREDIT_AUTHORIZED",
+    events.CreditDeclined: "CREDIT_DECLINED",
+    events.CreditAdjusted: "CREDIT_ADJUSTED",
     events.Credited: "CREDITED",
     events.RefundReversed: "REFUND_REVERSED",
     events.DebitRecovered: "DEBIT_RECOVERED",
@@ -88,8 +91,10 @@ def from_row(row: EventRow) -> events.Event:
     if event is None:
         raise ValueError(f"unknown kind of event: {row.kind}")
     values = {name: getattr(row, name) for name in _FIELDS[event]}
+    if event is events.Credited and row.final is None:
+        values["final"] = True  # As releases before schema 0071 wrote it.
     if None in values.values():
         raise ValueError(f"incomplete row of an event: {row}")
-    if event is events.Declined:
+    if "reason" in values:
         values["reason"] = events.DeclineReason(values["reason"])
     return event(**values)

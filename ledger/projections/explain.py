@@ -16,9 +16,8 @@ from cardledger.schema.wire.common import CURRENCIES, money
 _FIGURES: Final[dict[str, Callable[[CardTransaction], int | str | None]]] = {
     "status": lambda state: state.status if state.sequence else None,
     "authorizedAmount": lambda state: state.authorized_amount,
-    "settledAmount": lambda state: state.settled,
+    "settledAmount": lambda state: state.settled_amount,
     "refundedAmount": lambda state: state.refunded - state.credited,
-    "creditedAmount": lambda state: state.credited,
     "heldAmount": lambda state: state.held,
     "owedAmount": lambda state: state.owed,
     "writtenOffAmount": lambda state: state.written_off,
@@ -58,7 +57,7 @@ def movements(event: events.Event, currency: str) -> list[EntryResource]:
     ]
 
 
-def sentence(  # noqa: PLR0912, C901 - one branch an event
+def sentence(  # noqa: PLR0912, PLR0915, C901 - one branch an event
     before: CardTransaction, event: events.Event, after: CardTransaction, currency: str
 ) -> str:
     """Return what `event` did, for readers of a statement or a reconciliation report."""
@@ -76,11 +75,18 @@ def sentence(  # noqa: PLR0912, C901 - one branch an event
         case events.AuthorizationAdjusted():
             previous = money_text(before.authorized)
             return f"The network adjusted the authorized total from {previous} to {amount}."
+        case events.AuthorizationReversed() if before.is_credit:
+            left = money_text(after.authorized_amount)
+            return f"{amount} of the authorized credit was reversed; {left} remains authorized."
         case events.AuthorizationReversed():
             left = money_text(after.authorized)
             return f"{amount} of the authorization was reversed; {left} remains authorized."
+        case events.AuthorizationExpired() if before.is_credit:
+            return f"The authorization of the credit expired; {amount} had not cleared."
         case events.AuthorizationExpired():
             return f"The authorization expired; {amount} had not cleared."
+        case events.AuthorizationCancelled() if before.is_credit:
+            return f"The card was closed; {amount} of the authorized credit had not cleared."
         case events.AuthorizationCancelled():
             return f"The card was closed; {amount} of the authorization had not cleared."
         case events.Pulled():
@@ -119,8 +125,21 @@ def sentence(  # noqa: PLR0912, C901 - one branch an event
             return f"A clearing of {amount} was reversed."
         case events.Refunded():
             return f"{amount} was refunded to the funding account."
-        case events.Credited():
+        case events.CreditAuthorized():
+            more = " more" if before.credit_authorized else ""
+            return f"A credit of {amount}{more} was authorized; it is credited when it clears."
+        case events.CreditDeclined(reason=reason):
+            return f"The authorization of a credit of {amount} was declined: {reason}."
+        case events.CreditAdjusted() if before.credit_authorized is None:
+            return f"The network reported that a credit of {amount} is authorized."
+        case events.CreditAdjusted():
+            previous = money_text(before.credit_authorized or 0)
+            return f"The network adjusted the authorized credit from {previous} to {amount}."
+        case events.Credited() if before.credit_authorized is None:
             return f"{amount} was credited to the funding account; it belongs to no purchase."
+        case events.Credited(final=final):
+            clearing = "final clearing" if final else "clearing"
+            return f"A {clearing} of {amount} was credited to the funding account."
         case events.RefundReversed(unfunded=unfunded):
             due = (
                 f"; insufficient funds: {money_text(unfunded)} remains due and is collected when"
@@ -128,7 +147,8 @@ def sentence(  # noqa: PLR0912, C901 - one branch an event
                 if unfunded
                 else ""
             )
-            return f"A refund of {amount} was reversed{due}."
+            kind = "credit" if before.has_credit else "refund"
+            return f"A {kind} of {amount} was reversed{due}."
         case events.DebitRecovered():
             return f"The account was credited and {amount} of reversed refunds was collected."
         case events.WrittenOff():

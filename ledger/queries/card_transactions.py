@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Row, and_, bindparam, not_, select
+from sqlalchemy import ColumnElement, Row, and_, bindparam, func, not_, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.core.status import Status
+from cardledger.ledger.core.status import Closure, Status
 from cardledger.ledger.projections import card_transaction, card_transaction_rows
 from cardledger.ledger.projections.event_rows import StoredEvent
 from cardledger.ledger.queries.explained_events import explained
@@ -136,17 +136,21 @@ def _matching(platform_id: Id, filters: CardTransactionFilters) -> Iterator[Colu
     conditions = {
         columns.card_id: filters.card_id,
         columns.account_id: filters.account_id,
-        columns.status: filters.status,
         columns.issuer_transaction_token: filters.token,
     }
     yield from (column == value for column, value in conditions.items() if value is not None)
+    if filters.status is not None:
+        yield columns.status.in_(card_transaction_rows.stored_statuses(filters.status))
     if filters.status == Status.EXCEPTION:
         # Implied by the status: the partial index on debts finds the few that match.
         yield columns.debt_id.is_not(None)
     if filters.account_ids is not None:
         yield columns.account_id.in_(filters.account_ids)
-    # As `projections.card_transaction` renders it: a credit is a refund without a purchase.
-    is_credit = and_(columns.authorizations == 0, columns.settlement_count == 0)
+    # `CardTransaction.pays_account`.
+    is_credit = or_(
+        and_(columns.authorizations == 0, columns.settlement_count == 0),
+        func.coalesce(columns.closed_by, "") == Closure.CREDITED.value,
+    )
     if filters.direction is not None:
         yield is_credit if filters.direction == "CREDIT" else not_(is_credit)
     if filters.created_from is not None:

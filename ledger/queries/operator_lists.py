@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 
 from cardledger.ledger.core.status import Status
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.ledger.projections.card_transaction_rows import COLUMNS, from_row
+from cardledger.ledger.projections.card_transaction_rows import COLUMNS, from_row, stored_statuses
 from cardledger.ledger.storage.ids import first_id_at
 from cardledger.schema.ids import Id
 
@@ -79,7 +79,7 @@ def _conditions(filters: ListFilters) -> Iterator[tuple[str, dict[str, object]]]
         yield "t.customer_id = (SELECT customer_id FROM cards WHERE id = %(card)s)", {}
         yield "t.card_id = %(card)s", {"card": filters.card_id}
     if filters.status is not None:
-        yield "t.status = %(status)s", {"status": filters.status}
+        yield "t.status = ANY(%(status)s)", {"status": list(stored_statuses(filters.status))}
     if filters.status is Status.EXCEPTION:
         # Implied by the status: the partial index on debts finds the few that match.
         yield "t.debt_id IS NOT NULL", {}

@@ -98,10 +98,19 @@ class LedgerMachine(RuleBasedStateMachine):
         """Request an authorization, or record one that the network approved."""
         self.submit(self.scene.event(kind, token, amount=amount))
 
-    @rule(token=_TOKENS, amount=st.just(0) | _AMOUNTS)
-    def advise(self, token: str, amount: int) -> None:
-        """Adjust the authorized total."""
-        self.submit(self.scene.event("AUTHORIZATION_ADVICE", token, amount=amount))
+    @rule(token=_TOKENS, amount=_AMOUNTS)
+    def authorize_credit(self, token: str, amount: int) -> None:
+        """Request the authorization of a credit."""
+        self.submit(self.scene.event("CREDIT_AUTHORIZATION", token, amount=amount))
+
+    @rule(
+        kind=st.sampled_from(["AUTHORIZATION_ADVICE", "CREDIT_AUTHORIZATION_ADVICE"]),
+        token=_TOKENS,
+        amount=st.just(0) | _AMOUNTS,
+    )
+    def advise(self, kind: str, token: str, amount: int) -> None:
+        """Adjust the authorized total, of a purchase or of a credit."""
+        self.submit(self.scene.event(kind, token, amount=amount))
 
     @rule(token=_TOKENS, amount=st.none() | _AMOUNTS)
     def reverse(self, token: str, amount: int | None) -> None:

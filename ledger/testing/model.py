@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from cardledger.ledger.testing import purchases
+from cardledger.ledger.testing.purchases import Purchase
+
 Event = Mapping[str, Any]
 """A network event as JSON; docs/testing.md lists the other types that a model accepts."""
-
-Purchase = dict[str, Any]
-"""The totals of one card transaction."""
 
 # The direction of the money that an event has moved, whether or not it could be applied.
 _MOVES: Final = {
@@ -95,9 +95,10 @@ class Model:
             return False  # Sent by the ledger's own scheduler for an authorization that it knows.
         match event["type"]:
             case "AUTHORIZATION_REVERSAL" | "AUTHORIZATION_EXPIRY" | "AUTHORIZATION_ADVICE":
-                return not known.get("isAuthorizationKnown")
+                return not known.get("isAuthorizationKnown") and known.get("credit") is None
             case "CLEARING_REVERSAL":
-                return bool(event["amount"] > known.get("settled", 0))
+                total = "refunded" if known and purchases.is_credit(known) else "settled"
+                return bool(event["amount"] > known.get(total, 0))
             case "RETURN_REVERSAL":
                 return bool(event["amount"] > known.get("refunded", 0))
         return False
@@ -107,7 +108,13 @@ class Model:
         released = purchase["released"]
         left = purchase["authorized"] - purchase["settled"]
         left = max(left, 0)
+        if purchases.is_credit(purchase) and event["type"] in purchases.OF_A_CREDIT:
+            return self._apply_to_credit(purchase, event, number)
         match event["type"]:
+            case "CREDIT_AUTHORIZATION":
+                return self._authorize_credit(purchase, amount)
+            case "CREDIT_AUTHORIZATION_ADVICE":
+                purchases.advise_credit(purchase, amount)
             case "AUTHORIZATION" | "AUTHORIZATION_INCREMENT" | "FINANCIAL_AUTHORIZATION":
                 return self._authorize(purchase, event, number)
             case "STAND_IN_AUTHORIZATION":
@@ -117,19 +124,19 @@ class Model:
                     return "IGNORED"
                 self._approve(purchase, amount)
                 if amount <= purchase["settled"]:
-                    self._close(purchase, "REVERSED")
+                    purchases.close(purchase, "REVERSED")
             case "AUTHORIZATION_REVERSAL":
                 if purchase["closed"] or left == 0:
                     return "IGNORED"
                 taken = left if amount is None else min(amount, left)
                 purchase["authorized"] -= taken
                 if taken == left:
-                    self._close(purchase, "REVERSED")
+                    purchases.close(purchase, "REVERSED")
             case "AUTHORIZATION_EXPIRY":
                 if purchase["closed"] or not (purchase["authorized"] or purchase["settled"]):
                     return "IGNORED"
                 purchase["authorized"] -= left
-                self._close(purchase, "EXPIRED")
+                purchases.close(purchase, "EXPIRED")
             case "CLEARING":
                 self._clear(purchase, amount, event.get("final"))
             case "CLEARING_REVERSAL":
@@ -137,7 +144,7 @@ class Model:
             case "RETURN" | "FINANCIAL_CREDIT_AUTHORIZATION":
                 if not purchase["authorized"] and not purchase["settled"]:
                     is_refund = event["type"] == "RETURN"
-                    self._close(purchase, "REFUNDED" if is_refund else "CREDITED")
+                    purchases.close(purchase, "REFUNDED" if is_refund else "CREDITED")
                 purchase["refunded"] += amount
                 purchase["refunds"] += 1
                 self.money += amount - self._collect_loss(purchase, amount)
@@ -194,6 +201,31 @@ class Model:
             return "INSUFFICIENT_FUNDS"
         return None
 
+    # --- credits -----------------------------------------------------------------------------
+
+    def _authorize_credit(self, purchase: Purchase, amount: int) -> str:
+        self.reason = self._credit_decline_reason(purchase)
+        return purchases.ask_credit(purchase, amount, self.reason)
+
+    def _credit_decline_reason(self, purchase: Purchase) -> str | None:
+        if purchase["descriptor"].endswith("002"):
+            return "INSUFFICIENT_FUNDS"
+        if purchase["descriptor"].endswith("003") or self.card_state == "FROZEN":
+            return "CARD_PAUSED"
+        return None if self.card_state == "ACTIVE" else "CARD_NOT_ACTIVE"
+
+    def _apply_to_credit(self, purchase: Purchase, event: Event, number: int) -> str:
+        """Apply an event that names no direction to an authorized credit."""
+        if event["type"] == "CLEARING_REVERSAL":
+            return self._apply(purchase, {**event, "type": "RETURN_REVERSAL"}, number)
+        if event["type"].startswith("AUTHORIZATION_"):
+            return "APPLIED" if purchases.change_credit(purchase, event) else "IGNORED"
+        purchases.clear_credit(purchase, event)
+        self.money += event["amount"] - self._collect_loss(purchase, event["amount"])
+        self._settle_up(purchase, number)
+        self._pay_debts()
+        return "APPLIED"
+
     # --- events that have happened at the network --------------------------------------------
 
     def _approve(self, purchase: Purchase, total: int) -> None:
@@ -249,14 +281,11 @@ class Model:
         self._pay_debts()
         return "APPLIED"
 
-    def _close(self, purchase: Purchase, by: str) -> None:
-        if not purchase["closed"]:
-            purchase["closed"] = by
-
     def _close_card(self) -> None:
         for purchase in list(self.purchases.values()):
-            stands = purchase["authorized"] or purchase["settled"]
-            if stands and not purchase["closed"]:
+            if purchases.expects_more(purchase) and not purchase["closed"]:
+                if purchases.is_credit(purchase):
+                    purchase["credit"] = min(purchase["credit"], purchase["refunded"])
                 purchase["authorized"] = min(purchase["authorized"], purchase["settled"])
                 purchase["closed"] = "CARD_CLOSED"
                 self._settle_up(purchase, self.arrivals)
@@ -359,30 +388,7 @@ class Model:
             del self.debts[name]
 
     def _purchase(self, name: str, event: Event) -> Purchase:
-        merchant = event.get("merchant") or {}
-        new = {
-            "name": name,
-            "descriptor": merchant.get("descriptor", ""),
-            "isAuthorizationKnown": False,
-            "authorized": 0,
-            "asked": 0,
-            "reason": None,
-            "closed": None,
-            "settled": 0,
-            "clearings": 0,
-            "refunded": 0,
-            "refunds": 0,
-            "pulled": 0,
-            "pulls": 0,
-            "pending": 0,
-            "pendingCount": 0,
-            "released": 0,
-            "open": 0,
-            "unpaid": 0,
-            "clearingsWrittenOff": 0,
-            "debitsWrittenOff": 0,
-        }
-        return self.purchases.setdefault(name, new)
+        return self.purchases.setdefault(name, purchases.new(name, event))
 
     def _suspend(self, event: Event) -> None:
         """Keep the money of an event whose key is used; a repetition of it moved it once."""
@@ -444,19 +450,7 @@ class Model:
 
     def status(self, name: str) -> str:
         """Return the status of a purchase; the first rule that matches decides."""
-        purchase = self.purchases[name]
-        if purchase["reason"] and not purchase["clearings"] and not purchase["refunds"]:
-            return "DECLINED"
-        if purchase["open"] or purchase["unpaid"]:
-            return "EXCEPTION"
-        refunded, settled = purchase["refunded"], purchase["settled"]
-        if purchase["closed"] and refunded > 0 and refunded >= settled:
-            return "CREDITED" if purchase["closed"] == "CREDITED" else "REFUNDED"
-        if purchase["closed"] and settled > 0:
-            return "SETTLED"
-        if settled > 0:
-            return "PARTIALLY_SETTLED"
-        return "VOIDED" if purchase["closed"] else "AUTHORIZED"
+        return purchases.status(self.purchases[name])
 
     def status_reason(self, name: str) -> str | None:
         """Return why a purchase is VOIDED, or None."""
@@ -467,16 +461,7 @@ class Model:
 
     def figures(self, token: str) -> dict[str, Any]:
         """Return one card transaction with the field names of the published life cycles."""
-        purchase = self.purchases[token]
-        return {
-            "status": self.status(token),
-            "authorized": purchase["authorized"] or purchase["asked"],
-            "pullCount": purchase["pulls"],
-            "pulled": purchase["pulled"],
-            "released": purchase["released"],
-            "settled": purchase["settled"],
-            "refunded": purchase["refunded"],
-        }
+        return purchases.figures(self.purchases[token])
 
     def account(self) -> dict[str, Any]:
         """Return the account with the field names of the published life cycles."""

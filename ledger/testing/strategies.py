@@ -7,6 +7,7 @@ deposits the opening balance.
 - `arbitrary`: any event after any other; few amounts, so that they match.
 - `duplicated`: a story with repeated events.
 - `shuffled`: a story in another order of arrival.
+- `credited`: a credit is authorized, then anything follows.
 - `written_off`: an amount that is owed is written off, then anything follows.
 - `hostile`: contradictions, amounts at the limit, repeated events and reused references.
 """
@@ -37,6 +38,8 @@ NETWORK_TYPES: Final = (
     "FINANCIAL_AUTHORIZATION",
     "CLEARING",
     "CLEARING_REVERSAL",
+    "CREDIT_AUTHORIZATION",
+    "CREDIT_AUTHORIZATION_ADVICE",
     "FINANCIAL_CREDIT_AUTHORIZATION",
     "RETURN",
     "RETURN_REVERSAL",
@@ -147,6 +150,8 @@ def events(
         clearings,
         of("CLEARING_REVERSAL", amounts),
         of("RETURN", amounts),
+        of("CREDIT_AUTHORIZATION", amounts),
+        of("CREDIT_AUTHORIZATION_ADVICE", st.just(0) | amounts),
         of("FINANCIAL_CREDIT_AUTHORIZATION", amounts),
         of("RETURN_REVERSAL", amounts),
         st.builds(scene.deposit, amounts),
@@ -210,6 +215,30 @@ def written_off(draw: st.DrawFn, scene: Scene = SCENE, max_size: int = 14) -> St
     few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source, shops)
     rest = st.lists(events(few, SMALL, write_offs=True), max_size=max_size)
     return numbered([*story, *draw(rest)])
+
+
+def credited(scene: Scene = SCENE, max_size: int = 14) -> st.SearchStrategy[Story]:
+    """Return a story of an authorized credit, and of anything that follows or repeats it."""
+    few = Scene(scene.card_id, scene.account_id, scene.currency, scene.source,
+                {name: scene.shops[name] for name in sorted(scene.shops)[:1]})  # fmt: skip
+    [token] = few.shops
+    kinds = ["CREDIT_AUTHORIZATION", "CREDIT_AUTHORIZATION_ADVICE"]
+    first = st.builds(few.event, st.sampled_from(kinds), st.just(token), amount=SMALL)
+    about = [
+        st.builds(few.event, st.just(kind), st.just(token), amount=SMALL)
+        for kind in ("CLEARING", "CLEARING", "CLEARING_REVERSAL", "AUTHORIZATION_REVERSAL",
+                     "AUTHORIZATION_ADVICE", "RETURN", "RETURN_REVERSAL", *kinds)
+    ]  # fmt: skip
+    partly = st.builds(few.event, st.just("CLEARING"), st.just(token), amount=SMALL,
+                       final=st.booleans())  # fmt: skip
+    expiry = st.builds(few.event, st.just("AUTHORIZATION_EXPIRY"), st.just(token))
+    rest = st.lists(st.one_of(*about, partly, expiry, events(few, SMALL)), max_size=max_size)
+    return st.builds(
+        lambda opening, credit, after: numbered([scene.deposit(opening), credit, *after]),
+        st.integers(1, 150),
+        first,
+        rest,
+    )
 
 
 @st.composite

@@ -158,6 +158,11 @@ card_transactions = Table(
         "written_off", "Written off as a loss of what was owed, less what came back, minor units."
     ),
     amount("debits_written_off", "Part of `written_off` that was of `unpaid`, minor units."),
+    Column(
+        "credit_authorized",
+        BigInteger,
+        comment="Authorized total of a credit, minor units; null: none was ever authorized.",
+    ),
     PrimaryKeyConstraint("id", "customer_id"),
     UniqueConstraint(
         "customer_id", "card_id", "issuer_transaction_token", name="card_transactions_token_key"
@@ -169,6 +174,7 @@ card_transactions = Table(
         name="totals_not_negative",
     ),
     CheckConstraint("debits_written_off BETWEEN 0 AND written_off", name="written_off"),
+    CheckConstraint("credit_authorized >= 0", name="credit_authorized"),
     postgresql_with={"fillfactor": "80"},
     comment="Card transactions: one row for each purchase, the fold of its events.",
 )

@@ -15,6 +15,7 @@ _CARD: Final = {"cardId": "Card:019542f5-b3e7-7d02-0000-00000000a1b4", "currency
 _HOTEL: Final = {"issuerTransactionToken": "hotel-4711", **_CARD}
 _PUMP: Final = {"issuerTransactionToken": "pump-4712", **_CARD}
 _CASH: Final = {"issuerTransactionToken": "cash-4713", **_CARD}
+_BACK: Final = {"issuerTransactionToken": "shoes-4715", **_CARD}
 _PUSH: Final = {"issuerTransactionToken": "push-4714", **_CARD}
 
 
@@ -80,6 +81,16 @@ EXAMPLES: Final[Mapping[EventType, Json]] = {
     ),
     EventType.FINANCIAL_CREDIT_AUTHORIZATION: _example(
         EventType.FINANCIAL_CREDIT_AUTHORIZATION, "evt-12", _PUSH, amount=2_500
+    ),
+    EventType.CREDIT_AUTHORIZATION: _example(
+        EventType.CREDIT_AUTHORIZATION,
+        "evt-13",
+        _BACK,
+        amount=4_000,
+        merchant={"descriptor": "SHOES AND MORE", "mcc": "5661", "country": "US"},
+    ),
+    EventType.CREDIT_AUTHORIZATION_ADVICE: _example(
+        EventType.CREDIT_AUTHORIZATION_ADVICE, "evt-14", _BACK, amount=3_500
     ),
 }
 """An event of each type; in this order all of them are applied to a card with 500.00 USD."""

@@ -37,6 +37,8 @@ class EventType(StrEnum):
     FINANCIAL_AUTHORIZATION = "FINANCIAL_AUTHORIZATION"
     CLEARING = "CLEARING"
     CLEARING_REVERSAL = "CLEARING_REVERSAL"
+    CREDIT_AUTHORIZATION = "CREDIT_AUTHORIZATION"
+    CREDIT_AUTHORIZATION_ADVICE = "CREDIT_AUTHORIZATION_ADVICE"
     FINANCIAL_CREDIT_AUTHORIZATION = "FINANCIAL_CREDIT_AUTHORIZATION"
     RETURN = "RETURN"
     RETURN_REVERSAL = "RETURN_REVERSAL"
@@ -74,17 +76,35 @@ EVENT_MEANINGS: Final[Mapping[EventType, str]] = {
     EventType.CLEARING: (
         "The network has moved `amount` to the merchant: less, as much, or more than was"
         " authorized, as with a tip. It cannot be declined: what is not held is pulled from the"
-        " funding account, or owed by it."
+        " funding account, or owed by it. With the token of a credit authorization and without a"
+        " purchase it clears the credit: `amount` is credited."
     ),
     EventType.CLEARING_REVERSAL: (
-        "The network has returned `amount` of the clearings, such as one that was sent twice."
+        "The network has returned `amount` of the clearings, such as one that was sent twice; of a"
+        " credit it takes `amount` back."
+    ),
+    EventType.CREDIT_AUTHORIZATION: (
+        "The network asks whether `amount` may be credited, such as for goods that were given back."
+        " Approved (`APPLIED`): nothing moves until it clears, by a `RETURN` or a `CLEARING` with"
+        " the same token; what clears is the settled amount of a card transaction with direction"
+        " `CREDIT`. `DECLINED`: the card or its account cannot be used."
+    ),
+    EventType.CREDIT_AUTHORIZATION_ADVICE: (
+        "The network reports the authorized total of a credit, which it may have approved on behalf"
+        " of the issuer: `amount` replaces the total, if there is one. Nothing moves until it"
+        " clears."
     ),
     EventType.FINANCIAL_CREDIT_AUTHORIZATION: (
-        "The network has credited `amount`: a cash deposit or a push payment. It counts as a refund"
-        " if a purchase has the same token."
+        "The network has credited `amount`: a cash deposit or a push payment, authorized and"
+        " finally settled at once. It counts as a refund if a purchase has the same token."
     ),
-    EventType.RETURN: "The merchant has refunded `amount`, with or without a known purchase.",
-    EventType.RETURN_REVERSAL: "The merchant has taken back `amount` of the refunds.",
+    EventType.RETURN: (
+        "The merchant has refunded `amount`, with or without a known purchase; with a credit"
+        " authorization, its clearing."
+    ),
+    EventType.RETURN_REVERSAL: (
+        "The merchant has taken back `amount` of the refunds, or of a credit."
+    ),
 }
 """What each type says, and what it does."""
 
@@ -100,13 +120,16 @@ SETTLED: Final = frozenset(
 )
 """Types of events whose money the network settles: those that may have settlement details."""
 
-AUTHORIZATIONS: Final = frozenset(
+DEBIT_AUTHORIZATIONS: Final = frozenset(
     {
         EventType.AUTHORIZATION,
         EventType.AUTHORIZATION_INCREMENT,
         EventType.FINANCIAL_AUTHORIZATION,
     }
 )
+"""The types of live authorizations that take from the funding account."""
+
+AUTHORIZATIONS: Final = DEBIT_AUTHORIZATIONS | {EventType.CREDIT_AUTHORIZATION}
 """The types of live authorizations: only these can be declined."""
 
 
@@ -211,7 +234,11 @@ class _Question(_NetworkEvent):
 class Authorization(_Question):
     """A request to authorize `amount` (more) that moves no money at the network."""
 
-    type: Literal[EventType.AUTHORIZATION, EventType.AUTHORIZATION_INCREMENT]
+    type: Literal[
+        EventType.AUTHORIZATION,
+        EventType.AUTHORIZATION_INCREMENT,
+        EventType.CREDIT_AUTHORIZATION,
+    ]
 
 
 class _Settled(_NetworkEvent):
@@ -263,7 +290,7 @@ class Clearing(_Settled):
 class Advice(_NetworkEvent):
     """A change of the authorized total to `amount`."""
 
-    type: Literal[EventType.AUTHORIZATION_ADVICE]
+    type: Literal[EventType.AUTHORIZATION_ADVICE, EventType.CREDIT_AUTHORIZATION_ADVICE]
     amount: Annotated[
         NonNegativeAmount,
         Field(

@@ -19,7 +19,9 @@ from cardledger.ledger.messaging.inbox import (
     TRANSFER,
 )
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
-from cardledger.ledger.testing.model import Event, Model, Purchase
+from cardledger.ledger.testing import purchases
+from cardledger.ledger.testing.model import Event, Model
+from cardledger.ledger.testing.purchases import Purchase
 from cardledger.schema.ids import Id
 from storm.checks.record import Decision, Record, key_of
 from storm.system import System
@@ -27,9 +29,16 @@ from storm.system import System
 _TIMED_OUT: Final = "DECISION_TIMEOUT"
 _NOT_ACTIVE: Final = "CARD_NOT_ACTIVE"
 _ROLL_UPS: Final = """
-    SELECT account_id, card_id, issuer_transaction_token, status, authorized, declined, pull_count,
-        pulled, released, settled, refunded
-    FROM card_transactions
+    SELECT account_id, card_id, issuer_transaction_token, status,
+        coalesce(nullif(authorized, 0), nullif(declined, 0),
+            CASE WHEN is_credit THEN coalesce(credit_authorized, refunded) END, 0),
+        pull_count, pulled, released,
+        CASE WHEN is_credit THEN refunded ELSE settled END,
+        CASE WHEN is_credit THEN 0 ELSE refunded END
+    FROM card_transactions CROSS JOIN LATERAL (
+        SELECT coalesce(closed_by = 'CREDITED', false) OR (credit_authorized IS NOT NULL
+            AND authorizations = 0 AND settlement_count = 0) AS is_credit
+    ) k
 """
 _ACCOUNTS: Final = "SELECT id, balance, held, owed FROM internal_accounts"
 _TRANSFERS: Final = """
@@ -58,12 +67,18 @@ class _Account(Model):
         found = super()._decline_reason(purchase, amount, clears=clears)
         return found or self.forced_reason
 
+    @override
+    def _credit_decline_reason(self, purchase: Purchase) -> str | None:
+        return super()._credit_decline_reason(purchase) or self.forced_reason
+
     def close_card(self, card: str) -> None:
         """Release what is held for the purchases of one card."""
         self.arrivals += 1
         for name, purchase in list(self.purchases.items()):
-            stands = purchase["authorized"] or purchase["settled"]
-            if self.cards[name] == card and stands and not purchase["closed"]:
+            stands = purchases.expects_more(purchase) and not purchase["closed"]
+            if self.cards[name] == card and stands:
+                if purchases.is_credit(purchase):
+                    purchase["credit"] = min(purchase["credit"], purchase["refunded"])
                 purchase["authorized"] = min(purchase["authorized"], purchase["settled"])
                 purchase["closed"] = "CARD_CLOSED"
                 self._settle_up(purchase, self.arrivals)
@@ -184,14 +199,14 @@ class Replay:
                 )
 
     def _differing_roll_ups(self) -> Iterator[str]:
-        for account_id, card, token, status, authorized, declined, *totals in self._roll_ups:
+        for account_id, card, token, status, authorized, *totals in self._roll_ups:
             account = self._accounts[account_id]
             name = f"Card:{card}/{token}"
             if name not in account.purchases:
                 yield f"{name}: the model does not have it"
                 continue
             names = ("pullCount", "pulled", "released", "settled", "refunded")
-            stored = {"status": status, "authorized": authorized or declined}
+            stored = {"status": status, "authorized": authorized}
             stored |= dict(zip(names, totals, strict=True))
             if stored != account.figures(name):
                 yield f"{name}: stored {stored}; the model has {account.figures(name)}"

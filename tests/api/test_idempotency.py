@@ -152,6 +152,8 @@ def of_simulators(api: Api) -> Iterator[Post]:
     yield Post(api, f"{simulate}/authorization", authorization(100))
     yield Post(api, f"{simulate}/financial_authorization", authorization(100))
     yield Post(api, f"{simulate}/financial_credit_authorization", authorization(100))
+    yield Post(api, f"{simulate}/credit_authorization", authorization(100))
+    yield Post(api, f"{simulate}/credit_authorization_advice", authorization(100))
     yield Post(api, f"{simulate}/clearing", parent() | {"amount": 120})
     yield Post(api, f"{simulate}/authorization_advice", parent() | {"amount": 120})
     yield Post(api, f"{simulate}/authorization_reversal", parent())

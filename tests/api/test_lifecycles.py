@@ -8,8 +8,12 @@ import pytest
 
 from tests.api.support import Api, authorization, ok
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "lifecycles.json"
-LIFE_CYCLES = {life["id"]: life for life in json.loads(FIXTURES.read_text())}
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+LIFE_CYCLES = {
+    life["id"]: life
+    for name in ("lifecycles.json", "credit_lifecycles.json")
+    for life in json.loads((FIXTURES / name).read_text())
+}
 
 # A simulator refuses what a network would have no reason to send (a clearing of what is closed),
 # and some events have none (increments, clearing reversals, messages that come twice).
@@ -35,6 +39,16 @@ PLAYABLE = [
     "S59",
     "S64",
     "S66",
+    "C01",
+    "C02",
+    "C03",
+    "C04",
+    "C05",
+    "C06",
+    "C07",
+    "C09",
+    "C10",
+    "C13",
 ]
 
 
@@ -52,7 +66,12 @@ class Player:
                 self.api.fund(self.card["fundingSources"][0], step["amount"])
             case "CARD_FROZEN":
                 ok(self.api.patch(f"/cards/{self.card['id']}", {"state": "FROZEN"}))
-            case "AUTHORIZATION" | "FINANCIAL_AUTHORIZATION":
+            case (
+                "AUTHORIZATION"
+                | "FINANCIAL_AUTHORIZATION"
+                | "CREDIT_AUTHORIZATION"
+                | "FINANCIAL_CREDIT_AUTHORIZATION"
+            ):
                 name = step["type"].lower()
                 asked = self.simulate(name, authorization(step["amount"]))
                 self.ids[step["transaction"]] = asked["id"]

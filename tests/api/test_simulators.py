@@ -130,11 +130,12 @@ def test_a_credit_is_a_card_transaction_in_direction_credit(api: Api) -> None:
 
     credit = ok(api.simulate(card["id"], "financial_credit_authorization", authorization(250)))
 
-    assert (credit["direction"], credit["status"]) == ("CREDIT", "CREDITED")
-    assert credit["creditedAmount"]["amount"] == 250
+    assert (credit["direction"], credit["status"]) == ("CREDIT", "SETTLED")
+    assert credit["authorizedAmount"]["amount"] == credit["settledAmount"]["amount"] == 250
     assert "refundedAmount" not in credit
     assert credit["refundSummary"] == {"count": 0, "totalAmount": 0}
-    assert credit["pullSummary"]["count"] == credit["settlementSummary"]["count"] == 0
+    assert credit["settlementSummary"] == {"count": 1, "totalAmount": 250}
+    assert credit["pullSummary"]["count"] == 0
     assert credit["merchant"] == {"descriptor": "RESTAURANT 9", "mcc": "5812", "country": "US"}
     assert api.account(card["cardholderId"])["balance"]["amount"] == 1250
     assert ok(api.get(f"/transactions/{credit['id']}")) == credit
@@ -176,7 +177,7 @@ def test_a_cash_deposit_is_told_apart_from_a_refund(api: Api) -> None:
         return [transaction["id"] for transaction in page["data"]]
 
     [event] = ok(api.get(f"/transactions/{credit['id']}/events"))["data"]
-    assert (listed("CREDITED"), listed("REFUNDED")) == ([credit["id"]], [refund["id"]])
+    assert (listed("SETTLED"), listed("REFUNDED")) == ([credit["id"]], [refund["id"]])
     assert event["type"] == "CREDITED"
     assert event["explanation"] == (
         "2.50 USD was credited to the funding account; it belongs to no purchase."
@@ -185,7 +186,7 @@ def test_a_cash_deposit_is_told_apart_from_a_refund(api: Api) -> None:
         ("NETWORK_SETTLEMENT", "CUSTOMER")
     ]
     changes = {change["field"]: change["after"] for change in event["changes"]}
-    assert changes == {"status": "CREDITED", "creditedAmount": 250}
+    assert changes == {"status": "SETTLED", "authorizedAmount": 250, "settledAmount": 250}
 
 
 def test_a_credit_pays_what_is_owed(api: Api) -> None:
@@ -200,26 +201,92 @@ def test_a_credit_pays_what_is_owed(api: Api) -> None:
     assert api.account(card["cardholderId"])["balance"]["amount"] == 200
 
 
-@pytest.mark.parametrize("suffix", ["002", "003"])
-def test_declining_a_credit_is_not_implemented(api: Api, suffix: str) -> None:
+@pytest.mark.parametrize("name", CREDITS)
+@pytest.mark.parametrize(
+    ("suffix", "reason"), [("002", "INSUFFICIENT_FUNDS"), ("003", "CARD_PAUSED")]
+)
+def test_the_suffix_of_a_merchant_declines_a_credit(
+    api: Api, name: str, suffix: str, reason: str
+) -> None:
     card = api.active_card(balance=0)
-    body = authorization() | {"merchant": {"descriptor": f"CASH IN {suffix}"}}
+    body = authorization(250) | {"merchant": {"descriptor": f"CASH IN {suffix}"}}
 
-    answer = api.simulate(card["id"], "financial_credit_authorization", body)
+    credit = ok(api.simulate(card["id"], name, body))
 
-    refused(answer, 501, "NOT_IMPLEMENTED")
-    assert answer.headers["x-should-retry"] == "false"
+    assert (credit["direction"], credit["status"]) == ("CREDIT", "DECLINED")
+    assert (credit["declineReason"], credit["authorizedAmount"]["amount"]) == (reason, 250)
+    assert api.account(card["cardholderId"])["balance"]["amount"] == 0
 
 
 @pytest.mark.parametrize("name", ["credit_authorization", "credit_authorization_advice"])
-def test_an_unimplemented_kind_of_credit_is_501(api: Api, database_url: str, name: str) -> None:
+def test_an_authorized_credit_moves_nothing_until_it_clears(api: Api, name: str) -> None:
+    card = api.active_card(balance=100)
+
+    credit = ok(api.simulate(card["id"], name, authorization(250)))
+    balance_before = api.account(card["cardholderId"])["balance"]["amount"]
+    partly = api.clear(card["id"], credit["id"], 100)
+    settled = api.clear(card["id"], credit["id"], 150)
+
+    assert (credit["direction"], credit["status"]) == ("CREDIT", "AUTHORIZED")
+    assert credit["authorizedAmount"]["amount"] == 250
+    assert "settledAmount" not in credit
+    assert credit["expiresAt"] > credit["createdAt"]
+    assert balance_before == 100
+    assert (partly["status"], partly["settledAmount"]["amount"]) == ("PARTIALLY_SETTLED", 100)
+    assert (settled["status"], settled["settledAmount"]["amount"]) == ("SETTLED", 250)
+    assert settled["settlementSummary"] == {"count": 2, "totalAmount": 250}
+    assert settled["refundSummary"] == {"count": 0, "totalAmount": 0}
+    assert settled["direction"] == "CREDIT"
+    assert "expiresAt" not in settled
+    assert api.account(card["cardholderId"])["balance"]["amount"] == 350
+
+
+def test_an_authorized_credit_is_advised_reversed_and_expires_like_a_debit(api: Api) -> None:
     card = api.active_card(balance=0)
-    before = traces(database_url, card)
 
-    answer = api.simulate(card["id"], name, authorization())
+    def announced() -> str:
+        credit = ok(api.simulate(card["id"], "credit_authorization", authorization(250)))
+        return str(credit["id"])
 
-    refused(answer, 501, "NOT_IMPLEMENTED")
-    assert traces(database_url, card) == before
+    def simulate(name: str, key: str, **fields: int) -> dict[str, Any]:
+        return ok(api.simulate(card["id"], name, {"cardTransactionId": key, **fields}))
+
+    advised = simulate("authorization_advice", announced(), amount=300)
+    reversed_in_part = simulate("authorization_reversal", announced(), amount=50)
+    reversed_ = simulate("authorization_reversal", announced())
+    expired = simulate("authorization_expiry", announced())
+    ended = simulate("clearing", announced(), amount=0)
+
+    assert (advised["status"], advised["authorizedAmount"]["amount"]) == ("AUTHORIZED", 300)
+    assert reversed_in_part["authorizedAmount"]["amount"] == 200
+    assert (reversed_["status"], reversed_["statusReason"]) == ("VOIDED", "REVERSED")
+    assert (expired["status"], expired["statusReason"]) == ("VOIDED", "EXPIRED")
+    assert (ended["status"], ended["direction"]) == ("VOIDED", "CREDIT")
+
+
+def test_a_credit_cannot_be_refunded_and_is_taken_back_by_a_return_reversal(api: Api) -> None:
+    card = api.active_card(balance=0)
+    credit = ok(api.simulate(card["id"], "credit_authorization", authorization(250)))
+    api.clear(card["id"], credit["id"], 250)
+    parent = {"cardTransactionId": credit["id"]}
+
+    refund = api.simulate(card["id"], "return", parent | {"amount": 1})
+    taken = ok(api.simulate(card["id"], "return_reversal", parent))
+
+    assert refused(refund, 400, "INVALID_INPUT")["details"] == {"reason": "OVER_REFUND", "limit": 0}
+    assert (taken["status"], taken["settledAmount"]["amount"]) == ("VOIDED", 0)
+    assert api.account(card["cardholderId"])["balance"]["amount"] == 0
+
+
+def test_a_frozen_card_declines_a_credit_and_takes_one_that_the_network_approved(api: Api) -> None:
+    card = api.active_card(balance=0)
+    ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
+
+    declined = ok(api.simulate(card["id"], "credit_authorization", authorization(250)))
+    advised = ok(api.simulate(card["id"], "credit_authorization_advice", authorization(250)))
+
+    assert (declined["status"], declined["declineReason"]) == ("DECLINED", "CARD_PAUSED")
+    assert advised["status"] == "AUTHORIZED"
 
 
 @pytest.mark.parametrize("name", CREDITS)

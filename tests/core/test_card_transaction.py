@@ -458,7 +458,7 @@ def test_a_credit_without_a_purchase_is_no_refund() -> None:
 
     state = fold(decided)
     assert decided == [events.Credited(amount=40)]
-    assert (state.status, state.credited, state.closed) == (Status.CREDITED, 40, True)
+    assert (state.status, state.credited, state.closed) == (Status.SETTLED, 40, True)
 
 
 def test_a_credit_of_a_known_purchase_is_a_refund() -> None:

@@ -40,6 +40,7 @@ _states = st.builds(
     ),
     closed_by=st.none() | st.sampled_from(Closure),
     decline_reason=st.none() | st.sampled_from(DeclineReason),
+    credit_authorized=st.none() | _amounts,
 )  # fmt: skip
 _roll_ups = st.builds(
     RollUp,

@@ -19,6 +19,8 @@ REFUNDED = (
     events.Refunded(amount=1250, final=False),
 )
 
+CREDIT = (events.CreditAuthorized(amount=1250),)
+
 SENTENCES: Sequence[tuple[Sequence[events.Event], events.Event, str]] = (
     ((), events.Authorized(amount=1250), "12.50 USD was authorized."),
     (AUTHORIZED, events.Authorized(amount=1000), "10.00 USD more was authorized."),
@@ -124,6 +126,61 @@ SENTENCES: Sequence[tuple[Sequence[events.Event], events.Event, str]] = (
         (),
         events.Credited(amount=1250),
         "12.50 USD was credited to the funding account; it belongs to no purchase.",
+    ),
+    (
+        (),
+        events.CreditAuthorized(amount=1250),
+        "A credit of 12.50 USD was authorized; it is credited when it clears.",
+    ),
+    (
+        CREDIT,
+        events.CreditAuthorized(amount=100),
+        "A credit of 1.00 USD more was authorized; it is credited when it clears.",
+    ),
+    (
+        (),
+        events.CreditDeclined(amount=1250, reason=events.DeclineReason.CARD_PAUSED),
+        "The authorization of a credit of 12.50 USD was declined: CARD_PAUSED.",
+    ),
+    (
+        (),
+        events.CreditAdjusted(amount=1250, final=False),
+        "The network reported that a credit of 12.50 USD is authorized.",
+    ),
+    (
+        CREDIT,
+        events.CreditAdjusted(amount=1000, final=False),
+        "The network adjusted the authorized credit from 12.50 USD to 10.00 USD.",
+    ),
+    (
+        CREDIT,
+        events.AuthorizationReversed(amount=250, final=False),
+        "2.50 USD of the authorized credit was reversed; 10.00 USD remains authorized.",
+    ),
+    (
+        CREDIT,
+        events.AuthorizationExpired(amount=1250),
+        "The authorization of the credit expired; 12.50 USD had not cleared.",
+    ),
+    (
+        CREDIT,
+        events.AuthorizationCancelled(amount=1250),
+        "The card was closed; 12.50 USD of the authorized credit had not cleared.",
+    ),
+    (
+        CREDIT,
+        events.Credited(amount=250, final=False),
+        "A clearing of 2.50 USD was credited to the funding account.",
+    ),
+    (
+        CREDIT,
+        events.Credited(amount=1250),
+        "A final clearing of 12.50 USD was credited to the funding account.",
+    ),
+    (
+        (*CREDIT, events.Credited(amount=1250)),
+        events.RefundReversed(amount=1250, unfunded=0),
+        "A credit of 12.50 USD was reversed.",
     ),
     (
         REFUNDED,

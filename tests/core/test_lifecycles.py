@@ -1,6 +1,6 @@
-"""The life cycles of fixtures/lifecycles.json, figure by figure: they are a contract.
+"""The life cycles of fixtures/lifecycles.json and credit_lifecycles.json, figure by figure.
 
-Each is played to the pure rules and to the naive model.
+They are a contract. Each is played to the pure rules and to the naive model.
 """
 
 import json
@@ -15,17 +15,17 @@ from cardledger.ledger.testing.model import Event, Model
 from cardledger.ledger.testing.strategies import SCENE, Scene
 from tests.books import InMemoryLedger
 
+FIXTURES: Final = Path(__file__).parents[1] / "fixtures"
+OF_CREDITS: Final = json.loads((FIXTURES / "credit_lifecycles.json").read_text(encoding="utf-8"))
 LIFECYCLES: Final = [
     lifecycle
-    for lifecycle in json.loads(
-        (Path(__file__).parents[1] / "fixtures" / "lifecycles.json").read_text(encoding="utf-8")
-    )
+    for lifecycle in json.loads((FIXTURES / "lifecycles.json").read_text(encoding="utf-8"))
     if "steps" in lifecycle
 ]
 
 
 def playable() -> Iterable[Any]:
-    for lifecycle in LIFECYCLES:
+    for lifecycle in [*LIFECYCLES, *OF_CREDITS]:
         yield pytest.param(lifecycle, id=f"{lifecycle['id']} {lifecycle['title']}")
 
 
@@ -77,5 +77,5 @@ def test_a_life_cycle_has_exactly_its_numbers(
             assert one.reason == step["declineReason"]
 
 
-def test_there_are_36_life_cycles() -> None:
-    assert len(LIFECYCLES) == 36
+def test_there_are_36_life_cycles_and_14_of_credits() -> None:
+    assert (len(LIFECYCLES), len(OF_CREDITS)) == (36, 14)

@@ -26,6 +26,7 @@ from cardledger.ledger.testing.strategies import (
     Scene,
     Story,
     arbitrary,
+    credited,
     duplicated,
     hostile,
     numbered,
@@ -40,6 +41,7 @@ stories = (
     arbitrary(write_offs=True)
     | tight(write_offs=True)
     | written_off()
+    | credited()
     | valid()
     | duplicated(tight(write_offs=True))
     | shuffled(valid())
@@ -277,6 +279,8 @@ def totals(state: CardTransaction) -> list[int]:
         state.unpaid,
         state.released,
         state.declined,
+        state.credit_authorized or 0,
+        state.outstanding,
         state.clearings_written_off,
         state.debits_written_off,
         state.held,
@@ -452,6 +456,27 @@ def test_where_funds_suffice_and_finality_is_said_totals_do_not_depend_on_the_or
     assert summary(one) == summary(other)
 
 
+@st.composite
+def authorized_credit(draw: st.DrawFn) -> Story:
+    """Return a credit authorization, and its clearings by messages that say their direction."""
+    asked = SCENE.event("CREDIT_AUTHORIZATION", "T1", amount=draw(few))
+    back = [SCENE.event("RETURN", "T1", amount=draw(few)) for _ in range(draw(st.integers(0, 3)))]
+    taken = parts(draw, sum(event["amount"] for event in back), "RETURN_REVERSAL")
+    return numbered([asked, *back, *taken])
+
+
+@given(authorized_credit().flatmap(lambda story: st.tuples(st.just(story), st.permutations(story))))
+def test_the_clearings_of_a_credit_may_come_before_its_authorization(
+    orders: tuple[Story, Story],
+) -> None:
+    one, other = (after_deposit(order) for order in orders)
+
+    assert summary(one) == summary(other)
+    assert one.states["T1"].authorized_amount == other.states["T1"].authorized_amount
+    assert one.states["T1"].pays_account
+    assert other.states["T1"].status is not Status.REFUNDED
+
+
 def after_deposit(story: Story) -> InMemoryLedger:
     start = {**SCENE.deposit(ENOUGH), "reference": "start"}
     return lived_through([start, *story])
@@ -502,6 +527,7 @@ def some_commands(balance: int, owed: int, amount: int) -> list[commands.Command
         clear(amount, final=False, balance=balance),
         commands.Refund(amount=amount),
         commands.Credit(amount=amount),
+        commands.AdviseCredit(total=amount),
         commands.Recover(balance=balance),
         commands.WriteOff(amount=amount),
         commands.ConfirmPull(amount=amount, succeeded=True),
@@ -558,8 +584,10 @@ def test_no_clearing_is_refused(
         decision = decide(state, clear(amount, final=final, balance=books.balance()))
         facts, after = decision.facts, decision.after
 
-        assert [event.amount for event in facts if isinstance(event, events.Cleared)] == [amount]
-        assert after.settled == state.settled + amount
+        kind = events.Credited if state.is_credit else events.Cleared
+        assert [event.amount for event in facts if isinstance(event, kind)] == [amount]
+        moved = after.settled - state.settled, after.refunded - state.refunded
+        assert moved == ((0, amount) if state.is_credit else (amount, 0))
         assert after.closed or final is not True
 
 

@@ -51,6 +51,7 @@ states = st.builds(
     decline_reason=st.none() | st.sampled_from(events.DeclineReason),
     written_off=st.integers(1, 2**63 - 1),
     debits_written_off=amounts,
+    credit_authorized=st.none() | amounts,
 )
 texts = st.none() | st.text(max_size=5)
 times = st.datetimes(timezones=st.just(UTC))

@@ -194,6 +194,9 @@ def test_outcomes_are_those_of_the_interface(
         world.event("AUTHORIZATION_EXPIRY", cardholder, "expired"),
         world.event("RETURN", cardholder, "refunded", 300),
         world.event("FINANCIAL_CREDIT_AUTHORIZATION", cardholder, "credited", 400),
+        world.event("CREDIT_AUTHORIZATION", cardholder, "announced", 400),
+        world.event("CREDIT_AUTHORIZATION", cardholder, "paid", 400),
+        world.clearing(cardholder, "paid", 150),
         world.event("CLEARING_REVERSAL", cardholder, "unknown", 10),
         world.authorization(cardholder, "declined", 90_000),
         world.clearing(cardholder, "euro", 10, currency="EUR"),
@@ -202,8 +205,9 @@ def test_outcomes_are_those_of_the_interface(
         world.clearing(cardholder, "owing", 90_000),
     ]
     # Of each card transaction the last event: later ones change what is shown.
-    last = [event for event in events if event["type"] != "AUTHORIZATION"]
-    last += [e for e in events if e["issuerTransactionToken"] in {"open", "declined"}]
+    first = {"AUTHORIZATION", "CREDIT_AUTHORIZATION"}
+    last = [event for event in events if event["type"] not in first]
+    last += [e for e in events if e["issuerTransactionToken"] in {"open", "declined", "announced"}]
     enqueue(program, events)
     program.commit()
     decide(world)
@@ -213,9 +217,9 @@ def test_outcomes_are_those_of_the_interface(
     expected = {e["reference"]: recorded(world, cardholder, e["reference"]) for e in last}
     assert found == {key: each.wire for key, each in expected.items() if each is not None}
     kinds = [found[e["reference"]]["outcome"] for e in last]
-    applied = ["APPLIED"] * 5
+    applied = ["APPLIED"] * 6
     assert kinds == [
-        *applied, "PARKED", *["REJECTED"] * 3, "APPLIED", "APPLIED", "DECLINED"
+        *applied, "PARKED", *["REJECTED"] * 3, "APPLIED", "APPLIED", "APPLIED", "DECLINED"
     ]  # fmt: skip
 
 

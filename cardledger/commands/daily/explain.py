@@ -227,7 +227,6 @@ def _summary(resource: CardTransactionResource) -> Iterator[str]:
         "authorized": resource.authorized_amount,
         "settled": resource.settled_amount,
         "refunded": resource.refunded_amount,
-        "credited": resource.credited_amount,
         "held": resource.held_amount,
         "owed": resource.owed_amount,
     }

@@ -128,9 +128,9 @@ def _row(roll_up: RollUp) -> Sequence[object]:
         state.status,
         amount(state.authorized_amount),
         f"{identity.created_at:%Y-%m-%d %H:%M:%S}",
-        amount(state.settled),
+        amount(state.settled_amount),
         amount(state.owed),
         identity.descriptor,
-        amount(state.refunded),
+        amount(state.refunded - state.credited),
         identity.card_id,
     )

@@ -32,7 +32,7 @@ from cardledger.ledger.messaging.inbox import Message
 from cardledger.ledger.messaging.timeout_reversals import TIMEOUT_REVERSAL
 from cardledger.ledger.ports import FundingRail
 from cardledger.ledger.projections.card_transaction import RollUp
-from cardledger.schema.wire.network_events import AUTHORIZATIONS
+from cardledger.schema.wire.network_events import AUTHORIZATIONS, DEBIT_AUTHORIZATIONS, EventType
 from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType, RejectionReason
 
 
@@ -131,7 +131,7 @@ class Batch:
         sources.check(message, kind)
         # What is wrong with a date is refused before anything is recorded with it.
         self._changes.dates_of(message)
-        if kind in AUTHORIZATIONS:
+        if kind in DEBIT_AUTHORIZATIONS:
             return self._network_events.authorize(message)
         if kind == inbox.DEPOSIT:
             return self._deposits.receive(message)
@@ -147,6 +147,8 @@ class Batch:
             return self._timeout_reversals.settle(message)
         if kind == inbox.SUSPENSE:
             return self._suspense.receive(message, self._outcomes)
+        if kind == EventType.CREDIT_AUTHORIZATION:
+            return self._network_events.authorize_credit(message)
         return self._network_events.record(message)
 
     def _repeat(self, message: Message, first: OutcomeRow) -> Decided:

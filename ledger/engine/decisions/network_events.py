@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cardledger.ledger.core import commands
 from cardledger.ledger.core.card_transaction import CardTransaction, Decision, decide, waits
-from cardledger.ledger.core.events import Declined
+from cardledger.ledger.core.events import CreditDeclined, Declined
 from cardledger.ledger.core.money import AmountOutOfRangeError
 from cardledger.ledger.core.status import WITHOUT_PURCHASE
 from cardledger.ledger.engine.change_set import CardTransactionContext, ChangeSet
@@ -79,6 +79,35 @@ class NetworkEvents:
             self.first_deadline = decide_by
         return Decided(message, OutcomeType.APPLIED, roll_up=after)
 
+    def authorize_credit(self, message: Message, *, is_late: bool = False) -> Decided:
+        """Approve or decline a live authorization of a credit, as `authorize` does."""
+        card, context = self._concerned(message)
+        before, body = context.roll_up, message.body
+        decide_by = time_of(body, "decideBy")
+        command = commands.AuthorizeCredit(
+            amount=amount_of(body),
+            card_state=card.state,
+            account_usable=context.account.status == accounts.ACTIVE,
+            issuer_decline=self._rail.issuer_decline(self._rail.descriptor(before.identity, body)),
+            decided_at=self._changes.now,
+            decide_by=_BEFORE_EVERY_DECISION if is_late else decide_by,
+        )
+        decision = decide(before.state, command)
+        first = decision.facts[0]
+        if isinstance(first, CreditDeclined):
+            after = self._apply(message, context, decision, before)
+            return Decided(message, OutcomeType.DECLINED, reason=first.reason, roll_up=after)
+        after = self._apply(message, context, decision, _with_merchant(before, body))
+        if decide_by and (self.first_deadline is None or decide_by < self.first_deadline):
+            self.first_deadline = decide_by
+        return Decided(message, OutcomeType.APPLIED, roll_up=after)
+
+    def ask(self, message: Message, *, is_late: bool) -> Decided:
+        """Decide a live authorization of either direction."""
+        if message.body["type"] == EventType.CREDIT_AUTHORIZATION:
+            return self.authorize_credit(message, is_late=is_late)
+        return self.authorize(message, is_late=is_late)
+
     def record(self, message: Message) -> Decided:
         """Record what has happened at the network: it cannot be declined."""
         _, context = self._concerned(message)
@@ -124,11 +153,13 @@ class NetworkEvents:
                 final = flag_of(body, "final") if "final" in body else None
                 return commands.Clear(amount=amount_of(body), final=final, balance=balance)
             case EventType.CLEARING_REVERSAL:
-                return commands.ReverseClearing(amount=amount_of(body))
+                return commands.ReverseClearing(amount=amount_of(body), balance=balance)
             case EventType.RETURN:
                 return commands.Refund(amount=amount_of(body))
             case EventType.FINANCIAL_CREDIT_AUTHORIZATION:
                 return commands.Credit(amount=amount_of(body))
+            case EventType.CREDIT_AUTHORIZATION_ADVICE:
+                return commands.AdviseCredit(total=amount_of(body, least=0))
             case EventType.RETURN_REVERSAL:
                 return commands.ReverseRefund(amount=amount_of(body), balance=balance)
             case EventType.STAND_IN_AUTHORIZATION:
@@ -270,14 +301,27 @@ def _flag(before: CardTransaction, command: commands.Command) -> OutcomeFlag | N
         case commands.Clear() if before.closed and before.closed_by not in WITHOUT_PURCHASE:
             return OutcomeFlag.LATE_CLEARING
         case commands.Clear() if not before.authorized:
-            return OutcomeFlag.FORCE_POST
+            return _flag_without_purchase(before)
         case commands.Reverse(amount=amount) if (amount or 0) > before.outstanding:
             return OutcomeFlag.OVER_REVERSAL
+        case commands.Refund() | commands.Credit() if before.is_credit:
+            return _flag_without_purchase(before)
         case commands.Refund(amount=amount) if before.refunded + amount > before.settled:
             return OutcomeFlag.OVER_REFUND
         case commands.Credit(amount=amount) if 0 < before.settled < before.refunded + amount:
             return OutcomeFlag.OVER_REFUND  # Of a known purchase; any other credit is no refund.
-        case commands.Advise(total=total) if total < before.settled:
+        case commands.Advise(total=total) if total < before.settled_amount:
+            return OutcomeFlag.ADVICE_BELOW_SETTLED
+        case commands.AdviseCredit(total=total) if total < before.credited:
             return OutcomeFlag.ADVICE_BELOW_SETTLED
         case _:
             return None
+
+
+def _flag_without_purchase(before: CardTransaction) -> OutcomeFlag | None:
+    """Return what is unusual about a clearing of a credit, or of a purchase that is not known."""
+    if not before.is_credit:
+        return OutcomeFlag.FORCE_POST
+    if before.closed:
+        return OutcomeFlag.LATE_CLEARING
+    return None if before.credit_authorized else OutcomeFlag.FORCE_POST

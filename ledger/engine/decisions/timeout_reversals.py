@@ -12,6 +12,7 @@ from cardledger.ledger.core.events import (
     AuthorizationExpired,
     AuthorizationReversed,
     ClearingReversed,
+    CreditAdjusted,
     DeclineReason,
     Refunded,
     RefundReversed,
@@ -37,7 +38,13 @@ from cardledger.schema.wire.outcomes import OutcomeFlag, OutcomeType
 
 # Of what was authorized before, nothing is left to undo: its total was stated, or its rest voided.
 _SUPERSEDED: Final = {
-    KINDS[kind] for kind in (AuthorizationAdjusted, AuthorizationExpired, AuthorizationCancelled)
+    KINDS[kind]
+    for kind in (
+        AuthorizationAdjusted,
+        AuthorizationExpired,
+        AuthorizationCancelled,
+        CreditAdjusted,
+    )
 }
 
 
@@ -75,7 +82,7 @@ class TimeoutReversals:
     def _decline(self, authorization: Message) -> Decided:
         """Decide `authorization` in the place of its own message, which becomes a duplicate."""
         try:
-            return self._network_events.authorize(authorization, is_late=True)
+            return self._network_events.ask(authorization, is_late=True)
         except (RejectedError, AmountOutOfRangeError):
             # It would have been rejected. The outcome is kept, so that it stays declined.
             reason = DeclineReason.DECISION_TIMEOUT
@@ -88,6 +95,8 @@ class TimeoutReversals:
         clears = authorization.body["type"] == EventType.FINANCIAL_AUTHORIZATION
         taken_back = self._taken_back(context.roll_up.identity.id, first.message_id, clears=clears)
         left = max(amount_of(authorization.body) - taken_back, 0)
+        if authorization.body["type"] == EventType.CREDIT_AUTHORIZATION and not before.is_credit:
+            left = 0  # With a purchase, nothing follows from it any more.
         decision = decide(before, _command(before, left, clears=clears)) if left else None
         if decision is None or not decision.facts:
             return Decided(

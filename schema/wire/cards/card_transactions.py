@@ -19,7 +19,6 @@ CardTransactionStatus = Literal[
     "PARTIALLY_SETTLED",
     "SETTLED",
     "REFUNDED",
-    "CREDITED",
     "EXCEPTION",
     "DECLINED",
     "VOIDED",
@@ -76,7 +75,6 @@ class CardTransactionResource(Response):
     authorized_amount: CurrencyAmount
     settled_amount: CurrencyAmount | None = None
     refunded_amount: CurrencyAmount | None = None
-    credited_amount: CurrencyAmount | None = None
     held_amount: CurrencyAmount
     owed_amount: CurrencyAmount
     written_off_amount: CurrencyAmount | None = None

@@ -30,7 +30,6 @@ TransactionStatus = Literal[
     "PARTIALLY_SETTLED",
     "SETTLED",
     "REFUNDED",
-    "CREDITED",
     "EXCEPTION",
     "DECLINED",
     "VOIDED",
