@@ -58,6 +58,16 @@ CREATED: Final = {
     ),
     "0069": ("document_contents", "document_usage", "documents"),
     "0070": ("customer_upload_parts", "customer_uploads"),
+    "0074": (
+        "break_history",
+        "breaks",
+        "file_proofs",
+        "file_refusals",
+        "line_matches",
+        "network_file_totals",
+        "network_files",
+        "network_lines",
+    ),
 }
 """Relations by the revision that created them. A released revision never changes."""
 
@@ -77,6 +87,31 @@ FUNCTIONS: Final = {
         "seal_closing(uuid, integer, text, bigint)",
     ),
     "0060": ("closing_findings(date, date)", "closing_trial_balance(date)"),
+    "0075": (
+        "line_sign(text)",
+        "folded(text)",
+        "begin_network_file(uuid, text, text, date, text)",
+        f"add_network_lines(uuid{', text' * 14})",
+        "finish_network_file(uuid, text, jsonb)",
+        "match_round(uuid, text, text, text, text, boolean, boolean)",
+        "add_events(text)",
+        "match_cards(uuid)",
+        "set_card_keys()",
+        "network_file(uuid)",
+        "match_network_file(uuid, boolean)",
+        "ledger_of_file(uuid)",
+        "explain_breaks(uuid)",
+        "explain_break(uuid, text, numeric)",
+        "open_breaks(uuid)",
+        "open_breaks_of_lines(uuid)",
+        "duplicate_lines(uuid)",
+        "match_again(uuid)",
+        "rematch_network_files()",
+        "refuse_network_file(text, integer, text, text)",
+        "find_break(uuid)",
+        "work_on_break(uuid, text, text)",
+        "close_break(uuid, text, text)",
+    ),
     "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
 }
 """Functions by the revision that created them, without those of triggers."""

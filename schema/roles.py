@@ -127,6 +127,14 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "closings": _NONE,
     "seals": _NONE,
     "book_beginnings": _NONE,
+    "network_files": _NONE,
+    "network_file_totals": _NONE,
+    "network_lines": _NONE,
+    "line_matches": _NONE,
+    "breaks": _NONE,
+    "break_history": _NONE,
+    "file_proofs": _NONE,
+    "file_refusals": _NONE,
     "book_verifications": _NONE,  # By the command that verifies, with the operator's login.
     "closing_kinds": _NONE,  # By migrations.
     "adjustments": {Role.WORKER: "w"},  # And functions add rows and decide on them, for people.

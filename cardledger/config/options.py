@@ -101,3 +101,33 @@ class AdjustmentState(StrEnum):
     REJECTED = "REJECTED"
     BOOKED = "BOOKED"
     REFUSED = "REFUSED"
+
+
+class BreakState(StrEnum):
+    """The states of a break, as `breaks list --state` names them."""
+
+    OPEN = "open"
+    INVESTIGATING = "investigating"
+    RESOLVED = "resolved"
+    WRITTEN_OFF = "written_off"
+    EXPLAINED = "explained"
+
+
+class ClosedAs(StrEnum):
+    """What becomes of a break that a person closes."""
+
+    RESOLVED = "resolved"
+    WRITTEN_OFF = "written_off"
+
+
+class BreakKind(StrEnum):
+    """What a settlement file and the ledger differ by."""
+
+    AMOUNT_DIFFERS = "AMOUNT_DIFFERS"
+    CURRENCY_DIFFERS = "CURRENCY_DIFFERS"
+    TYPE_DIFFERS = "TYPE_DIFFERS"
+    DUPLICATE_LINE = "DUPLICATE_LINE"
+    IN_FILE_ONLY = "IN_FILE_ONLY"
+    IN_LEDGER_ONLY = "IN_LEDGER_ONLY"
+    TIMING = "TIMING"
+    AMBIGUOUS = "AMBIGUOUS"

@@ -3,7 +3,7 @@
 Source: docs/decisions/0064-people-are-roles.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -32,15 +32,24 @@ class Session:
         query = sql.SQL(statement).format(finance=sql.Identifier(self.schema))
         return self.connection.execute(query, values).fetchall()
 
+    def named_rows(self, statement: str, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+        """Do as `rows` does, with parameters by name."""
+        query = sql.SQL(statement).format(finance=sql.Identifier(self.schema))
+        return self.connection.execute(query, values).fetchall()
+
 
 @contextmanager
-def as_person(url: DatabaseUrl, *, may: str) -> Iterator[Session]:
+def as_person(
+    url: DatabaseUrl, *, may: str, reply_limit_s: float | None = connections.REPLY_LIMIT_S
+) -> Iterator[Session]:
     """Yield a session of the login in `url`; `may` is the right that it needs, for messages.
+
+    Without `reply_limit_s` its statements may take as long as they need.
 
     Raises: CommandError when PostgreSQL refuses what is done with it.
     """
     try:
-        with connections.connect(url, autocommit=True) as connection:
+        with connections.connect(url, reply_limit_s=reply_limit_s, autocommit=True) as connection:
             ids.register(connection.adapters)
             row = connection.execute(f"SELECT {finance.find(url.schema)}".encode()).fetchone()
             assert row is not None

@@ -39,6 +39,7 @@ _OF_HEADER: Final = (
     ("settlement_date", _DATE, Code.BAD_DATE),
     ("cycle", _CYCLE, Code.BAD_HEADER),
 )
+_ENCODE: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _SCALE: Final = 10**fields.INTERCHANGE_PLACES
 
 
@@ -259,4 +260,4 @@ def _differs(code: Code, column: str, message: str, line: int) -> RefusedError:
 
 
 def _canonical(values: Sequence[object]) -> bytes:
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return _ENCODE(values).encode() + b"\n"

@@ -169,6 +169,21 @@ UNAPPLIED: Final = Report(
     conditions=_PLATFORM | _CURRENCY,
 )
 
+BREAKS: Final = Report(
+    name="breaks",
+    columns=_columns("""
+        break_id:id platform_id:id network settlement_date:date cycle file_id line:count kind cause
+        state reference issuer_transaction_token card_transaction_id:id currency file_amount:minor
+        ledger_amount:minor difference:total rule
+        age_days:count age owner opened_at:time closed_at:time closed_by
+    """),
+    source=f"(SELECT *, {_AGE} AS age FROM finance.breaks)",
+    order="r.settlement_date, r.network, r.file_id, r.line, r.break_id",
+    conditions=_PLATFORM
+    | _CURRENCY
+    | {"first": "settlement_date >= %(first)s", "on": "settlement_date <= %(on)s"},
+)
+
 EXPLAIN_COLUMNS: Final = _columns("""
     card_transaction_id:id sequence:count line:count debit_kind credit_kind amount:minor currency
     event explanation source reference occurred_at:time recorded_at:time
@@ -185,6 +200,7 @@ REPORTS: Final[Mapping[str, Report]] = {
         HOLDS,
         RECEIVABLES,
         UNAPPLIED,
+        BREAKS,
     )
 }
 """Every report that is a query, by name."""

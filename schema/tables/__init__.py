@@ -51,6 +51,16 @@ from cardledger.schema.tables.customers import (
 )
 from cardledger.schema.tables.documents import document_contents, document_usage, documents
 from cardledger.schema.tables.exchange import exchange_rates, platform_exchange_rates
+from cardledger.schema.tables.network_files import (
+    break_history,
+    breaks,
+    file_proofs,
+    file_refusals,
+    line_matches,
+    network_file_totals,
+    network_files,
+    network_lines,
+)
 from cardledger.schema.tables.people import adjustments, person_changes
 from cardledger.schema.tables.periods import (
     book_beginnings,
@@ -116,6 +126,12 @@ APPEND_ONLY: Final = (
     book_verifications,
     exchange_rates,
     platform_exchange_rates,
+    network_file_totals,
+    network_lines,
+    line_matches,
+    break_history,
+    file_proofs,
+    file_refusals,
 )
 """Tables without the right to change a row, and with a trigger that refuses every change."""
 
@@ -138,6 +154,8 @@ __all__ = [
     "book_beginnings",
     "book_verifications",
     "books",
+    "break_history",
+    "breaks",
     "calendars",
     "card_reveals",
     "card_transaction_events",
@@ -162,13 +180,19 @@ __all__ = [
     "entries",
     "exchange_rates",
     "external_accounts",
+    "file_proofs",
+    "file_refusals",
     "forged_messages",
     "idempotency_keys",
     "inbox",
     "inbox_macs",
     "inbox_shards",
     "internal_accounts",
+    "line_matches",
     "metadata",
+    "network_file_totals",
+    "network_files",
+    "network_lines",
     "outbox",
     "outcomes",
     "parked",

@@ -90,7 +90,7 @@ def prepare(  # noqa: PLR0913 - the options of the command
         typer.Option(
             metavar="KIND",
             help="Close although this is in the way: INBOX, PARKED, UNVERIFIED, SUSPENSE,"
-            " UNPAID_DAY, MISSING_FILE. May be repeated, each with a --reason.",
+            " UNPAID_DAY, MISSING_FILE, or a kind of break. May be repeated, each with a --reason.",
             show_default=False,
         ),
     ] = None,

@@ -234,6 +234,30 @@ def unapplied(
 
 
 @app.command()
+def breaks(  # noqa: PLR0913 - the options of the command
+    *,
+    first: First = None,
+    last: Last = None,
+    currency: Currency = None,
+    platform: Platform = None,
+    fmt: FormatOption = None,
+    output: Output = None,
+    data_dir: DataDir = None,
+) -> None:
+    """What settlement files and the ledger differ by, as known now."""
+    _run(
+        "breaks",
+        fmt,
+        output,
+        data_dir,
+        first=first,
+        last=last,
+        currency=currency,
+        platform=platform,
+    )
+
+
+@app.command()
 def explain(
     name: Annotated[
         str, typer.Argument(metavar="ID", help="CardTransaction:<uuid>, or the UUID alone.")

@@ -1,35 +1,105 @@
 """What `cardledger reconcile` does, and what it prints."""
 
 import json
+import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
-from cardledger.commands.daily.arguments import printable
-from cardledger.config.errors import USAGE, CommandError
+from cardledger.commands.daily.arguments import key_of, printable
+from cardledger.config import configuration
+from cardledger.config.errors import FAILURE, USAGE, CommandError
+from cardledger.install import acting, discovery, settlement_files
+from cardledger.install.settlement_files import Result
 from cardledger.ledger.network_files import profile as profiles
 from cardledger.ledger.network_files import reader
 from cardledger.ledger.network_files.profile import Profile, ProfileError
 from cardledger.ledger.network_files.records import RefusedError
-from cardledger.ledger.network_files.settlement_file import SettlementFile, interchange_text
+from cardledger.schema import connections
+
+RULES: Final = ("REFERENCE", "TOKEN", "CARD")
 
 
-def reconcile(path: Path, *, profile: str | None, dry_run: bool, as_json: bool) -> int:
-    """Check the file at `path` and print the result; return the exit code."""
-    if not dry_run:
-        raise CommandError("add --dry-run: files are checked, and not kept yet", code=USAGE)
+def reconcile(  # noqa: PLR0913 - the options of the command
+    path: Path,
+    *,
+    profile: str | None,
+    platform: str | None,
+    dry_run: bool,
+    as_json: bool,
+    data_dir: Path | None,
+) -> int:
+    """Import the file at `path`, match it and print the result; return the exit code."""
     by_profile = None if profile is None else _profile(profile)
     with _opened(path) as file:
         try:
-            found = reader.read(file, by_profile)
-            lines = sum(1 for _ in found)
+            if dry_run:
+                for _ in reader.read(file, by_profile):
+                    pass
+                file.seek(0)
+            with session(data_dir, may="prepare", is_long=True) as person:
+                result = _imported(person, file, by_profile, platform, keep=not dry_run)
         except RefusedError as error:
             _print(_refusal(error), _refusal_text(path, error), as_json=as_json)
             return USAGE
-    _print(_valid(found, lines), _valid_text(found, lines), as_json=as_json)
-    return 0
+    _print(as_document(result), as_text(result), as_json=as_json)
+    return FAILURE if result.open_breaks else 0
+
+
+def rematch(*, as_json: bool, data_dir: Path | None) -> int:
+    """Match open breaks again and print the files that have some; return the exit code."""
+    with session(data_dir, may="prepare", is_long=True) as person:
+        results = settlement_files.rematch(person)
+    count = sum(result.open_breaks for result in results)
+    document = {
+        "state": "REMATCHED",
+        "files": [as_document(result) for result in results],
+        "openBreaks": count,
+    }
+    text = "\n".join([*map(as_text, results), f"{len(results)} files, {count} open breaks"])
+    _print(document, text, as_json=as_json)
+    return FAILURE if count else 0
+
+
+@contextmanager
+def session(data_dir: Path | None, *, may: str, is_long: bool = False) -> Iterator[acting.Session]:
+    """Yield a session of the person whose login is in the settings.
+
+    `is_long`: a statement may take as long as it needs.
+    """
+    limit_s = None if is_long else connections.REPLY_LIMIT_S
+    settings = configuration.load(data_dir=data_dir, log_level="warning")
+    with (
+        discovery.database(settings) as url,
+        acting.as_person(url, may=may, reply_limit_s=limit_s) as person,
+    ):
+        yield person
+
+
+def _imported(
+    person: acting.Session,
+    file: BinaryIO,
+    profile: Profile | None,
+    platform: str | None,
+    *,
+    keep: bool,
+) -> Result:
+    try:
+        of_platform = (
+            settlement_files.platform_of(person)
+            if platform is None
+            else key_of(platform, "Platform", "--platform")
+        )
+        return settlement_files.import_file(
+            person, of_platform, reader.read(file, profile), keep=keep
+        )
+    except RefusedError as error:
+        if keep:
+            settlement_files.refuse(person, error)
+        raise
 
 
 def _profile(name: str) -> Profile:
@@ -41,8 +111,12 @@ def _profile(name: str) -> Profile:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Yield the file at `path`; standard input is copied, so that it can be read twice."""
     if str(path) == "-":
-        yield sys.stdin.buffer
+        with tempfile.TemporaryFile() as copy:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+            copy.seek(0)
+            yield copy
         return
     try:
         file = path.open("rb")
@@ -71,41 +145,58 @@ def _refusal_text(path: Path, error: RefusedError) -> str:
     return f"REFUSED  {error.code}  {printable(path)}{place}: {error.message}"
 
 
-def _valid(found: SettlementFile, lines: int) -> dict[str, Any]:
-    header = found.header
+def as_document(result: Result) -> dict[str, Any]:
+    """Return what `--json` prints; amounts are minor units."""
     return {
-        "state": "VALID",
-        "fileId": header.file_id,
-        "network": header.network,
-        "settlementDate": header.settlement_date,
-        "cycle": header.cycle,
-        "lines": lines,
-        "totals": [
+        "state": result.state,
+        "fileId": result.file_id,
+        "network": result.network,
+        "settlementDate": str(result.settlement_date),
+        "cycle": result.cycle,
+        "lines": result.lines,
+        "matched": result.matched,
+        "breaks": [
             {
-                "currency": currency,
-                "count": totals.lines,
-                "amount": totals.amount,
-                "interchange": interchange_text(totals.interchange),
+                "kind": each.kind,
+                "currency": each.currency,
+                "count": each.count,
+                "difference": each.difference,
             }
-            for currency, totals in sorted(found.totals.items())
+            for each in result.breaks
         ],
-        "digest": found.digest,
+        "proof": [
+            {
+                "currency": each.currency,
+                "ledger": each.ledger,
+                "difference": each.difference,
+                "file": each.file,
+            }
+            for each in result.proof
+        ],
+        "openBreaks": result.open_breaks,
     }
 
 
-def _valid_text(found: SettlementFile, lines: int) -> str:
-    header = found.header
-    cycle = "" if header.cycle is None else f"  cycle {printable(header.cycle)}"
-    first = (
-        f"VALID  {printable(header.file_id)}  {header.network}  {header.settlement_date}{cycle}"
-        f"  {lines} lines"
+def as_text(result: Result) -> str:
+    """Return the result as lines for people; amounts are minor units."""
+    cycle = "" if result.cycle is None else f"  cycle {printable(result.cycle)}"
+    matched = ", ".join(f"{result.matched[rule]} by {rule}" for rule in RULES)
+    head = f"{result.state}  {printable(result.file_id)}  {result.network}"
+    return "\n".join(
+        [
+            f"{head}  {result.settlement_date}{cycle}",
+            f"  {result.lines} lines: matched {matched}; {result.open_breaks} open breaks",
+            *(
+                f"  {each.kind:<16}  {each.currency}  {each.count:>7}  difference {each.difference}"
+                for each in result.breaks
+            ),
+            *(
+                f"  proof {each.currency}: ledger {each.ledger} + differences {each.difference}"
+                f" = file {each.file}"
+                for each in result.proof
+            ),
+        ]
     )
-    totals = (
-        f"  {currency}  {total.lines} lines  {total.amount} minor units  interchange"
-        f" {interchange_text(total.interchange)}"
-        for currency, total in sorted(found.totals.items())
-    )
-    return "\n".join((first, *totals))
 
 
 def _print(document: dict[str, Any], text: str, *, as_json: bool) -> None:
