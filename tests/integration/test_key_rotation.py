@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 import pytest
 import typer
+from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.commands.groups import keys
@@ -17,6 +18,7 @@ from cardledger.install import key_rotation
 from cardledger.ledger.agents import access_tokens
 from cardledger.ledger.customers import registry as customers
 from cardledger.ledger.customers import updates
+from cardledger.ledger.customers.authentication import state, totp
 from cardledger.ledger.messaging import idempotency_keys, inbox
 from cardledger.ledger.messaging.idempotency_keys import Answer, Claim
 from cardledger.ledger.messaging.inbox_key import InboxKey
@@ -27,12 +29,13 @@ from cardledger.ledger.storage.engines import async_engine, sync_engine
 from cardledger.ledger.storage.ids import new_id
 from cardledger.ledger.storage.secrets import sealed_columns, server_keys
 from cardledger.ledger.storage.secrets.key_ring import KeyRing, SecretsError, ServerKey
-from cardledger.ledger.storage.secrets.sealed_columns import SealedColumn
+from cardledger.ledger.storage.secrets.sealed_columns import TOTP_SECRET, SealedColumn
 from cardledger.ledger.webhooks import endpoints, signing_keys
 from cardledger.ledger.webhooks.endpoints import NewEndpoint
 from cardledger.ledger.webhooks.signers import signer_for
 from cardledger.schema import tables
 from cardledger.schema.ids import Id
+from cardledger.schema.wire.customers.authentication import TotpEnrolment
 
 OLD: Final = "the former server key of at least 32 characters"
 NEW: Final = "the current server key of at least 32 characters"
@@ -52,6 +55,7 @@ _LEFT: Final = (
     "idempotency_keys",
     "outbox",
     "internal_accounts",
+    "customer_authentication",
     "customers",
     "webhook_signing_keys",
     "webhook_endpoints",
@@ -84,6 +88,7 @@ class Tenant:
     client_id: str
     client_secret: str
     webhook_secret: str
+    totp_secret: str
 
 
 async def _tenant(connection: AsyncConnection, keys: KeyRing) -> Tenant:
@@ -110,6 +115,11 @@ async def _tenant(connection: AsyncConnection, keys: KeyRing) -> Tenant:
         keys=keys,
         at=NOW,
     )
+    ada = await state.find(connection, platform.id, customer.id)
+    assert ada is not None
+    enrolment = await totp.enrol(connection, person=ada, issuer="Acme", keys=keys, at=NOW)
+    assert isinstance(enrolment, TotpEnrolment)
+    assert enrolment.secret is not None
     claim = Claim(platform_id=platform.id, key="order-1", request_hash=bytes(32))
     await idempotency_keys.keep(connection, claim, Answer(200, b"{}"), keys=keys, at=NOW)
     client_id, client_secret = await api_tokens.create(
@@ -122,6 +132,7 @@ async def _tenant(connection: AsyncConnection, keys: KeyRing) -> Tenant:
         client_id=client_id,
         client_secret=client_secret,
         webhook_secret=rotated.secret,
+        totp_secret=enrolment.secret,
     )
 
 
@@ -135,6 +146,13 @@ async def check_open(connection: AsyncConnection, tenant: Tenant, keys: KeyRing)
     Raises: SecretsError.
     """
     await platforms.webhook_secret(connection, tenant.platform_id, keys)
+    columns = tables.customer_authentication.c
+    sealed = await connection.scalar(
+        select(columns.totp_secret).where(columns.id == tenant.customer_id)
+    )
+    assert sealed is not None
+    location = TOTP_SECRET.of(tenant.platform_id, tenant.customer_id)
+    assert keys.decrypt(sealed, location).hex() == tenant.totp_secret
     kept = await idempotency_keys.find(
         connection, platform_id=tenant.platform_id, key="order-1", keys=keys
     )
@@ -308,9 +326,9 @@ def test_after_a_rotation_the_new_key_alone_opens_everything(
     done = key_rotation.rotate(app, ROTATING)
 
     alone = KeyRing(NEW)
-    assert totals(begun) == (0, 14, 0)
+    assert totals(begun) == (0, 16, 0)
     assert not begun.is_sealed
-    assert totals(done) == (14, 0, 0)
+    assert totals(done) == (16, 0, 0)
     assert done.is_sealed
     assert opens(app_database_url, unbound, alone)
     assert opens(app_database_url, bound, alone)
@@ -354,7 +372,7 @@ def test_an_interrupted_rotation_is_continued(
     assert opens(app_database_url, ours, KeyRing(ROTATING))
     done = key_rotation.rotate(app, ROTATING)
 
-    assert totals(between) == (1, 6, 0)
+    assert totals(between) == (1, 7, 0)
     assert not between.is_sealed
     assert done.is_sealed
     assert opens(app_database_url, ours, KeyRing(NEW))
@@ -371,7 +389,7 @@ def test_a_rotation_goes_page_by_page_through_every_row(
 
     done = key_rotation.rotate(app, ROTATING)
 
-    assert totals(done) == (21, 0, 0)
+    assert totals(done) == (24, 0, 0)
     assert all(opens(app_database_url, one, KeyRing(NEW)) for one in ours)
 
 
@@ -389,7 +407,7 @@ def test_a_rotation_waits_for_no_lock_and_leaves_the_row_for_the_next_run(
         meanwhile = key_rotation.rotate(app, ROTATING)
     done = key_rotation.rotate(app, ROTATING)
 
-    assert totals(meanwhile) == (6, 1, 0)
+    assert totals(meanwhile) == (7, 1, 0)
     assert not meanwhile.keeps_card_key
     assert done.is_sealed
 
@@ -402,7 +420,7 @@ def test_without_the_former_key_nothing_changes_and_nothing_is_lost(
 
     found = key_rotation.rotate(app, ServerKey(NEW))
 
-    assert totals(found) == (0, 7, 7)
+    assert totals(found) == (0, 8, 8)
     assert app.execute("SELECT count(*) FROM server_keys").fetchall() == [(0,)]
     assert opens(app_database_url, ours, BEFORE)
 
