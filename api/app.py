@@ -66,6 +66,7 @@ from cardledger.api.routes.exchange import directory, exchange_rates
 from cardledger.api.routes.webhooks import deliveries, endpoint_tests, endpoints, published_keys
 from cardledger.api.time_limit import GRACE_S, TimeLimit
 from cardledger.ledger import sandbox as sandbox_adapters
+from cardledger.ledger.customers.authentication.passkeys import RelyingParty
 from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.ports import NONE_CONNECTED, Adapters
@@ -82,6 +83,9 @@ from cardledger.workers.metrics.scrapes import Scrapes
 _CONNECTIONS: Final = 20
 _INSTALLATION_CONNECTIONS: Final = 10  # Four writes to the inbox at a time, eight look-ups.
 _POOL_TIMEOUT_S: Final = 5.0
+_SANDBOX_PARTY: Final = RelyingParty(
+    id="localhost", origins=("http://localhost:3000", "http://localhost:8000")
+)
 
 # The lists of accounts and the terms come before `registry`, whose paths would read their names as
 # ids; `me` comes before `management` for the same reason.
@@ -146,6 +150,7 @@ class ApiConfig:
     document_bytes: int = 10 * 2**30  # Of a platform.
     public_url: str | None = None
     end_user_terms: EndUserTerms | None = None  # None in a sandbox: its own.
+    passkeys: RelyingParty | None = None  # None in a sandbox: pages of the same machine.
     metrics: Access = THIS_MACHINE  # Who may read them.
 
 
@@ -285,6 +290,7 @@ async def _services(config: ApiConfig, clock: Callable[[], datetime]) -> AsyncIt
                 public_url=config.public_url,
                 is_sandbox=config.sandbox,
                 end_user_terms=config.end_user_terms,
+                passkeys=config.passkeys or (_SANDBOX_PARTY if config.sandbox else None),
             )
             await readiness.close()
     finally:

@@ -18,6 +18,7 @@ VIEWS: Final = (
     "agents",
     "api_tokens",
     "authentication_challenges",
+    "authentication_passkeys",
     "authentication_resets",
     "beneficial_owners",
     "card_reveals",

@@ -68,6 +68,7 @@ CREATED: Final = {
         "network_files",
         "network_lines",
     ),
+    "0077": ("authentication_passkeys",),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

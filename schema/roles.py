@@ -97,6 +97,7 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "agents": {Role.API: "aw"},
     "api_tokens": {Role.API: "adw"},
     "authentication_challenges": {Role.API: "adw"},
+    "authentication_passkeys": {Role.API: "adw"},
     "authentication_resets": {Role.API: "adw"},
     "beneficial_owners": {Role.API: "aw"},
     "card_reveals": {Role.API: "aw"},

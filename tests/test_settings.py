@@ -122,6 +122,10 @@ def test_a_variable_like_no_other_is_refused_with_the_whole_list(
         ("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com/?a=b"),
         ("CARDLEDGER_PUBLIC_URL", "https://ledger.example.com:99999"),
         ("CARDLEDGER_PUBLIC_URL", "https://led ger.example.com"),
+        ("CARDLEDGER_PASSKEY_ORIGINS", "https://bank.example.com/path"),
+        ("CARDLEDGER_PASSKEY_ORIGINS", "http://bank.example.com"),
+        ("CARDLEDGER_PASSKEY_ORIGINS", "bank.example.com"),
+        ("CARDLEDGER_PASSKEY_RELYING_PARTY", "Bank!"),
         ("CARDLEDGER_END_USER_TERMS_URL", "http://ledger.example.com/terms"),
         ("CARDLEDGER_END_USER_TERMS_URL", "https://ledger.example.com/terms"),  # No version.
         ("CARDLEDGER_END_USER_TERMS_VERSION", "2026-01"),
@@ -233,6 +237,8 @@ def test_every_limit_reaches_the_process_that_it_is_for(monkeypatch: pytest.Monk
         "CARDLEDGER_STALL_TIMEOUT_S": "13",
         "CARDLEDGER_KEEP_ALIVE_S": "14",
         "CARDLEDGER_PUBLIC_URL": "https://ledger.example.com",
+        "CARDLEDGER_PASSKEY_ORIGINS": "https://app.bank.example.com, https://bank.example.com",
+        "CARDLEDGER_PASSKEY_RELYING_PARTY": "bank.example.com",
         "CARDLEDGER_END_USER_TERMS_URL": "https://ledger.example.com/terms",
         "CARDLEDGER_END_USER_TERMS_VERSION": "2026-01",
         "CARDLEDGER_WEBHOOK_RETENTION_DAYS": "15",
@@ -249,6 +255,9 @@ def test_every_limit_reaches_the_process_that_it_is_for(monkeypatch: pytest.Monk
     assert api.end_user_terms is not None
     assert api.end_user_terms.version == "2026-01"
     assert api.end_user_terms.url == "https://ledger.example.com/terms"
+    assert api.passkeys is not None
+    assert api.passkeys.id == "bank.example.com"
+    assert api.passkeys.origins == ("https://app.bank.example.com", "https://bank.example.com")
     assert (limits.head_timeout_s, limits.body_timeout_s, limits.stall_timeout_s) == (11, 12, 13)
     assert limits.keep_alive_s == 14
     assert worker.webhook_retention == timedelta(days=15)

@@ -19,6 +19,7 @@ from cardledger.api.http.rate_limits import RateLimits
 from cardledger.api.ingestion_limits import FilesInProgress, IngestionLimits
 from cardledger.ledger.agents.device_codes import DeviceCode
 from cardledger.ledger.agents.registry import Agent
+from cardledger.ledger.customers.authentication.passkeys import RelyingParty
 from cardledger.ledger.customers.documents.registry import StorageLimits
 from cardledger.ledger.exchange.rates import Pricing
 from cardledger.ledger.messaging.idempotency_keys import Claim
@@ -82,6 +83,7 @@ class Services:
     public_url: str | None
     is_sandbox: bool
     end_user_terms: EndUserTerms | None
+    passkeys: RelyingParty | None
 
     @property
     def wait_limit(self) -> timedelta:

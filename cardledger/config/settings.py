@@ -264,6 +264,18 @@ class Settings(BaseSettings):
         max_length=255,
         description="Version of the terms at CARDLEDGER_END_USER_TERMS_URL; both or neither.",
     )
+    passkey_origins: str = Field(
+        default="",
+        max_length=2048,
+        description="Origins of the pages on which customers use passkeys, separated by commas, as"
+        " https://bank.example.com (default: none; in a sandbox ports 3000 and 8000 of localhost).",
+    )
+    passkey_relying_party: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9.-]{1,253}$",
+        description="Domain that passkeys are for, of which the origins are hosts (default: the"
+        " host of the first of CARDLEDGER_PASSKEY_ORIGINS).",
+    )
     accept_unsafe: str = Field(
         default="",
         description="What is accepted although it is unsafe on a network, by names separated by"
@@ -375,6 +387,26 @@ class Settings(BaseSettings):
     def _is_root_url(cls, url: str | None) -> str | None:
         return url if url is None else _root_url(url)
 
+    @field_validator("passkey_origins")
+    @classmethod
+    def _are_origins(cls, text: str) -> str:
+        for origin in key_list(text):
+            if _root_url(origin) != origin or urlsplit(origin).path:
+                raise ValueError("must be origins like https://bank.example.com, without a path")
+        return text
+
+    @model_validator(mode="after")
+    def _origins_are_hosts_of_the_relying_party(self) -> Self:
+        party = self.passkey_relying_party
+        for origin in key_list(self.passkey_origins):
+            parts = urlsplit(origin)
+            host = parts.hostname or ""
+            if parts.scheme != "https" and host != "localhost":
+                raise ValueError("PASSKEY_ORIGINS must start with https://, but for localhost")
+            if party is not None and host != party and not host.endswith("." + party):
+                raise ValueError("PASSKEY_ORIGINS must be hosts of PASSKEY_RELYING_PARTY")
+        return self
+
     @model_validator(mode="after")
     def _has_whole_terms(self) -> Self:
         if (self.end_user_terms_url is None) != (self.end_user_terms_version is None):
@@ -420,7 +452,7 @@ def _as_text(default: object) -> str:
 
 
 def key_list(text: str) -> tuple[str, ...]:
-    """Return the server keys in `text`: one in each line, else separated by commas."""
+    """Return the values in `text`, such as keys: one in each line, else separated by commas."""
     parts = text.split("\n" if "\n" in text else ",")
     return tuple(part.strip() for part in parts if part.strip())
 

@@ -9,12 +9,13 @@ import os
 import socket
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import structlog
 
 from cardledger.config import gc_tuning, open_files
 from cardledger.config.errors import USAGE, CommandError
-from cardledger.config.settings import HEALTH_DIR, Settings, secret_of
+from cardledger.config.settings import HEALTH_DIR, Settings, key_list, secret_of
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.supervisor import lifeline
 from cardledger.workers.signals.roles import WorkerRole
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cardledger.api.app import ApiConfig
     from cardledger.api.connections.limits import ConnectionLimits
     from cardledger.install.exposure import Hazard
+    from cardledger.ledger.customers.authentication.passkeys import RelyingParty
     from cardledger.ledger.storage.secrets.key_ring import ServerKey
     from cardledger.workers.metrics.access import MetricsConfig
     from cardledger.workers.process.main import WorkerConfig
@@ -131,11 +133,23 @@ def api_config(settings: Settings) -> "ApiConfig":
             if settings.end_user_terms_url
             else None
         ),
+        passkeys=_relying_party(settings),
         metrics=Access(
             token=secret_of(settings.metrics_token),
             is_behind_proxy=bool(settings.forwarded_allow_ips or settings.public_url),
         ),
     )
+
+
+def _relying_party(settings: Settings) -> "RelyingParty | None":
+    """Return for whom passkeys are; None: the settings name no origin."""
+    from cardledger.ledger.customers.authentication.passkeys import RelyingParty
+
+    origins = key_list(settings.passkey_origins)
+    if not origins:
+        return None
+    party = settings.passkey_relying_party or urlsplit(origins[0]).hostname or ""
+    return RelyingParty(id=party, origins=tuple(origins))
 
 
 def connection_limits(settings: Settings, *, open_files: int) -> "ConnectionLimits":

@@ -26,6 +26,7 @@ from cardledger.schema.tables.agents import (
 )
 from cardledger.schema.tables.authentication import (
     authentication_challenges,
+    authentication_passkeys,
     authentication_resets,
     customer_authentication,
 )
@@ -149,6 +150,7 @@ __all__ = [
     "agents",
     "api_tokens",
     "authentication_challenges",
+    "authentication_passkeys",
     "authentication_resets",
     "beneficial_owners",
     "book_beginnings",

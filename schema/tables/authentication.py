@@ -11,7 +11,7 @@ from sqlalchemy import (
     Uuid,
 )
 
-from cardledger.schema.tables.columns import count, metadata, text_column, timestamp
+from cardledger.schema.tables.columns import count, key, metadata, text_column, timestamp
 from cardledger.schema.tables.customers import customers
 from cardledger.schema.tables.platforms import platforms
 
@@ -85,6 +85,37 @@ Index(
     "authentication_challenges_customer_id_idx",
     authentication_challenges.c.customer_id,
     authentication_challenges.c.created_at,
+)
+
+authentication_passkeys = Table(
+    "authentication_passkeys",
+    metadata,
+    Column("id", ForeignKey(customers.c.id), primary_key=True, comment="The customer."),
+    Column("platform_id", ForeignKey(platforms.c.id), nullable=False, comment="The platform."),
+    Column("credential_id", LargeBinary, comment="Identifier of the passkey; null: none."),
+    Column(
+        "credential",
+        LargeBinary,
+        comment="The passkey as WebAuthn describes it, with its public key; null: none.",
+    ),
+    Column(
+        "sign_count",
+        BigInteger,
+        nullable=False,
+        comment="Counter of the last use; 0 where the passkey has none.",
+    ),
+    timestamp("enrolled_at", "When it was enrolled; null: not yet.", nullable=True),
+    key("challenge_id", "The last challenge; null: none.", nullable=True),
+    Column("challenge", LargeBinary, comment="Its random bytes; null: none is open."),
+    text_column("challenge_purpose", "ENROL, or what its answer authorizes.", nullable=True),
+    text_column("challenge_subject", "What it is about; empty: nothing.", nullable=True),
+    timestamp(
+        "challenge_expires_at", "Until when it is accepted; null: none is open.", nullable=True
+    ),
+    timestamp("updated_at", "Time of the last change."),
+    CheckConstraint("sign_count >= 0", name="sign_count"),
+    CheckConstraint("octet_length(credential_id) <= 1023", name="credential_id"),
+    comment="Passkeys of customers, one each, and the challenge that is open.",
 )
 
 authentication_resets = Table(

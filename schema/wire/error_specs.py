@@ -231,7 +231,11 @@ ERROR_SPECS: Final[Mapping[Code, ErrorSpec]] = {
     Code.EMAIL_OTP_CREDENTIAL_SET_CHANGED: ErrorSpec(
         409, "The credentials have changed since the challenge."
     ),
-    Code.PASSKEY_ALREADY_ENROLLED: ErrorSpec(409, "The customer already has a passkey."),
+    Code.PASSKEY_ALREADY_ENROLLED: ErrorSpec(
+        409,
+        "The customer already has a passkey; delete it before enrolling another.",
+        "enrol a passkey of a customer with `region` `DE` twice",
+    ),
     Code.CONFLICT: ErrorSpec(
         409,
         "The request conflicts with the current state, such as a `platformCustomerId` that is "

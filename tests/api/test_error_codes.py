@@ -24,6 +24,7 @@ from tests.api.support import (
 )
 from tests.api.test_transfers import scene_of
 from tests.files import PDF, form, png
+from tests.passkeys import ORIGIN, Passkey
 
 API = Path(__file__).parents[2] / "api"
 Provoke = Callable[[Api], httpx2.Response]
@@ -139,6 +140,16 @@ def locked(api: Api) -> httpx2.Response:
     return api.post(path, wrong)
 
 
+def second_passkey(api: Api) -> httpx2.Response:
+    contacts = {"region": "DE", "email": "ada@example.com", "phoneNumber": "+4915112345678"}
+    customer_id = ok(individual(api, **contacts), 201)["id"]
+    path = f"/sca/factors{{}}?customerId={customer_id}"
+    options = ok(api.post(path.format(""), {"type": "PASSKEY"}))["options"]
+    proof = {"type": "PASSKEY", "origin": ORIGIN, "credential": Passkey().create(options)}
+    ok(api.post(path.format("/confirm"), proof))
+    return api.post(path.format(""), {"type": "PASSKEY"})
+
+
 def not_waiting(api: Api) -> httpx2.Response:
     bought = api.authorize(api.active_card()["id"], 100)
     return api.post(f"/transactions/{bought['id']}/approve", None)
@@ -182,6 +193,7 @@ PROVOKE: dict[Code, Provoke] = {
     Code.CARD_ALREADY_CLOSED: lambda api: closed(api, {"state": "CLOSED"}),
     Code.CARD_NOT_MUTABLE: lambda api: closed(api, {"maxSpendPerTransaction": 1}),
     Code.CUSTOMER_DELETED: deleted,
+    Code.PASSKEY_ALREADY_ENROLLED: second_passkey,
     Code.ACCOUNT_LOCKED: locked,
     Code.NOT_IMPLEMENTED: lambda api: api.get("/stablecoins"),
 }

@@ -187,20 +187,6 @@ def test_the_database_has_no_secret_in_the_clear(person: Person, database_url: s
     assert CODE.encode().hex() not in written
 
 
-def test_passkeys_are_501_and_none_can_be_deleted(person: Person) -> None:
-    passkey = {"type": "PASSKEY", "origin": "https://x.example", "credential": {}}
-    for path, body in (
-        ("factors", {"type": "PASSKEY"}),
-        ("factors/confirm", passkey),
-        ("login/start", {"factor": "PASSKEY"}),
-        ("login/complete", {"factor": "PASSKEY", "endUserIpAddress": ADDRESS}),
-        ("factors/reset", {"factor": "PASSKEY"}),
-    ):
-        refused(person.post(path, body), 501, "NOT_IMPLEMENTED")
-    gone = person.api.delete(f"/sca/factors/passkey-1?customerId={person.id}")
-    refused(gone, 404, "REFERENCE_NOT_FOUND")
-
-
 # --- logins --------------------------------------------------------------------------------------
 
 
@@ -429,8 +415,9 @@ def test_a_reset_expires_after_a_day(timed: Api, clock: Clock) -> None:
 def test_what_cannot_be_reset(api: Api, person: Person) -> None:
     theirs = made(Person(api).verify().post("factors/reset", {"factor": "SMS_OTP"}))["resetId"]
 
-    by_mail = person.post("factors/reset", {"factor": "EMAIL_OTP"})
-    assert reason(by_mail, 400, "INVALID_INPUT") == "NOT_RESETTABLE"
+    for factor in ("EMAIL_OTP", "PASSKEY"):
+        answer = person.post("factors/reset", {"factor": factor})
+        assert reason(answer, 400, "INVALID_INPUT") == "NOT_RESETTABLE"
     none = person.post("factors/reset", {"factor": "TOTP"})
     assert reason(none, 409, "CONFLICT") == "FACTOR_UNAVAILABLE"
     for reset_id in (theirs, f"ScaReset:{new_id()}"):
@@ -491,7 +478,7 @@ def test_trust_needs_a_verified_phone_and_a_code(api: Api, person: Person) -> No
     confirm = account_path(person.account(), "trust/confirm")
     refused(api.post(confirm, {}), 400, "INVALID_INPUT")
     passkey = {"passkeyAssertion": {}, "origin": "https://x.example"}
-    refused(api.post(confirm, passkey), 501, "NOT_IMPLEMENTED")
+    refused(api.post(confirm, passkey), 400, "INVALID_INPUT")
 
 
 # --- where it is not required --------------------------------------------------------------------

@@ -40,6 +40,9 @@ BOOKS: Final = (
 """Balances are columns of `internal_accounts`, which has tests of its own."""
 AMOUNTS: Final = ("balance", "held", "owed", "pending", "version")
 HASHES_OF_CONTENT: Final = {
+    ("authentication_passkeys", "challenge"),
+    ("authentication_passkeys", "credential"),
+    ("authentication_passkeys", "credential_id"),
     ("external_accounts", "fingerprint"),
     ("forged_messages", "body_hash"),
     ("forged_messages", "mac"),

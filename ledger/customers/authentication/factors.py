@@ -1,14 +1,15 @@
 """The factors of a customer, and challenges that a factor answers."""
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.customers.authentication import codes, refusals, state
+from cardledger.ledger.customers.authentication import codes, passkeys, refusals, state
 from cardledger.ledger.customers.authentication.codes import Challenge, Purpose, SentFactor
+from cardledger.ledger.customers.authentication.passkeys import RelyingParty
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.customers.authentication.state import State
 from cardledger.ledger.ports import CodeSender
@@ -16,8 +17,18 @@ from cardledger.ledger.storage.secrets.key_ring import KeyRing
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers.authentication import ScaChallengeResource
 
-PER_PAYMENT: Final = ("SMS_OTP",)
-"""The factors of a challenge for one payment or one account: a code that is linked to it."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a customer answers: a code, or the assertion of a passkey and the page's origin.
+
+    `challenge_id` None: to the last challenge.
+    """
+
+    challenge_id: Id | None = None
+    code: str | None = None
+    assertion: Mapping[str, Any] | None = None
+    origin: str | None = None
 
 
 def of(now: State) -> list[str]:
@@ -26,6 +37,7 @@ def of(now: State) -> list[str]:
         "SMS_OTP": now.has_phone,
         "EMAIL_OTP": now.has_email,
         "TOTP": now.totp_enrolled_at is not None,
+        "PASSKEY": now.has_passkey,
     }
     return [factor for factor, is_there in has.items() if is_there]
 
@@ -36,6 +48,7 @@ def unavailable(factor: str) -> Refused:
         "SMS_OTP": "no verified phone number; verify it with POST /customers/{id}/verify-phone",
         "EMAIL_OTP": "no verified e-mail address; verify it with POST /customers/{id}/verify-email",
         "TOTP": "no authenticator; enrol one with POST /sca/factors",
+        "PASSKEY": "no passkey; enrol one with POST /sca/factors",
     }[factor]
     return refusals.conflict("FACTOR_UNAVAILABLE", f"The customer has {what}.")
 
@@ -69,43 +82,119 @@ async def send_code(  # noqa: PLR0913 - each by name
     )
 
 
+async def challenge(  # noqa: PLR0913 - each by name
+    connection: AsyncConnection,
+    *,
+    before: State,
+    purpose: Purpose,
+    subject: str,
+    keys: KeyRing,
+    sender: CodeSender,
+    party: RelyingParty | None,
+    at: datetime,
+) -> ScaChallengeResource | Refused:
+    """Begin a challenge for one payment or one account: a code by SMS, a passkey, or either.
+
+    Both are linked to the subject, as a code of an authenticator cannot be.
+    """
+    sent: Challenge | None = None
+    if before.has_phone or party is None or not before.has_passkey:
+        result = await send_code(
+            connection,
+            before=before,
+            purpose=purpose,
+            subject=subject,
+            factor="SMS_OTP",
+            keys=keys,
+            sender=sender,
+            at=at,
+        )
+        if isinstance(result, Refused):
+            return result
+        sent = result
+    ceremony = None
+    if party is not None and before.has_passkey:
+        ceremony = await passkeys.begin_assertion(
+            connection,
+            person=before.person,
+            purpose=purpose,
+            subject=subject,
+            party=party,
+            at=at,
+            challenge_id=None if sent is None else sent.id,
+        )
+    available = [] if sent is None else ["SMS_OTP"]
+    if ceremony is not None:
+        available.append("PASSKEY")
+    begun = sent or ceremony
+    assert begun is not None
+    return ScaChallengeResource(
+        id=begun.id,
+        expires_at=begun.expires_at,
+        factor=available[0],
+        available_factors=available,
+        purpose=purpose,
+        passkey_assertion_options=None if ceremony is None else dict(ceremony.options),
+        passkey_allowed_origins=(
+            None if ceremony is None or party is None else list(party.origins)
+        ),
+    )
+
+
 def challenge_of(challenge: Challenge) -> ScaChallengeResource:
-    """Return the resource of a challenge for one payment or one account."""
+    """Return the resource of a challenge whose code was sent by SMS."""
     return ScaChallengeResource(
         id=challenge.id,
         expires_at=challenge.expires_at,
         factor=challenge.factor,
-        available_factors=list(PER_PAYMENT),
+        available_factors=[challenge.factor],
         purpose=challenge.purpose,
     )
 
 
-async def answer_code(  # noqa: PLR0913 - each by name
+async def answer(  # noqa: PLR0913 - each by name
     connection: AsyncConnection,
     *,
     before: State,
-    purposes: Collection[str],
+    purposes: Sequence[str],
     subject: str,
-    challenge_id: Id | None,
-    code: str,
+    proof: Proof,
     keys: KeyRing,
+    party: RelyingParty | None,
     at: datetime,
     factor: str | None = None,
 ) -> Refused | None:
     """Check the answer to a challenge; a wrong one counts towards the customer's lock."""
     if locked := state.lock_of(before, at):
         return locked
-    refused = await codes.answer(
-        connection,
-        person=before.person,
-        purposes=purposes,
-        subject=subject,
-        challenge_id=challenge_id,
-        code=code,
-        keys=keys,
-        at=at,
-        factor=factor,
-    )
+    if proof.assertion is not None:
+        if party is None:
+            return refusals.NO_PASSKEYS
+        refused = await passkeys.answer(
+            connection,
+            person=before.person,
+            purposes=tuple(purposes),
+            subject=subject,
+            challenge_id=proof.challenge_id,
+            origin=proof.origin,
+            assertion=proof.assertion,
+            party=party,
+            at=at,
+        )
+    elif proof.code is not None:
+        refused = await codes.answer(
+            connection,
+            person=before.person,
+            purposes=purposes,
+            subject=subject,
+            challenge_id=proof.challenge_id,
+            code=proof.code,
+            keys=keys,
+            at=at,
+            factor=factor,
+        )
+    else:
+        return refusals.invalid("code", "REQUIRED", "is required, or passkeyAssertion and origin")
     return await counted(connection, before, refused, at)
 
 
@@ -120,5 +209,6 @@ async def counted(
         return refused
     left = state.attempts_left(before, at)
     locked = await state.fail(connection, before, at)
-    wrong = refusals.invalid("code", "WRONG_CODE", "is wrong", attemptsLeft=left)
+    field = refused.field or "code"
+    wrong = refusals.invalid(field, "WRONG_CODE", "is wrong", attemptsLeft=left)
     return replace(locked or wrong, has_counted=True)

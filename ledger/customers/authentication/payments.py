@@ -4,12 +4,15 @@ A challenge is linked to one payment, its subject (PSD2, dynamic linking): an an
 authorizes no other payment.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers.authentication import codes, factors, refusals, state, trust
+from cardledger.ledger.customers.authentication.factors import Proof
+from cardledger.ledger.customers.authentication.passkeys import RelyingParty
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.ports import CodeSender
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
@@ -55,8 +58,11 @@ async def challenge(  # noqa: PLR0913 - each by name
     keys: KeyRing,
     sender: CodeSender,
     at: datetime,
+    party: RelyingParty | None = None,
 ) -> ScaChallengeResource | Refused:
-    """Send the code that authorizes the payment `subject`, a public id; it replaces an earlier one.
+    """Begin the challenge that authorizes the payment `subject`, a public id.
+
+    It replaces an earlier one. With a relying party, the customer's passkey answers it as well.
 
     Refused while the customer is locked, has no verified phone, or has had too many codes.
     """
@@ -66,17 +72,16 @@ async def challenge(  # noqa: PLR0913 - each by name
     before = await state.locked_state(connection, person, at)
     if locked := state.lock_of(before, at):
         return locked
-    sent = await factors.send_code(
+    return await factors.challenge(
         connection,
         before=before,
         purpose=purpose,
         subject=subject,
-        factor="SMS_OTP",
         keys=keys,
         sender=sender,
+        party=party,
         at=at,
     )
-    return sent if isinstance(sent, Refused) else factors.challenge_of(sent)
 
 
 async def open_challenge(
@@ -97,9 +102,12 @@ async def answer(  # noqa: PLR0913 - each by name
     customer_id: Id,
     subject: str,
     challenge_id: Id | None,
-    code: str,
+    code: str | None,
     keys: KeyRing,
     at: datetime,
+    passkey_assertion: Mapping[str, Any] | None = None,
+    origin: str | None = None,
+    party: RelyingParty | None = None,
 ) -> Refused | None:
     """Check the answer to the challenge for the payment `subject`; None: authorized, once.
 
@@ -109,13 +117,15 @@ async def answer(  # noqa: PLR0913 - each by name
     if person is None:
         return refusals.conflict("NO_CUSTOMER", "The customer is deleted.")
     before = await state.locked_state(connection, person, at)
-    return await factors.answer_code(
+    return await factors.answer(
         connection,
         before=before,
         purposes=PURPOSES,
         subject=subject,
-        challenge_id=challenge_id,
-        code=code,
+        proof=Proof(
+            challenge_id=challenge_id, code=code, assertion=passkey_assertion, origin=origin
+        ),
         keys=keys,
+        party=party,
         at=at,
     )

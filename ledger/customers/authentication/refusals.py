@@ -18,6 +18,7 @@ class Kind(Enum):
     LOCKED = auto()
     TOO_MANY = auto()
     NOT_IMPLEMENTED = auto()
+    PASSKEY_ENROLLED = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,15 @@ NOT_REQUIRED: Final = Refused(
 
 NO_PASSKEYS: Final = Refused(
     kind=Kind.NOT_IMPLEMENTED,
-    message="Passkeys are not implemented; use SMS_OTP or TOTP.",
+    message=(
+        "The operator has set no relying party for passkeys; set CARDLEDGER_PASSKEY_ORIGINS, or use"
+        " SMS_OTP or TOTP."
+    ),
+)
+
+PASSKEY_ENROLLED: Final = Refused(
+    kind=Kind.PASSKEY_ENROLLED,
+    message="The customer already has a passkey; delete it before enrolling another.",
 )
 
 

@@ -41,6 +41,11 @@ async def start(
     if factor == "EMAIL_OTP":
         message = "must be SMS_OTP or TOTP; another e-mail address is set with PATCH /customers"
         return refusals.invalid("factor", "NOT_RESETTABLE", message)
+    if factor == "PASSKEY":
+        message = (
+            "must be SMS_OTP or TOTP; delete a passkey with DELETE /sca/factors/{credentialId}"
+        )
+        return refusals.invalid("factor", "NOT_RESETTABLE", message)
     if factor not in factors.of(before):
         return factors.unavailable(factor)
     recent = select(func.count(), func.min(_RESETS.created_at)).where(

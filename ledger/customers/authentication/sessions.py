@@ -7,13 +7,14 @@ from typing import Final
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.ledger.customers.authentication import factors, refusals, state, totp
+from cardledger.ledger.customers.authentication import factors, passkeys, refusals, state, totp
 from cardledger.ledger.customers.authentication.codes import Challenge, SentFactor
+from cardledger.ledger.customers.authentication.factors import Proof
+from cardledger.ledger.customers.authentication.passkeys import Ceremony, RelyingParty
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.customers.authentication.state import Person
 from cardledger.ledger.ports import CodeSender
 from cardledger.ledger.storage.secrets.key_ring import KeyRing
-from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import public_id
 from cardledger.schema.wire.customers.authentication import EventType, ScaLock
 
@@ -26,11 +27,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a customer answers in a login; `challenge_id` None: the last challenge."""
+    """What a customer answers in a login, by which factor and from where."""
 
     factor: str
-    code: str
-    challenge_id: Id | None
+    proof: Proof
     ip_address: str
 
 
@@ -41,12 +41,19 @@ async def start(  # noqa: PLR0913 - each by name
     factor: str,
     keys: KeyRing,
     sender: CodeSender,
+    party: RelyingParty | None,
     at: datetime,
-) -> Challenge | Refused | None:
-    """Send the code of a login; None for a factor that needs none to be sent."""
+) -> Challenge | Ceremony | Refused | None:
+    """Begin the challenge of a login; None for a factor that has none."""
     before = await state.locked_state(connection, person, at)
+    if factor == "PASSKEY" and party is None:
+        return refusals.NO_PASSKEYS
     if factor not in factors.of(before):
         return factors.unavailable(factor)
+    if factor == "PASSKEY" and party is not None:
+        return await passkeys.begin_assertion(
+            connection, person=person, purpose="LOGIN", subject="", party=party, at=at
+        )
     if factor not in _SENT:
         return None
     return await factors.send_code(
@@ -68,6 +75,7 @@ async def complete(  # noqa: PLR0913 - each by name
     answer: Answer,
     keys: KeyRing,
     sender: CodeSender,
+    party: RelyingParty | None,
     at: datetime,
 ) -> datetime | Refused:
     """Check the answer of a login; returns the end of the session, which lasts 180 days."""
@@ -76,21 +84,22 @@ async def complete(  # noqa: PLR0913 - each by name
         return locked
     if answer.factor not in factors.of(before):
         return factors.unavailable(answer.factor)
-    if answer.factor in _SENT:
-        refused = await factors.answer_code(
+    if answer.factor != "TOTP":
+        refused = await factors.answer(
             connection,
             before=before,
             purposes=["LOGIN"],
             subject="",
-            challenge_id=answer.challenge_id,
-            code=answer.code,
+            proof=answer.proof,
             keys=keys,
+            party=party,
             at=at,
             factor=answer.factor,
         )
     else:
+        code = answer.proof.code or ""
         is_right = await totp.answer(
-            connection, before=before, code=answer.code, keys=keys, sender=sender, at=at
+            connection, before=before, code=code, keys=keys, sender=sender, at=at
         )
         wrong = None if is_right else refusals.invalid("code", "WRONG_CODE", "is wrong")
         refused = await factors.counted(connection, before, wrong, at)

@@ -23,6 +23,13 @@ LOCK_TIME: Final = timedelta(minutes=30)
 
 _STATE: Final = tables.customer_authentication.c
 _CUSTOMER: Final = tables.customers.c
+_PASSKEYS: Final = tables.authentication_passkeys.c
+_HAS_PASSKEY: Final = (
+    select(_PASSKEYS.enrolled_at.isnot(None))
+    .where(_PASSKEYS.id == _STATE.id)
+    .scalar_subquery()
+    .label("has_passkey")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +57,7 @@ class State:
     failed_attempts: int
     locked_until: datetime | None
     session_expires_at: datetime | None
+    has_passkey: bool
 
     @property
     def has_email(self) -> bool:
@@ -121,6 +129,7 @@ async def _read(connection: AsyncConnection, person: Person, *, lock: bool) -> S
         _STATE.failed_attempts,
         _STATE.locked_until,
         _STATE.session_expires_at,
+        _HAS_PASSKEY,
     ).where(_STATE.id == person.id, _STATE.platform_id == person.platform_id)
     rows = await connection.execute(query.with_for_update() if lock else query)
     row = rows.one_or_none()
@@ -136,6 +145,7 @@ async def _read(connection: AsyncConnection, person: Person, *, lock: bool) -> S
         failed_attempts=fields.get("failed_attempts", 0),
         locked_until=fields.get("locked_until"),
         session_expires_at=fields.get("session_expires_at"),
+        has_passkey=bool(fields.get("has_passkey")),
     )
 
 
@@ -179,6 +189,5 @@ async def forget(connection: AsyncConnection, *, customer_id: Id) -> None:
     """Delete all that a customer has proved, when the customer is deleted."""
     for table in (tables.authentication_challenges, tables.authentication_resets):
         await connection.execute(table.delete().where(table.c.customer_id == customer_id))
-    await connection.execute(
-        tables.customer_authentication.delete().where(_STATE.id == customer_id)
-    )
+    for table in (tables.authentication_passkeys, tables.customer_authentication):
+        await connection.execute(table.delete().where(table.c.id == customer_id))

@@ -8,6 +8,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from cardledger.ledger.customers.authentication import factors, state
+from cardledger.ledger.customers.authentication.factors import Proof
+from cardledger.ledger.customers.authentication.passkeys import RelyingParty
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.customers.authentication.state import Person
 from cardledger.ledger.ports import CodeSender
@@ -58,24 +60,24 @@ async def start(  # noqa: PLR0913 - each by name
     trusted: bool,
     keys: KeyRing,
     sender: CodeSender,
+    party: RelyingParty | None,
     at: datetime,
 ) -> ScaChallengeResource | Refused | None:
-    """Send the code that trusts the account, or ends the trust; None: it is so already."""
+    """Begin the challenge that trusts the account, or ends the trust; None: it is so already."""
     before = await state.locked_state(connection, person, at)
     is_so = await is_trusted(connection, platform_id=person.platform_id, account_id=account_id)
     if is_so == trusted:
         return None
-    sent = await factors.send_code(
+    return await factors.challenge(
         connection,
         before=before,
         purpose="TRUST" if trusted else "UNTRUST",
         subject=public_id("ExternalAccount", account_id),
-        factor="SMS_OTP",
         keys=keys,
         sender=sender,
+        party=party,
         at=at,
     )
-    return sent if isinstance(sent, Refused) else factors.challenge_of(sent)
 
 
 async def confirm(  # noqa: PLR0913 - each by name
@@ -84,21 +86,21 @@ async def confirm(  # noqa: PLR0913 - each by name
     person: Person,
     account_id: Id,
     trusted: bool,
-    challenge_id: Id | None,
-    code: str,
+    proof: Proof,
     keys: KeyRing,
+    party: RelyingParty | None,
     at: datetime,
 ) -> Refused | None:
-    """Check the code; None: the account is trusted from now on, or not any more."""
+    """Check the answer; None: the account is trusted from now on, or not any more."""
     before = await state.locked_state(connection, person, at)
-    refused = await factors.answer_code(
+    refused = await factors.answer(
         connection,
         before=before,
         purposes=["TRUST" if trusted else "UNTRUST"],
         subject=public_id("ExternalAccount", account_id),
-        challenge_id=challenge_id,
-        code=code,
+        proof=proof,
         keys=keys,
+        party=party,
         at=at,
     )
     if refused is not None:

@@ -205,6 +205,20 @@ class TotpEnrolment(Response):
     ) = None
 
 
+class PasskeyEnrolment(Response):
+    """The options to create a passkey (`PublicKeyCredential.parseCreationOptionsFromJSON`)."""
+
+    options: dict[str, Any]
+    allowed_origins: Annotated[list[str], Field(examples=[["https://bank.example.com"]])]
+    relying_party_id: Annotated[str, Field(examples=["bank.example.com"])]
+
+
+class PasskeyConfirmation(Response):
+    """The enrolled passkey."""
+
+    factor: ScaFactor
+
+
 class TotpConfirmation(Response):
     """Recovery codes, each for one login without the authenticator; shown once.
 
@@ -215,11 +229,15 @@ class TotpConfirmation(Response):
 
 
 class ScaLoginStarted(Response):
-    """The started login; a factor with a code that is sent has a challenge."""
+    """The started login; a factor with a code that is sent has a challenge, a passkey options."""
 
     factor: Annotated[str, Documented(Factor)]
     challenge_id: ScaChallengeId | None = None
     expires_at: Time | None = None
+    options: dict[str, Any] | None = None
+    allowed_origins: Annotated[list[str], Field(examples=[["https://bank.example.com"]])] | None = (
+        None
+    )
 
 
 class ScaLogin(Response):
@@ -259,13 +277,17 @@ class ScaReset(Response):
 
 
 class ScaChallengeResource(Response):
-    """A challenge: a code was sent by `factor` and authorizes what `purpose` says."""
+    """A challenge, which one of `availableFactors` answers; authorizes what `purpose` says."""
 
     id: ScaChallengeId
     expires_at: Time
     factor: Annotated[str, Documented(Factor)]
     available_factors: Annotated[list[str], Documented(list[Factor])]
     purpose: Annotated[str, Documented(Purpose)] | None = None
+    passkey_assertion_options: dict[str, Any] | None = None
+    passkey_allowed_origins: (
+        Annotated[list[str], Field(examples=[["https://bank.example.com"]])] | None
+    ) = None
 
 
 class TrustStarted(Response):

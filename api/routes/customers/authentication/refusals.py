@@ -15,6 +15,7 @@ _CODES: Final[Mapping[Kind, Code]] = {
     Kind.LOCKED: Code.ACCOUNT_LOCKED,
     Kind.TOO_MANY: Code.RATE_LIMITED,
     Kind.NOT_IMPLEMENTED: Code.NOT_IMPLEMENTED,
+    Kind.PASSKEY_ENROLLED: Code.PASSKEY_ALREADY_ENROLLED,
 }
 
 

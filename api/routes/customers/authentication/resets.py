@@ -10,8 +10,8 @@ from cardledger.api.http.request_context import PlatformCall
 from cardledger.api.http.responses import CREATED, resource_response
 from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes.customers.authentication.access import person_of
-from cardledger.api.routes.customers.authentication.refusals import error_of, refusal
-from cardledger.ledger.customers.authentication import refusals, resets
+from cardledger.api.routes.customers.authentication.refusals import refusal
+from cardledger.ledger.customers.authentication import resets
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.ledger.ports import NotConnectedError
@@ -50,8 +50,6 @@ async def start_sca_reset(
     verifier = call.services.adapters.identity_verifier
     async with call.writing() as connection:
         person, _ = await person_of(connection, call, query.customer_id)
-        if body.factor == "PASSKEY":
-            raise error_of(refusals.NO_PASSKEYS)
         if verifier is None:
             raise NotConnectedError("identity verifier")
         started = await resets.start(

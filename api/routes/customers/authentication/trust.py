@@ -6,7 +6,7 @@ from typing import Any, Final
 from fastapi import Response
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from cardledger.api.http.errors import invalid_field, not_found
+from cardledger.api.http.errors import not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext
 from cardledger.api.http.responses import resource_response
@@ -14,6 +14,7 @@ from cardledger.api.http.routing import guarded_router, requires
 from cardledger.api.routes.customers.authentication.access import person_of
 from cardledger.api.routes.customers.authentication.refusals import error_of, refusal
 from cardledger.ledger.customers.authentication import refusals, trust
+from cardledger.ledger.customers.authentication.factors import Proof
 from cardledger.ledger.customers.authentication.refusals import Refused
 from cardledger.ledger.customers.authentication.state import Person
 from cardledger.ledger.platforms.scopes import Permission
@@ -44,7 +45,10 @@ _CONFIRM: Final[Mapping[str, Any]] = {
 async def trust_external_account(
     external_account_id: ExternalAccountId, call: PlatformCall
 ) -> Response:
-    """Send a code to the customer, with which it trusts one of its external accounts.
+    """Begin the challenge with which a customer trusts one of its external accounts.
+
+    A code is sent to its phone; with a passkey, `scaChallenge.passkeyAssertionOptions` is another
+    way to answer.
 
     Payments of the customer to a trusted account need no challenge. `scaChallenge` is absent when
     the account is trusted already. 409 for an account whose customer does not have to authenticate,
@@ -93,6 +97,7 @@ async def _start(call: PlatformContext, account_id: Id, *, trusted: bool) -> Res
             trusted=trusted,
             keys=call.keys,
             sender=sender,
+            party=call.services.passkeys,
             at=call.now(),
         )
         if isinstance(started, Refused):
@@ -105,18 +110,19 @@ async def _confirm(
 ) -> Response:
     async with call.writing() as connection:
         person, _ = await _owner(connection, call, account_id)
-        if body.passkey_assertion is not None:
-            raise error_of(refusals.NO_PASSKEYS)
-        if body.code is None:
-            raise invalid_field("code", "is required")
         refused = await trust.confirm(
             connection,
             person=person,
             account_id=account_id,
             trusted=trusted,
-            challenge_id=body.challenge_id,
-            code=body.code,
+            proof=Proof(
+                challenge_id=body.challenge_id,
+                code=body.code,
+                assertion=body.passkey_assertion,
+                origin=body.origin,
+            ),
             keys=call.keys,
+            party=call.services.passkeys,
             at=call.now(),
         )
         if refused is not None:
