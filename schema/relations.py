@@ -98,9 +98,10 @@ FUNCTIONS: Final = {
         "add_events(text)",
         "match_cards(uuid)",
         "set_card_keys()",
+        "rewrite_open()",
         "network_file(uuid)",
         "match_network_file(uuid, boolean)",
-        "ledger_of_file(uuid)",
+        "ledger_of_file(uuid, boolean)",
         "explain_breaks(uuid)",
         "explain_break(uuid, text, numeric)",
         "open_breaks(uuid)",
@@ -113,6 +114,7 @@ FUNCTIONS: Final = {
         "work_on_break(uuid, text, text)",
         "close_break(uuid, text, text)",
     ),
+    "0078": ("make_event_of_break(uuid, text)",),
     "0063": ("begin_books(date)", "moved_by_beginning(date, date, timestamp with time zone)"),
 }
 """Functions by the revision that created them, without those of triggers."""

@@ -332,6 +332,14 @@ def resolve(session: Session, key: Id, state: str, note: str) -> str:
     return _state(session, "resolve_break(%s, %s, %s)", key, state, note)
 
 
+def make_event(session: Session, key: Id, note: str) -> str:
+    """Enqueue the event that the line of the break `key` is; return the state of the break.
+
+    It is applied once: its key is that of the line. Raises: CommandError.
+    """
+    return _state(session, "make_event(%s, %s)", key, note)
+
+
 def _state(session: Session, call: str, *values: object) -> str:
     try:
         [(state,)] = session.rows(f"SELECT {{finance}}.{call}", *values)

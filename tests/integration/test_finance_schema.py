@@ -72,6 +72,7 @@ FUNCTIONS: Final = {
     "begin_file(uuid,text,text,date,text)",
     "finish_file(uuid,text,jsonb)",
     "note_break(uuid,text)",
+    "make_event(uuid,text)",
     "refuse_file(text,integer,text,text)",
     "rematch()",
     "resolve_break(uuid,text,text)",

@@ -200,6 +200,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "add_events",
         "match_cards",
         "set_card_keys",
+        "rewrite_open",
         "network_file",
         "match_network_file",
         "ledger_of_file",
@@ -214,6 +215,7 @@ def test_an_installation_in_public_is_moved_with_its_facts_and_rights(
         "find_break",
         "work_on_break",
         "close_break",
+        "make_event_of_break",
     }
     app = empty_url.with_user(migrate.app_role(empty_url), "app")
     with psycopg.connect(empty_url) as connection:

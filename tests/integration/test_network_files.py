@@ -4,6 +4,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
@@ -14,16 +16,20 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from cardledger.config.errors import CommandError
 from cardledger.embedded.servers import DatabaseUrl
 from cardledger.install import acting, settlement_files
+from cardledger.ledger.messaging.inbox import Lane
 from cardledger.ledger.network_files import reader
 from cardledger.ledger.network_files.records import Code, RefusedError
+from cardledger.workers.process.mover import Mover
 from tests.command_process import run_command
 from tests.finance_world import Network, due
 from tests.integration.office import Office, opened
 from tests.settlement_files import Row
 from tests.system.support import environment
-from tests.world import Cardholder
+from tests.waiting import eventually
+from tests.world import INBOX_KEY, Cardholder
 
 DAY: Final = date(2026, 10, 26)
 NEXT: Final = DAY + timedelta(days=1)
@@ -505,3 +511,69 @@ def test_the_queries_of_the_page_lead_from_a_line_to_its_entries(network: Networ
         rows = connection.execute(f"{query} WHERE l.network = '{network.name}'".encode()).fetchall()
 
     assert [(row[2], row[3], row[6]) for row in rows] == [("REFERENCE", "CLEARED", 1_234)]
+
+
+def test_a_missing_event_is_made_of_its_line_once(network: Network, office: Office) -> None:
+    known, missing = clearing(network, "T1", 10), clearing(network, "T2", 700)
+    network.send(known)
+    line = network.line(missing, merchant="KIOSK", mcc="5411", transaction_date="2026-10-25")
+    lines = [network.line(known), line | {"interchange": "1"}]
+    network.imported(DAY, lines)
+    [found] = network.breaks()
+    assert found.cause == "NO_EVENT"
+
+    with acting.as_person(office.ben, may="approve") as session:
+        for _ in range(2):
+            assert settlement_files.make_event(session, found.id, "lost") == "investigating"
+    while Mover(network.world.database, INBOX_KEY, lambda _: None).move():
+        pass
+    network.world.drain(network.world.engine(), Lane.LIVE)
+    assert network.world.count("duplicates") >= 1
+    network.rematch()
+
+    assert [(each.state, each.difference) for each in network.breaks()] == [("explained", 0)]
+    count = network.world.rows(
+        "SELECT count(*) FROM finance.lines WHERE network = %s AND rule = 'REFERENCE'", network.name
+    )
+    assert count == [(2,)]
+    with (
+        pytest.raises(CommandError, match="is explained IN_FILE_ONLY NO_EVENT"),
+        acting.as_person(office.ben, may="approve") as session,
+    ):
+        settlement_files.make_event(session, found.id, "again")
+
+
+def test_an_import_that_is_killed_was_never_begun(
+    network: Network, office: Office, tmp_path: Path
+) -> None:
+    events = [clearing(network, f"T{n}", 100 + n) for n in range(3)]
+    network.send(*events)
+    unknown = [network.line(events[0], reference=f"u-{n}", token="") for n in range(30_000)]
+    path = tmp_path / "file.csv"
+    path.write_bytes(network.file(DAY, [*map(network.line, events), *unknown]))
+    platform = str(network.cardholder.owner.platform_id)
+    command = ("reconcile", str(path), "--platform", platform, "--json")
+    running = subprocess.Popen(
+        [sys.executable, "-m", "cardledger", *command],
+        env=environment(DATABASE_URL=office.anna),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+    )
+
+    def is_adding_lines() -> bool:
+        found = office.world.rows(
+            "SELECT FROM pg_stat_activity WHERE usename = %s AND query LIKE '%%add_lines%%'"
+            " AND backend_xid IS NOT NULL",
+            office.anna.role,
+        )
+        return bool(found)
+
+    eventually(is_adding_lines)
+    running.kill()
+    running.wait()
+
+    eventually(lambda: not is_adding_lines())
+    assert network.breaks() == []
+    result = network.take(path.read_bytes())
+    assert (result.state, result.lines, result.open_breaks) == ("IMPORTED", 30_003, 30_000)
+    assert result.matched["REFERENCE"] == 3

@@ -53,6 +53,14 @@ def add_note(key: str, note: str, *, as_json: bool, data_dir: Path | None) -> No
     _show_state(key, state, as_json=as_json)
 
 
+def make_event(key: str, note: str, *, as_json: bool, data_dir: Path | None) -> None:
+    """Enqueue the event that the line of the break `key` is."""
+    wanted = identifier(key, "a break")
+    with session(data_dir, may="approve") as acting:
+        state = settlement_files.make_event(acting, wanted, note)
+    _show_state(key, state, as_json=as_json)
+
+
 def resolve(key: str, state: str, note: str, *, as_json: bool, data_dir: Path | None) -> None:
     """Close the break `key`."""
     wanted = identifier(key, "a break")

@@ -157,20 +157,32 @@ def note(
 
 
 @_app.command()
-def resolve(
+def resolve(  # noqa: PLR0913 - the options of the command
     key: Key,
     *,
     note: Annotated[str, typer.Option(metavar="TEXT", help="Why, for those who audit it.")],
     closed_as: Annotated[
         ClosedAs, typer.Option("--as", help="What becomes of the difference.")
     ] = ClosedAs.RESOLVED,
+    make_event: Annotated[
+        bool,
+        typer.Option(
+            "--make-event",
+            help="Submit the event that a line IN_FILE_ONLY is, once; when it is applied,"
+            " `reconcile --rematch` explains the break.",
+        ),
+    ] = False,
     as_json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
     """Resolve a break, or write it off: another person than the one who works on it.
 
-    Needs the right to approve. Nothing is booked: `cardledger adjust` does that.
+    Needs the right to approve. Nothing is booked (`cardledger adjust` does that), unless the
+    missing event is made.
     """
     from cardledger.commands.network_files import breaks
 
+    if make_event:
+        breaks.make_event(key, note, as_json=as_json, data_dir=data_dir)
+        return
     breaks.resolve(key, closed_as.value, note, as_json=as_json, data_dir=data_dir)

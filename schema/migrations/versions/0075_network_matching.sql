@@ -240,6 +240,18 @@ BEGIN
         AND e.card_id IN (SELECT l.card_id FROM open_lines l WHERE l.card_key IS NOT NULL);
 END $body$;
 
+-- Nearly all rows were deleted: those that are left are written anew, for later rounds to read.
+CREATE FUNCTION rewrite_open() RETURNS void LANGUAGE plpgsql AS $body$
+BEGIN
+    CREATE TEMP TABLE lines_left ON COMMIT DROP AS SELECT * FROM open_lines;
+    CREATE TEMP TABLE events_left ON COMMIT DROP AS SELECT * FROM open_events;
+    TRUNCATE open_lines, open_events;
+    INSERT INTO open_lines SELECT * FROM lines_left;
+    INSERT INTO open_events SELECT * FROM events_left;
+    DROP TABLE lines_left, events_left;
+    ANALYZE open_lines, open_events;
+END $body$;
+
 CREATE FUNCTION network_file(wanted uuid) RETURNS network_files LANGUAGE plpgsql AS $body$
 DECLARE
     f network_files;
@@ -310,7 +322,7 @@ BEGIN
         exact || ' || card_id', 'card_id IS NOT NULL', false, NOT is_first);
     PERFORM match_round(file, 'REFERENCE', exact, exact, 'card_id IS NULL', false, NOT is_first);
 
-    ANALYZE open_events, open_lines;
+    PERFORM rewrite_open();
     INSERT INTO wanted_events
     SELECT o.subject_id, o.customer_id, o.message_id
     FROM open_lines l JOIN outcomes o ON o.reference = l.reference AND o.platform_id = f.platform_id
@@ -343,6 +355,7 @@ BEGIN
 
     exact := 'token || E''\x1f'' || type || '' '' || currency || '' '' || amount';
     PERFORM match_round(file, 'TOKEN', exact, exact, 'reference IS NULL', false, NOT is_first);
+    PERFORM rewrite_open();
     INSERT INTO wanted_events
     SELECT t.id, t.customer_id, NULL
     FROM card_transactions t
@@ -354,6 +367,7 @@ BEGIN
 
     PERFORM set_card_keys();
     PERFORM match_cards(file);
+    PERFORM rewrite_open();
     INSERT INTO wanted_events
     SELECT t.id, t.customer_id, NULL
     FROM (SELECT DISTINCT l.card_id FROM open_lines l WHERE l.card_key IS NOT NULL) l
@@ -374,7 +388,7 @@ BEGIN
         UNION SELECT ledger_currency FROM breaks WHERE file_id = f.id AND ledger_currency <> ''
     ) c
     LEFT JOIN network_file_totals t ON t.file_id = f.id AND t.currency = c.currency
-    LEFT JOIN ledger_of_file(f.id) l ON l.currency = c.currency
+    LEFT JOIN ledger_of_file(f.id, is_first) l ON l.currency = c.currency
     LEFT JOIN (
         SELECT b.currency, sum(b.difference) AS difference
         FROM (
@@ -390,7 +404,7 @@ END $body$;
 
 -- What the ledger has of the day: its events, unless another file of the day has them, and those
 -- without settlement details that the file has.
-CREATE FUNCTION ledger_of_file(file uuid) RETURNS TABLE (currency text, amount numeric)
+CREATE FUNCTION ledger_of_file(file uuid, is_first boolean) RETURNS TABLE (currency text, amount numeric)
 LANGUAGE plpgsql AS $body$
 BEGIN
     RETURN QUERY SELECT e.currency, sum(e.amount)
@@ -398,13 +412,19 @@ BEGIN
         SELECT c.currency, line_sign(c.type)::numeric * c.amount AS amount
         FROM candidate_events c WHERE c.in_scope AND NOT c.is_elsewhere
         UNION ALL
+        -- Events that an import has matched are candidates; those of earlier matchings may not be.
+        SELECT c.currency, line_sign(c.type)::numeric * c.amount
+        FROM new_matches m JOIN candidate_events c ON (c.card_transaction_id, c.sequence)
+            = (m.card_transaction_id, m.sequence)
+        WHERE is_first AND NOT c.in_scope AND NOT c.has_details
+        UNION ALL
         SELECT t.currency, CASE WHEN s.kind IN ('CLEARED', 'REFUND_REVERSED') THEN 1 ELSE -1 END
             * s.amount::numeric
         FROM line_matches m
         JOIN card_transaction_events s ON s.card_transaction_id = m.card_transaction_id
             AND s.sequence = m.sequence AND s.customer_id = m.customer_id
         JOIN card_transactions t ON (t.id, t.customer_id) = (m.card_transaction_id, m.customer_id)
-        WHERE m.file_id = file AND NOT EXISTS (
+        WHERE NOT is_first AND m.file_id = file AND NOT EXISTS (
             SELECT FROM candidate_events c
             WHERE (c.card_transaction_id, c.sequence) = (m.card_transaction_id, m.sequence)
                 AND c.in_scope
