@@ -51,6 +51,7 @@ from cardledger.api.routes.customers import (
     end_user_terms,
     external_accounts,
     internal_accounts,
+    kyc_links,
     registry,
     uploads,
     verifications,
@@ -106,6 +107,7 @@ _ROUTERS: Final[tuple[APIRouter, ...]] = (
     trust.router,
     beneficial_owners.router,
     verifications.router,
+    kyc_links.router,
     documents.router,
     cards.router,
     tokens.router,
@@ -185,6 +187,7 @@ def create_app(
     for router in (
         health.router,
         card_embed.router,
+        kyc_links.page_router,
         docs_page.router,
         published_keys.router,
         network_events.router,

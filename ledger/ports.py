@@ -169,6 +169,7 @@ class AccountCheck:
     objection: str | None = None
     name_match: external_accounts.VerificationStatus | None = None
     verified_name: str | None = None
+    requires_challenge: bool = False  # Its owner has to prove that it receives payments.
 
 
 class AccountVerifier(Protocol):
@@ -179,6 +180,9 @@ class AccountVerifier(Protocol):
 
     def check(self, info: AccountInfo) -> AccountCheck:
         """Return what the rail reports of an account whose identifier is valid."""
+
+    def micro_deposits(self, challenge_id: Id) -> Sequence[int]:
+        """Return the amounts that the rail pays to an account for its owner to name."""
 
 
 # --- money -------------------------------------------------------------------------------------

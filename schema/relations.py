@@ -69,6 +69,7 @@ CREATED: Final = {
         "network_lines",
     ),
     "0077": ("authentication_passkeys",),
+    "0079": ("external_account_challenges", "kyc_links"),
 }
 """Relations by the revision that created them. A released revision never changes."""
 

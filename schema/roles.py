@@ -109,10 +109,12 @@ WRITERS: Final[Mapping[str, Mapping[Role, str]]] = {
     "document_contents": {Role.API: "adw"},
     "document_usage": {Role.API: "aw"},
     "documents": {Role.API: "adw"},
+    "external_account_challenges": {Role.API: "aw"},
     "external_accounts": {Role.API: "aw"},
     "exchange_rates": _NONE,  # By the operator.
     "idempotency_keys": {Role.API: "aw"},
     "platform_exchange_rates": {Role.API: "a"},
+    "kyc_links": {Role.API: "adw"},
     "platforms": {Role.API: "w"},
     "row_counts": _NONE,  # By the trigger of each table that is counted.
     "row_quotas": _NONE,  # By the operator.
@@ -157,6 +159,7 @@ API_ON_TABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "agents": ("SELECT", "UPDATE (access_token_hash)"),
     "api_tokens": ("SELECT", "UPDATE (secret_hash, former_secret_hash, last_used_at)"),
     "card_reveals": ("SELECT (token_hash, card_id)",),
+    "kyc_links": ("SELECT (token_hash, platform_id, expires_at)",),
     # Into which queue does an event belong?
     "cards": ("SELECT (id, customer_id, platform_id, currency)",),
     "internal_accounts": ("SELECT (id, customer_id, platform_id)",),
@@ -197,6 +200,7 @@ SECRETS: Final[Mapping[str, tuple[str, ...]]] = {
     "document_contents": ("content",),
     "documents": ("content_key", "document_number"),
     "idempotency_keys": ("answer",),
+    "kyc_links": ("token_hash",),
     "platforms": ("signing_key", "webhook_secret"),
     "server_keys": ("card_key",),
     "webhook_endpoints": ("secret", "former_secret"),

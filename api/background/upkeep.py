@@ -1,4 +1,4 @@
-"""Deletes what is kept for some time only: documents of deleted customers, jobs that ended."""
+"""Deletes what is kept for some time only: documents of deleted customers, ended jobs and links."""
 
 import asyncio
 from asyncio import Task
@@ -11,6 +11,7 @@ import structlog
 from sqlalchemy import ColumnElement, Table, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from cardledger.ledger.customers import kyc_links
 from cardledger.ledger.customers.documents import registry as documents
 from cardledger.ledger.customers.uploads import registry as uploads
 from cardledger.ledger.storage.platform_connections import PlatformConnections
@@ -75,6 +76,11 @@ class Upkeep:
                 tables.customer_uploads,
                 tables.customer_uploads.c.completed_at <= at - uploads.RETENTION,
                 uploads.remove_old,
+            ),
+            (
+                tables.kyc_links,
+                tables.kyc_links.c.expires_at <= at - kyc_links.RETENTION,
+                kyc_links.remove_old,
             ),
         ):
             for platform_id in await self._platforms_with(table, due):

@@ -44,13 +44,15 @@ _QUIET: Final = PROBES | {METRICS}  # Logged when they fail.
 _CLIENT_CLOSED_REQUEST: Final = 499  # In logs only: the caller left before the response.
 
 # Matches mistyped paths of the page as well: they may contain a token, too.
-_TOKEN: Final = re.compile(r"(embed/+cards/+).+|(device-codes/+)[^/]+", re.IGNORECASE | re.DOTALL)
+_TOKEN: Final = re.compile(
+    r"(embed/+(?:cards|kyc)/+).+|(device-codes/+)[^/]+", re.IGNORECASE | re.DOTALL
+)
 
 _log = structlog.get_logger()
 
 
 def shown(path: str) -> str:
-    """Return `path` for logs: short, and without tokens of card pages and device codes."""
+    """Return `path` for logs: short, and without tokens of pages and device codes."""
     return shortened(_TOKEN.sub(r"\1\2…", path), _SHOWN)
 
 

@@ -309,6 +309,7 @@ _SUCCESSES: Final[Mapping[str, str]] = {
     "CardTransactionEventList": "The events of the card transaction.",
     "CustomerUploadAccepted": "The job that creates the customers.",
     "DeviceCodeStatus": "The status of the device code.",
+    "KycLink": "The link to the hosted page.",
     "Inquiry": "The result of the balance inquiry.",
     "PlatformAccounts": "The platform's internal accounts.",
     "PlatformConfig": "The platform's settings.",

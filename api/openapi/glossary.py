@@ -147,6 +147,13 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "side": "Side of the document that the file shows.",
     "issuingAuthority": "Authority that issued the document.",
     "fileName": "Name of the file, without folders and invisible characters.",
+    # --- proofs
+    "kycUrl": "URL of the hosted page; it is the credential.",
+    "redirectUri": "Where the page leads to after its end.",
+    "KycLink.provider": "Provider of the hosted page.",
+    "amounts": "The two amounts that arrived, in minor units, in any order.",
+    "attemptsLeft": "Number of answers that are left.",
+    "ExternalAccountChallenge.type": "How the account is challenged.",
     # --- uploads of customers
     "CustomerUploadCreate.file": "The file: comma-separated values in UTF-8, with a header.",
     "progress": "How many rows there are, and what became of them.",

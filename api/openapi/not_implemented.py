@@ -42,23 +42,6 @@ _PROVIDER: Final = "/stablecoin-provider-accounts"
 
 TABLE: Final[Sequence[Area]] = (
     Area(
-        tag="KYC/KYB Verifications",
-        reason="No verification provider with hosted pages is connected.",
-        operations={
-            "createKycLink": "POST /customers/{customerId}/kyc-link",
-        },
-    ),
-    Area(
-        tag="External Accounts",
-        reason="Ownership of an external account is not verified.",
-        operations={
-            "challengeExternalAccount": f"POST {_EXTERNAL}/challenge",
-            "verifyExternalAccount": f"POST {_EXTERNAL}/verify",
-            "challengePlatformExternalAccount": f"POST {_PLATFORM_EXTERNAL}/challenge",
-            "verifyPlatformExternalAccount": f"POST {_PLATFORM_EXTERNAL}/verify",
-        },
-    ),
-    Area(
         tag="Same-Currency Transfers",
         reason="No payment rail is connected; agents can transfer between internal accounts.",
         operations={

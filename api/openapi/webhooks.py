@@ -47,6 +47,9 @@ DESCRIPTIONS: Final[Mapping[WebhookType, str]] = {
     WebhookType.INCOMING_PAYMENT_COMPLETED: "A deposit has arrived in an internal account.",
     WebhookType.AGENT_ACTION_PENDING_APPROVAL: "An action of an agent awaits an approval.",
     WebhookType.INTERNAL_ACCOUNT_BALANCE_UPDATED: "The balance of an internal account has changed.",
+    WebhookType.EXTERNAL_ACCOUNT_STATUS_UPDATED: (
+        "The status of an external account has changed, such as by a challenge that was passed."
+    ),
     WebhookType.BULK_UPLOAD_COMPLETED: (
         "Every row of a file of customers was processed; some may have failed."
     ),

@@ -239,6 +239,7 @@ _HASHES: Final = (
         "expires_at > now() AND num_nulls(redeemed_at, replaced_at) = 2",
     ),
     ("card_reveals", "token_hash", "expires_at > now()"),
+    ("kyc_links", "token_hash", "expires_at > now() AND used_at IS NULL"),
 )
 """Columns of hashes of secrets, and which of their rows count."""
 

@@ -206,7 +206,7 @@ async def create(
         "platform_account_id": wanted.platform_account_id,
         "currency": wanted.currency,
         "account_type": wanted.info.account_type,
-        "status": "PENDING" if check is None else "ACTIVE",
+        "status": "PENDING" if check is None or check.requires_challenge else "ACTIVE",
         "default_uma_deposit_account": wanted.is_default,
         "fingerprint": fingerprint(wanted),
         "account_info": wanted.info.model_dump(mode="json", by_alias=True, exclude_none=True),

@@ -1,11 +1,12 @@
 """The sandbox's payment rail: the end of an account's identifier chooses what it reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from typing_extensions import override
 
 from cardledger.ledger.ports import AccountCheck, AccountVerifier
+from cardledger.schema.ids import Id
 from cardledger.schema.wire.customers.beneficiaries import (
     BusinessBeneficiary,
     IndividualBeneficiary,
@@ -13,6 +14,10 @@ from cardledger.schema.wire.customers.beneficiaries import (
 from cardledger.schema.wire.customers.external_accounts import AccountInfo, VerificationStatus
 
 _UNKNOWN_ACCOUNT: Final = "105"
+_UNPROVEN: Final = "108"
+
+MICRO_DEPOSITS: Final = (12, 34)
+"""Minor units that every challenge pays."""
 
 _NAME_MATCHES: Final[Mapping[str, VerificationStatus]] = {
     "102": "NOT_MATCHED",
@@ -40,8 +45,15 @@ class SandboxAccountVerifier(AccountVerifier):
             return AccountCheck(objection=objection)
         if info.owner is None:
             return AccountCheck()
+        if suffix == _UNPROVEN:
+            name = _verified_name(info.owner, "MATCHED")
+            return AccountCheck(name_match="MATCHED", verified_name=name, requires_challenge=True)
         match = _NAME_MATCHES.get(suffix, "MATCHED")
         return AccountCheck(name_match=match, verified_name=_verified_name(info.owner, match))
+
+    @override
+    def micro_deposits(self, challenge_id: Id) -> Sequence[int]:
+        return MICRO_DEPOSITS
 
 
 def _verified_name(

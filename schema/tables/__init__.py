@@ -80,6 +80,7 @@ from cardledger.schema.tables.platforms import (
     schema_compatibility,
     server_keys,
 )
+from cardledger.schema.tables.proofs import external_account_challenges, kyc_links
 from cardledger.schema.tables.queues import (
     acceptances,
     duplicates,
@@ -181,6 +182,7 @@ __all__ = [
     "enqueued_events_progress",
     "entries",
     "exchange_rates",
+    "external_account_challenges",
     "external_accounts",
     "file_proofs",
     "file_refusals",
@@ -190,6 +192,7 @@ __all__ = [
     "inbox_macs",
     "inbox_shards",
     "internal_accounts",
+    "kyc_links",
     "line_matches",
     "metadata",
     "network_file_totals",

@@ -26,6 +26,7 @@ from tests.api import contract
 from tests.api.contract import operations, validator_of
 from tests.api.documents import Json, document, resolved, text
 from tests.api.support import TIMEOUT_S, Api, made, ok
+from tests.api.test_challenges import unproven
 from tests.api.test_transfers import scene_of
 from tests.receiver import Receiver
 
@@ -258,6 +259,10 @@ def something_of_each(api: Api) -> None:
     ok(api.patch(f"/cards/{card['id']}", {"state": "FROZEN"}))
     files = {"file": ("customers.csv", b"nothing")}
     ok(api.http.post("/customers/bulk/csv", files=files), 202)
+    account = made(api.post("/platform/external-accounts", unproven()))
+    path = f"/platform/external-accounts/{account['id']}"
+    made(api.post(f"{path}/challenge", None))
+    ok(api.post(f"{path}/verify", {"amounts": [12, 34]}))
     waits = api.customer(fullName="Ada 001")
     ok(api.post("/verifications", {"customerId": waits["id"]}))
     scene = scene_of(api, defaultExecutionMode="APPROVAL_REQUIRED")

@@ -47,6 +47,7 @@ from tests.api.support import (
     rejected,
 )
 from tests.api.test_beneficial_owners import PERSON
+from tests.api.test_challenges import unproven
 from tests.api.test_idempotency import BUSINESS
 from tests.external_accounts import body as external_account
 from tests.files import form
@@ -104,7 +105,9 @@ def _document(one: "Platform") -> str:
 
 def _upload(one: "Platform") -> str:
     sent = one.api.http.post("/customers/bulk/csv", files={"file": ("a.csv", b"a")})
-    return str(ok(sent, 202)["jobId"])
+    key = str(ok(sent, 202)["jobId"])
+    eventually(lambda: "completedAt" in ok(one.api.get(f"/customers/bulk/jobs/{key}")))
+    return key
 
 
 def _agent(one: "Platform") -> str:
@@ -314,6 +317,13 @@ BODIES: Final[dict[str, Callable[[Ids], Any]]] = {
     },
     "PATCH /beneficial-owners/{beneficialOwnerId}": lambda _: {"ownershipPercentage": 2},
     "POST /customers/bulk/csv": lambda _: {"files": {"file": ("a.csv", b"a")}},
+    "POST /customers/{customerId}/kyc-link": lambda _: {},
+    **{
+        f"POST /{owner}/external-accounts/{{externalAccountId}}/verify": lambda _: {
+            "amounts": [12, 34]
+        }
+        for owner in ("customers", "platform")
+    },
     "POST /documents": lambda ids: form(ids["customerId"]),
     "PUT /documents/{documentId}": lambda _: form(None),
     "POST /verifications": lambda ids: {"customerId": ids["businessId"]},
@@ -570,7 +580,9 @@ def all_is_told(url: str, tenant_of: Platform) -> bool:
 @pytest.fixture(scope="module")
 def other(other_platform: Api, database_url: str) -> Platform:
     """Who asks for them, and has as many of its own."""
-    return platform(other_platform, database_url)
+    one = platform(other_platform, database_url)
+    eventually(lambda: all_is_told(database_url, one))
+    return one
 
 
 def unknown(ids: Ids) -> dict[str, str]:
@@ -928,6 +940,10 @@ def filled(owner: Platform, other: Platform, database_url: str) -> None:
         key = {"Idempotency-Key": str(uuid4())}
         made(one.api.http.post("/tokens", json={"name": "x", "permissions": ["VIEW"]}, headers=key))
         ok(one.api.post("/webhooks/signing-keys/rotate", {"overlapHours": 1}))
+        unverified = one.api.customer(fullName="Ada 003")["id"]
+        made(one.api.post(f"/customers/{unverified}/kyc-link", None))
+        account = made(one.api.post("/platform/external-accounts", unproven()))
+        made(one.api.post(f"/platform/external-accounts/{account['id']}/challenge", None))
         rate = {"sourceCurrency": "USD", "destinationCurrency": "EUR", "exchangeRate": 1.25}
         ok(one.api.post("/sandbox/exchange-rates", rate))
         with psycopg.connect(database_url) as connection:

@@ -1,20 +1,25 @@
 """External accounts of customers and of the platform itself."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 from fastapi import Query, Response
 
-from cardledger.api.http.errors import ApiError, invalid, not_found
+from cardledger.api.http.errors import ApiError, error_response, invalid, not_found
 from cardledger.api.http.operations import error_responses
 from cardledger.api.http.request_context import PlatformCall, PlatformContext, RequestContext
 from cardledger.api.http.responses import CREATED, Listing, capped, resource_response
 from cardledger.api.http.routing import guarded_router, requires
-from cardledger.ledger.customers import external_accounts
+from cardledger.ledger.customers import challenges, external_accounts
 from cardledger.ledger.customers.external_accounts import Registration, RegistrationRefusal
 from cardledger.ledger.platforms.scopes import Permission
 from cardledger.schema.ids import Id
 from cardledger.schema.wire.common import ExternalAccountId, Page
+from cardledger.schema.wire.customers.challenges import (
+    ExternalAccountChallengeResource,
+    ExternalAccountVerify,
+)
 from cardledger.schema.wire.customers.external_accounts import (
     ExternalAccountCreate,
     ExternalAccountResource,
@@ -30,6 +35,9 @@ _PLATFORM = "/platform/external-accounts"
 _NO_CONTENT = 204
 
 router = guarded_router(_TAG)
+
+_CHALLENGE_ERRORS: Final = error_responses(Code.CONFLICT, Code.NOT_IMPLEMENTED)
+_VERIFY_ERRORS: Final = error_responses(Code.CONFLICT, Code.INVALID_AMOUNT)
 
 REGISTRATION_ERRORS: Final = error_responses(Code.INVALID_CURRENCY, Code.INVALID_BANK_ACCOUNT)
 
@@ -162,6 +170,125 @@ async def delete_platform_external_account(
 ) -> Response:
     """Delete an external account of the platform."""
     return await _delete(call, external_account_id, of_platform=True)
+
+
+@router.post(
+    _CUSTOMERS + "/{external_account_id}/challenge",
+    status_code=CREATED,
+    response_model=ExternalAccountChallengeResource,
+    responses=_CHALLENGE_ERRORS,
+)
+@requires(Permission.MANAGE)
+async def challenge_external_account(
+    external_account_id: ExternalAccountId, call: PlatformCall
+) -> Response:
+    """Pay two small amounts to a `PENDING` account, for its owner to name within seven days.
+
+    409 when the account is not `PENDING`, is a wallet, has an open challenge, or has had three. In
+    the sandbox an account whose identifier ends in `108` is `PENDING`, and the amounts are 12 and
+    34. 501 without a payment rail.
+    """
+    return await _challenge(call, external_account_id)
+
+
+@router.post(
+    _CUSTOMERS + "/{external_account_id}/verify",
+    response_model=ExternalAccountResource,
+    responses=_VERIFY_ERRORS,
+)
+@requires(Permission.MANAGE)
+async def verify_external_account(
+    external_account_id: ExternalAccountId, body: ExternalAccountVerify, call: PlatformCall
+) -> Response:
+    """Name the amounts of a challenge; the right ones make the account `ACTIVE`.
+
+    400 `INVALID_AMOUNT` for wrong ones, with `details.attemptsLeft`; 409 after five, without a
+    challenge, and after its end.
+    """
+    return await _verify(call, external_account_id, body)
+
+
+@router.post(
+    _PLATFORM + "/{external_account_id}/challenge",
+    status_code=CREATED,
+    response_model=ExternalAccountChallengeResource,
+    responses=_CHALLENGE_ERRORS,
+)
+@requires(Permission.MANAGE)
+async def challenge_platform_external_account(
+    external_account_id: ExternalAccountId, call: PlatformCall
+) -> Response:
+    """Pay two small amounts to a `PENDING` account of the platform, as for one of a customer."""
+    return await _challenge(call, external_account_id, of_platform=True)
+
+
+@router.post(
+    _PLATFORM + "/{external_account_id}/verify",
+    response_model=ExternalAccountResource,
+    responses=_VERIFY_ERRORS,
+)
+@requires(Permission.MANAGE)
+async def verify_platform_external_account(
+    external_account_id: ExternalAccountId, body: ExternalAccountVerify, call: PlatformCall
+) -> Response:
+    """Name the amounts of a challenge of the platform's account, as for one of a customer."""
+    return await _verify(call, external_account_id, body, of_platform=True)
+
+
+@contextmanager
+def _fitting() -> Iterator[None]:
+    try:
+        yield
+    except challenges.ChallengeRefusedError as error:
+        details = {"reason": error.reason.value}
+        raise ApiError(Code.CONFLICT, str(error), details=details) from None
+
+
+async def _challenge(
+    call: PlatformContext, account_id: Id, *, of_platform: bool = False
+) -> Response:
+    with _fitting():
+        async with call.writing() as connection:
+            started = await challenges.start(
+                connection,
+                platform_id=call.platform_id,
+                account_id=account_id,
+                of_platform=of_platform,
+                verifier=call.services.adapters.account_verifier,
+                at=call.now(),
+            )
+    if started is None:
+        raise not_found(Code.REFERENCE_NOT_FOUND, "external account")
+    return resource_response(started, CREATED)
+
+
+async def _verify(
+    call: PlatformContext,
+    account_id: Id,
+    body: ExternalAccountVerify,
+    *,
+    of_platform: bool = False,
+) -> Response:
+    with _fitting():
+        async with call.writing() as connection:
+            answered = await challenges.answer(
+                connection,
+                platform_id=call.platform_id,
+                account_id=account_id,
+                of_platform=of_platform,
+                amounts=body.amounts,
+                at=call.now(),
+            )
+    match answered:
+        case None:
+            raise not_found(Code.REFERENCE_NOT_FOUND, "external account")
+        case challenges.WrongAmounts(attempts_left):
+            # Returned, not raised: the attempt has to be committed.
+            message = f"These are not the amounts that were paid; {attempts_left} attempts left."
+            details = {"attemptsLeft": attempts_left}
+            return error_response(ApiError(Code.INVALID_AMOUNT, message, details=details))
+        case account:
+            return resource_response(account)
 
 
 async def _list(

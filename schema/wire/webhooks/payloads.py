@@ -9,6 +9,7 @@ from cardledger.schema.wire.cards.cards import CardResource
 from cardledger.schema.wire.cards.transactions import IncomingTransaction, OutgoingTransaction
 from cardledger.schema.wire.customers.accounts import InternalAccountResource
 from cardledger.schema.wire.customers.customers import CustomerResource
+from cardledger.schema.wire.customers.external_accounts import ExternalAccountResource
 from cardledger.schema.wire.customers.uploads import CustomerUploadResource
 from cardledger.schema.wire.customers.verifications import VerificationResource
 from cardledger.schema.wire.webhooks.endpoints import WebhookEndpointDisabled
@@ -19,6 +20,7 @@ PAYLOADS: Final[Mapping[str, Any]] = {
     "CARD": CardResource,
     "CARD_TRANSACTION": CardTransactionResource,
     "CUSTOMER": CustomerResource,
+    "EXTERNAL_ACCOUNT": ExternalAccountResource,
     "INCOMING_PAYMENT": IncomingTransaction,
     "INTERNAL_ACCOUNT": InternalAccountResource,
     "OUTGOING_PAYMENT": OutgoingTransaction,
